@@ -1,0 +1,91 @@
+"""rlx: an ML compiler and runtime for any GPU through WebGPU, and for the CPU.
+
+Build a graph, compile it once, run it many times::
+
+    import numpy as np, rlx
+    g = rlx.Graph("mlp")
+    x, w = g.input("x", (2, 4)), g.param("w", (4, 3))
+    g.set_outputs([g.gelu(x @ w)])
+    cg = rlx.compile(g, device="auto", params={"w": np.ones((4, 3), np.float32)})
+    (y,) = cg.run_slots(np.ones((2, 4), np.float32))
+"""
+
+from rlx import cost, ops, signal
+from rlx.backends.base import (
+    Backend,
+    Capabilities,
+    CompileOptions,
+    DeviceInfo,
+    Executable,
+    register_backend,
+)
+from rlx.cost import BackendCostModel, estimate_graph_cost, pick_best_device
+from rlx.device import Device, available_devices, is_available, parse_device_list
+from rlx.errors import (
+    CompileError,
+    DeviceError,
+    DeviceFallbackError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceParseError,
+    DeviceUnavailableError,
+    DTypeError,
+    GraphError,
+    ImportModelError,
+    InputError,
+    RlxError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedOpError,
+    VerifyError,
+)
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node, graph_param_names
+from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.session import Session, compile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backend",
+    "BackendCostModel",
+    "Capabilities",
+    "CompileError",
+    "CompileOptions",
+    "CompiledGraph",
+    "DType",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "DeviceFallbackError",
+    "DeviceInfo",
+    "DeviceLostError",
+    "DeviceMemoryError",
+    "DeviceParseError",
+    "DeviceUnavailableError",
+    "Executable",
+    "Graph",
+    "GraphError",
+    "ImportModelError",
+    "InputError",
+    "Node",
+    "RlxError",
+    "Session",
+    "ShapeError",
+    "UnknownNameError",
+    "UnsupportedOpError",
+    "VerifyError",
+    "__version__",
+    "available_devices",
+    "compile",
+    "cost",
+    "estimate_graph_cost",
+    "graph_param_names",
+    "is_available",
+    "ops",
+    "parse_device_list",
+    "pick_best_device",
+    "register_backend",
+    "run_slots",
+    "signal",
+]

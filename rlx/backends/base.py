@@ -1,0 +1,244 @@
+"""What a backend is: the protocol that every way of running a graph fulfils, and their registry."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rlx.errors import DeviceUnavailableError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.plan import MemoryPlan, Schedule
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an executable can do; a call outside them raises.
+
+    Attributes:
+        run_slots: Has preallocated input and output views.
+        arena_ptr: The outputs stand at an address of host memory that stays.
+        zero_copy_inputs: Filling ``input_views`` saves the copy of the inputs.
+        f16: Computes in half precision.
+        device_timestamps: Kernels can be timed on the device.
+    """
+
+    run_slots: bool = True
+    arena_ptr: bool = True
+    zero_copy_inputs: bool = False
+    f16: bool = False
+    device_timestamps: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device that a backend found.
+
+    Attributes:
+        backend: Name of the backend.
+        index: Number among the backend's devices.
+        adapter: The hardware's name.
+        api: Vulkan, Metal, D3D12, OpenGL, or native.
+        driver: Driver name and version.
+        software: A GPU API run by the CPU: right results, no speed.
+        limits: The limits that kernels ask for.
+        features: Optional features present.
+    """
+
+    backend: str
+    index: int
+    adapter: str
+    api: str = "native"
+    driver: str = ""
+    software: bool = False
+    limits: Mapping[str, int] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Choices for one compile.
+
+    Attributes:
+        fuse: Join operations into fewer kernels.
+        fold: Compute constant parts of the graph once, now.
+        dce: Drop what no output needs.
+        cse: Compute equal nodes once.
+        io_gate: Decides which fusions pay; None takes them all.
+        precision: "f32", "f16" or "mixed".
+        threads: At most this many CPU threads; None lets rlx choose.
+        memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
+        profile: Record what ``CompiledGraph.cost`` compares with.
+        arena_alignment: Offsets in the arena are multiples of this power of two.
+        allow_host_fallback: Run ops without a kernel on the host; False makes that an error.
+        reuse_memory: False gives each value memory of its own, to tell faults apart.
+    """
+
+    fuse: bool = True
+    fold: bool = True
+    dce: bool = True
+    cse: bool = True
+    io_gate: Any = None
+    precision: str = "f32"
+    threads: int | None = None
+    memory_limit: int | None = None
+    profile: bool = False
+    arena_alignment: int = 256
+    allow_host_fallback: bool = True
+    reuse_memory: bool = True
+
+
+class Executable(Protocol):
+    """A graph loaded on a device: everything is allocated and prepared.
+
+    Attributes:
+        input_views: Writable arrays, one per input.
+        output_views: Read-only arrays, one per output, refreshed by each run.
+        run_slots: The hot call; see ``CompiledGraph``.
+        output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
+        arena_ptr: Address of that memory.
+        capabilities: What it can do.
+    """
+
+    input_views: tuple[Array, ...]
+    output_views: tuple[Array, ...]
+    run_slots: Callable[..., tuple[Array, ...]]
+    output_slots: tuple[tuple[int, int], ...]
+    arena_ptr: int
+    capabilities: Capabilities
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Uploads a weight of the declared shape and dtype."""
+
+    def clone(self) -> Executable:
+        """An independent executable that shares the params."""
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of arena, params and staging."""
+
+    def kernels(self) -> str:
+        """The kernels as text: names, or WGSL."""
+
+    def close(self) -> None:
+        """Frees device memory."""
+
+
+class Backend(Protocol):
+    """A way of running graphs."""
+
+    name: str
+    # Which kernels of the op records it runs ("cpu", "webgpu"), or "" when it reads none.
+    kernel_set: str
+
+    def devices(self) -> list[DeviceInfo]:
+        """The devices present; empty when there is none. Never raises."""
+
+    def absent(self) -> str:
+        """Why ``devices`` is empty, and what to install."""
+
+    def load(
+        self,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> Executable:
+        """Makes everything that runs need."""
+
+
+# The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
+_BUILT_IN = {
+    "cpu": "rlx.backends.cpu",
+    "webgpu": "rlx.backends.webgpu",
+    "reference": "rlx.backends.reference",
+    "null": "rlx.backends.null",
+}
+_loaded: dict[str, Backend] = {}
+
+
+def register_backend(backend: Backend) -> None:
+    """Adds a backend under its name, in place of one of that name.
+
+    Args:
+        backend: The backend. Installed packages can also name one in the entry-point group
+            ``rlx.backends``.
+    """
+    _loaded[backend.name] = backend
+
+
+def backend_names() -> list[str]:
+    """Names of all backends: built in, registered, or installed as plug-ins."""
+    return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
+
+
+def backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        DeviceUnavailableError: None is registered.
+    """
+    if name not in _loaded:
+        if name in _BUILT_IN:
+            register_backend(importlib.import_module(_BUILT_IN[name]).BACKEND)
+        elif name in (plugins := _entry_points()):
+            register_backend(plugins[name].load())
+        else:
+            raise DeviceUnavailableError(
+                describe(
+                    f"no backend for {name!r} is registered",
+                    got=name,
+                    expected=", ".join(backend_names()),
+                    hint="install a package with an entry point in the group rlx.backends, "
+                    "or call rlx.register_backend",
+                )
+            )
+    return _loaded[name]
+
+
+def _entry_points() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group="rlx.backends")}
+
+
+def check_slots(arrays: Sequence[Any], expected: int) -> None:
+    """Refuses a wrong number of positional inputs.
+
+    Raises:
+        InputError: There are more or fewer than the graph has inputs.
+    """
+    from rlx.errors import InputError
+
+    if len(arrays) != expected:
+        raise InputError(
+            describe(
+                "run_slots takes every input in declaration order, or none",
+                got=f"{len(arrays)} arrays",
+                expected=f"{expected}, or 0 to run on input_views",
+            )
+        )
+
+
+def as_input(value: Any, view: Array, position: int) -> Array:
+    """An argument of ``run_slots`` as an array that fits its slot.
+
+    Raises:
+        InputError: Wrong shape or dtype.
+    """
+    import numpy as np
+
+    from rlx.errors import InputError
+
+    array = np.asarray(value)
+    if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
+        raise InputError(
+            describe(
+                f"input {position} does not fit its slot",
+                got=f"{array.dtype}{list(array.shape)}",
+                expected=f"{view.dtype}{list(view.shape)}",
+            )
+        )
+    return array

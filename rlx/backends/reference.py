@@ -1,0 +1,106 @@
+"""The reference backend: every node by its NumPy reference. Slow, and the meaning of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, as_input, check_slots
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ops.record import evaluate
+
+
+class ReferenceExecutable:
+    """Interprets a graph node by node."""
+
+    capabilities = Capabilities(arena_ptr=False)
+    output_slots: tuple[tuple[int, int], ...] = ()
+    arena_ptr = 0
+
+    def __init__(self, graph: Graph, params: dict[str, Array]) -> None:
+        self._graph = graph
+        self._params = params
+        declared = [node for node in graph.nodes if node.op == "input"]
+        self._inputs = {node.name: np.zeros(node.shape, node.dtype.numpy) for node in declared}
+        self._outputs = [np.zeros(node.shape, node.dtype.numpy) for node in graph.outputs]
+        self.input_views = tuple(self._inputs.values())
+        self.output_views = tuple(_read_only(array) for array in self._outputs)
+        self.run_slots: Callable[..., tuple[Array, ...]] = self._run_slots
+
+    def _run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        if arrays:
+            check_slots(arrays, len(self.input_views))
+            for at, (view, given) in enumerate(zip(self.input_views, arrays, strict=True)):
+                view[...] = as_input(given, view, at)
+        values: dict[int, Array] = {}
+        for node in self._graph.nodes:
+            if node.op == "input":
+                values[node.id] = self._inputs[node.name]
+            elif node.op == "param":
+                values[node.id] = self._params[node.name]
+            else:
+                values[node.id] = evaluate(node, [values[operand.id] for operand in node.inputs])
+        for target, node in zip(self._outputs, self._graph.outputs, strict=True):
+            target[...] = values[node.id]
+        return self.output_views
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Keeps a copy of the weight."""
+        self._params[name] = np.array(array)
+
+    def clone(self) -> ReferenceExecutable:
+        """Another interpreter of the same graph and params."""
+        return ReferenceExecutable(self._graph, self._params)
+
+    def memory(self) -> dict[str, int]:
+        """NumPy allocates as it goes; only what stays is counted."""
+        held = sum(array.nbytes for array in (*self.input_views, *self._outputs))
+        params = sum(array.nbytes for array in self._params.values())
+        return {"arena": held, "params": params, "staging": 0, "peak": held + params}
+
+    def kernels(self) -> str:
+        """Every op by its reference."""
+        names = sorted({node.op for node in self._graph.nodes})
+        return "\n".join(f"numpy reference of {name}" for name in names)
+
+    def close(self) -> None:
+        """Nothing is held outside Python."""
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+class ReferenceBackend:
+    """NumPy as a device."""
+
+    name = "reference"
+    kernel_set = ""
+
+    def devices(self) -> list[DeviceInfo]:
+        """There is always one."""
+        return [DeviceInfo("reference", 0, "NumPy", driver=np.__version__)]
+
+    def absent(self) -> str:
+        """It never is."""
+        return ""
+
+    def load(
+        self,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> ReferenceExecutable:
+        """Keeps the graph."""
+        return ReferenceExecutable(graph, {})
+
+
+BACKEND = ReferenceBackend()

@@ -1,0 +1,143 @@
+"""Device names: the one place that turns ``"vulkan"`` or ``"webgpu:1"`` into a ``Device`` and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.backends.base import DeviceInfo, backend, backend_names
+from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
+
+# Canonical backend and, for WebGPU, the graphics API asked for.
+_NAMES: dict[str, tuple[str, str]] = {
+    "cpu": ("cpu", ""),
+    "webgpu": ("webgpu", ""),
+    "reference": ("reference", ""),
+    "null": ("null", ""),
+    "cuda": ("cuda", ""),
+    "rocm": ("rocm", ""),
+    "mlx": ("mlx", ""),
+    "tpu": ("tpu", ""),
+    "ane": ("ane", ""),
+    "vulkan": ("webgpu", "vulkan"),
+    "metal": ("webgpu", "metal"),
+    "dx12": ("webgpu", "dx12"),
+    "opengl": ("webgpu", "opengl"),
+}
+_ALIASES = {
+    "gpu": "webgpu",
+    "wgpu": "webgpu",
+    "vk": "vulkan",
+    "mtl": "metal",
+    "directx": "dx12",
+    "d3d12": "dx12",
+    "gl": "opengl",
+}
+# How adapters name their API.
+_APIS = {"vulkan": "vulkan", "metal": "metal", "d3d12": "dx12", "opengl": "opengl"}
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by name: a backend, for WebGPU perhaps an API, and a number.
+
+    Attributes:
+        backend: cpu, webgpu, reference, null, or a plug-in's name.
+        index: Number among the backend's devices (of that API).
+        api: "" for any, else vulkan, metal, dx12 or opengl.
+
+    Example:
+        >>> str(Device.parse("VK")), str(Device.parse("gpu:1")), Device.parse("cpu")
+        ('vulkan', 'webgpu:1', rlx.Device('cpu'))
+    """
+
+    backend: str
+    index: int = 0
+    api: str = ""
+
+    @staticmethod
+    def parse(text: str | Device) -> Device:
+        """Reads a device name: a backend, an API or an alias, then perhaps ``:number``.
+
+        Raises:
+            DeviceParseError: The text is none of them.
+        """
+        if isinstance(text, Device):
+            return text
+        name, colon, number = str(text).strip().lower().partition(":")
+        name = _ALIASES.get(name, name)
+        known = {*_NAMES, *_ALIASES, *backend_names()}
+        if name not in known or (colon and not number.isdigit()):
+            raise DeviceParseError(
+                describe(
+                    f"not a device: {text!r}",
+                    expected="a name, or name:number",
+                    hint=did_you_mean(name, known),
+                )
+            )
+        canonical, api = _NAMES.get(name, (name, ""))
+        return Device(canonical, int(number or 0), api)
+
+    def __str__(self) -> str:
+        name = self.api or self.backend
+        return f"{name}:{self.index}" if self.index else name
+
+    def __repr__(self) -> str:
+        return f"rlx.Device({str(self)!r})"
+
+
+def parse_device_list(text: str) -> list[Device]:
+    """Devices separated by commas; empty entries are skipped.
+
+    Raises:
+        DeviceParseError: An entry is not a device.
+
+    Example:
+        >>> [str(d) for d in parse_device_list("gpu, cpu")]
+        ['webgpu', 'cpu']
+    """
+    return [Device.parse(part) for part in text.split(",") if part.strip()]
+
+
+def infos(device: Device) -> list[DeviceInfo]:
+    """The devices that a name may mean, in order."""
+    found = backend(device.backend).devices()
+    return [info for info in found if not device.api or _APIS.get(info.api.lower()) == device.api]
+
+
+def info_of(device: Device) -> DeviceInfo:
+    """The device that a name means.
+
+    Raises:
+        DeviceUnavailableError: It is not on this machine; says what to install.
+    """
+    found = infos(device)
+    if device.index < len(found):
+        return found[device.index]
+    here = ", ".join(map(str, available_devices()))
+    raise DeviceUnavailableError(
+        describe(
+            f"device {str(device)!r} is not available",
+            got=f"{len(found)} such devices" if found else backend(device.backend).absent(),
+            expected=f"one of {here}",
+            hint="`rlx devices` lists what is here and what is missing",
+        )
+    )
+
+
+def available_devices() -> list[Device]:
+    """The devices graphs can run on here: the CPU first, then every WebGPU adapter, then plug-ins."""
+    found = []
+    for name in sorted(backend_names(), key=lambda n: (n != "cpu", n != "webgpu", n)):
+        if name not in ("reference", "null"):
+            found += [Device(name, at) for at, _ in enumerate(backend(name).devices())]
+    return found
+
+
+def is_available(device: Device | str) -> bool:
+    """Whether a graph could be compiled for the device on this machine.
+
+    Raises:
+        DeviceParseError: The text is not a device.
+    """
+    device = Device.parse(device)
+    return device.backend in backend_names() and device.index < len(infos(device))

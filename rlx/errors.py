@@ -1,0 +1,128 @@
+"""The error tree: every exception that a public call may raise, with one shape of message.
+
+A message says what went wrong, where, what was got, what was expected, and how to repair it.
+``describe`` builds that text; nothing else in the package formats errors by hand.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RlxError(Exception):
+    """Base of everything rlx raises on purpose."""
+
+
+class GraphError(RlxError):
+    """A graph is being built or checked, and something in it is not legal."""
+
+
+class ShapeError(GraphError, ValueError):
+    """Shapes do not fit: ``g.matmul`` of (2, 3) and (4, 5). Repair the operand shapes."""
+
+
+class DTypeError(GraphError, ValueError):
+    """An operand has a dtype that the operation does not take. Add a ``g.cast``."""
+
+
+class UnknownNameError(GraphError, KeyError):
+    """A name (input, param, op, option) that does not exist; the message suggests the nearest."""
+
+    # KeyError prints the repr of its argument; ours is a sentence.
+    __str__ = Exception.__str__
+
+
+class VerifyError(GraphError):
+    """A graph breaks an invariant; the message shows the neighbouring nodes."""
+
+
+class DeviceError(RlxError):
+    """Something about a device: its name, its presence, its limits."""
+
+
+class DeviceParseError(DeviceError, ValueError):
+    """A device string that is none of the known names: ``Device.parse("gpuu")``."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """The device is known but not on this machine; the message says what to install."""
+
+
+class DeviceFallbackError(DeviceError):
+    """Every device of a chain failed.
+
+    Attributes:
+        attempts: ``(Device, Exception)`` pairs in the order tried.
+    """
+
+    def __init__(self, message: str, attempts: Iterable[tuple[object, Exception]] = ()) -> None:
+        super().__init__(message)
+        self.attempts = list(attempts)
+
+
+class DeviceLostError(DeviceError):
+    """The driver dropped the device (reset, removed, timed out). Compile again."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A graph needs more memory than the device or ``memory_limit`` gives."""
+
+
+class CompileError(RlxError):
+    """A legal graph could not be compiled for a device."""
+
+
+class UnsupportedOpError(CompileError):
+    """No kernel for an op and dtype on that device, and no host fallback was allowed."""
+
+
+class InputError(RlxError, ValueError):
+    """A value given to a call is wrong: missing, surplus, wrong shape, dtype or range."""
+
+
+class ImportModelError(RlxError):
+    """A model file could not be read."""
+
+
+def describe(
+    what: str,
+    *,
+    where: object = None,
+    got: object = None,
+    expected: object = None,
+    hint: str | None = None,
+) -> str:
+    """Joins the parts of an error message in the one order used everywhere.
+
+    Args:
+        what: One sentence, starting with the op or call in brackets when there is one.
+        where: The node, file or call that the message is about.
+        got: What was found.
+        expected: What would have been accepted.
+        hint: What to do about it.
+
+    Returns:
+        The parts that were given, one a line.
+
+    Example:
+        >>> print(describe("[matmul] shapes do not fit", got="(2, 3) and (4, 5)"))
+        [matmul] shapes do not fit
+          got: (2, 3) and (4, 5)
+    """
+    parts = (("where", where), ("got", got), ("expected", expected), ("hint", hint))
+    lines = [what, *(f"  {label}: {text}" for label, text in parts if text is not None)]
+    return "\n".join(lines)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for a wrong name: the nearest known one, and what there is.
+
+    Example:
+        >>> did_you_mean("widht", ["width", "height"])
+        "did you mean 'width'? known: height, width"
+    """
+    choices = sorted(set(known))
+    near = difflib.get_close_matches(name, choices, n=1)
+    listed = ", ".join(choices) if choices else "(none)"
+    return f"did you mean {near[0]!r}? known: {listed}" if near else f"known: {listed}"

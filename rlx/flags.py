@@ -1,0 +1,111 @@
+"""Every ``RLX_*`` environment variable, stated once: name, type, default, meaning.
+
+A variable is read when it is first asked for, not at import. One that does not parse raises
+``InputError`` naming the variable and the bad token. ``rlx env`` prints this table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rlx.errors import InputError, describe
+
+T = TypeVar("T")
+
+TABLE: dict[str, Flag[object]] = {}
+
+
+@dataclass(frozen=True)
+class Flag(Generic[T]):
+    """One environment variable.
+
+    Attributes:
+        name: Full name, with the ``RLX_`` prefix.
+        parse: Turns the text into a value; raises ``ValueError`` for what it does not take.
+        default: The value when the variable is unset or empty.
+        doc: What it does, for ``rlx env``.
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    doc: str
+
+    def get(self) -> T:
+        """The value now in force.
+
+        Raises:
+            InputError: The variable is set to something that does not parse.
+        """
+        text = os.environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise InputError(
+                describe(
+                    f"environment variable {self.name} does not parse",
+                    got=repr(text),
+                    expected=str(error),
+                    hint=self.doc,
+                )
+            ) from None
+
+
+def _flag(name: str, parse: Callable[[str], T], default: T, doc: str) -> Flag[T]:
+    if name in TABLE:
+        raise RuntimeError(f"{name} is declared twice")
+    flag = Flag(name, parse, default, doc)
+    TABLE[name] = flag  # type: ignore[assignment]  # Flag is invariant; the table only reads
+    return flag
+
+
+def _bool(text: str) -> bool:
+    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    try:
+        return words[text.lower()]
+    except KeyError:
+        raise ValueError("0, 1, true, false, on or off") from None
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return text.lower()
+
+    return parse
+
+
+DEVICE = _flag("RLX_DEVICE", str, "", "device used when a call says 'auto'")
+CPU_ISA = _flag(
+    "RLX_CPU_ISA",
+    _choice("auto", "plain", "avx2", "avx512"),
+    "auto",
+    "instruction set of the CPU kernels; 'auto' takes the best this processor has",
+)
+REQUIRE_WEBGPU = _flag(
+    "RLX_REQUIRE_WEBGPU",
+    _bool,
+    False,
+    "tests that need a WebGPU adapter fail instead of being left out when there is none",
+)
+SHADER_CHECKS = _flag(
+    "RLX_SHADER_CHECKS",
+    _bool,
+    False,
+    "keep the driver's run-time bounds and loop checks in WGSL kernels",
+)
+WEBGPU_DEFAULT_LIMITS = _flag(
+    "RLX_WEBGPU_DEFAULT_LIMITS",
+    _bool,
+    False,
+    "ask a WebGPU adapter for the specification's default limits instead of its own",
+)
+VERIFY = _flag(
+    "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"
+)

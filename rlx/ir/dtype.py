@@ -1,0 +1,106 @@
+"""Element types: the one list of what a tensor may hold, and what each device stores it as."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, describe, did_you_mean
+
+
+class DType(enum.Enum):
+    """The element type of a tensor. The value is the short name used in text.
+
+    Example:
+        >>> DType.parse("f32").itemsize, DType.parse(np.int64).name
+        (4, 'I64')
+    """
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F64 = "f64"
+    I8 = "i8"
+    U8 = "u8"
+    I32 = "i32"
+    U32 = "u32"
+    I64 = "i64"
+    BOOL = "bool"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"rlx.DType.{self.name}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype of arrays of this type; bf16, which NumPy lacks, is carried in uint16."""
+        return _NUMPY[self]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is a floating-point type."""
+        return self in FLOATS
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether this is a signed or unsigned integer type (bool is not)."""
+        return self in INTEGERS
+
+    @staticmethod
+    def parse(value: DTypeLike) -> DType:
+        """Reads a member, a short name or anything ``np.dtype`` takes.
+
+        Raises:
+            DTypeError: There is no such type here.
+        """
+        if isinstance(value, DType):
+            return value
+        if isinstance(value, str) and value in _BY_NAME:
+            return _BY_NAME[value]
+        try:
+            found = _BY_NUMPY.get(np.dtype(value))
+        except TypeError:
+            found = None
+        if found is None:
+            raise DTypeError(
+                describe(
+                    "not a dtype of rlx",
+                    got=repr(value),
+                    expected="a rlx.DType, a NumPy dtype or a short name",
+                    hint=did_you_mean(str(value), _BY_NAME),
+                )
+            )
+        return found
+
+
+DTypeLike = DType | str | np.dtype[Any] | type[Any]
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    DType.F32: np.dtype(np.float32),
+    DType.F16: np.dtype(np.float16),
+    DType.BF16: np.dtype(np.uint16),
+    DType.F64: np.dtype(np.float64),
+    DType.I8: np.dtype(np.int8),
+    DType.U8: np.dtype(np.uint8),
+    DType.I32: np.dtype(np.int32),
+    DType.U32: np.dtype(np.uint32),
+    DType.I64: np.dtype(np.int64),
+    DType.BOOL: np.dtype(np.bool_),
+}
+_ITEMSIZE = {dtype: numpy.itemsize for dtype, numpy in _NUMPY.items()}
+_BY_NAME = {dtype.value: dtype for dtype in DType}
+_BY_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype is not DType.BF16}
+
+FLOATS = frozenset({DType.F32, DType.F16, DType.BF16, DType.F64})
+INTEGERS = frozenset({DType.I8, DType.U8, DType.I32, DType.U32, DType.I64})
+NUMERIC = FLOATS | INTEGERS
+ALL = frozenset(DType)

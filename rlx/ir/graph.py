@@ -1,0 +1,573 @@
+"""Graph and Node: a list of typed operations in topological order, and how one is added.
+
+The methods named after operations are attached by ``rlx.ops`` from the op records.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import DType, DTypeLike
+from rlx.ir.opdef import Array, OpDef, TensorType, lookup
+from rlx.ir.shape import Shape, as_shape
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@runtime_checkable
+class HasArray(Protocol):
+    """Anything NumPy can turn into an array."""
+
+    def __array__(self) -> Array: ...
+
+
+Operand = "Node | Array | float | int | bool"
+
+
+class Node:
+    """One operation of a graph and its result.
+
+    Attributes:
+        id: Position in ``graph.nodes``.
+        name: Unique for inputs and params; a label elsewhere.
+        op: Name of the operation.
+        attrs: Attributes, normalised (axes count from the front).
+        inputs: The operand nodes.
+        shape: Shape of the result.
+        dtype: Element type of the result.
+        graph: The graph that owns it.
+        source: ``file:line`` of the user's code that made it.
+    """
+
+    __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "type")
+
+    def __init__(
+        self,
+        graph: Graph,
+        opdef: OpDef,
+        inputs: tuple[Node, ...],
+        attrs: dict[str, Any],
+        type: TensorType,
+        name: str,
+        source: str,
+    ) -> None:
+        self.graph = graph
+        self.id = len(graph.nodes)
+        self.opdef = opdef
+        self.inputs = inputs
+        self.attrs = attrs
+        self.type = type
+        self.name = name
+        self.source = source
+
+    @property
+    def op(self) -> str:
+        """Name of the operation."""
+        return self.opdef.name
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the result."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the result."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<Node %{self.id} {self.op} {self.type}>"
+
+    def __bool__(self) -> bool:
+        raise GraphError(
+            describe(
+                "a node has no truth value: it is computed only when the graph runs",
+                where=self.where(),
+                hint="use g.where(condition, a, b)",
+            )
+        )
+
+    def __iter__(self) -> Any:
+        raise GraphError(describe("a node is not iterable", where=self.where(), hint="slice it"))
+
+    def where(self) -> str:
+        """How messages name this node."""
+        at = f" <- {self.source}" if self.source else ""
+        return f"%{self.id} {self.op} {self.name!r}{at}"
+
+    def _apply(self, op: str, *operands: Any) -> Node:
+        node: Node = getattr(self.graph, op)(*operands)
+        return node
+
+    def __add__(self, other: Any) -> Node:
+        return self._apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return self._apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return self._apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return self._apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return self._apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return self._apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return self._apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return self._apply("div", other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return self._apply("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Node:
+        return self._apply("pow", other, self)
+
+    def __matmul__(self, other: Any) -> Node:
+        return self._apply("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Node:
+        return self._apply("matmul", other, self)
+
+    def __neg__(self) -> Node:
+        return self._apply("neg", self)
+
+    def __lt__(self, other: Any) -> Node:
+        return self._apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return self._apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return self._apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return self._apply("ge", self, other)
+
+    def __getitem__(self, key: Any) -> Node:
+        """Basic indexing: integers, slices with any step, ``...`` and None."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        taken = sum(item is not None and item is not Ellipsis for item in keys)
+        if keys.count(Ellipsis) > 1 or taken > len(self.shape):
+            raise ShapeError(describe("too many indices", where=self.where(), got=repr(key)))
+        if Ellipsis not in keys:
+            keys.append(Ellipsis)
+        at = keys.index(Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (len(self.shape) - taken)
+
+        starts, stops, steps, shape = [], [], [], []
+        dims = iter(self.shape)
+        for item in keys:
+            if item is None:
+                shape.append(1)
+                continue
+            dim = next(dims)
+            if isinstance(item, slice):
+                start, stop, step = item.indices(dim)
+                shape.append(len(range(start, stop, step)))
+            else:
+                start = _index(item, dim, self)
+                stop, step = start + 1, 1
+            starts.append(start)
+            # A negative step that runs past the front has no non-negative stop to name.
+            stops.append(stop if stop >= 0 else -dim - 1)
+            steps.append(step)
+        cut = self
+        if any(r != (0, d, 1) for r, d in zip(zip(starts, stops, steps), self.shape)):  # noqa: B905
+            axes = tuple(range(len(self.shape)))
+            cut = self._apply("slice", self, starts, stops, axes, steps)
+        return cut if cut.shape == tuple(shape) else self._apply("reshape", cut, tuple(shape))
+
+
+def _index(item: Any, dim: int, node: Node) -> int:
+    try:
+        index = operator.index(item)
+    except TypeError:
+        raise GraphError(
+            describe(
+                "not an index",
+                where=node.where(),
+                got=repr(item),
+                expected="integers, slices, ... or None",
+                hint="use g.gather for an array of indices",
+            )
+        ) from None
+    if not -dim <= index < dim:
+        raise ShapeError(
+            describe("index out of range", where=node.where(), got=index, expected=f"size {dim}")
+        )
+    return index % dim
+
+
+class Graph:
+    """A computation under construction: nodes in topological order, and which are the outputs.
+
+    A graph is not consumed by compiling and can be compiled many times.
+
+    Args:
+        name: A label for messages and traces.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph("mlp")
+        >>> x = g.input("x", (2, 4))
+        >>> w = g.param("w", (4, 3))
+        >>> g.set_outputs([g.gelu(x @ w)])
+        >>> g.outputs[0].shape
+        (2, 3)
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self.outputs: tuple[Node, ...] = ()
+        self.param_values: dict[str, Array] = {}
+        self._named: dict[str, Node] = {}
+
+    if TYPE_CHECKING:
+        # The methods made from the op records.
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+    def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
+        """Declares a value that every run is given.
+
+        Args:
+            name: Unique among inputs and params.
+            shape: Its static shape.
+            dtype: Its element type.
+
+        Returns:
+            The node.
+
+        Raises:
+            ShapeError: ``shape`` is not a tuple of whole numbers >= 0.
+            DTypeError: There is no such dtype.
+            GraphError: The name is taken or empty.
+        """
+        return self._leaf("input", name, shape, dtype)
+
+    def param(
+        self,
+        name: str,
+        shape: int | Iterable[int],
+        dtype: DTypeLike = "f32",
+        value: HasArray | None = None,
+    ) -> Node:
+        """Declares a weight: set once with ``set_param``, read by every run.
+
+        Args:
+            name: Unique among inputs and params.
+            shape: Its static shape.
+            dtype: Its element type.
+            value: Optional value, kept in ``param_values`` and used by every compile.
+
+        Returns:
+            The node.
+
+        Raises:
+            ShapeError: ``shape`` is not a shape, or not the one of ``value``.
+            DTypeError: There is no such dtype.
+            GraphError: The name is taken or empty.
+        """
+        node = self._leaf("param", name, shape, dtype)
+        if value is not None:
+            array = np.asarray(value)
+            if array.shape != node.shape:
+                raise ShapeError(
+                    describe(
+                        f"value of param {name!r} has another shape",
+                        got=array.shape,
+                        expected=node.shape,
+                    )
+                )
+            self.param_values[name] = array
+        return node
+
+    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Node:
+        """A value fixed in the graph.
+
+        Args:
+            value: An array, or a Python number (float -> f32, int -> i32, bool -> bool).
+            dtype: Converts to this type.
+
+        Returns:
+            The node.
+
+        Raises:
+            DTypeError: The array's dtype has no counterpart.
+        """
+        if dtype is None and not hasattr(value, "dtype"):
+            found = np.asarray(value)
+            narrow = {np.dtype(np.float64): DType.F32, np.dtype(np.int64): DType.I32}
+            dtype = narrow.get(found.dtype, found.dtype)
+        dtype = DType.parse(value.dtype if dtype is None else dtype)
+        array = np.array(value, dtype=dtype.numpy, order="C")
+        array.setflags(write=False)
+        return self.add_node("constant", (), {"value": array, "dtype": dtype})
+
+    def set_outputs(self, nodes: Sequence[Node] | Node) -> None:
+        """Declares what a run returns, in order. A node may be listed twice.
+
+        Raises:
+            GraphError: The list is empty or holds something that is not a node of this graph.
+        """
+        listed = (nodes,) if isinstance(nodes, Node) else tuple(nodes)
+        if not listed:
+            raise GraphError(
+                describe(f"graph {self.name!r} would have no outputs", hint="give at least one")
+            )
+        for node in listed:
+            self._own(node, "set_outputs")
+        self.outputs = listed
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in declaration order: the order of ``run_slots``."""
+        return tuple(node.name for node in self.nodes if node.op == "input")
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """Names of the params in declaration order."""
+        return tuple(node.name for node in self.nodes if node.op == "param")
+
+    def named(self, name: str) -> Node:
+        """The input or param of that name.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        try:
+            return self._named[name]
+        except KeyError:
+            raise UnknownNameError(
+                describe(
+                    f"graph {self.name!r} has no input or param named {name!r}",
+                    hint=did_you_mean(name, self._named),
+                )
+            ) from None
+
+    def binary(self, kind: str, a: Any, b: Any) -> Node:
+        """The two-operand elementwise op called ``kind``: ``g.binary("add", a, b)``."""
+        return self._family("binary", kind, 2, None)(a, b)
+
+    def activation(self, kind: str, x: Any) -> Node:
+        """The one-operand elementwise op called ``kind``: ``g.activation("gelu", x)``."""
+        return self._family("activation", kind, 1, None)(x)
+
+    def compare(self, kind: str, a: Any, b: Any) -> Node:
+        """The comparison called ``kind``, of dtype bool: ``g.compare("lt", a, b)``."""
+        return self._family("compare", kind, 2, ("eq", "ne", "lt", "le", "gt", "ge"))(a, b)
+
+    def reduce(self, kind: str, x: Any, axes: Any = None, keepdims: bool = False) -> Node:
+        """The reduction called ``kind`` over ``axes``: ``g.reduce("mean", x, [0, 2])``."""
+        return self._family("reduce", kind, None, None)(x, axes, keepdims)
+
+    def _family(
+        self, family: str, kind: str, operands: int | None, names: tuple[str, ...] | None
+    ) -> Callable[..., Node]:
+        from rlx.ir.opdef import REGISTRY
+
+        if names is None:
+            if operands is None:
+                names = tuple(
+                    name
+                    for name, op in REGISTRY.items()
+                    if {"axes", "keepdims"} <= set(op.signature.parameters)
+                )
+            else:
+                names = tuple(
+                    name
+                    for name, op in REGISTRY.items()
+                    if op.elementwise and len(op.operands) == operands
+                )
+        if kind not in names:
+            raise UnknownNameError(
+                describe(f"[{family}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
+            )
+        method: Callable[..., Node] = getattr(self, kind)
+        return method
+
+    def add_node(
+        self,
+        op: str | OpDef,
+        inputs: Sequence[Node],
+        attrs: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> Node:
+        """Appends a node: what every builder method ends in.
+
+        Args:
+            op: Name or record of the operation.
+            inputs: Operand nodes of this graph.
+            attrs: Attributes; the record's inference checks and normalises them.
+            name: A label; inputs and params need a unique one.
+
+        Returns:
+            The node, with shape and dtype inferred.
+
+        Raises:
+            GraphError: Wrong operands, shapes, dtypes or attributes; see its subclasses.
+        """
+        opdef = lookup(op) if isinstance(op, str) else op
+        for node in inputs:
+            self._own(node, opdef.name)
+        normal = {key: _freeze(value) for key, value in (attrs or {}).items()}
+        if inputs and inputs[0].dtype not in opdef.dtypes:
+            raise DTypeError(
+                describe(
+                    f"[{opdef.name}] does not take {inputs[0].dtype}",
+                    where=_caller(),
+                    got=inputs[0].dtype,
+                    expected=", ".join(sorted(map(str, opdef.dtypes))),
+                    hint="add g.cast(...) in front",
+                )
+            )
+        type = opdef.infer([node.type for node in inputs], normal)
+        node = Node(self, opdef, tuple(inputs), normal, type, name, _caller())
+        node.name = name or f"{opdef.name}_{node.id}"
+        self.nodes.append(node)
+        return node
+
+    def as_node(self, value: Any, like: DType | None, *, where: str) -> Node:
+        """An operand as a node: numbers and arrays become constants of dtype ``like``.
+
+        Raises:
+            DTypeError: The value can't be held by ``like`` without loss of kind.
+            GraphError: The node belongs to another graph.
+        """
+        if isinstance(value, Node):
+            self._own(value, where)
+            return value
+        array = np.asarray(value)
+        if like is None:
+            return self.constant(value)
+        wanted = like.numpy
+        ok = np.can_cast(array.dtype, wanted, "same_kind") or (
+            array.dtype.kind in "iu" and like.is_float
+        )
+        if isinstance(value, (bool, int, float)) and not ok:
+            ok = array.dtype.kind in "iub" and wanted.kind in "iu"
+        with np.errstate(over="ignore"):
+            converted = array.astype(wanted) if ok else array
+        exact = array.dtype.kind != "i" or wanted.kind not in "iu" or np.all(converted == array)
+        if not ok or not exact:
+            raise DTypeError(
+                describe(
+                    f"[{where}] operand can't become {like}",
+                    where=_caller(),
+                    got=f"{value!r:.60} of dtype {array.dtype}",
+                    expected=f"a value that {like} can hold",
+                    hint="make it with g.constant and add g.cast",
+                )
+            )
+        return self.constant(converted, like)
+
+    def verify(self) -> None:
+        """Checks every invariant of the graph.
+
+        Raises:
+            VerifyError: One does not hold; the message shows the neighbouring nodes.
+        """
+        from rlx.ir.verify import verify
+
+        verify(self)
+
+    def to_json(self) -> str:
+        """The whole graph as text: an exact round trip, constants and attached params included."""
+        from rlx.ir.serialize import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> Graph:
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+            GraphError: The text is not such a graph.
+        """
+        from rlx.ir.serialize import from_json
+
+        return from_json(text)
+
+    def __str__(self) -> str:
+        from rlx.ir.printer import print_graph
+
+        return print_graph(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.outputs)} outputs>"
+
+    def _own(self, node: Any, where: str) -> None:
+        if not isinstance(node, Node):
+            raise GraphError(describe(f"[{where}] not a node", got=f"{node!r:.60}"))
+        if node.graph is not self:
+            raise GraphError(
+                describe(
+                    f"[{where}] node belongs to another graph",
+                    where=node.where(),
+                    got=f"graph {node.graph.name!r}",
+                    expected=f"graph {self.name!r}",
+                )
+            )
+
+    def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Node:
+        if not isinstance(name, str) or not name:
+            raise GraphError(describe(f"[{op}] a name is needed", got=repr(name)))
+        if name in self._named:
+            raise GraphError(
+                describe(
+                    f"[{op}] the name {name!r} is taken",
+                    where=self._named[name].where(),
+                    hint="inputs and params share one set of names",
+                )
+            )
+        attrs = {"shape": as_shape(shape, where=f"{op} {name!r}"), "dtype": DType.parse(dtype)}
+        node = self.add_node(op, (), attrs, name)
+        self._named[name] = node
+        return node
+
+
+def graph_param_names(graph: Graph) -> list[str]:
+    """Names of the params of a graph in declaration order.
+
+    Example:
+        >>> g = Graph()
+        >>> _ = g.param("w", (2,))
+        >>> graph_param_names(g)
+        ['w']
+    """
+    return list(graph.param_names)
+
+
+def _freeze(value: Any) -> Any:
+    """Attributes are immutable and comparable, so that nodes can be compared and hashed."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(item) for item in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.copy()
+        value.setflags(write=False)
+    return value
+
+
+def _caller() -> str:
+    """``file:line`` of the first frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    name = frame.f_code.co_filename
+    return "" if name.startswith(_PACKAGE) else f"{os.path.basename(name)}:{frame.f_lineno}"

@@ -1,0 +1,235 @@
+"""The record that is an operation, and the registry of records.
+
+An op is one ``OpDef``. Everything else about it is derived from that record: the builder method and
+its docstring, inference, verification, the conformance tests, the benchmark cases, the support table.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rlx.errors import UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import ALL, DType
+from rlx.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from rlx.ir.graph import Node
+
+Array = np.ndarray[Any, Any]
+Attrs = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and dtype of one value.
+
+    Example:
+        >>> str(TensorType((2, 3), DType.F32))
+        'f32[2, 3]'
+    """
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense value."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Emitter(Protocol):
+    """What a lowering rule writes to; each backend hands its own to the rules of the ops.
+
+    Values are opaque: the ones of a node's operands and result, temporaries made with ``temp``, and
+    tables (twiddle factors, windows) made with ``table``.
+    """
+
+    limits: Mapping[str, int]
+
+    def operand(self, index: int) -> Any:
+        """The value of the node's operand ``index``."""
+
+    def result(self) -> Any:
+        """The value that the node's result is written to."""
+
+    def temp(self, type: TensorType) -> Any:
+        """A value that lives only between the calls of this node."""
+
+    def table(self, array: Array) -> Any:
+        """A constant that the kernel needs, shared between equal arrays."""
+
+    def elementwise(
+        self, program: Sequence[Any], inputs: Sequence[Any], output: Any
+    ) -> None:
+        """One pass over memory that computes a program of elementwise steps (``ops.elementwise``)."""
+
+    def call(
+        self,
+        kernel: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        params: Mapping[str, Param],
+        work: int = 0,
+    ) -> None:
+        """One kernel call.
+
+        Args:
+            kernel: Name of the kernel. On the CPU ``softmax`` stands for the exported C kernel
+                ``softmax_f32`` or ``softmax_b4`` (any dtype of 4 bytes), by the dtype of the first
+                input. On WebGPU it is the file ``shaders/softmax.wgsl``.
+            inputs: Values read; None for one that is absent.
+            outputs: Values written.
+            params: What the kernel needs to know: C parameters in this order (tuples laid out
+                flat), or WGSL constants of the same names in upper case.
+            work: On WebGPU the number of workgroups; no meaning on the CPU.
+        """
+
+
+Param = int | float | str | tuple[int, ...] | tuple[float, ...]
+Lower = Callable[["Node", Emitter], None]
+Cost = Callable[["Node"], float]
+Infer = Callable[[Sequence[TensorType], dict[str, Any]], TensorType]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One case of the conformance tests and of the benchmarks.
+
+    Attributes:
+        shapes: Shape of each operand.
+        attrs: Attributes of the node.
+        dtypes: dtype of each operand; None means the case is repeated over the op's dtypes.
+        low: Smallest value of the random operands (or one per operand).
+        high: Largest value (or one per operand).
+        values: Exact operands instead of random ones.
+        bench: Whether the case is large enough to be worth timing.
+    """
+
+    shapes: tuple[Shape, ...]
+    attrs: Attrs = field(default_factory=dict)
+    dtypes: tuple[DType, ...] | None = None
+    low: float | tuple[float, ...] = -2.0
+    high: float | tuple[float, ...] = 2.0
+    values: tuple[Array, ...] | None = None
+    bench: bool = False
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """How a device runs an op.
+
+    Attributes:
+        names: Every kernel that ``lower`` may call; the registry test resolves each.
+        lower: Writes the calls.
+    """
+
+    names: tuple[str, ...]
+    lower: Lower
+
+
+# Relative tolerance, by dtype of the result, of a kernel against the float64 reference.
+TOLERANCE: Mapping[DType, float] = {
+    DType.F64: 1e-12,
+    DType.F32: 2e-6,
+    DType.F16: 2e-3,
+    DType.BF16: 1.6e-2,
+}
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One operation.
+
+    Attributes:
+        name: The name in graphs and of the builder method.
+        doc: What it computes: the builder's docstring, with shapes and the source of a formula.
+        signature: The builder's parameters after the graph; operands are listed in ``operands``.
+        operands: Names of the parameters that are tensors, in operand order; a trailing ``*`` means
+            a list of them. One whose default is None may be absent; absent ones close up, and
+            ``attrs["present"]`` then records which were given.
+        infer: Operand types and attributes -> result type. It also normalises the attributes in place.
+        reference: The specification: NumPy arrays and attributes -> the result, float64 inside.
+        flops: Floating-point operations of a node.
+        cpu: Kernels on the CPU.
+        webgpu: Kernels on WebGPU.
+        dtypes: dtypes that the first operand may have.
+        webgpu_dtypes: those of them that the WebGPU kernels take.
+        tolerance: Exceptions to ``TOLERANCE``, each with its reason in a comment of the record.
+        bound: Largest ||out - ref|| / ||ref|| of a node, where the error grows with its size; it
+            takes the place of the tolerance.
+        samples: Cases of the conformance tests.
+        view: The result is the operand's memory under another shape; no kernel runs.
+        elementwise: May be part of a fused elementwise region.
+        host_reason: Why WebGPU has no kernel, when it has none.
+        internal: Made by passes only; has no builder method.
+    """
+
+    name: str
+    doc: str
+    signature: inspect.Signature
+    operands: tuple[str, ...]
+    infer: Infer
+    reference: Callable[..., Array]
+    flops: Cost
+    cpu: Kernels | None = None
+    webgpu: Kernels | None = None
+    dtypes: frozenset[DType] = ALL
+    webgpu_dtypes: frozenset[DType] = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
+    tolerance: Mapping[DType, float] = field(default_factory=dict)
+    bound: Callable[[Node], float] | None = None
+    samples: tuple[Sample, ...] = ()
+    view: bool = False
+    elementwise: bool = False
+    host_reason: str | None = None
+    internal: bool = False
+
+    def tolerance_for(self, dtype: DType) -> float:
+        """Largest relative error allowed for a result of ``dtype``; 0 means equal."""
+        return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
+
+    def kernels(self, backend: str) -> Kernels | None:
+        """The kernels of ``backend`` ("cpu" or "webgpu")."""
+        kernels: Kernels | None = getattr(self, backend)
+        return kernels
+
+
+REGISTRY: dict[str, OpDef] = {}
+
+
+def register(opdef: OpDef) -> OpDef:
+    """Adds a record to the registry.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+    if opdef.name in REGISTRY:
+        raise ValueError(f"op {opdef.name!r} is registered twice")
+    REGISTRY[opdef.name] = opdef
+    return opdef
+
+
+def lookup(name: str) -> OpDef:
+    """The record of an op.
+
+    Raises:
+        UnknownNameError: There is no such op.
+    """
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise UnknownNameError(
+            describe(f"no op is named {name!r}", hint=did_you_mean(name, REGISTRY))
+        ) from None

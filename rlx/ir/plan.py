@@ -1,0 +1,131 @@
+"""What a graph becomes for one device: values, calls in order, and where each value lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Param, TensorType
+
+# Where a value's bytes are: the arena holds inputs, outputs and temporaries; params and constants
+# have memory of their own, which clones share.
+ARENA = ("input", "temp", "output")
+
+
+@dataclass(eq=False)
+class Value:
+    """A piece of memory that calls read and write.
+
+    Attributes:
+        id: Position in ``Schedule.values``.
+        type: Shape and dtype.
+        kind: input, temp, output, param or constant.
+        name: Name of the input or param, else where it comes from.
+        array: The bytes of a constant.
+    """
+
+    id: int
+    type: TensorType
+    kind: str
+    name: str
+    array: Array | None = None
+
+    def __str__(self) -> str:
+        return f"v{self.id}"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One kernel call.
+
+    Attributes:
+        kernel: Kernel name, or "elementwise" for a program of elementwise steps.
+        inputs: Values read; None for an absent one.
+        outputs: Values written.
+        params: What the kernel needs to know, in the order of its C parameters.
+        work: Workgroups on WebGPU.
+        node: The node it belongs to.
+        in_place: Positions of inputs whose memory the first output may take over.
+    """
+
+    kernel: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    params: Mapping[str, Param | tuple[Any, ...]]
+    work: int
+    node: Node
+    in_place: tuple[int, ...] = ()
+
+
+@dataclass
+class Schedule:
+    """Calls in order, and the values they work on.
+
+    Attributes:
+        values: Every value.
+        calls: The calls.
+        inputs: The graph's inputs in declaration order.
+        outputs: The graph's outputs in order; one value may stand twice.
+        output_types: Shape and dtype of each output (a view may differ from its value's).
+        params: Param values by name.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    output_types: list[TensorType] = field(default_factory=list)
+    params: dict[str, Value] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"schedule: {len(self.calls)} calls"]
+        for at, call in enumerate(self.calls):
+            reads = ", ".join("-" if v is None else str(v) for v in call.inputs)
+            writes = ", ".join(map(str, call.outputs))
+            shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
+            lines.append(f"  {at:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}")
+        return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return str(value).replace(" ", "")[:60]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a value lives in the arena: byte offset and size."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The arena's layout: inputs first, outputs next, temporaries after them.
+
+    Attributes:
+        slots: Slot of each arena value, by value id.
+        nbytes: Size of the arena.
+        inputs_end: End of the inputs, which start at 0.
+        outputs_end: End of the outputs, which start at ``inputs_end``.
+        live_peak: Largest sum of the slots alive at one call: what no plan can go below.
+        reused: Values that took over an operand's memory.
+    """
+
+    slots: Mapping[int, Slot]
+    nbytes: int
+    inputs_end: int
+    outputs_end: int
+    live_peak: int
+    reused: Sequence[tuple[int, int]]
+
+    def __str__(self) -> str:
+        lines = [
+            f"memory: arena {self.nbytes} B, largest live set {self.live_peak} B, "
+            f"inputs {self.inputs_end} B, outputs {self.outputs_end - self.inputs_end} B, "
+            f"{len(self.reused)} values in place of an operand"
+        ]
+        lines += [f"  v{id}: {s.offset} + {s.nbytes}" for id, s in sorted(self.slots.items())]
+        return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""Graphs as stable text: what ``str(graph)``, error messages and golden tests show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+
+def print_graph(graph: Graph) -> str:
+    """One line per node, then the outputs.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph("double")
+        >>> g.set_outputs([g.input("x", (2,)) * 2.0])
+        >>> print(g)
+        graph double
+          %0 = input x : f32[2]
+          %1 = constant 2.0 : f32[]
+          %2 = mul %0, %1 : f32[2]
+          return %2
+    """
+    lines = [f"graph {graph.name}", *(f"  {print_node(node)}" for node in graph.nodes)]
+    lines.append("  return " + ", ".join(f"%{node.id}" for node in graph.outputs))
+    return "\n".join(lines)
+
+
+def print_node(node: Node) -> str:
+    """``%2 = softmax %1 axis=1 : f32[2, 3]``."""
+    parts = [f"%{node.id} = {node.op}"]
+    if node.op in ("input", "param"):
+        parts.append(node.name)
+    elif node.op == "constant":
+        parts.append(print_value(node.attrs["value"]))
+    else:
+        if node.inputs:
+            parts.append(", ".join(f"%{operand.id}" for operand in node.inputs))
+        parts += [f"{key}={print_value(value)}" for key, value in sorted(node.attrs.items())]
+    return " ".join(parts) + f" : {node.type}"
+
+
+def print_value(value: Any) -> str:
+    """An attribute on one line; large arrays are shortened."""
+    if isinstance(value, np.ndarray):
+        if value.ndim == 0:
+            return str(value.item())
+        head = ", ".join(str(item) for item in value.ravel()[:4].tolist())
+        return f"[{head}{', ...' if value.size > 4 else ''}]"
+    if isinstance(value, DType):
+        return str(value)
+    if isinstance(value, tuple):
+        return "(" + ", ".join(print_value(item) for item in value) + ")"
+    return str(value)
+
+
+def print_around(graph: Graph, at: int, reach: int = 4) -> str:
+    """The node at position ``at`` with its neighbours, the offender marked: for error messages."""
+    low, high = max(0, at - reach), min(len(graph.nodes), at + reach + 1)
+    lines: Iterable[str] = (
+        f"  {'>' if index == at else ' '} {print_node(graph.nodes[index])}"
+        for index in range(low, high)
+    )
+    return "\n".join(lines)

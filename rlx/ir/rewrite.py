@@ -1,0 +1,62 @@
+"""Copying a graph with changes: the one tool that passes are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlx.ir.graph import Graph, Node
+
+
+class Rewriter:
+    """Builds a new graph from an old one, node by node.
+
+    Inputs and params are always kept, in order: they are the graph's interface.
+
+    Args:
+        old: The graph that is read; it is not changed.
+    """
+
+    def __init__(self, old: Graph) -> None:
+        self.old = old
+        self.new = Graph(old.name)
+        self.new.param_values = dict(old.param_values)
+        self._map: dict[int, Node] = {}
+
+    def __getitem__(self, node: Node) -> Node:
+        """The new node that stands for an old one."""
+        return self._map[node.id]
+
+    def replace(self, node: Node, new: Node) -> None:
+        """Makes ``new`` stand for the old ``node``."""
+        self._map[node.id] = new
+
+    def keep(self, node: Node) -> Node:
+        """Copies a node as it is."""
+        if node.op in ("input", "param"):
+            make = self.new.input if node.op == "input" else self.new.param
+            new = make(node.name, node.shape, node.dtype)
+        else:
+            inputs = [self[operand] for operand in node.inputs]
+            new = self.new.add_node(node.opdef, inputs, node.attrs, node.name)
+        new.source = node.source
+        self.replace(node, new)
+        return new
+
+    def keep_all(self, nodes: Iterable[Node]) -> None:
+        """Copies nodes in order."""
+        for node in nodes:
+            self.keep(node)
+
+    def finish(self) -> Graph:
+        """The new graph, with the outputs mapped."""
+        self.new.outputs = tuple(self[node] for node in self.old.outputs)
+        return self.new
+
+
+def users(graph: Graph) -> dict[int, list[Node]]:
+    """For each node id the nodes that read it, once per use."""
+    found: dict[int, list[Node]] = {node.id: [] for node in graph.nodes}
+    for node in graph.nodes:
+        for operand in node.inputs:
+            found[operand.id].append(node)
+    return found

@@ -1,0 +1,69 @@
+"""The verifier. A graph is legal when
+
+- every operand stands before its user and belongs to the same graph, and ids are positions;
+- every node's op is registered, and inferring it again gives the recorded shape and dtype;
+- names of inputs and params are unique, and there is at least one output, all of this graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlx.errors import GraphError, VerifyError, describe
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import REGISTRY
+from rlx.ir.printer import print_around
+
+
+def verify(graph: Graph, after: str | None = None) -> None:
+    """Checks a graph.
+
+    Args:
+        graph: The graph.
+        after: The pass that made it, named in the message.
+
+    Raises:
+        VerifyError: An invariant does not hold.
+    """
+    origin = f" after pass {after!r}" if after else ""
+    for at, node in enumerate(graph.nodes):
+        for problem in _problems(graph, at, node):
+            raise VerifyError(
+                describe(
+                    f"graph {graph.name!r} is not legal{origin}: {problem}",
+                    where=node.where(),
+                )
+                + "\n"
+                + print_around(graph, at)
+            )
+    names = [node.name for node in graph.nodes if node.op in ("input", "param")]
+    for name in names:
+        if names.count(name) > 1:
+            raise VerifyError(f"graph {graph.name!r}{origin}: the name {name!r} is used twice")
+    if not graph.outputs:
+        what = "has no nodes" if not graph.nodes else "has no outputs"
+        raise VerifyError(
+            describe(f"graph {graph.name!r}{origin} {what}", hint="call g.set_outputs([...])")
+        )
+    for node in graph.outputs:
+        if node.graph is not graph or graph.nodes[node.id] is not node:
+            raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is not in it")
+
+
+def _problems(graph: Graph, at: int, node: Node) -> Iterator[str]:
+    if node.id != at or node.graph is not graph:
+        yield f"node at position {at} says it is %{node.id} of graph {node.graph.name!r}"
+    if REGISTRY.get(node.op) is not node.opdef:
+        yield f"op {node.op!r} is not the registered one"
+    for operand in node.inputs:
+        if operand.graph is not graph:
+            yield f"operand %{operand.id} belongs to graph {operand.graph.name!r}"
+        elif operand.id >= at or graph.nodes[operand.id] is not operand:
+            yield f"operand %{operand.id} does not stand before its user"
+    try:
+        inferred = node.opdef.infer([operand.type for operand in node.inputs], dict(node.attrs))
+    except GraphError as error:
+        yield f"inference fails: {error}"
+        return
+    if inferred != node.type:
+        yield f"recorded {node.type}, inference says {inferred}"

@@ -1,0 +1,42 @@
+"""Every operation as a function over nodes: ``rlx.ops.gelu(x)`` is ``x.graph.gelu(x)``.
+
+Importing this package registers the op records and attaches the builder methods to ``Graph``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlx.ir.graph import Node
+from rlx.ir.opdef import REGISTRY
+from rlx.ops import (
+    attention,
+    elementwise,
+    fft,
+    leaves,
+    linalg,
+    movement,
+    normalization,
+    reduction,
+    spectral,
+)
+from rlx.ops.record import attach
+
+FAMILIES = (
+    leaves, elementwise, movement, reduction, linalg, normalization, attention, fft, spectral,
+)  # fmt: skip
+
+_FUNCTIONS: dict[str, Callable[..., Node]] = {
+    name: attach(record) for name, record in REGISTRY.items() if not record.internal
+}
+# Some ops are named like the module they stand in; here the name is the op.
+globals().update(_FUNCTIONS)
+
+__all__ = sorted(_FUNCTIONS)
+
+
+def __getattr__(name: str) -> Any:
+    from rlx.errors import did_you_mean
+
+    raise AttributeError(f"rlx.ops has no op {name!r}; {did_you_mean(name, _FUNCTIONS)}")

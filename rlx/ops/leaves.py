@@ -1,0 +1,44 @@
+"""The leaves of a graph: values that come from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array, TensorType
+from rlx.ops.record import op
+
+
+def _declared(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return TensorType(attrs["shape"], attrs["dtype"])
+
+
+def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return TensorType(attrs["value"].shape, attrs["dtype"])
+
+
+# ``Graph.input``, ``param`` and ``constant`` build these; they run nothing.
+
+
+@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+def input(shape: Any, dtype: Any) -> Array:
+    """A value given to every run."""
+    return np.zeros(shape, DType.parse(dtype).numpy)
+
+
+@op(infer=_declared, flops=lambda node: 0.0, view=True, internal=True)
+def param(shape: Any, dtype: Any) -> Array:
+    """A weight, set once."""
+    return np.zeros(shape, DType.parse(dtype).numpy)
+
+
+@op(infer=_value, flops=lambda node: 0.0, view=True, internal=True)
+def constant(value: Any, dtype: Any) -> Array:
+    """A value fixed in the graph."""
+    return np.asarray(value)
+
+
+LEAVES = ("input", "param", "constant")

@@ -1,0 +1,204 @@
+"""Matrix products: batched ``matmul`` and its fusion with bias and activation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
+from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
+
+# The number of an activation is its parameter in the kernels.
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batched product as the kernels see it: ``batch`` times [m, k] @ [k, n].
+
+    Attributes:
+        m: Rows of the left matrix.
+        k: Inner size.
+        n: Columns of the right matrix.
+        batch: Number of products.
+        dims: The batch dimensions, collapsed.
+        a_steps: For each of them the distance between left matrices, in matrices.
+        b_steps: The same for the right ones; all 0 when there is one right matrix.
+    """
+
+    m: int
+    k: int
+    n: int
+    batch: int
+    dims: Shape
+    a_steps: tuple[int, ...]
+    b_steps: tuple[int, ...]
+
+    @staticmethod
+    def of(a: Shape, b: Shape) -> Product:
+        """The product of two operand shapes, 1-D ones promoted as NumPy does."""
+        a = (1, *a) if len(a) == 1 else a
+        b = (*b, 1) if len(b) == 1 else b
+        m, k, n = a[-2], a[-1], b[-1]
+        if size(b[:-2]) == 1:
+            # One right matrix: the batch of the left operand is just more rows.
+            return Product(size(a[:-1]), k, n, 1, (1,), (0,), (0,))
+        dims = broadcast(a[:-2], b[:-2], where="matmul")
+        merged, (a_steps, b_steps) = collapse(
+            dims, broadcast_strides(a[:-2], dims), broadcast_strides(b[:-2], dims)
+        )
+        return Product(m, k, n, size(dims), merged, a_steps, b_steps)
+
+
+def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    a, b = types[0].shape, types[1].shape
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise ShapeError(
+            describe(
+                "[matmul] shapes do not fit",
+                got=f"{a} and {b}",
+                expected="the last dimension of the left = the second last of the right",
+                hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
+            )
+        )
+    rows = a[-2:-1]
+    columns = b[-1:] if len(b) > 1 else ()
+    return TensorType(
+        (*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype
+    )
+
+
+def _flops(node: Node) -> float:
+    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    return 2.0 * p.batch * p.m * p.k * p.n
+
+
+# Tile of the general WGSL kernel; rows and columns of the result that one workgroup makes.
+TILE = 64
+GEMV_COLUMNS = 64
+
+
+def _lower(node: Node, emitter: Emitter) -> None:
+    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    if size(node.shape) == 0:
+        return
+    has_bias = len(node.inputs) > 2
+    params = {
+        "m": p.m,
+        "k": p.k,
+        "n": p.n,
+        "batch": p.batch,
+        "has_bias": int(has_bias),
+        "act": ACTIVATIONS.index(node.attrs.get("act", "none")),
+        "rank": len(p.dims),
+        "dims": p.dims,
+        "a_steps": p.a_steps,
+        "b_steps": p.b_steps,
+    }
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    skinny = p.m <= 4
+    tiles = math.ceil(p.n / GEMV_COLUMNS) * p.m if skinny else _tiles(p)
+    name = "gemv" if skinny and "max-compute-workgroup-storage-size" in emitter.limits else "matmul"
+    emitter.call(name, operands, [emitter.result()], params, work=tiles * p.batch)
+
+
+def _tiles(p: Product) -> int:
+    return math.ceil(p.m / TILE) * math.ceil(p.n / TILE)
+
+
+_CPU = Kernels(("matmul",), _lower)
+_WEBGPU = Kernels(("matmul", "gemv"), _lower)
+
+
+@op(
+    infer=_infer_matmul,
+    flops=_flops,
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    samples=(
+        Sample(((2, 4), (4, 3))),
+        Sample(((1, 1), (1, 1))),
+        Sample(((65, 130), (130, 67))),
+        Sample(((1, 257), (257, 129))),
+        Sample(((7,), (7, 5))),
+        Sample(((5, 7), (7,))),
+        Sample(((7,), (7,))),
+        Sample(((3, 2, 5, 7), (3, 2, 7, 4))),
+        Sample(((3, 1, 5, 7), (2, 7, 4))),
+        Sample(((2, 5, 7), (7, 4))),
+        Sample(((5, 0), (0, 4))),
+        Sample(((0, 3), (3, 4))),
+        Sample(((1, 64), (64, 64)), bench=True),
+        Sample(((256, 256), (256, 256)), bench=True),
+    ),
+)
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix product over the last two axes, the others broadcast (NumPy's ``matmul``).
+
+    Args:
+        a: ``[..., m, k]`` or ``[k]``.
+        b: ``[..., k, n]`` or ``[k]``.
+    """
+    return np.matmul(a, b)
+
+
+def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    act = attrs["act"]
+    if act not in ACTIVATIONS:
+        raise UnknownNameError(
+            describe(
+                f"[fused_matmul_bias_act] no such activation: {act!r}",
+                hint=did_you_mean(str(act), ACTIVATIONS),
+            )
+        )
+    result = _infer_matmul(types[:2], attrs)
+    w = types[1].shape
+    if len(w) != 2 or types[2].shape != w[1:]:
+        raise ShapeError(
+            describe(
+                "[fused_matmul_bias_act] weight and bias do not fit",
+                got=f"w {w}, bias {types[2].shape}",
+                expected="w [k, n], bias [n]",
+            )
+        )
+    return result
+
+
+@op(
+    infer=_infer_fused,
+    flops=lambda node: _flops(node) + 21.0 * size(node.shape),
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
+    samples=(
+        *(Sample(((5, 7), (7, 9), (9,)), {"act": act}) for act in ACTIVATIONS),
+        Sample(((1, 64), (64, 64), (64,)), {"act": "gelu"}, bench=True),
+        Sample(((2, 3, 70), (70, 66), (66,)), {"act": "silu"}),
+        Sample(((0, 7), (7, 9), (9,)), {"act": "relu"}),
+        Sample(((1, 1), (1, 1), (1,)), {"act": "tanh"}),
+        Sample(((3, 0), (0, 4), (4,)), {"act": "relu"}),
+    ),
+)
+def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: str = "none") -> Array:
+    """act(x @ w + bias) in one kernel.
+
+    Args:
+        x: ``[..., k]``.
+        w: ``[k, n]``.
+        bias: ``[n]``.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+    """
+    y = np.matmul(x, w) + bias
+    return y if act == "none" else np.asarray(lookup(act).reference(y))

@@ -1,0 +1,1 @@
+"""Compiling and running: Session, CompiledGraph."""

@@ -1,0 +1,313 @@
+"""CompiledGraph: a graph loaded on a device, and every way of running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import Capabilities, CompileOptions, Executable
+from rlx.cost.model import NodeCost, node_costs
+from rlx.device.choose import cost_model
+from rlx.device.names import Device, info_of
+from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.plan import MemoryPlan, Schedule
+
+STAGES = ("graph", "fused", "schedule", "memory", "kernels")
+
+
+class CompiledGraph:
+    """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
+
+    It belongs to one thread at a time; different ones run in parallel.
+
+    Attributes:
+        device: The device it runs on.
+        run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
+            same preallocated read-only views at every call; the next run overwrites them. With no
+            argument it runs on what stands in ``input_views``. It allocates nothing, looks nothing
+            up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
+            a param that was never set, ``RlxError`` when entered from a second thread.
+        capabilities: What this device's executable can do.
+        host_fallbacks: Ops that run on the host for want of a kernel on the device.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_executable",
+        "_fused",
+        "_graph",
+        "_missing",
+        "_names",
+        "_notes",
+        "_options",
+        "_plan",
+        "_schedule",
+        "capabilities",
+        "device",
+        "host_fallbacks",
+        "run_slots",
+    )
+
+    run_slots: Callable[..., tuple[Array, ...]]
+
+    def __init__(
+        self,
+        device: Device,
+        graph: Graph,
+        fused: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        notes: list[str],
+        executable: Executable,
+        options: CompileOptions,
+        missing: set[str],
+    ) -> None:
+        self.device = device
+        self.capabilities: Capabilities = executable.capabilities
+        self.host_fallbacks: tuple[str, ...] = ()
+        self._graph = graph
+        self._fused = fused
+        self._schedule = schedule
+        self._plan = plan
+        self._notes = notes
+        self._executable = executable
+        self._options = options
+        self._names = graph.input_names
+        self._closed = False
+        self._missing = missing
+        self.run_slots = self._incomplete if missing else executable.run_slots
+
+    # --- params ------------------------------------------------------------------------------------
+
+    def set_param(self, name: str, array: Any) -> None:
+        """Uploads a weight.
+
+        Args:
+            name: A param of the graph.
+            array: Its value: the declared shape; a float of another width is converted.
+
+        Raises:
+            UnknownNameError: The graph has no param of that name.
+            InputError: Wrong shape, or a dtype that does not convert.
+        """
+        self._open()
+        if name not in self._graph.param_names:
+            raise UnknownNameError(
+                describe(
+                    f"graph {self._graph.name!r} has no param named {name!r}",
+                    hint=did_you_mean(name, self._graph.param_names),
+                )
+            )
+        node = self._graph.named(name)
+        value = self._fit(array, node.shape, node.dtype.numpy, f"param {name!r}")
+        self._executable.set_param(name, value)
+        self._missing.discard(name)
+        if not self._missing:
+            self.run_slots = self._executable.run_slots
+
+    def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
+        # Clones share the set of params still missing, so one of them may have set the last.
+        if not self._missing:
+            self.run_slots = self._executable.run_slots
+            return self.run_slots(*arrays)
+        raise InputError(
+            describe(
+                f"params of graph {self._graph.name!r} were never set",
+                got="no value for " + ", ".join(sorted(self._missing)),
+                hint="cg.set_param(name, array), or rlx.compile(g, params={...})",
+            )
+        )
+
+    # --- running -----------------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Array]:
+        """Runs on named inputs and returns fresh arrays, one per output.
+
+        Args:
+            inputs: One array per input of the graph.
+
+        Returns:
+            Copies of the outputs, which later runs leave alone.
+
+        Raises:
+            UnknownNameError: A name that is not an input.
+            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> rlx.compile(g, device="cpu").run({"x": np.zeros(2, np.float32)})
+            [array([1., 1.], dtype=float32)]
+        """
+        return [view.copy() for view in self.run_raw(inputs)]
+
+    def run_raw(self, inputs: Mapping[str, Any]) -> list[Array]:
+        """Runs on named inputs and returns read-only views, valid until the next run.
+
+        Raises:
+            UnknownNameError: A name that is not an input.
+            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
+        """
+        self._open()
+        for name in inputs:
+            if name not in self._names:
+                raise UnknownNameError(
+                    describe(
+                        f"graph {self._graph.name!r} has no input named {name!r}",
+                        hint=did_you_mean(name, self._names),
+                    )
+                )
+        missing = [name for name in self._names if name not in inputs]
+        if missing:
+            raise InputError(
+                describe(
+                    "inputs are missing",
+                    got=", ".join(inputs) or "none",
+                    expected=", ".join(self._names),
+                    hint="missing: " + ", ".join(missing),
+                )
+            )
+        for name, view in zip(self._names, self.input_views, strict=True):
+            view[...] = self._fit(inputs[name], view.shape, view.dtype, f"input {name!r}")
+        return list(self.run_slots())
+
+    def __call__(self, **inputs: Any) -> list[Array]:
+        """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""
+        return self.run(inputs)
+
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """Writable arrays, one per input: fill them, then call ``run_slots()``."""
+        return self._executable.input_views
+
+    @property
+    def output_slots(self) -> tuple[tuple[int, int], ...]:
+        """``(byte offset, element count)`` of each output in the memory at ``arena_ptr``."""
+        return self._executable.output_slots
+
+    @property
+    def arena_ptr(self) -> int:
+        """Address of the host memory that holds the outputs; it stays until ``close``.
+
+        Raises:
+            CompileError: This device keeps no such memory.
+        """
+        if not self.capabilities.arena_ptr:
+            raise CompileError(
+                describe(f"{self.device} keeps no arena in host memory", hint="use run_slots")
+            )
+        return self._executable.arena_ptr
+
+    def clone(self) -> CompiledGraph:
+        """An independent executable, for another thread, that shares the params."""
+        self._open()
+        return CompiledGraph(
+            self.device,
+            self._graph,
+            self._fused,
+            self._schedule,
+            self._plan,
+            self._notes,
+            self._executable.clone(),
+            self._options,
+            self._missing,
+        )
+
+    # --- explaining --------------------------------------------------------------------------------
+
+    def as_text(self, stage: str = "fused") -> str:
+        """What was compiled, at one stage of the compiler.
+
+        Args:
+            stage: "graph" as built, "fused" with every change taken or refused and why,
+                "schedule", "memory", or "kernels".
+
+        Raises:
+            UnknownNameError: There is no such stage.
+        """
+        if stage not in STAGES:
+            raise UnknownNameError(
+                describe(f"no stage is named {stage!r}", hint=did_you_mean(stage, STAGES))
+            )
+        none = f"{self.device} runs the graph without this stage"
+        if stage == "graph":
+            return str(self._graph)
+        if stage == "fused":
+            return "\n".join([str(self._fused), *(f"# {note}" for note in self._notes)])
+        if stage == "kernels":
+            return self._executable.kernels()
+        found = self._schedule if stage == "schedule" else self._plan
+        return none if found is None else str(found)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held: ``arena``, ``params``, ``staging`` and their sum ``peak``."""
+        return self._executable.memory()
+
+    def cost(self) -> list[NodeCost]:
+        """The cost model's estimate of every node, on the graph as it runs."""
+        return node_costs(self._fused, cost_model(self.device, info_of(self.device)))
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Frees device memory; running afterwards raises. Closing twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.run_slots = self._run_closed
+            self._executable.close()
+
+    def __enter__(self) -> CompiledGraph:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<CompiledGraph {self._graph.name!r} on {self.device}>"
+
+    def _run_closed(self, *arrays: Any) -> tuple[Array, ...]:
+        self._open()
+        raise AssertionError("unreachable")
+
+    def _open(self) -> None:
+        if self._closed:
+            raise InputError(describe(f"{self!r} is closed", hint="compile the graph again"))
+
+    @staticmethod
+    def _fit(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Array:
+        array = np.asarray(value)
+        fits = array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind")
+        if array.shape != shape or not fits:
+            raise InputError(
+                describe(
+                    f"{where} does not fit",
+                    got=f"{array.dtype}{list(array.shape)}",
+                    expected=f"{dtype}{list(shape)}",
+                    hint=None if fits else f"convert it with .astype({str(dtype)!r})",
+                )
+            )
+        if array.dtype.itemsize > dtype.itemsize and dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            if array.size and (array.min() < limits.min or array.max() > limits.max):
+                raise InputError(
+                    describe(f"{where} holds values that {dtype} can't", got=str(array.dtype))
+                )
+        return np.ascontiguousarray(array, dtype)
+
+
+def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:
+    """``compiled.run_slots(*arrays)`` as a function.
+
+    Args:
+        compiled: What to run.
+        *arrays: Every input in declaration order, or none to run on ``input_views``.
+
+    Returns:
+        The same read-only views at every call.
+    """
+    return compiled.run_slots(*arrays)
