@@ -81,41 +81,53 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# Tile of the general WGSL kernel; rows and columns of the result that one workgroup makes.
+# What the general WGSL kernel makes per workgroup: a square tile; what the skinny one makes: a
+# piece of one row.
 TILE = 64
 GEMV_COLUMNS = 64
+GEMV_ROWS = 4
+# The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
+_PANEL = (256 + 8) * 32
 
 
-def _lower(node: Node, emitter: Emitter) -> None:
-    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
-    if size(node.shape) == 0:
-        return
-    has_bias = len(node.inputs) > 2
-    params = {
+def _params(node: Node, p: Product) -> dict[str, Any]:
+    return {
         "m": p.m,
         "k": p.k,
         "n": p.n,
         "batch": p.batch,
-        "has_bias": int(has_bias),
+        "has_bias": int(len(node.inputs) > 2),
         "act": ACTIVATIONS.index(node.attrs.get("act", "none")),
         "rank": len(p.dims),
         "dims": p.dims,
         "a_steps": p.a_steps,
         "b_steps": p.b_steps,
     }
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    skinny = p.m <= 4
-    tiles = math.ceil(p.n / GEMV_COLUMNS) * p.m if skinny else _tiles(p)
-    name = "gemv" if skinny and "max-compute-workgroup-storage-size" in emitter.limits else "matmul"
-    emitter.call(name, operands, [emitter.result()], params, work=tiles * p.batch)
+    scratch = emitter.temp(TensorType((_PANEL,), node.dtype))
+    emitter.call("matmul", operands, [emitter.result(), scratch], _params(node, p))
 
 
-def _tiles(p: Product) -> int:
-    return math.ceil(p.m / TILE) * math.ceil(p.n / TILE)
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    if p.m <= GEMV_ROWS:
+        kernel, groups = "gemv", p.m * math.ceil(p.n / GEMV_COLUMNS)
+    else:
+        kernel, groups = "matmul", math.ceil(p.m / TILE) * math.ceil(p.n / TILE)
+    emitter.call(kernel, operands, [emitter.result()], _params(node, p), groups * p.batch)
 
 
-_CPU = Kernels(("matmul",), _lower)
-_WEBGPU = Kernels(("matmul", "gemv"), _lower)
+_CPU = Kernels(("matmul",), _lower_cpu)
+_WEBGPU = Kernels(("matmul", "gemv"), _lower_webgpu)
 
 
 @op(

@@ -1,0 +1,37 @@
+# The C types of cython_src/kernels/call.h: the one place where Cython learns of them.
+from libc.stdint cimport int64_t
+
+cdef extern from "call.h" nogil:
+    ctypedef union rlx_param:
+        int64_t i
+        double f
+        void* p
+
+    ctypedef struct rlx_call:
+        int (*fn)(const rlx_call*) noexcept nogil
+        void* ins "in"[8]
+        void* out[4]
+        const rlx_param* p
+
+    ctypedef int (*rlx_kernel)(const rlx_call*) noexcept nogil
+    ctypedef void (*rlx_loop)(void*, const void*, const void*, const void*, int64_t) noexcept nogil
+
+    ctypedef struct rlx_kernel_entry:
+        const char* name
+        rlx_kernel fn
+
+    ctypedef struct rlx_loop_entry:
+        const char* name
+        rlx_loop fn
+
+    ctypedef struct rlx_table:
+        const char* isa
+        int (*usable)() noexcept nogil
+        const rlx_kernel_entry* kernels
+        const rlx_loop_entry* loops
+
+    const rlx_table rlx_table_plain
+    const rlx_table rlx_table_avx2
+    const rlx_table rlx_table_avx512
+
+    int RLX_INDEX_OUT_OF_RANGE

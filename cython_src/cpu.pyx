@@ -1,0 +1,164 @@
+# The CPU's hot path: a flat program of kernel calls, run in one loop without the GIL.
+"""Compiled kernels of the CPU backend, and the program that runs them."""
+
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+from _types cimport (
+    rlx_call,
+    rlx_kernel,
+    rlx_param,
+    rlx_table,
+    rlx_table_avx2,
+    rlx_table_avx512,
+    rlx_table_plain,
+)
+
+from rlx.backends.base import as_input, check_slots
+from rlx.errors import InputError, RlxError, describe
+
+cnp.import_array()
+
+
+cdef const rlx_table* _table(str isa) except NULL:
+    if isa == "plain":
+        return &rlx_table_plain
+    if isa == "avx2":
+        return &rlx_table_avx2
+    if isa == "avx512":
+        return &rlx_table_avx512
+    raise KeyError(isa)
+
+
+def isas():
+    """Names of the instruction sets usable on this processor, the best first."""
+    return [name for name in ("avx512", "avx2", "plain") if _table(name).usable()]
+
+
+def kernels(str isa):
+    """Addresses of the kernels by name, for one instruction set."""
+    cdef const rlx_table* table = _table(isa)
+    found = {}
+    cdef Py_ssize_t i = 0
+    while table.kernels != NULL and table.kernels[i].name != NULL:
+        found[table.kernels[i].name.decode()] = <uintptr_t>table.kernels[i].fn
+        i += 1
+    return found
+
+
+def loops(str isa):
+    """Addresses of the elementwise loops by name, for one instruction set."""
+    cdef const rlx_table* table = _table(isa)
+    found = {}
+    cdef Py_ssize_t i = 0
+    while table.loops != NULL and table.loops[i].name != NULL:
+        found[table.loops[i].name.decode()] = <uintptr_t>table.loops[i].fn
+        i += 1
+    return found
+
+
+cdef class Program:
+    """Kernel calls on fixed addresses, with the arrays that they read and write.
+
+    Args:
+        calls: ``(kernel address, input addresses, output addresses, int64 parameters, name)``.
+        input_views: Arrays that ``run_slots`` copies its arguments into.
+        output_views: Arrays that it returns.
+        keep: Objects that own the memory at the addresses.
+    """
+
+    cdef rlx_call* _calls
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _inputs
+    cdef bint _busy
+    cdef tuple _input_views
+    cdef tuple _output_views
+    cdef list _names
+    cdef object _keep
+
+    def __cinit__(self, calls, tuple input_views, tuple output_views, keep):
+        cdef Py_ssize_t at, k
+        cdef uintptr_t address
+        self._count = len(calls)
+        self._inputs = len(input_views)
+        self._input_views = input_views
+        self._output_views = output_views
+        self._names = [call[4] for call in calls]
+        self._keep = (keep, [call[3] for call in calls])
+        self._calls = <rlx_call*>calloc(max(1, self._count), sizeof(rlx_call))
+        if self._calls == NULL:
+            raise MemoryError()
+        for at, (kernel, inputs, outputs, params, _) in enumerate(calls):
+            address = kernel
+            self._calls[at].fn = <rlx_kernel><void*>address
+            for k, value in enumerate(inputs):
+                address = value
+                self._calls[at].ins[k] = <void*>address
+            for k, value in enumerate(outputs):
+                address = value
+                self._calls[at].out[k] = <void*>address
+            address = params.ctypes.data
+            self._calls[at].p = <const rlx_param*>address
+
+    def __dealloc__(self):
+        free(self._calls)
+
+    def run_slots(self, *arrays):
+        """Copies the arguments into their slots, runs, and returns the output views."""
+        cdef Py_ssize_t at, count = len(arrays)
+        cdef int status = 0
+        cdef object given
+        if self._busy:
+            raise RlxError(
+                describe(
+                    "this CompiledGraph is already running in another thread",
+                    hint="give each thread its own: cg.clone() shares the params",
+                )
+            )
+        self._busy = True
+        try:
+            if count:
+                if count != self._inputs:
+                    check_slots(arrays, self._inputs)
+                for at in range(count):
+                    given = arrays[at]
+                    if not _take(given, <cnp.ndarray>self._input_views[at]):
+                        view = self._input_views[at]
+                        view[...] = as_input(given, view, at)
+            with nogil:
+                for at in range(self._count):
+                    status = self._calls[at].fn(&self._calls[at])
+                    if status != 0:
+                        break
+            if status:
+                raise InputError(
+                    describe("an index is out of range", where=self._names[at])
+                )
+        finally:
+            self._busy = False
+        return self._output_views
+
+
+cdef bint _take(object given, cnp.ndarray view):
+    """Copies an array that fits its slot as it is; False leaves it to the checked, slower way."""
+    cdef cnp.ndarray array
+    cdef int axis, rank
+    if not cnp.PyArray_CheckExact(given):
+        return False
+    array = <cnp.ndarray>given
+    rank = cnp.PyArray_NDIM(view)
+    if (
+        cnp.PyArray_TYPE(array) != cnp.PyArray_TYPE(view)
+        or cnp.PyArray_NDIM(array) != rank
+        or not cnp.PyArray_ISCARRAY_RO(array)
+    ):
+        return False
+    for axis in range(rank):
+        if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
+            return False
+    if cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
+        memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))
+    return True

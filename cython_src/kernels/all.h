@@ -1,0 +1,43 @@
+/* Every kernel, compiled for the instruction set the including file has switched on.
+   Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable. */
+#include "call.h"
+#include "vecmath.h"
+
+#define CONCAT2(a, b) a##b
+#define CONCAT(a, b) CONCAT2(a, b)
+
+#define TEXT2(a) #a
+#define TEXT(a) TEXT2(a)
+
+#include "elementwise.h"
+#include "movement.h"
+#include "reduce.h"
+
+#define T float
+#define SUFFIX f32
+#include "typed.h"
+#undef T
+#undef SUFFIX
+#define T double
+#define SUFFIX f64
+#include "typed.h"
+#undef T
+#undef SUFFIX
+
+#include "spectral.h"
+
+#define K(name) {#name, kernel_##name}
+static const rlx_kernel_entry kernel_table[] = {
+    K(region),
+    K(strided_copy_b1), K(strided_copy_b4), K(strided_copy_b8),
+    K(gather_b1), K(gather_b4), K(gather_b8),
+    K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
+    K(reduce_mean_f32), K(reduce_mean_f64),
+    K(reduce_max_f32), K(reduce_max_f64), K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),
+    K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
+    K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
+    K(welch_peaks_f32), K(log_mel_f32),
+    {NULL, NULL},
+};
+
+const rlx_table CONCAT(rlx_table_, ISA) = {TEXT(ISA), isa_usable, kernel_table, loop_table};

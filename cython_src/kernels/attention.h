@@ -1,0 +1,75 @@
+/* Attention with a running softmax over blocks of keys, per type: scores of one block at a time. */
+
+enum { NAME(KEYS) = 64 };
+
+static inline T NAME(dot)(const T *a, const T *b, int64_t n)
+{
+    T lane[16] = {0};
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] += a[i + l] * b[i + l];
+    for (; i < n; i++) lane[0] += a[i] * b[i];
+    T sum = 0;
+    for (int l = 0; l < 16; l++) sum += lane[l];
+    return sum;
+}
+
+/* Parameters: batch, heads, kv heads, sq, sk, d, dv, q k v o steps (batch, head, position each),
+   mask steps (batch, head, query, key), kind, window, scale, softcap. */
+static int NAME(kernel_attention)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t batch = p[0].i, heads = p[1].i, share = p[1].i / p[2].i;
+    const int64_t sq = p[3].i, sk = p[4].i, d = p[5].i, dv = p[6].i;
+    const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16, *ms = p + 19;
+    const int64_t kind = p[23].i, window = p[24].i;
+    const T scale = (T)p[25].f, softcap = (T)p[26].f;
+    const uint8_t *visible = call->in[3];
+    const T *bias = call->in[3];
+
+    for (int64_t b = 0; b < batch; b++)
+    for (int64_t h = 0; h < heads; h++)
+    for (int64_t i = 0; i < sq; i++) {
+        const T *q = (const T *)call->in[0] + b * qs[0].i + h * qs[1].i + i * qs[2].i;
+        const T *k = (const T *)call->in[1] + b * ks[0].i + h / share * ks[1].i;
+        const T *v = (const T *)call->in[2] + b * vs[0].i + h / share * vs[1].i;
+        T *o = (T *)call->out[0] + b * os[0].i + h * os[1].i + i * os[2].i;
+        /* Keys first..last - 1 may be seen. */
+        const int64_t at = i + sk - sq;
+        int64_t first = 0, last = sk;
+        if (kind == 1 || kind == 2) last = at + 1 < sk ? at + 1 : sk;
+        if (kind == 2 && at - window > 0) first = at - window;
+        T top = -(T)INFINITY, total = 0;
+        for (int64_t e = 0; e < dv; e++) o[e] = 0;
+        for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
+            const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
+            T score[NAME(KEYS)], block_top = -(T)INFINITY;
+            for (int64_t j = 0; j < n; j++) {
+                T s = NAME(dot)(q, k + (j0 + j) * ks[2].i, d) * scale;
+                if (softcap != 0) s = softcap * FN(tanh)(s / softcap);
+                if (kind == 3 && !visible[b * ms[0].i + j0 + j]) s = -(T)INFINITY;
+                if (kind == 4)
+                    s += bias[b * ms[0].i + h * ms[1].i + i * ms[2].i + (j0 + j) * ms[3].i];
+                score[j] = s;
+                block_top = s > block_top || s != s ? s : block_top;
+            }
+            const T new_top = block_top > top || block_top != block_top ? block_top : top;
+            if (new_top == -(T)INFINITY) continue; /* nothing seen so far */
+            const T shrink = FN(exp)(top - new_top);
+            T sum = 0;
+            for (int64_t j = 0; j < n; j++) score[j] = FN(exp)(score[j] - new_top);
+            for (int64_t j = 0; j < n; j++) sum += score[j];
+            for (int64_t e = 0; e < dv; e++) o[e] *= shrink;
+            for (int64_t j = 0; j < n; j++) {
+                const T *row = v + (j0 + j) * vs[2].i;
+                const T weight = score[j];
+                for (int64_t e = 0; e < dv; e++) o[e] += weight * row[e];
+            }
+            total = total * shrink + sum;
+            top = new_top;
+        }
+        const T inverse = total == 0 ? 0 : 1 / total;
+        for (int64_t e = 0; e < dv; e++) o[e] *= inverse;
+    }
+    return RLX_OK;
+}

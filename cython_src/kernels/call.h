@@ -1,0 +1,49 @@
+/* The one shape of every compiled kernel: a call record in, a status out. */
+#ifndef RLX_CALL_H
+#define RLX_CALL_H
+
+#include <stdint.h>
+
+#define RLX_INPUTS 8
+#define RLX_OUTPUTS 4
+
+typedef union {
+    int64_t i;
+    double f;
+    void *p;
+} rlx_param;
+
+typedef struct rlx_call {
+    int (*fn)(const struct rlx_call *);
+    void *in[RLX_INPUTS];   /* inputs in the order of the op record; NULL for an absent one */
+    void *out[RLX_OUTPUTS]; /* the result, then scratch */
+    const rlx_param *p;     /* parameters in the order the record lists them */
+} rlx_call;
+
+typedef int (*rlx_kernel)(const rlx_call *);
+/* An elementwise loop: n results at d from operands a, b, c. */
+typedef void (*rlx_loop)(void *d, const void *a, const void *b, const void *c, int64_t n);
+
+typedef struct {
+    const char *name;
+    rlx_kernel fn;
+} rlx_kernel_entry;
+
+typedef struct {
+    const char *name;
+    rlx_loop fn;
+} rlx_loop_entry;
+
+/* Everything compiled for one instruction set. */
+typedef struct {
+    const char *isa;
+    int (*usable)(void);
+    const rlx_kernel_entry *kernels; /* ends with a NULL name */
+    const rlx_loop_entry *loops;
+} rlx_table;
+
+enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1 };
+
+extern const rlx_table rlx_table_plain, rlx_table_avx2, rlx_table_avx512;
+
+#endif

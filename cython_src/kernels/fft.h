@@ -1,0 +1,183 @@
+/* Stockham passes of mixed radix on split real and imaginary parts, and Bluestein, per type.
+   rlx/ops/fft.py defines the passes and their tables. */
+
+typedef struct {
+    const T *re, *im;
+} NAME(in_parts);
+typedef struct {
+    T *re, *im;
+} NAME(out_parts);
+
+/* One pass. LOAD brings the radix values into ar[], ai[]; BUTTERFLY leaves the DFT there. */
+#define PASS(R, BUTTERFLY)                                                                        \
+    static void NAME(pass##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
+                              const T *wr, const T *wi)                                           \
+    {                                                                                             \
+        const int64_t m = length / R, step = m * stride;                                          \
+        for (int64_t p = 0; p < m; p++) {                                                         \
+            T cr[R], ci[R];                                                                       \
+            cr[0] = 1, ci[0] = 0;                                                                 \
+            for (int j = 1; j < R; j++) cr[j] = wr[(j - 1) * m + p], ci[j] = wi[(j - 1) * m + p]; \
+            const T *xr = x.re + p * stride, *xi = x.im + p * stride;                             \
+            T *yr = y.re + p * stride * R, *yi = y.im + p * stride * R;                           \
+            _Pragma("GCC ivdep") for (int64_t q = 0; q < stride; q++)                             \
+            {                                                                                     \
+                T ar[R], ai[R], br[R], bi[R];                                                     \
+                for (int i = 0; i < R; i++) ar[i] = xr[q + i * step], ai[i] = xi[q + i * step];   \
+                BUTTERFLY                                                                         \
+                yr[q] = br[0], yi[q] = bi[0];                                                     \
+                for (int j = 1; j < R; j++) {                                                     \
+                    yr[q + j * stride] = br[j] * cr[j] - bi[j] * ci[j];                           \
+                    yi[q + j * stride] = br[j] * ci[j] + bi[j] * cr[j];                           \
+                }                                                                                 \
+            }                                                                                     \
+        }                                                                                         \
+    }
+
+#define BUTTERFLY2                                                                                \
+    br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
+#define BUTTERFLY4                                                                                \
+    const T sr = ar[0] + ar[2], si = ai[0] + ai[2], dr = ar[0] - ar[2], di = ai[0] - ai[2];       \
+    const T tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];       \
+    br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
+    br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
+/* Odd radices from the definition: R^2 products, with the roots of unity in a small table. */
+#define BUTTERFLY_ODD(R)                                                                          \
+    for (int j = 0; j < R; j++) {                                                                 \
+        T tr = ar[0], ti = ai[0];                                                                 \
+        for (int i = 1; i < R; i++) {                                                             \
+            const T c = roots_re[(i * j) % R], s = roots_im[(i * j) % R];                         \
+            tr += ar[i] * c - ai[i] * s, ti += ar[i] * s + ai[i] * c;                             \
+        }                                                                                         \
+        br[j] = tr, bi[j] = ti;                                                                   \
+    }
+PASS(2, BUTTERFLY2)
+PASS(4, BUTTERFLY4)
+
+/* The first pass (stride 1) of radix 4, with the loop along p so that it is one vector loop. */
+static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, const T *wr,
+                         const T *wi)
+{
+    const int64_t m = length / 4;
+    _Pragma("GCC ivdep") for (int64_t p = 0; p < m; p++)
+    {
+        T ar[4], ai[4], br[4], bi[4];
+        for (int i = 0; i < 4; i++) ar[i] = x.re[p + i * m], ai[i] = x.im[p + i * m];
+        BUTTERFLY4
+        y.re[4 * p] = br[0], y.im[4 * p] = bi[0];
+        for (int j = 1; j < 4; j++) {
+            const T c = wr[(j - 1) * m + p], s = wi[(j - 1) * m + p];
+            y.re[4 * p + j] = br[j] * c - bi[j] * s;
+            y.im[4 * p + j] = br[j] * s + bi[j] * c;
+        }
+    }
+}
+
+#define ODD(R)                                                                                    \
+    static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
+                             const T *wr, const T *wi, const T *roots_re, const T *roots_im);     \
+    static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
+                             const T *wr, const T *wi, const T *roots_re, const T *roots_im)      \
+    {                                                                                             \
+        const int64_t m = length / R, step = m * stride;                                          \
+        for (int64_t p = 0; p < m; p++)                                                           \
+            for (int64_t q = 0; q < stride; q++) {                                                \
+                T ar[R], ai[R], br[R], bi[R];                                                     \
+                const int64_t at = q + p * stride, to = q + p * stride * R;                       \
+                for (int i = 0; i < R; i++) ar[i] = x.re[at + i * step], ai[i] = x.im[at + i * step]; \
+                BUTTERFLY_ODD(R)                                                                  \
+                y.re[to] = br[0], y.im[to] = bi[0];                                               \
+                for (int j = 1; j < R; j++) {                                                     \
+                    const T c = wr[(j - 1) * m + p], s = wi[(j - 1) * m + p];                     \
+                    y.re[to + j * stride] = br[j] * c - bi[j] * s;                                \
+                    y.im[to + j * stride] = br[j] * s + bi[j] * c;                                \
+                }                                                                                 \
+            }                                                                                     \
+    }
+ODD(3) ODD(5) ODD(7) ODD(11) ODD(13)
+
+/* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
+static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
+                            int passes, const rlx_param *radices, const T *twiddles, int64_t count)
+{
+    int64_t length = n, stride = 1;
+    const T *wr = twiddles, *wi = twiddles + count;
+    if (passes == 0) y.re[0] = x.re[0], y.im[0] = x.im[0];
+    for (int at = 0; at < passes; at++) {
+        const int radix = (int)radices[at].i;
+        const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
+        T roots_re[13], roots_im[13];
+        if (radix != 2 && radix != 4)
+            for (int r = 0; r < radix; r++) {
+                roots_re[r] = (T)cos(-6.283185307179586476925 * r / radix);
+                roots_im[r] = (T)sin(-6.283185307179586476925 * r / radix);
+            }
+        switch (radix) {
+        case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
+        case 4:
+            if (stride == 1) NAME(first4)(x, to, length, wr, wi);
+            else NAME(pass4)(x, to, length, stride, wr, wi);
+            break;
+#define CASE(R) case R: NAME(odd##R)(x, to, length, stride, wr, wi, roots_re, roots_im); break;
+        CASE(3) CASE(5) CASE(7) CASE(11) CASE(13)
+#undef CASE
+        }
+        wr += (radix - 1) * (length / radix);
+        wi += (radix - 1) * (length / radix);
+        length /= radix;
+        stride *= radix;
+        x.re = to.re;
+        x.im = to.im;
+    }
+}
+
+/* Parameters: rows, n, m (Bluestein's length or 0), inverse, scale, count of twiddles, passes,
+   radices. Inputs: x, twiddles, and for Bluestein chirp and filter. Scratch: 2 n, or 6 m.
+   The inverse transform is the forward one with the real and imaginary parts swapped. */
+static int NAME(kernel_fft)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t rows = p[0].i, n = p[1].i, m = p[2].i, inverse = p[3].i, count = p[5].i;
+    const int passes = (int)p[6].i;
+    const T scale = (T)p[4].f;
+    const T *twiddles = call->in[1];
+    T *s = call->out[1];
+    for (int64_t r = 0; r < rows; r++) {
+        const T *row = (const T *)call->in[0] + 2 * n * r;
+        T *to = (T *)call->out[0] + 2 * n * r;
+        const NAME(in_parts) x = {row + (inverse ? n : 0), row + (inverse ? 0 : n)};
+        const NAME(out_parts) y = {to + (inverse ? n : 0), to + (inverse ? 0 : n)};
+        if (m == 0) {
+            const NAME(out_parts) z = {s, s + n};
+            NAME(transform)(x, y, z, n, passes, p + 7, twiddles, count);
+        } else {
+            const T *cr = call->in[2], *ci = cr + n, *fr = call->in[3], *fi = fr + m;
+            T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
+            const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
+            for (int64_t i = 0; i < n; i++) {
+                ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
+                ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
+            }
+            for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
+            NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, passes, p + 7, twiddles, count);
+            for (int64_t i = 0; i < m; i++) {
+                ar[i] = br[i] * fr[i] - bi[i] * fi[i];
+                ai[i] = br[i] * fi[i] + bi[i] * fr[i];
+            }
+            NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, passes, p + 7, twiddles, count);
+            for (int64_t i = 0; i < n; i++) {
+                y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
+                y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
+            }
+        }
+        if (scale != 1)
+            for (int64_t i = 0; i < 2 * n; i++) to[i] *= scale;
+    }
+    return RLX_OK;
+}
+
+#undef ODD
+#undef BUTTERFLY_ODD
+#undef BUTTERFLY4
+#undef BUTTERFLY2
+#undef PASS

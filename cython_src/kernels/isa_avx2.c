@@ -1,0 +1,27 @@
+/* The kernels for x86-64 with AVX2 and FMA. Elsewhere the file is an unusable empty table. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+static int isa_usable(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#define ISA avx2
+#define VECTOR_BYTES 32
+#define TILE_ROWS 6
+#include "all.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+#include "call.h"
+static int isa_usable(void) { return 0; }
+const rlx_table rlx_table_avx2 = {"avx2", isa_usable, NULL, NULL};
+#endif

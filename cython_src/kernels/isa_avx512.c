@@ -1,0 +1,28 @@
+/* The kernels for x86-64 with AVX-512 F, DQ, BW and VL. Elsewhere the file is an unusable empty table. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma")
+#endif
+static int isa_usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+#define ISA avx512
+#define VECTOR_BYTES 64
+#define TILE_ROWS 8
+#include "all.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+#include "call.h"
+static int isa_usable(void) { return 0; }
+const rlx_table rlx_table_avx512 = {"avx512", isa_usable, NULL, NULL};
+#endif

@@ -1,0 +1,7 @@
+/* The kernels for whatever the compiler's default target is: the fallback everywhere. */
+#include <stddef.h>
+static int isa_usable(void) { return 1; }
+#define ISA plain
+#define VECTOR_BYTES 16
+#define TILE_ROWS 6
+#include "all.h"

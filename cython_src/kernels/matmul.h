@@ -1,0 +1,154 @@
+/* Batched matrix product with bias and activation, per type. */
+
+#define VEC NAME(vec)
+#define NV 2                     /* vectors per row of a tile */
+#define NR ((int64_t)(NV * VL))  /* columns of a tile */
+#define KC 256                   /* inner size of a packed panel */
+#define VL ((int64_t)(VECTOR_BYTES / sizeof(T)))
+
+typedef T VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));
+
+static void NAME(activate)(T *y, int64_t n, int64_t act)
+{
+    static const rlx_loop table[] = {NULL, NAME(loop_relu), NAME(loop_gelu), NAME(loop_gelu_approx),
+                                     NAME(loop_silu), NAME(loop_sigmoid), NAME(loop_tanh)};
+    if (act) table[act](y, y, NULL, NULL, n);
+}
+
+/* Few rows: the right matrix is read once, in place; columns in registers along k. */
+static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, int64_t n)
+{
+    int64_t j = 0;
+    for (; j + 4 * VL <= n; j += 4 * VL) {
+        VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        if (bias) {
+            s0 = *(const VEC *)(bias + j), s1 = *(const VEC *)(bias + j + VL);
+            s2 = *(const VEC *)(bias + j + 2 * VL), s3 = *(const VEC *)(bias + j + 3 * VL);
+        }
+        const T *row = b + j;
+        for (int64_t i = 0; i < k; i++, row += n) {
+            const T x = a[i];
+            s0 += x * *(const VEC *)row;
+            s1 += x * *(const VEC *)(row + VL);
+            s2 += x * *(const VEC *)(row + 2 * VL);
+            s3 += x * *(const VEC *)(row + 3 * VL);
+        }
+        *(VEC *)(c + j) = s0, *(VEC *)(c + j + VL) = s1;
+        *(VEC *)(c + j + 2 * VL) = s2, *(VEC *)(c + j + 3 * VL) = s3;
+    }
+    for (; j + VL <= n; j += VL) {
+        VEC s = {0};
+        if (bias) s = *(const VEC *)(bias + j);
+        for (int64_t i = 0; i < k; i++) s += a[i] * *(const VEC *)(b + i * n + j);
+        *(VEC *)(c + j) = s;
+    }
+    for (; j < n; j++) {
+        T s = bias ? bias[j] : 0;
+        for (int64_t i = 0; i < k; i++) s += a[i] * b[i * n + j];
+        c[j] = s;
+    }
+}
+
+/* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
+#define TILE(ROWS)                                                                                \
+    static void NAME(tile##ROWS)(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc,      \
+                                 int64_t depth, const T *start)                                   \
+    {                                                                                             \
+        VEC acc[ROWS][NV];                                                                        \
+        for (int r = 0; r < ROWS; r++)                                                            \
+            for (int v = 0; v < NV; v++)                                                          \
+                acc[r][v] = *(const VEC *)((start ? start : c + r * ldc) + v * VL);               \
+        for (int64_t i = 0; i < depth; i++, panel += NR) {                                        \
+            const VEC b0 = *(const VEC *)panel, b1 = *(const VEC *)(panel + VL);                  \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                \
+            {                                                                                     \
+                const T x = a[r * lda + i];                                                       \
+                acc[r][0] += x * b0;                                                              \
+                acc[r][1] += x * b1;                                                              \
+            }                                                                                     \
+        }                                                                                         \
+        for (int r = 0; r < ROWS; r++)                                                            \
+            for (int v = 0; v < NV; v++) *(VEC *)(c + r * ldc + v * VL) = acc[r][v];              \
+    }
+TILE(1) TILE(2) TILE(4) TILE(TILE_ROWS)
+#undef TILE
+
+static void NAME(tiles)(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, int64_t rows,
+                        int64_t depth, const T *start)
+{
+#define STEP(ROWS)                                                                                \
+    for (; rows >= ROWS; rows -= ROWS, a += ROWS * lda, c += ROWS * ldc)                          \
+        NAME(CONCAT(tile, ROWS))(a, lda, panel, c, ldc, depth, start);
+    STEP(TILE_ROWS) STEP(4) STEP(2) STEP(1)
+#undef STEP
+}
+
+static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, int64_t k, int64_t n,
+                       T *scratch)
+{
+    T *panel = scratch, *edge = panel + KC * NR;
+    for (int64_t j = 0; j < n; j += NR) {
+        const int64_t width = n - j < NR ? n - j : NR;
+        T start[NR];
+        for (int64_t v = 0; v < NR; v++) start[v] = bias && v < width ? bias[j + v] : 0;
+        if (k == 0)
+            for (int64_t i = 0; i < m; i++) memcpy(c + i * n + j, start, (size_t)width * sizeof(T));
+        for (int64_t p = 0; p < k; p += KC) {
+            const int64_t depth = k - p < KC ? k - p : KC;
+            for (int64_t i = 0; i < depth; i++) {
+                T *to = panel + i * NR;
+                memcpy(to, b + (p + i) * n + j, (size_t)width * sizeof(T));
+                for (int64_t v = width; v < NR; v++) to[v] = 0;
+            }
+            const T *first = p == 0 ? start : NULL;
+            if (width == NR) {
+                NAME(tiles)(a + p, k, panel, c + j, n, m, depth, first);
+                continue;
+            }
+            /* The last columns go through a buffer, a few rows at a time. */
+            for (int64_t i = 0; i < m; i += TILE_ROWS) {
+                const int64_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
+                for (int64_t r = 0; r < rows; r++)
+                    for (int64_t v = 0; v < NR; v++)
+                        edge[r * NR + v] = v < width && p ? c[(i + r) * n + j + v] : 0;
+                NAME(tiles)(a + i * k + p, k, panel, edge, NR, rows, depth, first);
+                for (int64_t r = 0; r < rows; r++)
+                    memcpy(c + (i + r) * n + j, edge + r * NR, (size_t)width * sizeof(T));
+            }
+        }
+    }
+}
+
+/* Parameters: m, k, n, batch, has bias, act, rank, dims[rank], a steps[rank], b steps[rank], the
+   steps counted in matrices. Scratch: a panel and an edge tile. */
+static int NAME(kernel_matmul)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[5].i;
+    const int rank = (int)p[6].i;
+    const rlx_param *dims = p + 7, *a_steps = dims + rank, *b_steps = a_steps + rank;
+    const T *bias = p[4].i ? call->in[2] : NULL;
+    for (int64_t item = 0; item < batch; item++) {
+        int64_t rest = item, a_at = 0, b_at = 0;
+        for (int axis = rank - 1; axis >= 0; axis--) {
+            a_at += rest % dims[axis].i * a_steps[axis].i;
+            b_at += rest % dims[axis].i * b_steps[axis].i;
+            rest /= dims[axis].i;
+        }
+        const T *a = (const T *)call->in[0] + a_at * m * k;
+        const T *b = (const T *)call->in[1] + b_at * k * n;
+        T *c = (T *)call->out[0] + item * m * n;
+        if (m < 4)
+            for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, bias, c + i * n, k, n);
+        else
+            NAME(gemm)(a, b, bias, c, m, k, n, call->out[1]);
+        NAME(activate)(c, m * n, act);
+    }
+    return RLX_OK;
+}
+
+#undef VL
+#undef KC
+#undef NR
+#undef NV
+#undef VEC

@@ -1,0 +1,90 @@
+/* Welch's strongest bins, and log-mel features. f32 only. */
+
+/* Keys that order by power, larger first, then by the lower bin. NaN orders last. */
+static inline uint64_t peak_key(float power, int64_t bin)
+{
+    const uint32_t bits = power == power ? (uint32_t)as_bits(power) + 1 : 0;
+    return (uint64_t)bits << 32 | (uint32_t)~(uint32_t)bin;
+}
+
+/* A min-heap of the k best: the worst of them stands at 0. */
+static void sift_down(uint64_t *heap, int64_t k, int64_t at)
+{
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= k) return;
+        if (child + 1 < k && heap[child + 1] < heap[child]) child++;
+        if (heap[at] <= heap[child]) return;
+        const uint64_t t = heap[at];
+        heap[at] = heap[child], heap[child] = t;
+        at = child;
+    }
+}
+
+/* Parameters: signals, segments, n_fft, bins, k. Scratch: powers, then keys on 8 bytes. */
+static int kernel_welch_peaks_f32(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t signals = p[0].i, segments = p[1].i, n_fft = p[2].i, bins = p[3].i, k = p[4].i;
+    uint64_t *heap = call->out[1];
+    float *power = (float *)(heap + bins);
+    for (int64_t s = 0; s < signals; s++) {
+        const float *spec = (const float *)call->in[0] + s * segments * 2 * n_fft;
+        float *y = (float *)call->out[0] + s * 2 * k;
+        for (int64_t i = 0; i < bins; i++) power[i] = 0;
+        for (int64_t g = 0; g < segments; g++) {
+            const float *re = spec + g * 2 * n_fft, *im = re + n_fft;
+            for (int64_t i = 0; i < bins; i++) power[i] += re[i] * re[i] + im[i] * im[i];
+        }
+        const float mean = 1.0f / (float)segments;
+        for (int64_t i = 0; i < bins; i++) power[i] *= i == 0 || i == bins - 1 ? mean : 2 * mean;
+        for (int64_t i = 0; i < k; i++) heap[i] = peak_key(power[i], i);
+        for (int64_t i = k / 2 - 1; i >= 0; i--) sift_down(heap, k, i);
+        for (int64_t i = k; i < bins; i++) {
+            const uint64_t key = peak_key(power[i], i);
+            if (key > heap[0]) heap[0] = key, sift_down(heap, k, 0);
+        }
+        for (int64_t left = k; left > 0; left--) {
+            const int64_t bin = (int64_t)(uint32_t)~(uint32_t)heap[0];
+            y[2 * left - 2] = (float)bin;
+            y[2 * left - 1] = power[bin];
+            heap[0] = heap[left - 1];
+            sift_down(heap, left - 1, 0);
+        }
+    }
+    return RLX_OK;
+}
+
+/* Parameters: rows, n_fft, bins, mels, floor over everything. Scratch: powers. */
+static int kernel_log_mel_f32(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t rows = p[0].i, n_fft = p[1].i, bins = p[2].i, mels = p[3].i, all = p[4].i;
+    const float *filters = call->in[1];
+    float *power = call->out[1], *y = call->out[0];
+    float top = -INFINITY;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;
+        for (int64_t i = 0; i < bins; i++) power[i] = re[i] * re[i] + im[i] * im[i];
+        if (!all) top = -INFINITY;
+        for (int64_t j = 0; j < mels; j++) {
+            float level = dot_f32(power, filters + j * bins, bins);
+            /* NaN stays: a comparison with it is false. */
+            level = level < 1e-10f ? 1e-10f : level;
+            level = rlx_log_f32(level) * 0.434294481903251828f;
+            y[r * mels + j] = level;
+            top = level > top || level != level ? level : top;
+        }
+        if (!all)
+            for (int64_t j = 0; j < mels; j++) {
+                const float level = y[r * mels + j], floor = top - 8.0f;
+                y[r * mels + j] = ((level < floor ? floor : level) + 4.0f) * 0.25f;
+            }
+    }
+    if (all)
+        for (int64_t i = 0; i < rows * mels; i++) {
+            const float floor = top - 8.0f;
+            y[i] = ((y[i] < floor ? floor : y[i]) + 4.0f) * 0.25f;
+        }
+    return RLX_OK;
+}

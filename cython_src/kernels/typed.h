@@ -1,0 +1,15 @@
+/* Everything that is compiled once per floating-point type. Before each inclusion: T, SUFFIX. */
+#define JOIN2(a, b) a##_##b
+#define JOIN(a, b) JOIN2(a, b)
+#define NAME(name) JOIN(name, SUFFIX)
+#define FN(name) JOIN(rlx_##name, SUFFIX)
+#define LANES ((int64_t)(64 / sizeof(T)))
+
+#include "rows.h"
+#include "matmul.h"
+#include "attention.h"
+#include "fft.h"
+
+#undef LANES
+#undef FN
+#undef NAME
