@@ -51,7 +51,7 @@ static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, i
 
 /* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
 #define TILE(ROWS)                                                                                \
-    static void NAME(tile##ROWS)(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc,      \
+    static void NAME(CONCAT(tile, ROWS))(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, \
                                  int64_t depth, const T *start)                                   \
     {                                                                                             \
         VEC acc[ROWS][NV];                                                                        \

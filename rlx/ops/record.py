@@ -125,7 +125,7 @@ def evaluate(node: Node, arrays: Sequence[Array]) -> Array:
                 expected=node.shape,
             )
         )
-    return np.ascontiguousarray(result)
+    return np.asarray(result, order="C")
 
 
 def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Node:

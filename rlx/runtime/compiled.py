@@ -297,7 +297,7 @@ class CompiledGraph:
                 raise InputError(
                     describe(f"{where} holds values that {dtype} can't", got=str(array.dtype))
                 )
-        return np.ascontiguousarray(array, dtype)
+        return np.asarray(array, dtype, order="C")
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

@@ -1,0 +1,113 @@
+"""The Cython extensions, the packaging of shaders/, and build switches; the rest is pyproject.toml.
+
+Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on and optimisation
+down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1``
+writes Cython's annotated HTML beside the generated C in build/cython.
+"""
+
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+os.chdir(ROOT)  # extension sources are relative, and pip may start elsewhere
+
+DEBUG = os.environ.get("RLX_BUILD_DEBUG") == "1"
+SANITIZE = os.environ.get("RLX_BUILD_SANITIZE", "")
+ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
+
+# Module name -> sources; every header is a dependency of every module.
+EXTENSIONS = {
+    "rlx._ext.cpu": [
+        "cython_src/cpu.pyx",
+        "cython_src/kernels/isa_plain.c",
+        "cython_src/kernels/isa_avx2.c",
+        "cython_src/kernels/isa_avx512.c",
+    ],
+}
+GENERATED = Path("build/generated")
+HEADERS = sorted(
+    str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
+)
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "initializedcheck": DEBUG,
+    "cdivision": not DEBUG,
+    "embedsignature": True,
+}
+
+
+def flags() -> tuple[list[str], list[str]]:
+    """Compiler and linker arguments."""
+    if sys.platform == "win32":
+        return ["/O2", "/std:c11"], []
+    common = ["-std=gnu11", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"]
+    compile_args = [*common, "-fvisibility=hidden", *(["-O1", "-g"] if DEBUG else ["-O3", "-g0"])]
+    link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []
+    if SANITIZE:
+        compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
+        link_args = [f"-fsanitize={SANITIZE}"]
+    return compile_args, link_args
+
+
+def generate() -> list[str]:
+    """Writes the C side of the elementwise table; unchanged text keeps its time stamp."""
+    text = runpy.run_path("rlx/ops/elementwise_table.py")["c_header"]()
+    path = GENERATED / "elementwise_ops.h"
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return [str(path)]
+
+
+class BuildPackage(build_py):
+    """Puts shaders/ into the package. An editable install reads them from the checkout instead."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "rlx" / "_shaders"
+            shutil.copytree("shaders", target, dirs_exist_ok=True)
+
+
+def extensions() -> list[Extension]:
+    """The extension modules."""
+    compile_args, link_args = flags()
+    depends = HEADERS + generate()
+    return cythonize(
+        [
+            Extension(
+                name,
+                sources,
+                include_dirs=[
+                    "cython_src",
+                    "cython_src/kernels",
+                    str(GENERATED),
+                    numpy.get_include(),
+                ],
+                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+                extra_compile_args=compile_args,
+                extra_link_args=link_args,
+                depends=depends,
+            )
+            for name, sources in EXTENSIONS.items()
+        ],
+        build_dir="build/cython",
+        include_path=["cython_src"],
+        compiler_directives=DIRECTIVES,
+        annotate=ANNOTATE,
+        quiet=True,
+    )
+
+
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage})
