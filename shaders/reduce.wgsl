@@ -24,9 +24,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     if (lane == 0u) {
 {% if kind == "mean" %}
-        // A variable, so that the mean of nothing is 0 / 0 when it runs and not an error before.
-        var count = f32(N);
-        y[g] = partial[0] / count;
+{% if n == 0 %}
+        // NaN can't be written as a constant.
+        y[g] = bitcast<f32>(0x7fc00000u | lane);
+{% else %}
+        y[g] = partial[0] / f32(N);
+{% endif %}
 {% else %}
         y[g] = partial[0];
 {% endif %}

@@ -99,7 +99,7 @@ TABLE: tuple[Row, ...] = (
     Row("sub", 2, "fi", "same", np.subtract, "x - y", "SUB(x, y)", 1, "a - b."),
     Row("mul", 2, "fi", "same", np.multiply, "x * y", "MUL(x, y)", 1, "a * b."),
     Row("div", 2, "fi", "same", _div, "x / y", "FN(div)(x, y)", 4,
-        "a / b; integers are truncated toward zero, and give 0 for b = 0 on the CPU.", 0.5, 9.0),
+        "a / b; integers are truncated toward zero, and give 0 for b = 0.", 0.5, 9.0),
     Row("maximum", 2, "fi", "same", np.maximum, "max(x, y)", "x > y || x != x ? x : y", 1,
         "The larger of a and b; NaN where either is."),
     Row("minimum", 2, "fi", "same", np.minimum, "min(x, y)", "x < y || x != x ? x : y", 1,

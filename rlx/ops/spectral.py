@@ -17,6 +17,9 @@ from rlx.ir.shape import size
 from rlx.ops.record import WEBGPU_FLOATS, op
 
 _WORKGROUP = 256
+# Bins that one workgroup ranks: powers take 8 KiB, and an invocation stays far below the 65,535 loop
+# iterations after which lavapipe (Mesa 22.3) silently leaves a loop.
+_FUSED_BINS = 2048
 _F32 = frozenset({DType.F32})
 
 
@@ -67,7 +70,7 @@ def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
     if signals == 0:
         return
     spec, result = emitter.operand(0), emitter.result()
-    if 4 * bins <= emitter.limits["max-compute-workgroup-storage-size"]:
+    if bins <= _FUSED_BINS:
         emitter.call("welch_peaks", [spec], [result], params, signals)
         return
     power = emitter.temp(TensorType((signals, bins), DType.F32))

@@ -14,6 +14,8 @@ from rlx.ops.elementwise import ROWS
 
 SCALAR = {DType.F32: "f32", DType.I32: "i32", DType.U32: "u32", DType.BOOL: "bool"}
 WORKGROUP = 256
+# Where integers need other words than floats: unsigned ones have no negation, and WGSL's x / 0 is x.
+_INTEGER_WGSL = {"neg": "V(0) - x", "div": "select(x / y, V(0), y == V(0))"}
 
 
 def region_source(call: Call, access: Sequence[str]) -> tuple[str, int]:
@@ -137,7 +139,7 @@ def _step(
         return f"select({names[2]}, {names[1]}, {names[0]})"
     row, source = ROWS[op], types[0]
     name = f"op_{op}_{source}"
-    wgsl = "V(0) - x" if op == "neg" and source is DType.U32 else row.wgsl
+    wgsl = row.wgsl if source is DType.F32 else _INTEGER_WGSL.get(op, row.wgsl)
     expression = re.sub(r"\bV\b", _vector(source), wgsl)
     parameters = ", ".join(f"{p}: {_vector(source)}" for p in "xyz"[: row.operands])
     functions[name] = f"fn {name}({parameters}) -> {_vector(dtype)} {{ return {expression}; }}"
