@@ -1,99 +1,115 @@
-// Attention with a running softmax: one workgroup per query row, 64 keys at a time.
-{% set masked = kind > 2 %}
+// softmax(q k^T * scale + mask) v for one query of one head per workgroup. Keys come in blocks of
+// 64, one per lane; the running maximum and sum make the softmax online (Milakov & Gimelshein
+// 2018), so the score matrix is never stored.
+{% set has_mask = kind >= 3 %}
+{% set out = 4 if has_mask else 3 %}
+{% set pieces = (dv + 63) // 64 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> k: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> v: array<f32>;
-{% if masked %}
+{% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
-@group(0) @binding({{ 3 + masked }}) var<storage, {{ access[3 + masked] }}> y: array<f32>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
 
-{% include "lib/math.wgsl" %}
-
-// A score that no key has; WGSL may assume that there are no infinities.
-const LOWEST: f32 = -3.0e38;
-
-var<workgroup> query: array<f32, D>;
-var<workgroup> partial: array<f32, 64>;
+var<workgroup> query: array<f32, {{ [d, 1]|max }}>;
+var<workgroup> part: array<f32, 64>;
 var<workgroup> weight: array<f32, 64>;
+{% if softcap != 0.0 %}
+{% include "lib/math.wgsl" %}
+{% endif %}
+
+// Below every score, and finite: the difference of two infinities would be NaN.
+const LOWEST: f32 = -3.0e38;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let i = g % SQ;
-    let head = g / SQ % HEADS;
-    let item = g / SQ / HEADS;
-    let kv_head = head / (HEADS / KV_HEADS);
-    let q0 = item * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u + i * {{ q_steps[2] }}u;
-    let k0 = item * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
-    let v0 = item * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
-    let y0 = item * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u + i * {{ o_steps[2] }}u;
-    for (var e = lane; e < D; e += 64u) { query[e] = q[q0 + e]; }
+    let row = g % SQ;
+    let head = (g / SQ) % HEADS;
+    let batch = g / (SQ * HEADS);
+    let kv_head = head / {{ heads // kv_heads }}u;
+    let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u + row * {{ q_steps[2] }}u;
+    let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
+    let v_base = batch * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
+    let y_base = batch * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u + row * {{ o_steps[2] }}u;
+{% if has_mask %}
+    let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u + row * {{ mask_steps[2] }}u;
+{% endif %}
+    for (var i = lane; i < D; i += 64u) { query[i] = q[q_base + i] * SCALE; }
+    workgroupBarrier();
 
-    // Keys first .. last - 1 may be seen.
-    let at = i32(i) + {{ sk - sq }};
-    var first = 0;
-    var last = i32(SK);
-{% if kind == 1 or kind == 2 %}
-    last = clamp(at + 1, 0, i32(SK));
+    // The visible keys of this query stand in [low, high).
+    var low = 0;
+    var high = i32(SK);
+{% if kind in (1, 2) %}
+    let at = i32(row) + i32(SK) - i32(SQ);
+    high = min(high, at + 1);
 {% endif %}
 {% if kind == 2 %}
-    first = max(at - {{ window }}, 0);
+    low = max(0, at - i32(WINDOW));
 {% endif %}
     var top = LOWEST;
     var total = 0.0;
-{% for part in range((dv + 63) // 64) %}
-    var acc{{ part }} = 0.0;
+{% for p in range(pieces) %}
+    var acc{{ p }} = 0.0;
 {% endfor %}
-    for (var j0 = first; j0 < last; j0 += 64) {
-        workgroupBarrier();
-        let j = u32(j0) + lane;
+    for (var block = low; block < high; block += 64) {
+        let key = u32(block) + lane;
+        var visible = i32(key) < high;
         var score = LOWEST;
-        if (i32(j) < last) {
-            var s = 0.0;
-            for (var e = 0u; e < D; e++) { s += query[e] * k[k0 + j * {{ k_steps[2] }}u + e]; }
-            s *= SCALE;
-{% if softcap != 0 %}
-            s = SOFTCAP * safe_tanh(vec4<f32>(s / SOFTCAP)).x;
+        if (visible) {
+            var sum = 0.0;
+            let base = k_base + key * {{ k_steps[2] }}u;
+            for (var i = 0u; i < D; i++) { sum += query[i] * k[base + i]; }
+{% if softcap != 0.0 %}
+            sum = SOFTCAP * safe_tanh_s(sum / SOFTCAP);
 {% endif %}
 {% if kind == 3 %}
-            let m = item * {{ mask_steps[0] }}u + j;
-            if (((mask[m / 4u] >> (8u * (m % 4u))) & 0xffu) == 0u) { s = LOWEST; }
+            let byte = mask_base + key * {{ mask_steps[3] }}u;
+            visible = ((mask[byte >> 2u] >> ((byte & 3u) * 8u)) & 255u) != 0u;
 {% elif kind == 4 %}
-            s += mask[item * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u + i * {{ mask_steps[2] }}u + j * {{ mask_steps[3] }}u];
+            sum += mask[mask_base + key * {{ mask_steps[3] }}u];
 {% endif %}
-            score = s;
+            if (visible) { score = sum; }
         }
-        partial[lane] = score;
-        for (var width = 32u; width > 0u; width >>= 1u) {
+        part[lane] = score;
+        workgroupBarrier();
+        for (var width = 32u; width > 0u; width /= 2u) {
+            if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
             workgroupBarrier();
-            if (lane < width) { partial[lane] = max(partial[lane], partial[lane + width]); }
         }
+        let next = max(top, part[0]);
+        let rescale = exp(top - next);
+        top = next;
+        var e = 0.0;
+        if (visible) { e = exp(score - next); }
+        weight[lane] = e;
+        // Everyone has read the maximum before the memory is used for the sum.
         workgroupBarrier();
-        let new_top = max(top, partial[0]);
-        var p = 0.0;
-        if (score > LOWEST) { p = exp(score - new_top); }
-        weight[lane] = p;
+        part[lane] = e;
         workgroupBarrier();
-        var shrink = 1.0;
-        if (new_top > top) { shrink = exp(max(top - new_top, -200.0)); }
-        total *= shrink;
-        let count = min(64u, u32(last - j0));
-        for (var n = 0u; n < count; n++) { total += weight[n]; }
-{% for part in range((dv + 63) // 64) %}
-        acc{{ part }} *= shrink;
-        if (lane + {{ 64 * part }}u < DV) {
-            for (var n = 0u; n < count; n++) {
-                acc{{ part }} += weight[n] * v[v0 + (u32(j0) + n) * {{ v_steps[2] }}u + lane + {{ 64 * part }}u];
+        for (var width = 32u; width > 0u; width /= 2u) {
+            if (lane < width) { part[lane] += part[lane + width]; }
+            workgroupBarrier();
+        }
+        total = total * rescale + part[0];
+        let count = u32(min(64, high - block));
+{% for p in range(pieces) %}
+        if (lane + {{ 64 * p }}u < DV) {
+            acc{{ p }} *= rescale;
+            for (var i = 0u; i < count; i++) {
+                acc{{ p }} += weight[i] * v[v_base + (u32(block) + i) * {{ v_steps[2] }}u + lane + {{ 64 * p }}u];
             }
         }
 {% endfor %}
-        top = new_top;
+        workgroupBarrier();
     }
-    var inverse = 0.0;
-    if (total > 0.0) { inverse = 1.0 / total; }
-{% for part in range((dv + 63) // 64) %}
-    if (lane + {{ 64 * part }}u < DV) { y[y0 + lane + {{ 64 * part }}u] = acc{{ part }} * inverse; }
+    // A query that sees no key gives zeros.
+    var share = 0.0;
+    if (total != 0.0) { share = 1.0 / total; }
+{% for p in range(pieces) %}
+    if (lane + {{ 64 * p }}u < DV) { y[y_base + lane + {{ 64 * p }}u] = acc{{ p }} * share; }
 {% endfor %}
 }

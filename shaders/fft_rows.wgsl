@@ -1,65 +1,79 @@
-// Whole transforms in workgroup memory: Stockham passes between two copies of the rows.
-// rlx/ops/fft.py defines the passes and the twiddle table; the inverse swaps the two parts.
-{% from "lib/butterfly.wgsl" import butterfly %}
+// Whole transforms in workgroup memory, {{ per_group }} per workgroup, by Stockham passes (the
+// indexing is that of rlx.ops.fft.Plan). An inverse swaps real and imaginary parts on both ends.
+{% from "lib/butterfly.wgsl" import butterfly with context %}
+{% set total = per_group * n %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> twiddle: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-const TOTAL: u32 = PER_GROUP * N;
-var<workgroup> s0: array<vec2<f32>, TOTAL>;
-var<workgroup> s1: array<vec2<f32>, TOTAL>;
+var<workgroup> even: array<vec2<f32>, {{ total }}>;
+var<workgroup> odd: array<vec2<f32>, {{ total }}>;
 
-fn cmul(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
-    return vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+// z times a twiddle factor of the table.
+fn turn(z: vec2<f32>, at: u32) -> vec2<f32> {
+    let re = roots[at];
+    let im = roots[at + COUNT];
+    return vec2<f32>(z.x * re - z.y * im, z.x * im + z.y * re);
 }
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let row0 = g * PER_GROUP;
-    for (var i = lane; i < TOTAL; i += 256u) {
+    for (var i = lane; i < {{ total }}u; i += 256u) {
         let row = row0 + i / N;
         var z = vec2<f32>(0.0);
         if (row < ROWS) {
-            let at = row * 2u * N + i % N;
-            z = vec2<f32>(x[at + {{ "N" if inverse else "0u" }}], x[at + {{ "0u" if inverse else "N" }}]);
+            let at = row * {{ 2 * n }}u + i % N;
+            z = vec2<f32>(x[at], x[at + N]);
         }
-        s0[i] = z;
+        even[i] = z{{ ".yx" if inverse }};
     }
-{% set state = namespace(length=n, stride=1) %}
-{% for radix in radices %}
-{% set source, target = ("s0", "s1") if loop.index0 % 2 == 0 else ("s1", "s0") %}
-{% set m = state.length // radix %}
+    workgroupBarrier();
+{% set ns = namespace(length=n, stride=1, source="even", target="odd") %}
+{% for r in radices %}
+{% set part = ns.length // r %}
 {% set offset = offsets[loop.index0] %}
-    workgroupBarrier();
-    for (var i = lane; i < {{ per_group * (n // radix) }}u; i += 256u) {
-        let base = i / {{ n // radix }}u * N;
-        let t = i % {{ n // radix }}u;
-        let p = t / {{ state.stride }}u;
-        let q = t % {{ state.stride }}u;
-{% for a in range(radix) %}
-        let a{{ a }} = {{ source }}[base + q + {{ state.stride }}u * (p + {{ a * m }}u)];
+    // Radix {{ r }} at length {{ ns.length }}.
+    for (var t = lane; t < {{ total // r }}u; t += 256u) {
+        let base = (t / {{ n // r }}u) * N;
+        let u = t % {{ n // r }}u;
+        let q = u % {{ ns.stride }}u;
+        let p = u / {{ ns.stride }}u;
+        let from_at = base + q + {{ ns.stride }}u * p;
+        let to_at = base + q + {{ ns.stride * r }}u * p;
+{% for i in range(r) %}
+        let x{{ i }} = {{ ns.source }}[from_at + {{ ns.stride * part * i }}u];
 {% endfor %}
-{{ butterfly(radix, roots) }}
-        let to = base + q + {{ state.stride * radix }}u * p;
-        {{ target }}[to] = b0;
-{% for j in range(1, radix) %}
-{% set w = offset + (j - 1) * m %}
-        {{ target }}[to + {{ j * state.stride }}u] = cmul(b{{ j }}, vec2<f32>(twiddle[{{ w }}u + p], twiddle[COUNT + {{ w }}u + p]));
+{{ butterfly(r) }}
+        {{ ns.target }}[to_at] = y0;
+{% for j in range(1, r) %}
+{% if part == 1 %}
+        {{ ns.target }}[to_at + {{ ns.stride * j }}u] = y{{ j }};
+{% else %}
+        {{ ns.target }}[to_at + {{ ns.stride * j }}u] = turn(y{{ j }}, p + {{ offset + (j - 1) * part }}u);
+{% endif %}
 {% endfor %}
     }
-{% set state.length = m %}
-{% set state.stride = state.stride * radix %}
-{% endfor %}
     workgroupBarrier();
-    for (var i = lane; i < TOTAL; i += 256u) {
+{% set ns.length = part %}
+{% set ns.stride = ns.stride * r %}
+{% if ns.source == "even" %}
+{% set ns.source = "odd" %}
+{% set ns.target = "even" %}
+{% else %}
+{% set ns.source = "even" %}
+{% set ns.target = "odd" %}
+{% endif %}
+{% endfor %}
+    for (var i = lane; i < {{ total }}u; i += 256u) {
         let row = row0 + i / N;
         if (row < ROWS) {
-            let z = {{ "s0" if radices|length % 2 == 0 else "s1" }}[i] * SCALE;
-            let at = row * 2u * N + i % N;
-            y[at + {{ "N" if inverse else "0u" }}] = z.x;
-            y[at + {{ "0u" if inverse else "N" }}] = z.y;
+            let at = row * {{ 2 * n }}u + i % N;
+            let z = {{ ns.source }}[i]{{ ".yx" if inverse }} * SCALE;
+            y[at] = z.x;
+            y[at + N] = z.y;
         }
     }
 }

@@ -1,39 +1,52 @@
-// act(a @ b + bias) for few rows: 64 columns of one row per workgroup, k shared by four lanes each.
+// Batched [m, k] @ [k, n] for few rows. A workgroup makes 64 columns of one row; k is split over
+// its lanes, whose sums are then added up.
+{% set wide = n % 4 == 0 %}
+{% set V = "vec4<f32>" if wide else "f32" %}
+{% set columns = 16 if wide else 64 %}
+{% set each = 4 if wide else 1 %}
+{% set parts = 256 // columns %}
+{% set out = 3 if has_bias else 2 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ V }}>;
 {% if has_bias %}
-@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ V }}>;
 {% endif %}
-@group(0) @binding({{ 2 + has_bias }}) var<storage, {{ access[2 + has_bias] }}> y: array<f32>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ V }}>;
 
-{% include "lib/math.wgsl" %}
-{% include "lib/activation.wgsl" %}
-{% include "lib/batch.wgsl" %}
+var<workgroup> part: array<{{ V }}, 256>;
 
-var<workgroup> partial: array<f32, 256>;
+{% include "lib/epilogue.wgsl" %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let pieces = (N + 63u) / 64u;
-    let item = g / (pieces * M);
-    let row = g / pieces % M;
-    let col = g % pieces * 64u + lane % 64u;
-    let at = matrix_at(item);
-    let a0 = (at.x * M + row) * K;
-    let b0 = at.y * K * N;
-    var acc = 0.0;
-    if (col < N) {
-        for (var k = lane / 64u; k < K; k += 4u) { acc += a[a0 + k] * b[b0 + k * N + col]; }
+    let across = {{ (n + 63) // 64 }}u;
+    let z = g / (M * across);
+    let row = (g / across) % M;
+{% include "lib/batch.wgsl" %}
+    let a_base = a_matrix * (M * K) + row * K;
+    let b_base = b_matrix * (K * {{ n // each }}u);
+    // The column, counted in vectors of {{ each }}.
+    let column = (g % across) * {{ columns }}u + lane % {{ columns }}u;
+    var sum = {{ V }}(0.0);
+    if (column < {{ n // each }}u) {
+        for (var k = lane / {{ columns }}u; k < K; k += {{ parts }}u) {
+            sum += a[a_base + k] * b[b_base + k * {{ n // each }}u + column];
+        }
     }
-    partial[lane] = acc;
+    part[lane] = sum;
     workgroupBarrier();
-    if (lane < 64u && col < N) {
-        var v = partial[lane] + partial[lane + 64u] + partial[lane + 128u] + partial[lane + 192u];
-{% if has_bias %}
-        v += bias[col];
+    for (var width = 128u; width >= {{ columns }}u; width /= 2u) {
+        if (lane < width) { part[lane] += part[lane + width]; }
+        workgroupBarrier();
+    }
+    if (lane < {{ columns }}u && column < {{ n // each }}u) {
+        let v = part[lane]{{ " + bias[column]" if has_bias }};
+{% if wide %}
+        y[(z * M + row) * {{ n // 4 }}u + column] = activate(v);
+{% else %}
+        y[(z * M + row) * N + column] = activate(vec4<f32>(v)).x;
 {% endif %}
-        y[(item * M + row) * N + col] = activate(vec4<f32>(v)).x;
     }
 }

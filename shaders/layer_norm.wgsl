@@ -1,44 +1,49 @@
-// (x - mean) / sqrt(var + eps) * weight + bias over rows; one workgroup per row.
-{% set names = ["x"] + (["weight"] if has_weight else []) + (["bias"] if has_bias else []) + ["y"] %}
-{% for name in names %}
-@group(0) @binding({{ loop.index0 }}) var<storage, {{ access[loop.index0] }}> {{ name }}: array<f32>;
-{% endfor %}
-
-var<workgroup> partial: array<f32, 256>;
-
-fn total(lane: u32, value: f32) -> f32 {
-    workgroupBarrier();
-    partial[lane] = value;
-    for (var width = 128u; width > 0u; width >>= 1u) {
-        workgroupBarrier();
-        if (lane < width) { partial[lane] += partial[lane + width]; }
-    }
-    workgroupBarrier();
-    return partial[0];
-}
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
-    if (g >= GROUPS) { return; }
-    let first = g * N;
-    var acc = 0.0;
-    for (var i = lane; i < N; i += 256u) { acc += x[first + i]; }
-    let mean = total(lane, acc) / f32(N);
-    acc = 0.0;
-    for (var i = lane; i < N; i += 256u) {
-        let d = x[first + i] - mean;
-        acc += d * d;
-    }
-    let scale = 1.0 / sqrt(total(lane, acc) / f32(N) + EPS);
-    for (var i = lane; i < N; i += 256u) {
-        var v = (x[first + i] - mean) * scale;
+// (x - mean) / sqrt(var + eps) * weight + bias over rows of n; one workgroup per row.
+{% set lanes = 64 if n <= 256 else 256 %}
+{% set at = namespace(next=1) %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 {% if has_weight %}
-        v = v * weight[i];
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> weight: array<f32>;
+{% set at.next = at.next + 1 %}
 {% endif %}
 {% if has_bias %}
-        v = v + bias[i];
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> bias: array<f32>;
+{% set at.next = at.next + 1 %}
 {% endif %}
-        y[first + i] = v;
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> y: array<f32>;
+
+var<workgroup> part: array<f32, {{ lanes }}>;
+
+// The sum of every lane's value, for every lane.
+fn total(value: f32, lane: u32) -> f32 {
+    part[lane] = value;
+    workgroupBarrier();
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width) { part[lane] += part[lane + width]; }
+        workgroupBarrier();
+    }
+    let all = part[0];
+    workgroupBarrier();
+    return all;
+}
+
+@compute @workgroup_size({{ lanes }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let base = g * N;
+    var sum = 0.0;
+    for (var i = lane; i < N; i += {{ lanes }}u) { sum += x[base + i]; }
+    let mean = total(sum, lane) / f32(N);
+    var squares = 0.0;
+    // A second pass over the row: the mean of squares minus the squared mean would cancel.
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+        let d = x[base + i] - mean;
+        squares += d * d;
+    }
+    let scale = 1.0 / sqrt(total(squares, lane) / f32(N) + EPS);
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+        let v = (x[base + i] - mean) * scale;
+        y[base + i] = v{{ " * weight[i]" if has_weight }}{{ " + bias[i]" if has_bias }};
     }
 }

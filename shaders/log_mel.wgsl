@@ -1,49 +1,52 @@
-// log10 of the mel energies of one frame per workgroup; with FLOOR_ALL 0 also the floor and scaling.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+// Log-mel levels of one frame per workgroup: powers in workgroup memory by chunks, a mel per lane.
+// With floor_all the level is written as it is; log_mel_floor follows once the maximum is known.
+@group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-var<workgroup> power: array<f32, 1024>;
-var<workgroup> partial: array<f32, 256>;
+{% set chunk = [bins, 2048]|min %}
+var<workgroup> power: array<f32, {{ chunk }}>;
+var<workgroup> part: array<f32, 256>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let row = g * 2u * N_FFT;
-    var top = -1e30;
+    var top = -3.0e38;
     for (var mel0 = 0u; mel0 < MELS; mel0 += 256u) {
         let mel = mel0 + lane;
-        var energy = 0.0;
-        for (var bin0 = 0u; bin0 < BINS; bin0 += 1024u) {
-            let count = min(1024u, BINS - bin0);
-            workgroupBarrier();
+        var sum = 0.0;
+        for (var bin0 = 0u; bin0 < BINS; bin0 += {{ chunk }}u) {
+            let count = min({{ chunk }}u, BINS - bin0);
             for (var i = lane; i < count; i += 256u) {
-                let re = x[row + bin0 + i];
-                let im = x[row + bin0 + i + N_FFT];
+                let at = g * {{ 2 * n_fft }}u + bin0 + i;
+                let re = spec[at];
+                let im = spec[at + N_FFT];
                 power[i] = re * re + im * im;
             }
             workgroupBarrier();
             if (mel < MELS) {
-                for (var i = 0u; i < count; i++) { energy += power[i] * filters[mel * BINS + bin0 + i]; }
+                for (var i = 0u; i < count; i++) { sum += power[i] * filters[mel * BINS + bin0 + i]; }
             }
+            workgroupBarrier();
         }
         if (mel < MELS) {
-            let level = log(max(energy, 1e-10)) * 0.4342944819032518;
+            let level = log(max(sum, 1e-10)) * 0.4342944819032518;
             y[g * MELS + mel] = level;
             top = max(top, level);
         }
     }
 {% if not floor_all %}
-    partial[lane] = top;
-    for (var width = 128u; width > 0u; width >>= 1u) {
-        workgroupBarrier();
-        if (lane < width) { partial[lane] = max(partial[lane], partial[lane + width]); }
-    }
+    part[lane] = top;
     workgroupBarrier();
-    let floor_at = partial[0] - 8.0;
+    for (var width = 128u; width > 0u; width /= 2u) {
+        if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
+        workgroupBarrier();
+    }
+    let lowest = part[0] - 8.0;
+    // Each lane reads back only what it wrote itself.
     for (var mel = lane; mel < MELS; mel += 256u) {
-        y[g * MELS + mel] = (max(y[g * MELS + mel], floor_at) + 4.0) * 0.25;
+        y[g * MELS + mel] = (max(y[g * MELS + mel], lowest) + 4.0) * 0.25;
     }
 {% endif %}
 }

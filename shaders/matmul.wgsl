@@ -1,78 +1,107 @@
-// act(a @ b + bias), batched: a 64 x 64 tile of the result per workgroup, 4 x 4 of it per invocation,
-// through 16 columns of a and rows of b at a time in workgroup memory.
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<f32>;
+// Batched [m, k] @ [k, n] with bias and activation. A workgroup of 16 x 16 threads makes a tile of
+// 64 x 64, each thread 4 x 4 of it in four named vectors (an indexed array would spill to memory).
+{% set wide_a = k > 0 and k % 4 == 0 %}
+{% set wide_b = n % 4 == 0 %}
+{% set out = 3 if has_bias else 2 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<f32>" if wide_a else "f32" }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ "vec4<f32>" if wide_b else "f32" }}>;
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}
-@group(0) @binding({{ 2 + has_bias }}) var<storage, {{ access[2 + has_bias] }}> y: array<f32>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ "vec4<f32>" if wide_b else "f32" }}>;
 
-{% include "lib/math.wgsl" %}
-{% include "lib/activation.wgsl" %}
-{% include "lib/batch.wgsl" %}
+// Row r of the left tile at r * 5: one vector of padding keeps rows in different banks.
+var<workgroup> left: array<vec4<f32>, 320>;
+var<workgroup> right: array<vec4<f32>, 256>;
 
-var<workgroup> a_tile: array<f32, 1024>; // [k][row]
-var<workgroup> b_tile: array<f32, 1024>; // [k][column]
+{% include "lib/epilogue.wgsl" %}
+
+fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
+    var v = vec4<f32>(0.0);
+{% if wide_a %}
+    if (row < M && k < K) { v = a[(base + row * K + k) >> 2u]; }
+{% else %}
+    if (row < M) {
+        let at = base + row * K + k;
+        if (k < K) { v.x = a[at]; }
+        if (k + 1u < K) { v.y = a[at + 1u]; }
+        if (k + 2u < K) { v.z = a[at + 2u]; }
+        if (k + 3u < K) { v.w = a[at + 3u]; }
+    }
+{% endif %}
+    return v;
+}
+
+fn load_b(base: u32, k: u32, column: u32) -> vec4<f32> {
+    var v = vec4<f32>(0.0);
+{% if wide_b %}
+    if (k < K && column < N) { v = b[(base + k * N + column) >> 2u]; }
+{% else %}
+    if (k < K) {
+        let at = base + k * N + column;
+        if (column < N) { v.x = b[at]; }
+        if (column + 1u < N) { v.y = b[at + 1u]; }
+        if (column + 2u < N) { v.z = b[at + 2u]; }
+        if (column + 3u < N) { v.w = b[at + 3u]; }
+    }
+{% endif %}
+    return v;
+}
+
+fn store(base: u32, row: u32, column: u32, sum: vec4<f32>) {
+    if (row >= M || column >= N) { return; }
+    var v = sum;
+{% if has_bias %}
+    v += vec4<f32>(bias[column], bias[min(column + 1u, N - 1u)], bias[min(column + 2u, N - 1u)], bias[min(column + 3u, N - 1u)]);
+{% endif %}
+    v = activate(v);
+    let at = base + row * N + column;
+{% if wide_b %}
+    y[at >> 2u] = v;
+{% else %}
+    y[at] = v.x;
+    if (column + 1u < N) { y[at + 1u] = v.y; }
+    if (column + 2u < N) { y[at + 2u] = v.z; }
+    if (column + 3u < N) { y[at + 3u] = v.w; }
+{% endif %}
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let tiles_n = (N + 63u) / 64u;
-    let tiles = (M + 63u) / 64u * tiles_n;
-    let item = g / tiles;
-    let row0 = g % tiles / tiles_n * 64u;
-    let col0 = g % tiles_n * 64u;
-    let at = matrix_at(item);
-    let a0 = at.x * M * K;
-    let b0 = at.y * K * N;
-    let ty = lane / 16u * 4u;
-    let tx = lane % 16u * 4u;
-    var acc0 = vec4<f32>(0.0);
-    var acc1 = vec4<f32>(0.0);
-    var acc2 = vec4<f32>(0.0);
-    var acc3 = vec4<f32>(0.0);
+    let across = {{ (n + 63) // 64 }}u;
+    let tiles = {{ ((n + 63) // 64) * ((m + 63) // 64) }}u;
+    let z = g / tiles;
+    let row0 = ((g % tiles) / across) * 64u;
+    let column0 = (g % across) * 64u;
+{% include "lib/batch.wgsl" %}
+    let a_base = a_matrix * (M * K);
+    let b_base = b_matrix * (K * N);
+    let tx = lane % 16u;
+    let ty = lane / 16u;
+{% for i in range(4) %}
+    var acc{{ i }} = vec4<f32>(0.0);
+{% endfor %}
     for (var k0 = 0u; k0 < K; k0 += 16u) {
+        left[(lane / 4u) * 5u + lane % 4u] = load_a(a_base, row0 + lane / 4u, k0 + (lane % 4u) * 4u);
+        right[lane] = load_b(b_base, k0 + ty, column0 + tx * 4u);
         workgroupBarrier();
-        for (var e = lane; e < 1024u; e += 256u) {
-            let ar = row0 + e / 16u;
-            let ak = k0 + e % 16u;
-            var v = 0.0;
-            if (ar < M && ak < K) { v = a[a0 + ar * K + ak]; }
-            a_tile[e % 16u * 64u + e / 16u] = v;
-            let bk = k0 + e / 64u;
-            let bc = col0 + e % 64u;
-            v = 0.0;
-            if (bk < K && bc < N) { v = b[b0 + bk * N + bc]; }
-            b_tile[e] = v;
-        }
-        workgroupBarrier();
-        for (var k = 0u; k < 16u; k++) {
-            let s = k * 64u;
-            let bv = vec4<f32>(b_tile[s + tx], b_tile[s + tx + 1u], b_tile[s + tx + 2u], b_tile[s + tx + 3u]);
-            acc0 += a_tile[s + ty] * bv;
-            acc1 += a_tile[s + ty + 1u] * bv;
-            acc2 += a_tile[s + ty + 2u] * bv;
-            acc3 += a_tile[s + ty + 3u] * bv;
-        }
-    }
-    let y0 = item * M * N;
-    let col = col0 + tx;
-    var start = vec4<f32>(0.0);
-{% if has_bias %}
-{% for c in range(4) %}
-    if (col + {{ c }}u < N) { start[{{ c }}] = bias[col + {{ c }}u]; }
+{% for q in range(4) %}
+        {
+{% for j in range(4) %}
+            let b{{ j }} = right[{{ (q * 4 + j) * 16 }}u + tx];
 {% endfor %}
-{% endif %}
-{% for r in range(4) %}
-    {
-        let row = row0 + ty + {{ r }}u;
-        let v = activate(acc{{ r }} + start);
-        if (row < M) {
-{% for c in range(4) %}
-            if (col + {{ c }}u < N) { y[y0 + row * N + col + {{ c }}u] = v[{{ c }}]; }
+{% for i in range(4) %}
+            let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ q }}u];
+            acc{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
 {% endfor %}
         }
+{% endfor %}
+        workgroupBarrier();
     }
+    let y_base = z * (M * N);
+{% for i in range(4) %}
+    store(y_base, row0 + ty * 4u + {{ i }}u, column0 + tx * 4u, acc{{ i }});
 {% endfor %}
 }

@@ -1,37 +1,48 @@
-// Sum, mean or largest of the middle axis of [outer, n, inner]; one workgroup per result.
+// Sum, mean or maximum over n elements that are `inner` apart; one workgroup per result.
 {% set T = type[0] %}
-{% set start = {"sum": T ~ "(0)", "mean": T ~ "(0)", "max": "x[first]"}[kind] %}
+{% set lanes = 64 if n <= 256 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
 
-var<workgroup> partial: array<{{ T }}, 256>;
+var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
-    return {{ "max(a, b)" if kind == "max" else "a + b" }};
+{% if kind != "max" %}
+    return a + b;
+{% elif T == "f32" %}
+    // NaN stays: max alone may return the other operand.
+    return select(select(max(a, b), b, b != b), a, a != a);
+{% else %}
+    return max(a, b);
+{% endif %}
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size({{ lanes }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let first = g / INNER * N * INNER + g % INNER;
-    var acc = {{ start }};
-    for (var i = lane; i < N; i += 256u) { acc = combine(acc, x[first + i * INNER]); }
-    partial[lane] = acc;
-    for (var width = 128u; width > 0u; width >>= 1u) {
+    let base = (g / INNER) * N * INNER + g % INNER;
+{% if kind == "max" %}
+    // Every lane starts from the first element: a maximum may count it many times.
+    var total = x[base];
+{% else %}
+    var total = {{ T }}(0);
+{% endif %}
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+        total = combine(total, x[base + i * INNER]);
+    }
+    part[lane] = total;
+    workgroupBarrier();
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width) { part[lane] = combine(part[lane], part[lane + width]); }
         workgroupBarrier();
-        if (lane < width) { partial[lane] = combine(partial[lane], partial[lane + width]); }
     }
     if (lane == 0u) {
-{% if kind == "mean" %}
-{% if n == 0 %}
-        // NaN can't be written as a constant.
-        y[g] = bitcast<f32>(0x7fc00000u | lane);
+{% if kind == "mean" and n == 0 %}
+        // NaN by run-time bits: WGSL forbids it as a constant, and 0 / 0 may be folded to anything.
+        y[g] = bitcast<f32>(0x7fc00000u | (g & 0u));
 {% else %}
-        y[g] = partial[0] / f32(N);
-{% endif %}
-{% else %}
-        y[g] = partial[0];
+        y[g] = part[0]{{ " / f32(N)" if kind == "mean" }};
 {% endif %}
     }
 }

@@ -1,36 +1,39 @@
-// exp(x - max) / sum along the middle axis of [outer, n, inner]; one workgroup per row.
+// exp(x - max) / sum over n elements that are `inner` apart; one workgroup per row.
+{% set lanes = 64 if n <= 256 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
 
-var<workgroup> partial: array<f32, 256>;
+var<workgroup> part: array<f32, {{ lanes }}>;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size({{ lanes }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let first = g / INNER * N * INNER + g % INNER;
-    var top = x[first];
-    for (var i = lane; i < N; i += 256u) { top = max(top, x[first + i * INNER]); }
-    partial[lane] = top;
-    for (var width = 128u; width > 0u; width >>= 1u) {
+    let base = (g / INNER) * N * INNER + g % INNER;
+    var top = x[base];
+    for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, x[base + i * INNER]); }
+    part[lane] = top;
+    workgroupBarrier();
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
         workgroupBarrier();
-        if (lane < width) { partial[lane] = max(partial[lane], partial[lane + width]); }
     }
+    top = part[0];
+    // Everyone has read the maximum before the memory is used for the sum.
     workgroupBarrier();
-    top = partial[0];
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var i = lane; i < N; i += 256u) {
-        let e = exp(x[first + i * INNER] - top);
-        y[first + i * INNER] = e;
-        sum += e;
+    var total = 0.0;
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+        let e = exp(x[base + i * INNER] - top);
+        y[base + i * INNER] = e;
+        total += e;
     }
-    partial[lane] = sum;
-    for (var width = 128u; width > 0u; width >>= 1u) {
+    part[lane] = total;
+    workgroupBarrier();
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width) { part[lane] += part[lane + width]; }
         workgroupBarrier();
-        if (lane < width) { partial[lane] += partial[lane + width]; }
     }
-    workgroupBarrier();
-    let scale = 1.0 / partial[0];
-    for (var i = lane; i < N; i += 256u) { y[first + i * INNER] *= scale; }
+    let share = 1.0 / part[0];
+    // Each lane reads back only what it wrote itself.
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= share; }
 }

@@ -1,29 +1,27 @@
-// The k strongest bins of a signal, one workgroup each: powers in workgroup memory, then each bin
-// counts the bins that come before it.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+// The k strongest bins of Welch's periodogram, one signal per workgroup: powers in workgroup memory,
+// then every bin counts the bins before it, which is its rank.
+@group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
 
-{% include "lib/welch.wgsl" %}
-{% include "lib/rank.wgsl" %}
+var<workgroup> power: array<f32, {{ bins }}>;
 
-var<workgroup> power: array<f32, BINS>;
+{% include "lib/welch.wgsl" %}
+{% include "lib/beats.wgsl" %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = group(wid);
+    let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    for (var bin = lane; bin < BINS; bin += 256u) { power[bin] = power_of(g, bin); }
+    for (var bin = lane; bin < BINS; bin += 256u) { power[bin] = welch(g, bin); }
     workgroupBarrier();
     for (var bin = lane; bin < BINS; bin += 256u) {
-        let mine = key_of(power[bin]);
+        let mine = power[bin];
         var rank = 0u;
-        for (var other = 0u; other < BINS; other++) {
-            let key = key_of(power[other]);
-            rank += select(0u, 1u, key > mine || (key == mine && other < bin));
-        }
+        for (var j = 0u; j < BINS; j++) { rank += u32(beats(power[j], j, mine, bin)); }
         if (rank < K) {
-            y[(g * K + rank) * 2u] = f32(bin);
-            y[(g * K + rank) * 2u + 1u] = power[bin];
+            let at = (g * K + rank) * 2u;
+            y[at] = f32(bin);
+            y[at + 1u] = mine;
         }
     }
 }

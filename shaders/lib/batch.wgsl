@@ -1,10 +1,9 @@
-// Where the matrices of product ``item`` of a batch stand, counted in matrices.
-fn matrix_at(item: u32) -> vec2<u32> {
-    var rest = item;
-    var at = vec2<u32>(0u);
-{% for axis in range(rank)|reverse %}
-    at += (rest % {{ dims[axis] }}u) * vec2<u32>({{ a_steps[axis] }}u, {{ b_steps[axis] }}u);
-    rest = rest / {{ dims[axis] }}u;
+    // Which matrices: the batch number taken apart along the batch dimensions.
+    var a_matrix = 0u;
+    var b_matrix = 0u;
+    var rest = z;
+{% for d in range(rank)|reverse %}
+    a_matrix += (rest % {{ dims[d] }}u) * {{ a_steps[d] }}u;
+    b_matrix += (rest % {{ dims[d] }}u) * {{ b_steps[d] }}u;
+    rest /= {{ dims[d] }}u;
 {% endfor %}
-    return at;
-}

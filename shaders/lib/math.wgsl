@@ -1,54 +1,44 @@
-// Functions that WGSL lacks or leaves inexact, over four lanes.
-// tanh and erf are Chebyshev interpolations in float64, see cython_src/kernels/vecmath.h.
+// Functions that WGSL lacks or leaves undefined somewhere, for vec4<f32> and (with _s) for f32.
+{% macro poly(coefficients, x) %}
+{% set ns = namespace(text="") %}
+{% for c in coefficients|reverse %}
+{% set ns.text = c|string if loop.first else "(" ~ ns.text ~ ") * " ~ x ~ " + (" ~ c ~ ")" %}
+{% endfor %}
+{{- ns.text -}}
+{% endmacro %}
+{% for suffix, V, U in (("", "vec4<f32>", "vec4<u32>"), ("_s", "f32", "u32")) %}
 
-fn safe_tanh(x: vec4<f32>) -> vec4<f32> {
-    let z = x * x;
-    var p = vec4<f32>(0.002110568152052702);
-    p = p * z - 0.008139527574354696;
-    p = p * z + 0.021683855333810786;
-    p = p * z - 0.05394321622925089;
-    p = p * z + 0.13333170451633397;
-    p = p * z - 0.33333329326566824;
-    p = p * z + 0.9999999998379919;
-    // Above 10 the result is 1, and exp would overflow.
-    let a = min(abs(x), vec4<f32>(10.0));
-    let big = sign(x) * (1.0 - 2.0 / (exp(2.0 * a) + 1.0));
-    return select(big, x * p, abs(x) < vec4<f32>(0.63));
+// tanh through a polynomial near 0, where 1 - 2 / (exp(2x) + 1) would cancel; never overflows.
+fn safe_tanh{{ suffix }}(x: {{ V }}) -> {{ V }} {
+    let s = min(x * x, {{ V }}(0.4));
+    let near = x * ({{ poly([0.9999999998379919, -0.33333329326566824, 0.13333170451633397, -0.05394321622925089, 0.021683855333810786, -0.008139527574354696, 0.002110568152052702], "s") }});
+    let a = min(abs(x), {{ V }}(20.0));
+    let far = sign(x) * (1.0 - 2.0 / (exp(2.0 * a) + 1.0));
+    return select(far, near, abs(x) < {{ V }}(0.63));
 }
 
-fn erf(x: vec4<f32>) -> vec4<f32> {
-    let z = x * x;
-    var p = vec4<f32>(-1.0324887770813573e-05);
-    p = p * z + 0.00011463492141477785;
-    p = p * z - 0.0008507305082298148;
-    p = p * z + 0.005222380040445331;
-    p = p * z - 0.02686583028995897;
-    p = p * z + 0.11283788094017569;
-    p = p * z - 0.3761263875951135;
-    p = p * z + 1.1283791670860186;
-    let t = min(abs(x), vec4<f32>(4.0));
-    var q = vec4<f32>(-4.850664559235695e-08);
-    q = q * t + 1.1536626756567346e-06;
-    q = q * t - 1.0432130444589652e-05;
-    q = q * t + 2.7010111052649312e-05;
-    q = q * t + 0.000313544219464039;
-    q = q * t - 0.004025248557725955;
-    q = q * t + 0.025132062711605063;
-    q = q * t - 0.10856689214495215;
-    q = q * t - 0.6329634263619704;
-    q = q * t - 1.1297387384169142;
-    q = q * t + 0.00022550241591989817;
-    let big = sign(x) * (1.0 - exp(q));
-    return select(big, x * p, abs(x) < vec4<f32>(0.92));
+// The error function: odd polynomial near 0, else 1 - exp(Q(|x|)).
+fn erf{{ suffix }}(x: {{ V }}) -> {{ V }} {
+    let s = min(x * x, {{ V }}(0.85));
+    let near = x * ({{ poly([1.1283791670860186, -0.3761263875951135, 0.11283788094017569, -0.02686583028995897, 0.005222380040445331, -0.0008507305082298148, 0.00011463492141477785, -1.0324887770813573e-05], "s") }});
+    let a = min(abs(x), {{ V }}(4.0));
+    let far = sign(x) * (1.0 - exp({{ poly([0.00022550241591989817, -1.1297387384169142, -0.6329634263619704, -0.10856689214495215, 0.025132062711605063, -0.004025248557725955, 0.000313544219464039, 2.7010111052649312e-05, -1.0432130444589652e-05, 1.1536626756567346e-06, -4.850664559235695e-08], "a") }}));
+    return select(far, near, abs(x) < {{ V }}(0.92));
 }
 
-fn sigmoid(x: vec4<f32>) -> vec4<f32> {
-    return 1.0 / (1.0 + exp(-x));
+// 1 / (1 + exp(-x)); the exponent is held where exp stays finite.
+fn sigmoid{{ suffix }}(x: {{ V }}) -> {{ V }} {
+    return 1.0 / (1.0 + exp(-clamp(x, {{ V }}(-87.0), {{ V }}(87.0))));
 }
 
-// WGSL's pow is undefined for a negative base; a whole exponent gives it a sign here.
-fn power(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+// pow with C's meaning for x <= 0: WGSL leaves it undefined. NaN is made from run-time bits, since
+// WGSL forbids it as a constant.
+fn power{{ suffix }}(x: {{ V }}, y: {{ V }}) -> {{ V }} {
     let r = pow(abs(x), y);
-    let odd = abs(y - 2.0 * floor(y * 0.5)) == vec4<f32>(1.0);
-    return select(r, -r, (x < vec4<f32>(0.0)) & odd);
+    let whole = floor(y) == y;
+    let odd = floor(y * 0.5) * 2.0 != y;
+    let nan = bitcast<{{ V }}>((bitcast<{{ U }}>(x) & {{ U }}(0u)) | {{ U }}(0x7fc00000u));
+    let negative = select(nan, select(r, -r, odd), whole);
+    return select(select(r, negative, x < {{ V }}(0.0)), {{ V }}(1.0), y == {{ V }}(0.0));
 }
+{% endfor %}

@@ -1,5 +1,5 @@
-"""The WebGPU backend: WGSL kernels on any GPU that wgpu reaches."""
+"""The WebGPU backend: graphs as WGSL compute kernels through wgpu (Vulkan, Metal, D3D12)."""
 
-from rlx.backends.webgpu.backend import BACKEND
+from rlx.backends.webgpu.backend import BACKEND, WebGpuBackend
 
-__all__ = ["BACKEND"]
+__all__ = ["BACKEND", "WebGpuBackend"]

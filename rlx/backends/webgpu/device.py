@@ -1,135 +1,119 @@
-"""Adapters, and one open device for each with its cache of pipelines."""
+"""One wgpu device per adapter, and the pipelines made on it."""
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import Any
 
-import wgpu
-
-from rlx import flags
 from rlx.backends.base import DeviceInfo
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.backends.webgpu.adapters import adapters, features_of
+from rlx.backends.webgpu.lower import Dispatch
+from rlx.errors import CompileError, DeviceUnavailableError, describe
 
-_LIMITS = (
-    "max-buffer-size",
-    "max-storage-buffer-binding-size",
-    "max-storage-buffers-per-shader-stage",
-    "max-compute-workgroup-storage-size",
-    "max-compute-invocations-per-workgroup",
-    "max-compute-workgroup-size-x",
-    "max-compute-workgroups-per-dimension",
-    "min-storage-buffer-offset-alignment",
-)
-# What the WebGPU specification guarantees, for testing against weak adapters.
-_DEFAULT_LIMITS = {
-    "max-buffer-size": 268435456,
-    "max-storage-buffer-binding-size": 134217728,
-    "max-storage-buffers-per-shader-stage": 8,
-    "max-compute-workgroup-storage-size": 16384,
-    "max-compute-invocations-per-workgroup": 256,
-    "max-compute-workgroup-size-x": 256,
-    "max-compute-workgroups-per-dimension": 65535,
-    "min-storage-buffer-offset-alignment": 256,
-}
-_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+_ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
 
-@cache
-def adapters() -> tuple[Any, ...]:
-    """The adapters, real ones first; OpenGL only where there is nothing else."""
-    try:
-        found = list(wgpu.gpu.enumerate_adapters_sync())
-    except Exception:
-        # No loader, no driver, no display: wgpu raises many kinds; to us it is "no adapter".
-        return ()
-    native = [a for a in found if a.info["backend_type"] != "OpenGL"] or found
-    return tuple(sorted(native, key=lambda a: a.info["adapter_type"] == "CPU"))
+class GpuDevice:
+    """A wgpu device with its caches.
 
+    Attributes:
+        device: The wgpu device.
+        queue: Its queue.
+        limits: The limits it was asked for.
+    """
 
-def limits_of(adapter: Any) -> dict[str, int]:
-    """The limits that a device of this adapter gets."""
-    if flags.WEBGPU_DEFAULT_LIMITS.get():
-        return dict(_DEFAULT_LIMITS)
-    return {name: int(adapter.limits[name]) for name in _LIMITS}
-
-
-def infos() -> list[DeviceInfo]:
-    """One record per adapter."""
-    return [
-        DeviceInfo(
-            "webgpu",
-            at,
-            adapter.info["device"] or adapter.info["description"],
-            adapter.info["backend_type"],
-            adapter.info["description"],
-            adapter.info["adapter_type"] == "CPU",
-            limits_of(adapter),
-            frozenset(name for name in _FEATURES if name in adapter.features),
-        )
-        for at, adapter in enumerate(adapters())
-    ]
-
-
-class OpenDevice:
-    """A wgpu device and what was made on it; shared by every graph on that adapter."""
-
-    def __init__(self, adapter: Any) -> None:
-        wanted = [name for name in _FEATURES if name in adapter.features]
-        self.limits = limits_of(adapter)
+    def __init__(self, info: DeviceInfo) -> None:
+        adapter = adapters()[info.index]
+        self.limits = dict(info.limits)
         try:
-            self.device = adapter.request_device_sync(
-                required_features=wanted, required_limits=self.limits
+            self.device: Any = adapter.request_device_sync(
+                label="rlx",
+                required_features=list(features_of(adapter)),
+                required_limits=self.limits,
             )
         except Exception as error:
             raise DeviceUnavailableError(
-                describe(
-                    "the adapter gave no device",
-                    where=adapter.info["device"],
-                    got=f"{type(error).__name__}: {error}",
-                    expected=f"limits {self.limits}",
-                )
+                describe(f"{info.adapter} gives no device", got=error)
             ) from error
-        self.queue = self.device.queue
-        self._layouts: dict[tuple[str, ...], Any] = {}
-        self._pipelines: dict[tuple[str, tuple[str, ...]], tuple[Any, Any]] = {}
+        self.queue: Any = self.device.queue
+        self._pipelines: dict[str, Any] = {}
+        self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
+        self._lock = threading.Lock()
 
-    def buffer(self, nbytes: int, usage: int, label: str) -> Any:
-        """A zeroed buffer."""
-        return self.device.create_buffer(size=nbytes, usage=usage, label=label)
+    def pipeline(self, dispatch: Dispatch) -> Any:
+        """The pipeline of a dispatch, made once per source.
 
-    def pipeline(self, source: str, access: tuple[str, ...], label: str) -> tuple[Any, Any]:
-        """The pipeline of a kernel's text, and the layout of its bind group."""
-        key = (source, access)
-        if key not in self._pipelines:
-            layout = self._layout(access)
-            module = self.device.create_shader_module(code=source, label=label)
-            pipeline = self.device.create_compute_pipeline(
-                label=label,
-                layout=self.device.create_pipeline_layout(bind_group_layouts=[layout], label=label),
+        Raises:
+            CompileError: The driver refuses the source.
+        """
+        with self._lock:
+            found = self._pipelines.get(dispatch.source)
+            if found is None:
+                found = self._pipelines[dispatch.source] = self._make(dispatch)
+            return found
+
+    def _make(self, dispatch: Dispatch) -> Any:
+        try:
+            module = self.device.create_shader_module(label=dispatch.label, code=dispatch.source)
+            return self.device.create_compute_pipeline(
+                label=dispatch.label,
+                layout=self._layout(dispatch.access)[1],
                 compute={"module": module, "entry_point": "main"},
             )
-            self._pipelines[key] = (pipeline, layout)
-        return self._pipelines[key]
+        except Exception as error:
+            numbered = enumerate(dispatch.source.splitlines(), start=1)
+            text = "\n".join(f"{number:4} {line}" for number, line in numbered)
+            raise CompileError(
+                describe(
+                    f"the WGSL of kernel {dispatch.label} was refused",
+                    where=dispatch.call.node.where(),
+                    got=f"{error}\n{text}",
+                )
+            ) from error
 
-    def _layout(self, access: tuple[str, ...]) -> Any:
+    def _layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
+        # Explicit, since an automatic layout leaves out bindings that the shader ends up not using.
         if access not in self._layouts:
-            kinds = {"read": "read-only-storage", "read_write": "storage"}
-            self._layouts[access] = self.device.create_bind_group_layout(
-                label="-".join(access),
-                entries=[
-                    {
-                        "binding": at,
-                        "visibility": wgpu.ShaderStage.COMPUTE,
-                        "buffer": {"type": kinds[name]},
-                    }
-                    for at, name in enumerate(access)
-                ],
+            import wgpu
+
+            entries = [
+                {
+                    "binding": at,
+                    "visibility": wgpu.ShaderStage.COMPUTE,
+                    "buffer": {"type": _ACCESS[mode]},
+                }
+                for at, mode in enumerate(access)
+            ]
+            bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
+            layout = self.device.create_pipeline_layout(
+                label="rlx", bind_group_layouts=[bindings]
             )
+            self._layouts[access] = bindings, layout
         return self._layouts[access]
 
+    def bind(self, dispatch: Dispatch, resources: list[tuple[Any, int, int]]) -> Any:
+        """A bind group of ``(buffer, offset, size)`` pieces."""
+        entries = [
+            {"binding": at, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+            for at, (buffer, offset, size) in enumerate(resources)
+        ]
+        with self._lock:
+            layout = self._layout(dispatch.access)[0]
+        return self.device.create_bind_group(label=dispatch.label, layout=layout, entries=entries)
 
-@cache
-def open_device(index: int) -> OpenDevice:
-    """The open device of an adapter."""
-    return OpenDevice(adapters()[index])
+
+_devices: dict[tuple[Any, ...], GpuDevice] = {}
+_devices_lock = threading.Lock()
+
+
+def gpu_device(info: DeviceInfo) -> GpuDevice:
+    """The device of an adapter; one is shared by everything that asks for the same limits.
+
+    Raises:
+        DeviceUnavailableError: The driver gives none.
+    """
+    key = (info.index, *sorted(info.limits.items()))
+    with _devices_lock:
+        if key not in _devices:
+            _devices[key] = GpuDevice(info)
+        return _devices[key]

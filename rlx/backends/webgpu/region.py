@@ -1,157 +1,176 @@
-"""Elementwise programs as WGSL: one kernel per region, four elements per invocation."""
+"""Turns a program of elementwise steps into WGSL: one pass, four consecutive elements a time."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rlx.backends.webgpu.wgsl import header, library
+import numpy as np
+
+from rlx.backends.webgpu.wgsl import TYPES, literal, render
 from rlx.ir.dtype import DType
-from rlx.ir.plan import Call
-from rlx.ir.shape import broadcast_strides, collapse, size, strides
+from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
 
-SCALAR = {DType.F32: "f32", DType.I32: "i32", DType.U32: "u32", DType.BOOL: "bool"}
-WORKGROUP = 256
-# Where integers need other words than floats: unsigned ones have no negation, and WGSL's x / 0 is x.
-_INTEGER_WGSL = {"neg": "V(0) - x", "div": "select(x / y, V(0), y == V(0))"}
+WORKGROUP = 64
+_MATH = re.compile(r"\b(erf|safe_tanh|sigmoid|power)\(")
 
 
-def region_source(call: Call, access: Sequence[str]) -> tuple[str, int]:
-    """The kernel of one region.
+@dataclass(frozen=True)
+class _Operand:
+    """How one operand is read: the element type of its binding, and the four values."""
 
-    Args:
-        call: A call of the kernel "elementwise".
-        access: "read" or "read_write" of each bound buffer.
-
-    Returns:
-        The WGSL text, and the number of workgroups.
-    """
-    program: Sequence[Any] = call.params["program"]  # type: ignore[assignment]
-    shapes: Sequence[Any] = call.params["shapes"]  # type: ignore[assignment]
-    shape: Any = call.params["shape"]
-    dtypes = [value.type.dtype for value in call.inputs if value is not None]
-    result = call.outputs[0].type.dtype
-    total = size(shape)
-    words = -(-total // 4)
-    work = -(-words // WORKGROUP)
-
-    walks = [broadcast_strides(operand, shape) for operand in shapes]
-    dims, merged = collapse(shape, strides(shape), *walks)
-    declarations, loads = [], []
-    for at, (operand, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
-        direct = size(operand) == total
-        kind = _storage(dtype, direct)
-        declarations.append(
-            f"@group(0) @binding({at}) var<storage, {access[at]}> in{at}: array<{kind}>;"
-        )
-        if direct:
-            loads.append(f"let v{at} = {_unpack(f'in{at}[i]', dtype)};")
-        elif not any(merged[1 + at]):
-            loads.append(f"let v{at} = {_vector(dtype)}({_lane(at, '0u', dtype)});")
-        else:
-            declarations.append(_walk(at, dims, merged[1 + at], total))
-            lanes = ", ".join(_lane(at, f"at{at}(i * 4u + {k}u)", dtype) for k in range(4))
-            loads.append(f"let v{at} = {_vector(dtype)}({lanes});")
-
-    functions: dict[str, str] = {}
-    steps = []
-    for op, operands, dtype, literal in program:
-        number = len(dtypes)
-        steps.append(
-            f"let v{number} = "
-            + _step(op, operands, [dtypes[o] for o in operands], dtype, literal, functions)
-            + ";"
-        )
-        dtypes.append(dtype)
-    count = len(call.inputs)
-    out = f"@group(0) @binding({count}) var<storage, {access[count]}> y: array<{_storage(result, True)}>;"
-    value = f"v{len(dtypes) - 1}"
-    if result is DType.BOOL:
-        # Four bytes of a word, 0 or 1 each.
-        value = f"dot(select(vec4<u32>(0u), vec4<u32>(1u, 256u, 65536u, 16777216u), {value}), vec4<u32>(1u))"
-    body = "\n    ".join([*loads, *steps, f"y[i] = {value};"])
-    text = f"""{header({}, work)}{library("math")}
-{chr(10).join(declarations)}
-{out}
-
-{chr(10).join(functions.values())}
-
-@compute @workgroup_size({WORKGROUP})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
-    let i = group(wid) * {WORKGROUP}u + lane;
-    if (i >= {words}u) {{ return; }}
-    {body}
-}}
-"""
-    return text, work
+    type: str
+    value: str
 
 
-def _storage(dtype: DType, whole: bool) -> str:
-    """Element type of a buffer: four elements at a time, or one; bools are packed in words."""
+def vector(dtype: DType) -> str:
+    """The type of four values in registers."""
+    return f"vec4<{'bool' if dtype is DType.BOOL else TYPES[str(dtype)]}>"
+
+
+def groups(shape: Shape) -> int:
+    """Workgroups that make a result of this shape."""
+    return math.ceil(size(shape) / (4 * WORKGROUP))
+
+
+def _element(name: str, index: str, dtype: DType) -> str:
     if dtype is DType.BOOL:
-        return "u32"
-    return f"vec4<{SCALAR[dtype]}>" if whole else SCALAR[dtype]
+        return f"((({name}[({index}) >> 2u] >> ((({index}) & 3u) * 8u)) & 255u) != 0u)"
+    return f"{name}[{index}]"
 
 
-def _vector(dtype: DType) -> str:
-    return f"vec4<{SCALAR[dtype]}>"
+def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
+    """The operand's index of result element ``element``; the arithmetic has constants only."""
+    terms, below = [], 1
+    number = "{}u" if kind == "u32" else "vec4<u32>({}u)"
+    for at in reversed(range(len(dims))):
+        if steps[at]:
+            place = element if below == 1 else f"({element} / {number.format(below)})"
+            # The outermost quotient is below its dimension already.
+            if at:
+                place = f"({place} % {number.format(dims[at])})"
+            terms.append(place if steps[at] == 1 else f"{place} * {number.format(steps[at])}")
+        below *= dims[at]
+    return " + ".join(terms) or number.format(0)
 
 
-def _unpack(word: str, dtype: DType) -> str:
-    if dtype is not DType.BOOL:
-        return word
-    return f"((vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) != vec4<u32>(0u)"
+def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
+    vec, scalar = vector(dtype), TYPES[str(dtype)]
+    dims, (steps,) = collapse(result, broadcast_strides(shape, result))
+    if size(shape) == 1:
+        return _Operand(scalar, f"{vec}({_element(name, '0u', dtype)})")
+    contiguous = size(shape) == size(result)
+    aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
+    if contiguous or (steps[-1] == 1 and aligned):
+        # Four neighbours of the result are four neighbours of the operand, at a multiple of 4.
+        at = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
+        if dtype is not DType.BOOL:
+            return _Operand(vec, f"{name}[{at}]")
+        word = f"{name}[{at}]"
+        bytes4 = f"(vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)"
+        return _Operand("u32", f"(({bytes4}) != vec4<u32>(0u))")
+    if steps[-1] == 0 and dims[-1] % 4 == 0:
+        one = _index(dims, steps, "first", "u32")
+        return _Operand(scalar, f"{vec}({_element(name, one, dtype)})")
+    lanes = ", ".join(_element(name, f"at_{name}.{lane}", dtype) for lane in "xyzw")
+    return _Operand(scalar, f"{vec}({lanes})")
 
 
-def _lane(at: int, index: str, dtype: DType) -> str:
-    if dtype is not DType.BOOL:
-        return f"in{at}[{index}]"
-    return f"(((in{at}[({index}) / 4u] >> (8u * (({index}) % 4u))) & 255u) != 0u)"
-
-
-def _walk(at: int, dims: Sequence[int], steps: Sequence[int], total: int) -> str:
-    """A function from the number of a result element to that of an operand's element."""
-    lines = [f"fn at{at}(element: u32) -> u32 {{", f"    var rest = min(element, {total - 1}u);"]
-    lines.append("    var found = 0u;")
-    for dim, step in reversed(list(zip(dims, steps, strict=True))):
-        if step:
-            lines.append(f"    found += rest % {dim}u * {step}u;")
-        lines.append(f"    rest = rest / {dim}u;")
-    return "\n".join([*lines, "    return found;", "}"])
-
-
-def _step(
-    op: str,
-    operands: Sequence[int],
-    types: Sequence[DType],
-    dtype: DType,
-    literal: Any,
-    functions: dict[str, str],
-) -> str:
-    names = [f"v{o}" for o in operands]
-    if op == "literal":
-        return f"{_vector(dtype)}({_literal(literal, dtype)})"
-    if op == "cast":
-        return f"{_vector(dtype)}({names[0]})"
-    if op == "where":
-        return f"select({names[2]}, {names[1]}, {names[0]})"
-    row, source = ROWS[op], types[0]
-    name = f"op_{op}_{source}"
-    wgsl = row.wgsl if source is DType.F32 else _INTEGER_WGSL.get(op, row.wgsl)
-    expression = re.sub(r"\bV\b", _vector(source), wgsl)
-    parameters = ", ".join(f"{p}: {_vector(source)}" for p in "xyz"[: row.operands])
-    functions[name] = f"fn {name}({parameters}) -> {_vector(dtype)} {{ return {expression}; }}"
-    return f"{name}({', '.join(names)})"
+def _needs_index(operand: _Operand, name: str) -> bool:
+    return f"at_{name}." in operand.value
 
 
 def _literal(value: Any, dtype: DType) -> str:
+    vec = vector(dtype)
     if dtype is DType.BOOL:
-        return "true" if value else "false"
-    if dtype is DType.F32:
-        return f"{float(value)!r}f" if "e" in repr(float(value)) else f"{float(value)!r}"
-    if dtype is DType.U32:
-        return f"{int(value)}u"
-    # The lowest integer has no literal of its own.
-    return f"(-{-int(value) - 1} - 1)" if int(value) < 0 else str(int(value))
+        return f"{vec}({'true' if value else 'false'})"
+    if dtype is DType.F32 and not math.isfinite(np.float32(value)):
+        # WGSL forbids constants that are not finite; `i & 0u` makes the bits a run-time value.
+        bits = int(np.float32(value).view(np.uint32))
+        return f"{vec}(bitcast<f32>({bits}u | (i & 0u)))"
+    return f"{vec}({literal(value, str(dtype))})"
+
+
+def _step(name: str, args: list[str], kinds: list[DType], dtype: DType, value: Any) -> str:
+    if name == "literal":
+        return _literal(value, dtype)
+    if name == "where":
+        return f"select({args[2]}, {args[1]}, {args[0]})"
+    if name == "cast":
+        if dtype is DType.BOOL and kinds[0] is not DType.BOOL:
+            return f"{args[0]} != {vector(kinds[0])}(0)"
+        return f"{vector(dtype)}({args[0]})"
+    if name == "neg" and dtype is DType.U32:
+        return f"vec4<u32>(0u) - {args[0]}"  # WGSL has no unary minus for u32
+    if name == "div" and dtype is not DType.F32:
+        # WGSL gives x for x / 0; the record says 0.
+        zero = f"{vector(dtype)}(0)"
+        return f"select({args[0]} / {args[1]}, {zero}, {args[1]} == {zero})"
+    names = {"x": args[0], "y": args[-1], "V": vector(kinds[0])}
+    return re.sub(r"\b[xyV]\b", lambda match: names[match[0]], ROWS[name].wgsl)
+
+
+def region_source(
+    params: Mapping[str, Any], dtypes: list[DType], result: DType, access: list[str]
+) -> str:
+    """The kernel of one region.
+
+    Args:
+        params: ``program``, ``shapes`` of the operands and ``shape`` of the result.
+        dtypes: dtype of each operand.
+        result: dtype of the result.
+        access: Access mode of each binding, the result's last.
+
+    Returns:
+        WGSL after the header. Slots are padded, so a last vector that sticks out of the result
+        stays inside its slot.
+    """
+    shape: Shape = params["shape"]
+    count = size(shape)
+    lines, bindings = [], []
+    names, kinds = [], list(dtypes)
+    for at, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
+        operand = _operand(f"x{at}", operand_shape, dtype, shape)
+        bindings.append(_binding(at, access[at], f"x{at}", operand.type))
+        if _needs_index(operand, f"x{at}"):
+            dims, (steps,) = collapse(shape, broadcast_strides(operand_shape, shape))
+            lines.append(f"let at_x{at} = {_index(dims, steps, 'element', 'vec4')};")
+        lines.append(f"let v{at} = {operand.value};")
+        names.append(f"v{at}")
+    out = "u32" if result is DType.BOOL else vector(result)
+    bindings.append(_binding(len(dtypes), access[-1], "out", out))
+    for step, operands, dtype, value in params["program"]:
+        name = f"v{len(names)}"
+        text = _step(step, [names[i] for i in operands], [kinds[i] for i in operands], dtype, value)
+        lines.append(f"let {name}: {vector(dtype)} = {text};")
+        names.append(name)
+        kinds.append(dtype)
+    if result is DType.BOOL:
+        lines.append(
+            f"out[i] = dot(select(vec4<u32>(0u), vec4<u32>(1u, 256u, 65536u, 16777216u), "
+            f"{names[-1]}), vec4<u32>(1u));"
+        )
+    else:
+        lines.append(f"out[i] = {names[-1]};")
+    body = "\n".join(f"    {line}" for line in lines)
+    lib = render("lib/math", {}) if _MATH.search(body) else ""
+    return f"""// Elementwise: {" ".join(step[0] for step in params["program"])}.
+{"".join(bindings)}
+{lib}
+@compute @workgroup_size({WORKGROUP})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
+    let i = (wid.x + wid.y * FOLD) * {WORKGROUP}u + lane;
+    if (i >= {math.ceil(count / 4)}u) {{ return; }}
+    let first = i * 4u;
+    let element = min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>({count - 1}u));
+{body}
+}}
+"""
+
+
+def _binding(number: int, access: str, name: str, type: str) -> str:
+    return f"@group(0) @binding({number}) var<storage, {access}> {name}: array<{type}>;\n"

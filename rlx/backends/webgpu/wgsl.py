@@ -1,9 +1,10 @@
-"""The one loader of shaders: where they are, and how a kernel's text is made from its file."""
+"""Loads and renders the WGSL sources: the one place that knows where shaders are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+import functools
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,82 +12,90 @@ import jinja2
 import numpy as np
 
 import rlx
-from rlx.ops.fft import LARGEST_RADIX
+from rlx.errors import CompileError, describe
 
-# Workgroups per row of a dispatch: WebGPU's limit, and the fold of longer ones.
-FOLD = 65535
+TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "u32"}
 
 
-@cache
-def folder() -> Path:
-    """The shaders: inside the installed package, or in the checkout it was built from."""
+@functools.cache
+def shader_directory() -> Path:
+    """Where the ``.wgsl`` files are: in the installed package, else in the checkout.
+
+    Raises:
+        CompileError: Neither is there.
+    """
     package = Path(rlx.__file__).parent
-    for found in (package / "_shaders", package.parent / "shaders"):
-        if (found / "matmul.wgsl").is_file():
-            return found
-    raise FileNotFoundError(f"no shaders beside {package}: the installation is incomplete")
+    for path in (package / "_shaders", package.parent / "shaders"):
+        if path.is_dir():
+            return path
+    raise CompileError(
+        describe("the WGSL shaders are missing", where=package, hint="install rlx again")
+    )
 
 
 def shader_names() -> list[str]:
-    """Every kernel that has a file."""
-    return sorted(path.stem for path in folder().glob("*.wgsl"))
+    """Names of all kernels."""
+    return sorted(path.stem for path in shader_directory().glob("*.wgsl"))
 
 
-@cache
+def literal(value: float | int, dtype: str = "f32") -> str:
+    """A number as WGSL text that means exactly this value of that type.
+
+    Raises:
+        CompileError: It is not finite; WGSL has no such literals.
+    """
+    if dtype != "f32":
+        # The least i32 has no literal of its own: its digits without the sign overflow.
+        return f"{int(value)}u" if dtype == "u32" else f"i32({int(value)})"
+    single = float(np.float32(value))
+    if not math.isfinite(single):
+        raise CompileError(describe("WGSL has no literal for this number", got=value))
+    text = repr(single)
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def _cosine(numerator: int, denominator: int) -> str:
+    return f"({literal(math.cos(2 * math.pi * (numerator % denominator) / denominator))})"
+
+
+def _sine(numerator: int, denominator: int) -> str:
+    return f"({literal(math.sin(2 * math.pi * (numerator % denominator) / denominator))})"
+
+
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder()),
+        loader=jinja2.FileSystemLoader(shader_directory()),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,
+        keep_trailing_newline=True,
     )
-    environment.globals["roots"] = {r: _roots(r) for r in range(2, LARGEST_RADIX + 1)}
+    environment.globals.update(cosine=_cosine, sine=_sine)
     return environment
 
 
-def _roots(radix: int) -> list[tuple[float, float]]:
-    """exp(-2 pi i k / radix), with the exact ones exact."""
-    z = np.exp(-2j * np.pi * np.arange(radix) / radix)
-    snapped = np.where(np.abs(z - np.round(z)) < 1e-12, np.round(z), z)
-    return [(float(c.real) + 0.0, float(c.imag) + 0.0) for c in snapped]
-
-
-def header(params: Mapping[str, Any], work: int) -> str:
-    """Constants for the numbers among the parameters, and the number of a workgroup."""
+def header(params: Mapping[str, Any], work: int, fold: int) -> str:
+    """The scalar parameters as WGSL constants, and the size of the grid."""
     lines = []
     for name, value in params.items():
-        if isinstance(value, float):
-            lines.append(f"const {name.upper()}: f32 = {value!r};")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            kind, suffix = ("u32", "u") if value >= 0 else ("i32", "")
-            lines.append(f"const {name.upper()}: {kind} = {value}{suffix};")
-    lines.append(f"const GROUPS: u32 = {work}u;")
-    lines.append(f"fn group(wid: vec3<u32>) -> u32 {{ return wid.x + wid.y * {FOLD}u; }}\n")
-    return "\n".join(lines)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        kind = "f32" if isinstance(value, float) else "u32" if value >= 0 else "i32"
+        lines.append(f"const {name.upper()}: {kind} = {literal(value, kind)};")
+    lines += [f"const GROUPS: u32 = {work}u;", f"const FOLD: u32 = {fold}u;"]
+    return "\n".join(lines) + "\n\n"
 
 
-def render(
-    name: str,
-    params: Mapping[str, Any],
-    access: Sequence[str],
-    types: Sequence[str],
-    work: int,
-) -> str:
-    """The text of a kernel.
+def render(name: str, context: Mapping[str, Any]) -> str:
+    """One file of the shader directory, rendered.
 
-    Args:
-        name: File in ``shaders/`` without its ending.
-        params: Parameters of the call; numbers become constants, all are template variables.
-        access: "read" or "read_write" of each bound buffer.
-        types: WGSL element type of each.
-        work: Workgroups.
+    Raises:
+        CompileError: There is no such file, or it asks for a parameter that it was not given.
     """
-    template = _environment().get_template(f"{name}.wgsl")
-    body = template.render(**params, access=list(access), type=list(types), work=work)
-    return header(params, work) + body
-
-
-def library(name: str) -> str:
-    """The text of a file of ``shaders/lib``."""
-    return _environment().get_template(f"lib/{name}.wgsl").render()
+    try:
+        return _environment().get_template(f"{name}.wgsl").render(context)
+    except jinja2.TemplateError as error:
+        raise CompileError(
+            describe(f"kernel {name!r} can't be rendered", got=f"{type(error).__name__}: {error}")
+        ) from error

@@ -1,0 +1,88 @@
+"""Which GPU adapters are here, each piece of hardware once and through its best API."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rlx import flags
+from rlx.backends.base import DeviceInfo
+
+# The defaults of the WebGPU specification (table "Limits"): what every adapter has.
+DEFAULT_LIMITS = {
+    "max-compute-workgroup-storage-size": 16384,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroups-per-dimension": 65535,
+    "min-storage-buffer-offset-alignment": 256,
+    "max-storage-buffer-binding-size": 134217728,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-buffer-size": 268435456,
+}
+FEATURES = ("shader-f16", "timestamp-query", "subgroup")
+ABSENT = (
+    "no WebGPU adapter was found; a GPU needs its vendor's Vulkan driver, and without a GPU "
+    "`apt-get install -y mesa-vulkan-drivers libvulkan1` gives one that runs on the CPU"
+)
+
+
+@functools.cache
+def adapters() -> tuple[Any, ...]:
+    """The wgpu adapters worth using, real APIs only where there are any. Never raises."""
+    try:
+        import wgpu
+
+        found = list(wgpu.gpu.enumerate_adapters_sync())
+    except Exception:  # A missing or broken driver means no device, whatever form that takes.
+        return ()
+    # OpenGL shows the same hardware a second time, with lower limits.
+    real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
+    chosen = real or found
+    # D3D12 and Vulkan may both show one card; the name and PCI ids tell.
+    unique: dict[tuple[Any, ...], Any] = {}
+    for at, adapter in enumerate(chosen):
+        info = adapter.info
+        same = sum(1 for other in chosen[:at] if _identity(other) == _identity(adapter)
+                   and other.info["backend_type"] == info["backend_type"])  # fmt: skip
+        unique.setdefault((*_identity(adapter), same), adapter)
+    # Hardware before software, so that device 0 is never the CPU in disguise beside a GPU.
+    return tuple(sorted(unique.values(), key=lambda a: a.info["adapter_type"] == "CPU"))
+
+
+def _identity(adapter: Any) -> tuple[Any, ...]:
+    info = adapter.info
+    return info["vendor_id"], info["device_id"], info["device"]
+
+
+def limits_of(adapter: Any) -> dict[str, int]:
+    """The limits that a device of this adapter is asked for."""
+    if flags.WEBGPU_DEFAULT_LIMITS.get():
+        return dict(DEFAULT_LIMITS)
+    has = adapter.limits
+    return {name: int(has.get(name, default)) for name, default in DEFAULT_LIMITS.items()}
+
+
+def features_of(adapter: Any) -> tuple[str, ...]:
+    """The optional features that rlx knows and the adapter has."""
+    return tuple(name for name in FEATURES if name in adapter.features)
+
+
+def device_infos() -> list[DeviceInfo]:
+    """What the adapters are, for ``rlx devices`` and for compiling. Never raises."""
+    found = []
+    for index, adapter in enumerate(adapters()):
+        info = adapter.info
+        found.append(
+            DeviceInfo(
+                "webgpu",
+                index,
+                info["device"],
+                api=info["backend_type"],
+                driver=info["description"],
+                software=info["adapter_type"] == "CPU",
+                limits=limits_of(adapter),
+                features=frozenset(features_of(adapter)),
+            )
+        )
+    return found

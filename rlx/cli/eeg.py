@@ -1,0 +1,46 @@
+"""The recording that the demo and the examples run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlx.ir.opdef import Array
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A multi-channel recording.
+
+    Attributes:
+        samples: float32 ``[channels, samples]`` in microvolts.
+        names: Channel names.
+        fs: Samples per second.
+        source: Where it comes from.
+    """
+
+    samples: Array
+    names: tuple[str, ...]
+    fs: float
+    source: str
+
+
+def load_recording() -> Recording:
+    """The 64-channel eyes-closed EEG that comes with rlx (PhysioNet EEGMMIDB S001R02, ODC-BY 1.0).
+
+    Example:
+        >>> recording = load_recording()
+        >>> len(recording.names), recording.fs
+        (64, 160.0)
+    """
+    with np.load(DATA / "eeg_eyes_closed.npz") as data:
+        digital = np.cumsum(data["steps"], axis=1, dtype=np.int16)
+        samples = digital * data["scale"][:, None] + data["offset"][:, None]
+        names = tuple(str(name) for name in data["names"])
+        fs = float(data["fs"])
+    source = "PhysioNet EEG Motor Movement/Imagery Dataset, S001R02, ODC-BY 1.0"
+    return Recording(samples.astype(np.float32), names, fs, source)

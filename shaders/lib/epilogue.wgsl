@@ -1,0 +1,22 @@
+// What follows a product: the activation, by its number in rlx.ops.linalg.ACTIVATIONS.
+{% if act > 1 %}
+{% include "lib/math.wgsl" %}
+{% endif %}
+
+fn activate(x: vec4<f32>) -> vec4<f32> {
+{% if act == 0 %}
+    return x;
+{% elif act == 1 %}
+    return max(x, vec4<f32>(0.0));
+{% elif act == 2 %}
+    return 0.5 * x * (1.0 + erf(x * 0.7071067811865476));
+{% elif act == 3 %}
+    return 0.5 * x * (1.0 + safe_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+{% elif act == 4 %}
+    return x * sigmoid(x);
+{% elif act == 5 %}
+    return sigmoid(x);
+{% else %}
+    return safe_tanh(x);
+{% endif %}
+}
