@@ -51,7 +51,13 @@ def flags() -> tuple[list[str], list[str]]:
     """Compiler and linker arguments."""
     if sys.platform == "win32":
         return ["/O2", "/std:c11"], []
-    common = ["-std=gnu11", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"]
+    common = [
+        "-std=gnu11",
+        "-fwrapv",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-Wno-unknown-pragmas",
+    ]
     compile_args = [*common, "-fvisibility=hidden", *(["-O1", "-g"] if DEBUG else ["-O3", "-g0"])]
     link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []
     if SANITIZE:

@@ -19,9 +19,7 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
 # What a change of means that the package has to be built again.
 SOURCES = ("pyproject.toml", "setup.py", "cython_src/**/*", "rlx/ops/elementwise_table.py")
-FIND_ADAPTER = (
-    "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
-)
+FIND_ADAPTER = "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
 
 
 def say(text: str) -> None:
@@ -36,7 +34,10 @@ def apt(packages: str) -> bool:
         say(f"please install by hand: sudo {line}")
         return False
     say(line)
-    quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    quiet = {
+        "stdout": subprocess.DEVNULL,
+        "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+    }
     subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
     return subprocess.run(line.split(), check=False, **quiet).returncode == 0
 

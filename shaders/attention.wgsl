@@ -108,7 +108,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     // A query that sees no key gives zeros.
     var share = 0.0;
-    if (total != 0.0) { share = 1.0 / total; }
+    // A NaN total passes: naga compiles != to a comparison that is false for it.
+    if (!(total == 0.0)) { share = 1.0 / total; }
 {% for p in range(pieces) %}
     if (lane + {{ 64 * p }}u < DV) { y[y_base + lane + {{ 64 * p }}u] = acc{{ p }} * share; }
 {% endfor %}

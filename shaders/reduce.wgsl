@@ -10,8 +10,8 @@ fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% if kind != "max" %}
     return a + b;
 {% elif T == "f32" %}
-    // NaN stays: max alone may return the other operand.
-    return select(select(max(a, b), b, b != b), a, a != a);
+    // NaN stays: max alone may return the other operand. Naga's x != x is false for NaN.
+    return select(a, select(b, max(a, b), b == b), a == a);
 {% else %}
     return max(a, b);
 {% endif %}

@@ -85,7 +85,8 @@ class NullBackend:
         options: CompileOptions,
     ) -> NullExecutable:
         """Keeps the schedule and the plan."""
-        assert schedule is not None and plan is not None
+        assert schedule is not None
+        assert plan is not None
         return NullExecutable(schedule, plan)
 
 

@@ -173,7 +173,9 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
     expected = scipy_spectra(used, recording.fs)
     labels = {str(d.device): d.label for d in describe_devices()}
 
-    results, latencies, spectra = [], {}, {}
+    results: list[DeviceResult] = []
+    latencies: dict[str, Array] = {}
+    spectra: dict[str, Array] = {}
     track: Array = np.zeros(0)
     last: dict[str, Array] = {}
     count = min(hops, (recording.samples.shape[1] - (SEGMENTS + 1) * NPERSEG // 2) // HOP + 1)
@@ -240,7 +242,9 @@ def problems(result: Result) -> list[str]:
             ("the first device", device.device_difference),
         ):
             if value is not None and not value <= AGREEMENT:
-                found.append(f"{device.device} differs from {name} by {value:.2e}, above {AGREEMENT}")
+                found.append(
+                    f"{device.device} differs from {name} by {value:.2e}, above {AGREEMENT}"
+                )
     return found
 
 
@@ -264,7 +268,16 @@ def print_tables(result: Result, console: Console) -> None:
     table = Table(title=f"Streaming, one hop = {HOP} samples = {HOP / result.fs * 1e3:.0f} ms")
     table.add_column("device", style="bold")
     table.add_column("adapter")
-    for name in ("hops", "p50 us", "p99 us", "p99.9 us", "x real time", "Oz Hz", "vs SciPy", "vs first"):
+    for name in (
+        "hops",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "x real time",
+        "Oz Hz",
+        "vs SciPy",
+        "vs first",
+    ):
         table.add_column(name, justify="right")
     oz = result.channels.index("Oz")
     for d in result.devices:
@@ -281,7 +294,9 @@ def print_tables(result: Result, console: Console) -> None:
     console.print(table)
     console.print(f"device chosen: [bold]{result.chosen}[/bold] ({result.reason})")
     if result.devices[0].scipy_difference is None:
-        console.print("SciPy is not installed, so nothing is compared with it: pip install rlx\\[demo]")
+        console.print(
+            "SciPy is not installed, so nothing is compared with it: pip install rlx\\[demo]"
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,8 +20,13 @@ FREE = frozenset({"input", "param", "constant", "reshape"})
 class BackendCostModel(Protocol):
     """The figures of one device. Bandwidths are bytes per nanosecond, which is GB/s."""
 
-    device: Any
-    unified_memory: bool
+    @property
+    def device(self) -> Any:
+        """What the figures describe."""
+
+    @property
+    def unified_memory(self) -> bool:
+        """Whether host and device share memory."""
 
     def sgemm_gflops(self, m: int, k: int, n: int) -> float:
         """Speed of a product of that size in GFLOP/s (1e9 flop/s)."""
@@ -112,7 +117,9 @@ def WebGpuCostModel(device: Any, *, software: bool = False) -> RooflineModel:  #
     """
     if software:
         return RooflineModel(device, 20.0, 20_000.0, 400_000.0, 5.0, 5.0, 5.0, unified_memory=False)
-    return RooflineModel(device, 2_500.0, 5_000.0, 80_000.0, 120.0, 12.0, 12.0, unified_memory=False)
+    return RooflineModel(
+        device, 2_500.0, 5_000.0, 80_000.0, 120.0, 12.0, 12.0, unified_memory=False
+    )
 
 
 @dataclass(frozen=True)

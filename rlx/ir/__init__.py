@@ -1,0 +1,1 @@
+"""The ground floor: types, graph, verifier, printer, and the records a compiled graph is made of."""

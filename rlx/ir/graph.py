@@ -186,7 +186,7 @@ class Node:
             stops.append(stop if stop >= 0 else -dim - 1)
             steps.append(step)
         cut = self
-        if any(r != (0, d, 1) for r, d in zip(zip(starts, stops, steps), self.shape)):  # noqa: B905
+        if any(r != (0, d, 1) for r, d in zip(zip(starts, stops, steps), self.shape)):
             axes = tuple(range(len(self.shape)))
             cut = self._apply("slice", self, starts, stops, axes, steps)
         return cut if cut.shape == tuple(shape) else self._apply("reshape", cut, tuple(shape))

@@ -71,9 +71,7 @@ class Emitter(Protocol):
     def table(self, array: Array) -> Any:
         """A constant that the kernel needs, shared between equal arrays."""
 
-    def elementwise(
-        self, program: Sequence[Any], inputs: Sequence[Any], output: Any
-    ) -> None:
+    def elementwise(self, program: Sequence[Any], inputs: Sequence[Any], output: Any) -> None:
         """One pass over memory that computes a program of elementwise steps (``ops.elementwise``)."""
 
     def call(

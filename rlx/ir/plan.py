@@ -85,7 +85,9 @@ class Schedule:
             reads = ", ".join("-" if v is None else str(v) for v in call.inputs)
             writes = ", ".join(map(str, call.outputs))
             shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
-            lines.append(f"  {at:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}")
+            lines.append(
+                f"  {at:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}"
+            )
         return "\n".join(lines)
 
 

@@ -56,9 +56,7 @@ def from_json(text: str) -> Graph:
                 inputs = [_at(graph, index) for index in item["inputs"]]
                 graph.add_node(item["op"], inputs, attrs, item["name"])
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
-        graph.param_values = {
-            name: _decode(value) for name, value in data["param_values"].items()
-        }
+        graph.param_values = {name: _decode(value) for name, value in data["param_values"].items()}
     except GraphError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""The verifier. A graph is legal when
+"""The verifier: what makes a graph legal.
 
 - every operand stands before its user and belongs to the same graph, and ids are positions;
 - every node's op is registered, and inferring it again gives the recorded shape and dtype;

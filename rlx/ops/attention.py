@@ -139,9 +139,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         full = (heads.batch, heads.heads, heads.sq, heads.sk)
         if types[3].dtype is not types[0].dtype:
             raise DTypeError(
-                describe(
-                    "[attention] bias dtype", got=types[3].dtype, expected=types[0].dtype
-                )
+                describe("[attention] bias dtype", got=types[3].dtype, expected=types[0].dtype)
             )
         if broadcast(types[3].shape, full, where="attention") != full:
             raise ShapeError(

@@ -213,5 +213,3 @@ def region(xs: Sequence[Array], program: tuple[Step, ...]) -> Array:
         extra = {"dtype": dtype} if name == "cast" else {}
         values.append(opdef.reference(*(values[i] for i in operands), **extra))
     return np.broadcast_to(values[-1], broadcast(*(x.shape for x in xs), where="region"))
-
-

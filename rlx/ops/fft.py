@@ -241,7 +241,30 @@ def _bound(node: Node) -> float:
     return (4e-7 * math.log2(n) + 2e-7) * ulp
 
 
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 60, 97, 128, 256, 360, 1000, 1009, 2048, 4096, 6561)
+_SIZES = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    11,
+    13,
+    16,
+    17,
+    60,
+    97,
+    128,
+    256,
+    360,
+    1000,
+    1009,
+    2048,
+    4096,
+    6561,
+)
 
 
 @op(
@@ -268,7 +291,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 60, 97, 128, 256, 360, 1000, 1
         Sample(((512, 512),), bench=True),
     ),
 )
-def fft(x: Array, inverse: bool = False, norm: str = "backward") -> Array:
+def fft(x: Array, inverse: bool = False, norm: Any = "backward") -> Array:
     """1-D discrete Fourier transform over the last axis, any length N >= 1.
 
     Args:

@@ -71,9 +71,7 @@ def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
         )
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
-    return TensorType(
-        (*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype
-    )
+    return TensorType((*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype)
 
 
 def _flops(node: Node) -> float:

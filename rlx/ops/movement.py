@@ -119,7 +119,9 @@ def _infer_transpose(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
     perm = tuple(as_axis(axis, rank, where="transpose") for axis in perm)
     if sorted(perm) != list(range(rank)):
         raise ShapeError(
-            describe("[transpose] not a permutation", got=given, expected=f"each of 0 to {rank - 1}")
+            describe(
+                "[transpose] not a permutation", got=given, expected=f"each of 0 to {rank - 1}"
+            )
         )
     attrs["perm"] = perm
     return TensorType(tuple(types[0].shape[axis] for axis in perm), types[0].dtype)
@@ -461,5 +463,3 @@ def gather(x: Array, indices: Array, axis: int = 0) -> Array:
         axis: The axis picked from; the result has the indices' shape in its place.
     """
     return np.take(x, indices, axis)
-
-

@@ -87,7 +87,9 @@ def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
     present = attrs.get("present")
     names = [n.rstrip("?") for n in operands]
     if present is not None:
-        names = [n for n, text in zip(names, operands, strict=True) if text[-1] != "?" or n in present]
+        names = [
+            n for n, text in zip(names, operands, strict=True) if text[-1] != "?" or n in present
+        ]
     if len(names) != count:
         raise GraphError(describe("wrong number of operands", got=count, expected=names))
     return names
@@ -99,7 +101,10 @@ def bind_reference(node: Node, arrays: Sequence[Array]) -> dict[str, Any]:
     attrs = {k: v for k, v in node.attrs.items() if k != "present"}
     if opdef.operands and opdef.operands[-1].endswith("*"):
         return {opdef.operands[-1][:-1]: list(arrays), **attrs}
-    return {**dict(zip(_given(opdef.operands, node.attrs, len(arrays)), arrays, strict=True)), **attrs}
+    return {
+        **dict(zip(_given(opdef.operands, node.attrs, len(arrays)), arrays, strict=True)),
+        **attrs,
+    }
 
 
 def evaluate(node: Node, arrays: Sequence[Array]) -> Array:
@@ -138,9 +143,7 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Node:
         bound = opdef.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise GraphError(
-            describe(
-                f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}"
-            )
+            describe(f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}")
         ) from None
     bound.apply_defaults()
     free: frozenset[str] = opdef.infer.free  # type: ignore[attr-defined]
@@ -208,7 +211,7 @@ def attach(opdef: OpDef) -> Callable[..., Node]:
                 for p in opdef.signature.parameters.values()
             ),
         ]
-        made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        setattr(made, "__signature__", inspect.Signature(parameters))  # noqa: B010 - not a field of functions
     setattr(Graph, opdef.name, method)
     return function
 

@@ -1,0 +1,1 @@
+"""Graph to graph, and graph to schedule: small, pure, named steps."""

@@ -47,7 +47,9 @@ def fuse_matmul(graph: Graph, notes: list[str]) -> Graph:
             last, act = activation, activation.op
         fused[last.id] = (product, bias, act)
         inside.update(node.id for node in (product, add, last))
-        notes.append(f"fuse_matmul: took {product.where()}, saves {2 if act != 'none' else 1} kernels")
+        notes.append(
+            f"fuse_matmul: took {product.where()}, saves {2 if act != 'none' else 1} kernels"
+        )
 
     rewriter = Rewriter(graph)
     for node in graph.nodes:

@@ -166,7 +166,9 @@ def blockers(graph: Graph, backend: str, blocker: Blocker) -> None:
         if reason is not None:
             found.setdefault(f"{node.op}: {reason}", []).append(node)
     if found:
-        lines = [f"{reason} ({len(nodes)}x, first {nodes[0].where()})" for reason, nodes in found.items()]
+        lines = [
+            f"{reason} ({len(nodes)}x, first {nodes[0].where()})" for reason, nodes in found.items()
+        ]
         raise UnsupportedOpError(
             describe(
                 f"{backend} has no kernel for {sum(map(len, found.values()))} nodes "

@@ -113,7 +113,10 @@ class Session:
                 )
             plan = plan_memory(
                 schedule,
-                max(options.arena_alignment, info.limits.get("min-storage-buffer-offset-alignment", 1)),
+                max(
+                    options.arena_alignment,
+                    info.limits.get("min-storage-buffer-offset-alignment", 1),
+                ),
                 None if limit is None else limit - param_bytes,
                 options.reuse_memory,
             )

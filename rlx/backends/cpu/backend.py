@@ -88,8 +88,7 @@ class CpuExecutable:
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
         self.input_views = tuple(
-            _view(self._arena, plan.slots[value.id].offset, value.type)
-            for value in schedule.inputs
+            _view(self._arena, plan.slots[value.id].offset, value.type) for value in schedule.inputs
         )
         outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
         self.output_slots = tuple((plan.slots[v.id].offset, type.size) for v, type in outputs)
@@ -189,7 +188,8 @@ class CpuBackend:
         options: CompileOptions,
     ) -> CpuExecutable:
         """Allocates the arena, the params and the constants, and links the program."""
-        assert schedule is not None and plan is not None
+        assert schedule is not None
+        assert plan is not None
         fixed: dict[int, Array] = {}
         for value in schedule.values:
             if value.kind in ("param", "constant"):

@@ -130,4 +130,6 @@ _FORMATS = {
 
 def _bits(value: Any, dtype: DType) -> int:
     """The bytes of a literal as a 64-bit word."""
-    return int.from_bytes(struct.pack(_FORMATS[dtype], value).ljust(8, b"\0"), "little", signed=True)
+    return int.from_bytes(
+        struct.pack(_FORMATS[dtype], value).ljust(8, b"\0"), "little", signed=True
+    )

@@ -40,7 +40,8 @@ class WebGpuBackend:
             CompileError: A kernel does not compile, or binds more buffers than the device allows.
             DeviceMemoryError: A buffer is above the device's limits.
         """
-        assert schedule is not None and plan is not None
+        assert schedule is not None
+        assert plan is not None
         gpu = gpu_device(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         lowered = (lower(call, per_dimension) for call in schedule.calls)

@@ -85,9 +85,7 @@ class GpuDevice:
                 for at, mode in enumerate(access)
             ]
             bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
-            layout = self.device.create_pipeline_layout(
-                label="rlx", bind_group_layouts=[bindings]
-            )
+            layout = self.device.create_pipeline_layout(label="rlx", bind_group_layouts=[bindings])
             self._layouts[access] = bindings, layout
         return self._layouts[access]
 

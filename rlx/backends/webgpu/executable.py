@@ -120,7 +120,11 @@ class WebGpuExecutable:
             label="staging", size=max(256, self._staged), usage=usage.MAP_READ | usage.COPY_DST
         )
         self._bound: list[tuple[Any, Any, int, int]] = [
-            (gpu.pipeline(one), gpu.bind(one, [self._resource(v, one) for v in one.values]), *one.grid)
+            (
+                gpu.pipeline(one),
+                gpu.bind(one, [self._resource(v, one) for v in one.values]),
+                *one.grid,
+            )
             for one in dispatches
         ]
         self._make_mirror(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from rlx.backends.webgpu.region import groups, region_source
 from rlx.backends.webgpu.wgsl import TYPES, header, render
@@ -62,15 +63,14 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     access = [access_of(value) for value in values]
     kernel, label = call.kernel, f"{call.node.op}/{call.kernel}"
     if kernel == "elementwise":
-        work = groups(call.params["shape"])
+        shape: Any = call.params["shape"]
+        work = groups(tuple(shape))
         if work == 0:
             return None
         x, y = grid(work, per_dimension)
         dtypes = [value.type.dtype for value in values]
         body = region_source(call.params, dtypes[:-1], dtypes[-1], access)
-        return Dispatch(
-            call, label, header({}, work, x) + body, values, tuple(access), (x, y)
-        )
+        return Dispatch(call, label, header({}, work, x) + body, values, tuple(access), (x, y))
     if call.work == 0:
         return None
     if kernel == "strided_copy" and call.params["itemsize"] == 1:

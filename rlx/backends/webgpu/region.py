@@ -16,6 +16,14 @@ from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
 
 WORKGROUP = 64
+# Where the table's expression would lose a NaN. WGSL's max and min may return either operand then,
+# and naga compiles != to a comparison that is false for NaN, so "not equal" is written !(x == y).
+_KEEPS_NAN = {
+    "ne": "!(x == y)",
+    "relu": "select(x, V(0), x < V(0))",
+    "maximum": "select(y, x, (x > y) | !(x == x))",
+    "minimum": "select(y, x, (x < y) | !(x == x))",
+}
 _MATH = re.compile(r"\b(erf|safe_tanh|sigmoid|power)\(")
 
 
@@ -102,7 +110,7 @@ def _step(name: str, args: list[str], kinds: list[DType], dtype: DType, value: A
         return f"select({args[2]}, {args[1]}, {args[0]})"
     if name == "cast":
         if dtype is DType.BOOL and kinds[0] is not DType.BOOL:
-            return f"{args[0]} != {vector(kinds[0])}(0)"
+            return f"!({args[0]} == {vector(kinds[0])}(0))"
         return f"{vector(dtype)}({args[0]})"
     if name == "neg" and dtype is DType.U32:
         return f"vec4<u32>(0u) - {args[0]}"  # WGSL has no unary minus for u32
@@ -111,7 +119,8 @@ def _step(name: str, args: list[str], kinds: list[DType], dtype: DType, value: A
         zero = f"{vector(dtype)}(0)"
         return f"select({args[0]} / {args[1]}, {zero}, {args[1]} == {zero})"
     names = {"x": args[0], "y": args[-1], "V": vector(kinds[0])}
-    return re.sub(r"\b[xyV]\b", lambda match: names[match[0]], ROWS[name].wgsl)
+    text = _KEEPS_NAN.get(name, ROWS[name].wgsl)
+    return re.sub(r"\b[xyV]\b", lambda match: names[match[0]], text)
 
 
 def region_source(

@@ -11,7 +11,6 @@ from typing import Any
 import jinja2
 import numpy as np
 
-import rlx
 from rlx.errors import CompileError, describe
 
 TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "u32"}
@@ -24,7 +23,8 @@ def shader_directory() -> Path:
     Raises:
         CompileError: Neither is there.
     """
-    package = Path(rlx.__file__).parent
+    # Not rlx.__file__: backends stand below the package's surface and don't import it.
+    package = Path(__file__).parents[2]
     for path in (package / "_shaders", package.parent / "shaders"):
         if path.is_dir():
             return path
