@@ -123,6 +123,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         "did you mean 'width'? known: height, width"
     """
     choices = sorted(set(known))
-    near = difflib.get_close_matches(name, choices, n=1)
+    folded = {choice.lower(): choice for choice in choices}
+    near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
     listed = ", ".join(choices) if choices else "(none)"
     return f"did you mean {near[0]!r}? known: {listed}" if near else f"known: {listed}"

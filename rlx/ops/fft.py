@@ -285,6 +285,7 @@ _SIZES = (
             for norm in ("ortho", "forward")
             for inverse in (False, True)
         ),
+        Sample(((1, 2),)),
         Sample(((0, 16),)),
         Sample(((2, 0, 16),)),
         Sample(((700, 32),)),

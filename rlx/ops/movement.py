@@ -207,6 +207,7 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
         Sample(((6, 5),), {"axis": -1, "start": 1, "length": 3}),
         Sample(((1,),), {"axis": 0, "start": 0, "length": 1}),
         Sample(((4, 3),), {"axis": 0, "start": 4, "length": 0}),
+        Sample(((0, 3),), {"axis": 1, "start": 1, "length": 2}),
     ),
 )
 def narrow(x: Array, axis: int, start: int, length: int) -> Array:
@@ -280,6 +281,7 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
         Sample(((8, 5),), {"starts": (7, 4), "stops": (-9, 0), "steps": (-2, -1)}),
         Sample(((1,),), {"starts": (0,), "stops": (1,)}),
         Sample(((4, 3),), {"starts": (3,), "stops": (1,), "axes": (-2,)}),
+        Sample(((0, 3),), {"starts": (0,), "stops": (2,), "axes": (1,)}),
     ),
 )
 def slice_(x: Array, starts: Any, stops: Any, axes: Any = None, steps: Any = None) -> Array:
@@ -328,6 +330,7 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
         Sample(((),), {"shape": (4,)}),
         Sample(((1,),), {"shape": (1,)}),
         Sample(((1, 4),), {"shape": (0, 4)}),
+        Sample(((0, 1),), {"shape": (0, 4)}),
     ),
 )
 def expand(x: Array, shape: Any) -> Array:

@@ -1,0 +1,201 @@
+"""Building, checking, printing and storing graphs, and the errors of wrong ones."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.ir.plan import ARENA
+from rlx.ops.cases import cases
+from rlx.passes.memory import plan_memory
+from rlx.passes.pipeline import run_pipeline
+from rlx.passes.schedule import Scheduler
+
+
+def test_operators():
+    g = rlx.Graph()
+    x = g.input("x", (2, 3))
+    nodes = [
+        x + 1, 1 - x, x * x, x / 2, x**2, -x, x < 1, x >= x, x[0], x[:, 1:], x[..., None],
+        x[::-1], x[-1, ::2], x @ np.ones((3, 2), np.float32),
+    ]  # fmt: skip
+    shapes = [n.shape for n in nodes]
+    assert shapes[8:] == [(3,), (2, 2), (2, 3, 1), (2, 3), (2,), (2, 2)]
+    assert nodes[6].dtype is rlx.DType.BOOL
+    g.set_outputs(nodes)
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = rlx.compile(g, "cpu").run({"x": value})
+    assert found[11].tolist() == value[::-1].tolist()
+    assert found[12].tolist() == value[-1, ::2].tolist()
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_json_round_trip(case):
+    graph, _ = case.graph()
+    graph.verify()
+    again = rlx.Graph.from_json(graph.to_json())
+    assert str(again) == str(graph)
+    assert again.to_json() == graph.to_json()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"rlx_graph": 9}', '{"rlx_graph": 1, "name": 1}']
+)
+def test_bad_json(text):
+    with pytest.raises(rlx.GraphError, match="not a graph"):
+        rlx.Graph.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "text"),
+    [
+        (lambda g, x: x @ x, rlx.ShapeError, "shapes do not fit"),
+        (lambda g, x: x + g.input("i", (3,), "i32"), rlx.DTypeError, "differ in dtype"),
+        (lambda g, x: x + np.complex64(1), rlx.DTypeError, "can't become f32"),
+        (lambda g, x: g.reshape(x, (5,)), rlx.ShapeError, "number of elements"),
+        (lambda g, x: g.softmax(x, axis=2), rlx.ShapeError, "no such axis"),
+        (lambda g, x: g.softmax(x, axes=2), rlx.GraphError, r"softmax\(x, axis=-1\)"),
+        (lambda g, x: g.input("x", (2,)), rlx.GraphError, "taken"),
+        (lambda g, x: g.input("n", (float("nan"),)), rlx.ShapeError, "not a shape"),
+        (lambda g, x: g.input("n", (-1,)), rlx.ShapeError, "not a shape"),
+        (lambda g, x: g.input("n", (2,), "f31"), rlx.DTypeError, "did you mean"),
+        (lambda g, x: g.binary("ad", x, x), rlx.UnknownNameError, "did you mean 'add'"),
+        (lambda g, x: g.set_outputs([]), rlx.GraphError, "no outputs"),
+        (
+            lambda g, x: g.set_outputs([rlx.Graph().input("x", (2,))]),
+            rlx.GraphError,
+            "another graph",
+        ),
+        (lambda g, x: bool(x), rlx.GraphError, "no truth value"),
+        (lambda g, x: rlx.compile(rlx.Graph()), rlx.VerifyError, "no nodes"),
+        (lambda g, x: rlx.compile(g), rlx.VerifyError, "no outputs"),
+        (lambda g, x: rlx.Device.parse("gpuu"), rlx.DeviceParseError, "did you mean"),
+        (lambda g, x: rlx.Session("webgpu:99"), rlx.DeviceUnavailableError, "not available"),
+        (lambda g, x: rlx.Session("cuda"), rlx.DeviceUnavailableError, "no backend"),
+        (lambda g, x: g.welch_peaks(x, 1, 1), rlx.ShapeError, "block layout"),
+        (lambda g, x: g.fft(x), rlx.ShapeError, "block layout"),
+        (lambda g, x: g.max(g.input("e", (0,))), rlx.ShapeError, "no elements"),
+    ],
+)
+def test_errors(build, error, text):
+    g = rlx.Graph()
+    x = g.input("x", (2, 3))
+    with pytest.raises(error, match=text):
+        build(g, x)
+
+
+def test_every_error_is_in_one_tree():
+    for name in dir(rlx):
+        value = getattr(rlx, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert issubclass(value, rlx.RlxError)
+    assert issubclass(rlx.ShapeError, ValueError)
+    assert issubclass(rlx.DTypeError, ValueError)
+    assert issubclass(rlx.InputError, ValueError)
+    assert issubclass(rlx.UnknownNameError, KeyError)
+
+
+def test_the_verifier_shows_the_neighbours():
+    g = rlx.Graph("broken")
+    x = g.input("x", (2, 3))
+    y = g.exp(x)
+    g.set_outputs([g.neg(y)])
+    y.type = type(y.type)((5,), y.dtype)
+    with pytest.raises(rlx.VerifyError) as caught:
+        g.verify()
+    assert "> %1 = exp %0" in str(caught.value)
+    assert "%2 = neg %1" in str(caught.value)
+
+
+def test_environment_variables_that_do_not_parse(monkeypatch):
+    monkeypatch.setenv("RLX_CPU_ISA", "sse9")
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (2,)) + 1.0])
+    with pytest.raises(rlx.InputError, match=r"RLX_CPU_ISA.*\n.*sse9"):
+        rlx.compile(g, "cpu")
+
+
+def chain():
+    g = rlx.Graph("chain")
+    x = g.input("x", (64, 64))
+    y = x
+    for at in range(6):
+        y = g.tanh(y @ g.param(f"w{at}", (64, 64)) + g.param(f"b{at}", (64,))) * 0.5 + x
+        y = g.softmax(y)
+    g.set_outputs([y, g.sum(y)])
+    return g
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_no_two_live_values_overlap(reuse):
+    options = CompileOptions()
+    fused, _ = run_pipeline(chain(), lambda name: bool(getattr(options, name)), specialise=True)
+    schedule = Scheduler(fused, "cpu", {}).run()
+    plan = plan_memory(schedule, reuse=reuse)
+    end = len(schedule.calls)
+    life = {}
+    for step, call in enumerate(schedule.calls):
+        for value in (*call.inputs, *call.outputs):
+            if value is not None and value.kind in ARENA:
+                life.setdefault(value.id, [step, step])[1] = step
+    for value in schedule.values:
+        if value.kind == "input":
+            life[value.id] = [0, end]
+        elif value.kind == "output":
+            life[value.id][1] = end
+    handed_over = {tuple(pair) for pair in plan.reused}
+    for a, (a_first, a_last) in life.items():
+        for b, (b_first, b_last) in life.items():
+            if a >= b or a_last < b_first or b_last < a_first or (b, a) in handed_over:
+                continue
+            slot_a, slot_b = plan.slots[a], plan.slots[b]
+            apart = (
+                slot_a.offset + slot_a.nbytes <= slot_b.offset
+                or slot_b.offset + slot_b.nbytes <= slot_a.offset
+            )
+            assert apart, f"v{a} and v{b} share memory while both live"
+    if reuse:
+        assert plan.nbytes <= 1.05 * plan.live_peak
+        assert plan.reused
+
+
+def test_fusion_changes_no_result_and_saves_calls(device):
+    graph = chain()
+    rng = np.random.default_rng(0)
+    params = {n: rng.normal(0, 0.2, graph.named(n).shape) for n in graph.param_names}
+    x = rng.normal(size=(64, 64)).astype(np.float32)
+    plain = rlx.compile(graph, device, params, CompileOptions(fuse=False, reuse_memory=False))
+    fused = rlx.compile(graph, device, params)
+    for a, b in zip(plain.run({"x": x}), fused.run({"x": x}), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    if device != "reference":
+        count = [c.as_text("schedule").count("\n") for c in (plain, fused)]
+        assert count[1] < count[0]
+        assert "fuse_matmul: took" in fused.as_text("fused")
+
+
+def test_simplification():
+    g = rlx.Graph()
+    x = g.input("x", (3,))
+    a = g.constant(np.float32([1, 2, 3])) * 2.0
+    g.exp(x)
+    g.set_outputs([x + a, x + a])
+    notes = rlx.compile(g, "null").as_text("fused")
+    assert "fold: computed" in notes
+    assert "cse:" in notes
+    assert "dce: dropped" in notes
+
+
+def test_known_answers_of_concat_and_welch(device):
+    g = rlx.Graph()
+    x = g.input("x", (8, 512))
+    spec = g.fft(g.concat([x, x - x], axis=1))
+    g.set_outputs([spec])
+    assert spec.type.nbytes == 8 * 512 * 2 * 4
+    signal = np.random.default_rng(0).normal(size=(8, 512)).astype(np.float32)
+    (found,) = rlx.compile(g, device).run({"x": signal})
+    expected = np.fft.fft(signal)
+    error = np.linalg.norm(found[:, :512] + 1j * found[:, 512:] - expected)
+    assert error <= (4e-7 * 9 + 2e-7) * np.linalg.norm(expected)
+    peaks = g.welch_peaks(g.input("spec", (4, 512)), 16, 2)
+    assert peaks.type.nbytes == 2 * 16 * 2 * 4

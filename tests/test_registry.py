@@ -1,0 +1,57 @@
+"""Every record is whole, every kernel it names exists, and no kernel is left without an op."""
+
+import pytest
+
+import rlx
+from rlx._ext import cpu
+from rlx.backends.webgpu.wgsl import shader_names
+from rlx.ir.opdef import REGISTRY
+from rlx.ops.elementwise_table import loop_names
+
+OPS = [op for op in REGISTRY.values() if op.name not in ("input", "param", "constant")]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_record(op):
+    assert op.doc
+    assert callable(op.reference)
+    assert callable(op.flops)
+    assert len(op.samples) >= 3
+    shapes = [shape for sample in op.samples for shape in sample.shapes]
+    assert any(0 in shape for shape in shapes), "no empty sample"
+    assert any(shape in ((), (1,)) or set(shape) == {1} or 1 in shape for shape in shapes)
+    assert op.view or op.cpu is not None
+    assert op.view or op.webgpu is not None or op.host_reason
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_kernel_names_resolve(op):
+    kernels = cpu.kernels("plain")
+    for name in op.cpu.names if op.cpu else ():
+        for dtype in sorted(op.dtypes, key=str):
+            # The dtype of the kernel's first input is the first operand's.
+            candidates = {name, f"{name}_{dtype}", f"{name}_b{dtype.itemsize}"}
+            assert candidates & set(kernels), f"{op.name}: no {name} for {dtype}"
+    for name in op.webgpu.names if op.webgpu else ():
+        assert name in shader_names()
+
+
+def test_no_orphan_kernels():
+    named = {name for op in OPS if op.cpu for name in op.cpu.names}
+    for exported in cpu.kernels("plain"):
+        base = exported.rsplit("_", 1)[0]
+        assert exported == "region" or base in named, f"no op uses the kernel {exported}"
+    shaders = {name for op in OPS if op.webgpu for name in op.webgpu.names}
+    assert set(shader_names()) <= shaders
+
+
+@pytest.mark.parametrize("isa", cpu.isas())
+def test_every_instruction_set_has_every_kernel(isa):
+    assert cpu.kernels(isa).keys() == cpu.kernels("plain").keys()
+    assert sorted(cpu.loops(isa)) == sorted(loop_names())
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if not op.internal], ids=lambda op: op.name)
+def test_builders_are_derived(op):
+    assert getattr(rlx.Graph, op.name).__doc__ == op.doc
+    assert getattr(rlx.ops, op.name).__doc__ == op.doc
