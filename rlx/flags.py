@@ -94,12 +94,6 @@ REQUIRE_WEBGPU = _flag(
     False,
     "tests that need a WebGPU adapter fail instead of being left out when there is none",
 )
-SHADER_CHECKS = _flag(
-    "RLX_SHADER_CHECKS",
-    _bool,
-    False,
-    "keep the driver's run-time bounds and loop checks in WGSL kernels",
-)
 WEBGPU_DEFAULT_LIMITS = _flag(
     "RLX_WEBGPU_DEFAULT_LIMITS",
     _bool,

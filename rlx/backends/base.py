@@ -66,13 +66,14 @@ class CompileOptions:
         fold: Compute constant parts of the graph once, now.
         dce: Drop what no output needs.
         cse: Compute equal nodes once.
-        io_gate: Decides which fusions pay; None takes them all.
+        io_gate: Decides which fusions pay; None takes them all, and so far nothing else is accepted.
         precision: "f32", "f16" or "mixed".
-        threads: At most this many CPU threads; None lets rlx choose.
+        threads: At most this many CPU threads; the CPU kernels of this release run on one.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
-        profile: Record what ``CompiledGraph.cost`` compares with.
+        profile: Reserved; True is refused.
         arena_alignment: Offsets in the arena are multiples of this power of two.
-        allow_host_fallback: Run ops without a kernel on the host; False makes that an error.
+        allow_host_fallback: Whether ops without a kernel may run on the host. No op does so yet: one
+            without a kernel is an ``UnsupportedOpError`` either way.
         reuse_memory: False gives each value memory of its own, to tell faults apart.
     """
 

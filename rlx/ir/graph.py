@@ -230,11 +230,16 @@ class Graph:
         (2, 3)
     """
 
+    name: str
+    nodes: list[Node]
+    outputs: tuple[Node, ...]
+    param_values: dict[str, Array]
+
     def __init__(self, name: str = "graph") -> None:
         self.name = name
-        self.nodes: list[Node] = []
-        self.outputs: tuple[Node, ...] = ()
-        self.param_values: dict[str, Array] = {}
+        self.nodes = []
+        self.outputs = ()
+        self.param_values = {}
         self._named: dict[str, Node] = {}
 
     if TYPE_CHECKING:

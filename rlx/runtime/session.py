@@ -179,6 +179,11 @@ def _check_options(options: CompileOptions, precision: str) -> None:
         raise CompileError(
             describe(f"precision {precision!r} is not supported yet", hint="use f32")
         )
+    for name in ("io_gate", "profile"):
+        if getattr(options, name):
+            raise CompileError(
+                describe(f"option {name} is not supported yet", hint="leave it at its default")
+            )
     alignment = options.arena_alignment
     if alignment < 64 or alignment & (alignment - 1):
         raise CompileError(
