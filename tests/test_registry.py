@@ -1,10 +1,13 @@
 """Every record is whole, every kernel it names exists, and no kernel is left without an op."""
 
+from pathlib import Path
+
 import pytest
 
 import rlx
 from rlx._ext import cpu
-from rlx.backends.webgpu.wgsl import shader_names
+from rlx.backends.webgpu import region
+from rlx.backends.webgpu.wgsl import shader_directory, shader_names
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.elementwise_table import loop_names
 
@@ -55,3 +58,13 @@ def test_every_instruction_set_has_every_kernel(isa):
 def test_builders_are_derived(op):
     assert getattr(rlx.Graph, op.name).__doc__ == op.doc
     assert getattr(rlx.ops, op.name).__doc__ == op.doc
+
+
+def test_no_orphan_shader_libraries():
+    files = [*shader_directory().rglob("*.wgsl")]
+    sources = [path.read_text() for path in files]
+    package = Path(region.__file__).parent
+    sources += [path.read_text() for path in package.glob("*.py")]
+    for path in shader_directory().glob("lib/*.wgsl"):
+        used = any(f"lib/{path.name}" in text or f'"{path.stem}"' in text for text in sources)
+        assert used, f"no shader includes {path.name}"
