@@ -10,6 +10,7 @@ from typing import Any
 
 from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
+    activations,
     attention,
     elementwise,
     fft,
@@ -24,7 +25,7 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
