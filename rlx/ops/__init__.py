@@ -20,12 +20,16 @@ from rlx.ops import (
     movement,
     normalization,
     reduction,
+    scatter,
     spectral,
+)
+from rlx.ops import (
+    gather as gather_ops,
 )
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
