@@ -21,6 +21,8 @@ from rlx.ops import (
     normalization,
     reduction,
     scatter,
+    softmax,
+    sorting,
     spectral,
 )
 from rlx.ops import (
@@ -29,7 +31,7 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
