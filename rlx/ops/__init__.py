@@ -20,11 +20,17 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    products,
+    quantization,
     reduction,
+    rotary,
     scatter,
     softmax,
     sorting,
     spectral,
+)
+from rlx.ops import (
+    einsum as einsum_ops,
 )
 from rlx.ops import (
     gather as gather_ops,
@@ -35,7 +41,7 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
