@@ -8,6 +8,9 @@ from libc.string cimport memcpy
 cimport numpy as cnp
 
 from _types cimport (
+    RLX_JUMP,
+    RLX_OK,
+    RLX_PYTHON_ERROR,
     rlx_call,
     rlx_kernel,
     rlx_param,
@@ -58,6 +61,20 @@ def loops(str isa):
         found[table.loops[i].name.decode()] = <uintptr_t>table.loops[i].fn
         i += 1
     return found
+
+
+cdef int _call_python(const rlx_call* call) noexcept with gil:
+    """Runs a Python function amid the compiled kernels: the first parameter is the object."""
+    return RLX_OK if (<object>call.p[0].p)() else RLX_PYTHON_ERROR
+
+
+def python_kernel():
+    """Address of the kernel that calls the Python object in its first parameter.
+
+    The object takes no arguments, returns whether it went well, and otherwise keeps the exception in
+    its attribute ``error``.
+    """
+    return <uintptr_t><void*>_call_python
 
 
 cdef class Program:
@@ -128,11 +145,19 @@ cdef class Program:
                     if not _take(given, <cnp.ndarray>self._input_views[at]):
                         view = self._input_views[at]
                         view[...] = as_input(given, view, at)
+            at = 0
             with nogil:
-                for at in range(self._count):
+                while at < self._count:
                     status = self._calls[at].fn(&self._calls[at])
-                    if status != 0:
+                    if status == RLX_OK:
+                        at += 1
+                    elif status == RLX_JUMP:
+                        at = self._calls[at].p[0].i
+                        status = RLX_OK
+                    else:
                         break
+            if status == RLX_PYTHON_ERROR:
+                raise (<object>self._calls[at].p[0].p).error
             if status:
                 raise InputError(
                     describe("an index is out of range", where=self._names[at])

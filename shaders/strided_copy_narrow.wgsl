@@ -2,15 +2,19 @@
 // clears and sets its own bits by atomics; threads never touch each other's.
 {% set shift, lanes, bits, mask = (2, 3, 8, 255) if itemsize == 1 else (1, 1, 16, 65535) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<u32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<atomic<u32>>;
+{% set out = access|length - 1 %}
+{% if out > 1 %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> counter: array<i32>;
+{% endif %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<atomic<u32>>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
     if (e >= COUNT) { return; }
     var rest = e;
-    var from_at = {{ source_offset }}i;
-    var to_at = {{ target_offset }}i;
+    var from_at = {{ source_offset }}i{{ " + counter[0] * " ~ source_advance if source_advance }};
+    var to_at = {{ target_offset }}i{{ " + counter[0] * " ~ target_advance if target_advance }};
 {% for d in range(rank)|reverse %}
     from_at += i32(rest % {{ dims[d] }}u) * i32({{ source_steps[d] }});
     to_at += i32(rest % {{ dims[d] }}u) * i32({{ target_steps[d] }});

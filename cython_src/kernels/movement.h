@@ -16,7 +16,8 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
 }
 
 /* Parameters: rank, dims[rank], source steps[rank], target steps[rank], source offset, target
-   offset, count, itemsize; steps and offsets in elements. */
+   offset, count, itemsize, source advance, target advance; steps and offsets in elements. A counter,
+   the second input, moves both offsets by its advances. */
 #define MOVEMENT(SUFFIX, E)                                                                       \
     static void copy_axes_##SUFFIX(E *d, const E *s, int rank, const rlx_param *dims,             \
                                    const rlx_param *from, const rlx_param *to)                    \
@@ -36,8 +37,11 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         const rlx_param *p = call->p;                                                             \
         const int rank = (int)p[0].i;                                                             \
         const rlx_param *dims = p + 1, *from = dims + rank, *to = from + rank;                    \
-        copy_axes_##SUFFIX((E *)call->out[0] + to[rank + 1].i,                                    \
-                           (const E *)call->in[0] + to[rank].i, rank, dims, from, to);            \
+        const rlx_param *rest = to + rank;                                                        \
+        const int64_t counter = call->in[1] ? *(const int32_t *)call->in[1] : 0;                  \
+        copy_axes_##SUFFIX((E *)call->out[0] + rest[1].i + counter * rest[5].i,                   \
+                           (const E *)call->in[0] + rest[0].i + counter * rest[4].i, rank, dims,  \
+                           from, to);                                                             \
         return RLX_OK;                                                                            \
     }                                                                                             \
     /* Parameters: rank, depth, bytes of an index, count, dims[rank], data steps[rank], index           \

@@ -16,7 +16,11 @@ def compile_host(graph: Graph) -> Executable:
     Args:
         graph: Its inputs are the values read from the device, its outputs those written back.
     """
-    simplified, _ = run_pipeline(graph, lambda option: True, "cpu")
-    schedule = Scheduler(simplified, "cpu", {}).run()
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        return run_pipeline(one, lambda option: True, "cpu")
+
+    simplified, _ = specialise(graph)
+    schedule = Scheduler(simplified, "cpu", {}, specialise).run()
     plan = plan_memory(schedule)
     return BACKEND.load(BACKEND.devices()[0], simplified, schedule, plan, CompileOptions())

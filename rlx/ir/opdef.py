@@ -18,7 +18,7 @@ from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.shape import Shape
 
 if TYPE_CHECKING:
-    from rlx.ir.graph import Node
+    from rlx.ir.graph import Graph, Node
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -74,8 +74,43 @@ class Emitter(Protocol):
     def table(self, array: Array) -> Any:
         """A constant that the kernel needs, shared between equal arrays."""
 
-    def elementwise(self, program: Sequence[Any], inputs: Sequence[Any], output: Any) -> None:
-        """One pass over memory that computes a program of elementwise steps (``ops.elementwise``)."""
+    def elementwise(
+        self,
+        program: Sequence[Any],
+        inputs: Sequence[Any],
+        output: Any,
+        shapes: Sequence[Shape] | None = None,
+    ) -> None:
+        """One pass over memory that computes a program of elementwise steps (``ops.elementwise``).
+
+        Args:
+            program: The steps.
+            inputs: Values read.
+            output: The value written.
+            shapes: Shape of each input where they are not the node's operands; the result then has
+                the shape of ``output``.
+        """
+
+    def inline(self, graph: Graph, operands: Sequence[Any]) -> list[Any]:
+        """Writes the calls of a subgraph with its inputs bound to values; gives its outputs."""
+
+    def choose(self, condition: Any, then: Callable[[], None], other: Callable[[], None]) -> None:
+        """Writes two series of calls, of which a run makes one; the CPU only."""
+
+    def repeat(
+        self,
+        trips: int | None,
+        body: Callable[[], None],
+        condition: Callable[[], Any] | None = None,
+    ) -> None:
+        """Writes calls that a run makes again and again.
+
+        Args:
+            trips: How often at most; None for no bound.
+            body: Writes the calls of one trip.
+            condition: Writes the calls that decide whether there is another trip, and gives the bool
+                value; the CPU only.
+        """
 
     def call(
         self,

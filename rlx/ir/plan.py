@@ -73,6 +73,8 @@ class Schedule:
         outputs: The graph's outputs in order; one value may stand twice.
         output_types: Shape and dtype of each output (a view may differ from its value's).
         params: Param values by name.
+        loops: First and last call of every loop, the inner ones first: what is read in one is read in
+            its every trip.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -81,6 +83,7 @@ class Schedule:
     outputs: list[Value] = field(default_factory=list)
     output_types: list[TensorType] = field(default_factory=list)
     params: dict[str, Value] = field(default_factory=dict)
+    loops: list[tuple[int, int]] = field(default_factory=list)
 
     def host_fallbacks(self) -> tuple[str, ...]:
         """Each op that runs on the host, with its reason, once."""

@@ -53,6 +53,8 @@ def print_value(value: Any) -> str:
         return f"[{head}{', ...' if value.size > 4 else ''}]"
     if isinstance(value, DType):
         return str(value)
+    if isinstance(value, Graph):
+        return f"<graph {value.name}, {len(value.nodes)} nodes>"
     if isinstance(value, tuple):
         return "(" + ", ".join(print_value(item) for item in value) + ")"
     return str(value)

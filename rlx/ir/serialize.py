@@ -79,6 +79,8 @@ def _encode(value: Any) -> Any:
         return {"$array": data, "shape": list(value.shape), "dtype": value.dtype.str}
     if isinstance(value, DType):
         return {"$dtype": value.value}
+    if isinstance(value, Graph):
+        return {"$graph": to_json(value)}
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     return value
@@ -88,6 +90,8 @@ def _decode(value: Any) -> Any:
     if isinstance(value, dict):
         if "$dtype" in value:
             return DType.parse(value["$dtype"])
+        if "$graph" in value:
+            return from_json(value["$graph"])
         raw = base64.b64decode(value["$array"], validate=True)
         array = np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
         return array

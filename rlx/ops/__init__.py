@@ -12,6 +12,7 @@ from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
     activations,
     attention,
+    control,
     creation,
     elementwise,
     fft,
@@ -41,7 +42,7 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

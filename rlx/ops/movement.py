@@ -36,15 +36,21 @@ def emit_strided_copy(
     target_steps: Sequence[int],
     source_offset: int = 0,
     target_offset: int = 0,
+    counter: Any = None,
+    source_advance: int = 0,
+    target_advance: int = 0,
 ) -> None:
-    """A copy from one strided walk to another; steps and offsets count elements."""
+    """A copy from one strided walk to another; steps and offsets count elements.
+
+    With a counter, an i32 value, the offsets grow by the advances for every unit that it holds.
+    """
     count = size(dims)
     if count == 0:
         return
     merged, (source_merged, target_merged) = collapse(dims, source_steps, target_steps)
     emitter.call(
         "strided_copy",
-        [source],
+        [source] if counter is None else [source, counter],
         [target],
         {
             "rank": len(merged),
@@ -55,6 +61,8 @@ def emit_strided_copy(
             "target_offset": target_offset,
             "count": count,
             "itemsize": dtype.itemsize,
+            "source_advance": source_advance,
+            "target_advance": target_advance,
         },
         work=math.ceil(count / _COPY_WORKGROUP),
     )

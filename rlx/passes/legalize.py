@@ -48,6 +48,12 @@ def blocked(node: Node, kernel_set: str) -> str | None:
         return reason
     if opdef.kernels(kernel_set) is None:
         return "no kernel"
+    subgraphs = [value for value in node.attrs.values() if isinstance(value, Graph)]
+    for inside in (inner for graph in subgraphs for inner in graph.nodes):
+        if (reason := blocked(inside, kernel_set)) is not None:
+            return f"{inside.op} in its subgraph: {reason}"
+    if subgraphs:
+        return None
     main = main_dtype(node)
     if main in native(node, kernel_set) or widened(node, kernel_set) is not None:
         return None

@@ -90,6 +90,10 @@ def _blocks(
             if value is not None and value.kind in ARENA:
                 first.setdefault(value.id, step)
                 last[value.id] = step
+    for begin, finish in schedule.loops:
+        for value_id, step in last.items():
+            if first[value_id] < begin <= step <= finish:
+                last[value_id] = finish
     for value in schedule.values:
         if value.kind == "input":
             first[value.id], last[value.id] = 0, end

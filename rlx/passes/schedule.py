@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import UnsupportedOpError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Param, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
+from rlx.ir.shape import Shape
 from rlx.ops.movement import emit_strided_copy
 from rlx.passes.legalize import blocked
 
@@ -21,21 +25,37 @@ class Scheduler:
         graph: A verified graph.
         backend: "cpu" or "webgpu": which kernels of a record are used.
         limits: The device's limits, for rules that choose between kernels.
+        specialise: What made the graph ready for the backend; subgraphs are made ready by it too.
     """
 
-    def __init__(self, graph: Graph, backend: str, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        backend: str,
+        limits: Mapping[str, int],
+        specialise: Callable[[Graph], tuple[Graph, list[str]]],
+    ) -> None:
         self.limits = limits
-        self._graph = graph
         self._backend = backend
         self._schedule = Schedule()
-        self._values: dict[int, tuple[Value, ...]] = {}
+        self._specialise = specialise
+        # The graph that is being walked: the outer one, or a subgraph inside it.
+        self._graph: Graph
+        self._node: Node
+        self._values: dict[int, tuple[Value, ...]]
+        self._host: dict[int, str]
+        self._users: dict[int, list[Node]]
         self._tables: dict[tuple[str, bytes], Value] = {}
-        self._node: Node = graph.nodes[0]
-        self._host = host_nodes(graph, backend) if backend != "cpu" else {}
-        self._users = users(graph)
+        self._enter(graph)
 
     def run(self) -> Schedule:
         """The schedule of the whole graph."""
+        self._walk()
+        for node in self._graph.outputs:
+            self._output(node)
+        return self._schedule
+
+    def _walk(self) -> None:
         pending: dict[int, Node] = {}
         for node in self._graph.nodes:
             on_host = node.id in self._host
@@ -48,9 +68,6 @@ class Scheduler:
                 self._run_on_host(pending)
             self._lower(node)
         self._run_on_host(pending)
-        for node in self._graph.outputs:
-            self._output(node)
-        return self._schedule
 
     # --- the Emitter protocol ----------------------------------------------------------------------
 
@@ -74,15 +91,24 @@ class Scheduler:
         """A constant of the kernel; equal ones are stored once."""
         key = (array.dtype.str, array.tobytes())
         if key not in self._tables:
-            from rlx.ir.dtype import DType
-
             type = TensorType(array.shape, DType.parse(array.dtype))
             self._tables[key] = self._new(type, "constant", f"table of {self._node.op}", array)
         return self._tables[key]
 
-    def elementwise(self, program: Sequence[Any], inputs: Sequence[Value], output: Value) -> None:
+    def elementwise(
+        self,
+        program: Sequence[Any],
+        inputs: Sequence[Value],
+        output: Value,
+        shapes: Sequence[Shape] | None = None,
+    ) -> None:
         """One pass over memory; it may write over an operand that it reads at the same places."""
         if output.type.size == 0:
+            return
+        if shapes is not None:
+            shape = output.type.shape
+            params = {"program": tuple(program), "shapes": tuple(shapes), "shape": shape}
+            self._call("elementwise", inputs, [output], params, 0, ())
             return
         shapes = [operand.shape for operand in self._node.inputs]
         # Only an operand of the result's own shape and element size is walked in step with it.
@@ -101,6 +127,59 @@ class Scheduler:
             in_place,
         )
 
+    def inline(self, graph: Graph, operands: Sequence[Value]) -> list[Value]:
+        """The calls of a subgraph, specialised like the graph around it."""
+        outer = self._graph, self._node, self._values, self._host, self._users
+        subgraph, _ = self._specialise(graph)
+        self._enter(subgraph)
+        for name, value in zip(subgraph.input_names, operands, strict=True):
+            self._values[subgraph.named(name).id] = (value,)
+        self._walk()
+        found = [self._values[node.id][0] for node in subgraph.outputs]
+        self._graph, self._node, self._values, self._host, self._users = outer
+        return found
+
+    def choose(self, condition: Value, then: Callable[[], None], other: Callable[[], None]) -> None:
+        """A jump over what is not chosen."""
+        calls = self._schedule.calls
+        skip = self._jump("jump_unless", [condition], [])
+        then()
+        leave = self._jump("jump", [], [])
+        skip["target"] = len(calls)
+        other()
+        leave["target"] = len(calls)
+
+    def repeat(
+        self,
+        trips: int | None,
+        body: Callable[[], None],
+        condition: Callable[[], Value] | None = None,
+    ) -> None:
+        """A loop of jumps on the CPU; on WebGPU the same calls as often as there are trips."""
+        calls = self._schedule.calls
+        if self._backend != "cpu":
+            assert trips is not None
+            assert condition is None
+            first = len(calls)
+            body()
+            calls.extend(calls[first:] * (trips - 1))
+            return
+        exits = []
+        counter = self.temp(TensorType((1,), DType.I64))
+        if trips is not None:
+            zero = self.table(np.zeros(1, np.int64))
+            emit_strided_copy(self, zero, counter, DType.I64, (1,), (1,), (1,))
+        start = len(calls)
+        if trips is not None:
+            exits.append(self._jump("next_trip", [], [counter], trips=trips))
+        if condition is not None:
+            exits.append(self._jump("jump_unless", [condition()], []))
+        body()
+        self._jump("jump", [], [])["target"] = start
+        for jump in exits:
+            jump["target"] = len(calls)
+        self._schedule.loops.append((start, len(calls) - 1))
+
     def call(
         self,
         kernel: str,
@@ -113,6 +192,23 @@ class Scheduler:
         self._call(kernel, inputs, outputs, params, work, ())
 
     # -----------------------------------------------------------------------------------------------
+
+    def _jump(
+        self, kernel: str, inputs: Sequence[Value], outputs: Sequence[Value], **params: int
+    ) -> dict[str, Any]:
+        """A jump whose target is filled in when it is known: the parameters that hold it."""
+        held = {"target": 0, **params}
+        self._schedule.calls.append(
+            Call(kernel, tuple(inputs), tuple(outputs), held, 0, self._node)
+        )
+        return held
+
+    def _enter(self, graph: Graph) -> None:
+        self._graph = graph
+        self._node = graph.nodes[0]
+        self._values = {}
+        self._host = host_nodes(graph, self._backend) if self._backend != "cpu" else {}
+        self._users = users(graph)
 
     def _call(
         self,
@@ -134,6 +230,8 @@ class Scheduler:
 
     def _lower(self, node: Node) -> None:
         self._node = node
+        if node.id in self._values:
+            return  # an input of a subgraph, bound to an operand
         if node.op in ("input", "param", "constant"):
             value = self._new(node.type, node.op, node.name, node.attrs.get("value"))
             if node.op == "input":

@@ -79,5 +79,7 @@ def _hashable(value: Any) -> Any:
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, DType):
         return value.value
+    if isinstance(value, Graph):
+        return "graph", id(value)
     # 1, 1.0 and True are equal keys in Python, and so are 0.0 and -0.0; as attributes they differ.
     return type(value).__name__, repr(value)

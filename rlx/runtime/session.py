@@ -98,10 +98,14 @@ class Session:
         kernel_set = runs_on.kernel_set
         if kernel_set:
             check_supported(graph, kernel_set, str(device), options.allow_host_fallback)
-        fused, notes = run_pipeline(graph, enabled, kernel_set)
+
+        def specialise(one: Graph) -> tuple[Graph, list[str]]:
+            return run_pipeline(one, enabled, kernel_set)
+
+        fused, notes = specialise(graph)
         schedule = plan = None
         if kernel_set:
-            schedule = Scheduler(fused, kernel_set, info.limits).run()
+            schedule = Scheduler(fused, kernel_set, info.limits, specialise).run()
             param_bytes = sum(value.type.nbytes for value in schedule.params.values())
             limit = options.memory_limit
             if limit is not None and param_bytes > limit:

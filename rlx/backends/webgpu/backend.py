@@ -44,13 +44,17 @@ class WebGpuBackend:
         assert plan is not None
         gpu = gpu_device(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
-        work: list[Dispatch | Call] = []
+        # A loop repeats its calls; each is lowered once.
+        lowered: dict[int, Dispatch | Call | None] = {}
         for call in schedule.calls:
+            if id(call) in lowered:
+                continue
             one = call if call.kernel == HOST else lower(call, per_dimension)
             if isinstance(one, Dispatch):
                 _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-            if one is not None:
-                work.append(one)
+            lowered[id(call)] = one
+        found = (lowered[id(call)] for call in schedule.calls)
+        work = [one for one in found if one is not None]
         return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 

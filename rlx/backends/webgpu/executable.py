@@ -173,13 +173,16 @@ class WebGpuExecutable:
         # Batches of dispatches, and the host's parts between them.
         self._batches: list[Batch] = [[]]
         self._host_steps: list[HostStep] = []
+        bound: dict[int, tuple[Any, Any, int, int]] = {}
         for one in work:
             if isinstance(one, Call):
                 self._host_steps.append(HostStep(gpu, one, self._place))
                 self._batches.append([])
-            else:
+                continue
+            if id(one) not in bound:
                 group = gpu.bind(one, [self._resource(v, one) for v in one.values])
-                self._batches[-1].append((gpu.pipeline(one), group, *one.grid))
+                bound[id(one)] = (gpu.pipeline(one), group, *one.grid)
+            self._batches[-1].append(bound[id(one)])
         self._mirror = Mirror(schedule, plan)
         self.arena_ptr = self._mirror.address
         self.input_views = self._mirror.input_views
