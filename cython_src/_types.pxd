@@ -38,3 +38,4 @@ cdef extern from "call.h" nogil:
     int RLX_INDEX_OUT_OF_RANGE
     int RLX_JUMP
     int RLX_PYTHON_ERROR
+    int RLX_CUSTOM_ERROR

@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 cimport numpy as cnp
 
 from _types cimport (
+    RLX_CUSTOM_ERROR,
     RLX_JUMP,
     RLX_OK,
     RLX_PYTHON_ERROR,
@@ -158,6 +159,10 @@ cdef class Program:
                         break
             if status == RLX_PYTHON_ERROR:
                 raise (<object>self._calls[at].p[0].p).error
+            if status == RLX_CUSTOM_ERROR:
+                raise RlxError(
+                    describe("a C function reports an error", where=self._names[at])
+                )
             if status:
                 raise InputError(
                     describe("an index is out of range", where=self._names[at])

@@ -41,6 +41,7 @@ from rlx.errors import (
 )
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
+from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.session import Session, compile
 
@@ -86,6 +87,7 @@ __all__ = [
     "parse_device_list",
     "pick_best_device",
     "register_backend",
+    "register_custom_op",
     "run_slots",
     "signal",
 ]

@@ -30,6 +30,7 @@
 #include "spectral.h"
 #include "random.h"
 #include "control.h"
+#include "custom.h"
 #include "products.h"
 
 #define K(name) {#name, kernel_##name}
@@ -49,7 +50,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32),
-    K(jump), K(jump_unless), K(next_trip),
+    K(custom), K(jump), K(jump_unless), K(next_trip),
     K(philox), K(matmul_integer), K(grouped_matmul_f32), K(grouped_matmul_f64),
     {NULL, NULL},
 };

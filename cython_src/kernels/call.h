@@ -42,8 +42,9 @@ typedef struct {
     const rlx_loop_entry *loops;
 } rlx_table;
 
-/* A jump goes on with the call whose number is the first parameter; a Python function has failed. */
-enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3 };
+/* A jump goes on with the call whose number is the first parameter; a Python function or the C
+   function of a registered operation has failed. */
+enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3, RLX_CUSTOM_ERROR = 4 };
 
 extern const rlx_table rlx_table_plain, rlx_table_avx2, rlx_table_avx512;
 

@@ -117,7 +117,7 @@ class Emitter(Protocol):
         kernel: str,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
-        params: Mapping[str, Param],
+        params: Mapping[str, Any],
         work: int = 0,
     ) -> None:
         """One kernel call.
@@ -134,7 +134,6 @@ class Emitter(Protocol):
         """
 
 
-Param = int | float | str | tuple[int, ...] | tuple[float, ...]
 Lower = Callable[["Node", Emitter], None]
 Cost = Callable[["Node"], float]
 Infer = Callable[[Sequence[TensorType], dict[str, Any]], TensorType | tuple[TensorType, ...]]

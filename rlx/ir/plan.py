@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Param, TensorType
+from rlx.ir.opdef import Array, TensorType
 
 # The kernel name of a call that runs a graph of its own on the host: nodes without a device kernel.
 HOST = "host"
@@ -56,7 +56,7 @@ class Call:
     kernel: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    params: Mapping[str, Param | tuple[Any, ...]]
+    params: Mapping[str, Any]
     work: int
     node: Node
     in_place: tuple[int, ...] = ()
@@ -88,7 +88,7 @@ class Schedule:
     def host_fallbacks(self) -> tuple[str, ...]:
         """Each op that runs on the host, with its reason, once."""
         listed = [call.params["reasons"] for call in self.calls if call.kernel == HOST]
-        return tuple(dict.fromkeys(str(reason) for reasons in listed for reason in reasons))  # type: ignore[union-attr]
+        return tuple(dict.fromkeys(str(reason) for reasons in listed for reason in reasons))
 
     def __str__(self) -> str:
         lines = [f"schedule: {len(self.calls)} calls"]

@@ -31,6 +31,9 @@ from rlx.ops import (
     spectral,
 )
 from rlx.ops import (
+    custom as custom_ops,
+)
+from rlx.ops import (
     einsum as einsum_ops,
 )
 from rlx.ops import (
@@ -42,7 +45,7 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

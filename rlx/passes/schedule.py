@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import Array, Param, TensorType
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
@@ -185,7 +185,7 @@ class Scheduler:
         kernel: str,
         inputs: Sequence[Value | None],
         outputs: Sequence[Value],
-        params: Mapping[str, Param],
+        params: Mapping[str, Any],
         work: int = 0,
     ) -> None:
         """One kernel call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 import struct
 from collections.abc import Callable
@@ -97,8 +98,9 @@ class CpuExecutable:
             view.setflags(write=False)
         self.output_views = tuple(views)
         kernels, loops = compiled.kernels(isa), compiled.loops(isa)
+        self._functions: list[Any] = []
         calls = [self._call(call, kernels, loops) for call in schedule.calls]
-        keep = (self._arena, fixed)
+        keep = (self._arena, fixed, self._functions)
         self._names = [name for *_, name in calls]
         self._program = compiled.Program(calls, self.input_views, self.output_views, keep)
         self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
@@ -106,6 +108,8 @@ class CpuExecutable:
     def _call(
         self, call: Call, kernels: dict[str, int], loops: dict[str, int]
     ) -> tuple[int, list[int], list[int], Array, str]:
+        if call.kernel == "python":
+            return self._python(call)
         if call.kernel == "elementwise":
             name, words = "region", region_params(call, loops)
         else:
@@ -114,6 +118,21 @@ class CpuExecutable:
         outputs = [self._address(value) for value in call.outputs]
         params = np.array(words, np.int64)
         return kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
+
+    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+        """A Python function amid the kernels, on views of the memory that it reads and writes."""
+        # Every executable has its own: the schedule is shared between clones.
+        function: Any = copy.copy(call.params["function"])
+        function.inputs = [self._memory(value) for value in call.inputs if value is not None]
+        function.outputs = [self._memory(value) for value in call.outputs]
+        self._functions.append(function)
+        params = np.array([id(function)], np.int64)
+        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
+
+    def _memory(self, value: Value) -> Array:
+        if value.id in self._fixed:
+            return _view(self._fixed[value.id], 0, value.type)
+        return _view(self._arena, self._plan.slots[value.id].offset, value.type)
 
     def _address(self, value: Value) -> int:
         if value.id in self._fixed:

@@ -26,8 +26,8 @@ def region_params(call: Call, loops: Mapping[str, int]) -> list[int]:
     Returns:
         64-bit words in the order that ``elementwise.h`` states.
     """
-    program: Sequence[Any] = call.params["program"]  # type: ignore[assignment]
-    shapes: Sequence[Any] = call.params["shapes"]  # type: ignore[assignment]
+    program: Sequence[Any] = call.params["program"]
+    shapes: Sequence[Any] = call.params["shapes"]
     shape: Any = call.params["shape"]
     dtypes = [value.type.dtype for value in call.inputs if value is not None]
     count = len(dtypes)

@@ -1,0 +1,297 @@
+"""Operations registered by users: NumPy functions, with C functions and WGSL where there is more.
+
+A registered operation is used as ``g.custom(name, inputs, attrs)``. On the CPU it runs its C function, or
+else its NumPy function between the compiled kernels; on WebGPU its WGSL, or else on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import ALL, DType, store, widen
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import as_shape
+from rlx.ops.record import op
+
+_WORKGROUP = 256
+# What a WGSL implementation may bind: types that don't share words.
+_WGSL_DTYPES = frozenset({DType.F32, DType.I32, DType.U32})
+
+ShapeRule = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class CustomOp:
+    """One registered operation.
+
+    Attributes:
+        name: What ``g.custom`` calls it.
+        shape: Shapes of the inputs, then attributes by name -> the result's shape, or a list of
+            ``(shape, dtype)`` for several results or another dtype than the first input's.
+        numpy: Arrays, then attributes by name -> an array or a tuple of them.
+        wgsl: A function ``fn compute(i: u32)`` that makes element ``i`` of the results.
+        c: Address of a C function ``int f(const void *const *inputs, void *const *outputs,
+            const int64_t *sizes, const double *numbers)``.
+        flops: Floating-point operations per element of the first result, for the cost model.
+    """
+
+    name: str
+    shape: ShapeRule
+    numpy: Callable[..., Any]
+    wgsl: str | None = None
+    c: int | None = None
+    flops: float = 1.0
+
+
+CUSTOM: dict[str, CustomOp] = {}
+
+
+def register_custom_op(
+    name: str,
+    *,
+    shape: ShapeRule,
+    numpy: Callable[..., Any],
+    wgsl: str | None = None,
+    c: Any = None,
+    flops: float = 1.0,
+) -> CustomOp:
+    """Registers an operation under a name; one of that name is replaced.
+
+    Args:
+        name: What ``g.custom`` calls it.
+        shape: Called with the input shapes and the attributes by name. Returns the shape of the result
+            (of the first input's dtype), or a list of ``(shape, dtype)``, one per result.
+        numpy: The meaning: called with arrays (floats in float64) and the attributes by name. Returns an
+            array, or a tuple for several results. It is what other implementations are tested against.
+        wgsl: WGSL with a function ``fn compute(i: u32)``, called for i below the number of elements of
+            the first result. ``in0``, ``in1``, ... and ``out0``, ... are arrays of f32, i32 or u32;
+            ``IN0_SIZE`` and ``OUT0_SIZE`` count their elements, ``IN0_D0`` is the first dimension, and
+            numeric attributes are constants in upper case.
+        c: A C function by address, or a ctypes function: ``int f(const void *const *inputs,
+            void *const *outputs, const int64_t *sizes, const double *numbers)``. ``sizes`` counts the
+            elements of every input, then of every output; ``numbers`` are the numeric attributes in the
+            order of their names. It returns 0; it may be called from any thread, without the GIL.
+        flops: Operations per element of the first result, for the cost model.
+
+    Returns:
+        The registered operation.
+
+    Raises:
+        GraphError: The WGSL has no function ``compute``.
+
+    Example:
+        >>> import rlx
+        >>> _ = rlx.register_custom_op(
+        ...     "cube", shape=lambda x: x, numpy=lambda x: x**3,
+        ...     wgsl="fn compute(i: u32) { out0[i] = in0[i] * in0[i] * in0[i]; }")
+        >>> g = rlx.Graph()
+        >>> g.custom("cube", [g.input("x", (2, 3))]).shape
+        (2, 3)
+    """
+    if wgsl is not None and "fn compute(" not in wgsl:
+        raise GraphError(
+            describe(
+                f"[custom {name}] the WGSL has no entry", expected="fn compute(i: u32) { ... }"
+            )
+        )
+    address = c if c is None or isinstance(c, int) else ctypes.cast(c, ctypes.c_void_p).value
+    CUSTOM[name] = CustomOp(name, shape, numpy, wgsl, address, flops)
+    if address is not None and not isinstance(c, int):
+        _KEPT[name] = c
+    return CUSTOM[name]
+
+
+# ctypes functions are freed with their object.
+_KEPT: dict[str, Any] = {}
+
+
+def custom_op(name: str) -> CustomOp:
+    """The operation registered under a name.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    try:
+        return CUSTOM[name]
+    except KeyError:
+        raise UnknownNameError(
+            describe(
+                f"no custom op is registered as {name!r}",
+                hint=did_you_mean(name, CUSTOM) if CUSTOM else "call rlx.register_custom_op first",
+            )
+        ) from None
+
+
+def _attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(attrs["attrs"])
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    given = attrs["attrs"]
+    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    attrs["attrs"] = tuple(sorted((str(key), value) for key, value in pairs))
+    one = custom_op(attrs["name"])
+    found = one.shape(*(type.shape for type in types), **_attributes(attrs))
+    if isinstance(found, list):
+        listed = [(shape, DType.parse(dtype)) for shape, dtype in found]
+    elif types:
+        listed = [(found, types[0].dtype)]
+    else:
+        raise GraphError(
+            describe(f"[custom {one.name}] without inputs", expected="shape gives [(shape, dtype)]")
+        )
+    where = f"custom {one.name}"
+    return tuple(TensorType(as_shape(shape, where=where), dtype) for shape, dtype in listed)
+
+
+def _numbers(node: Node) -> dict[str, float]:
+    return {k: v for k, v in node.attrs["attrs"] if isinstance(v, int | float)}
+
+
+class HostFunction:
+    """A NumPy function as the CPU program calls it, on fixed arrays.
+
+    Attributes:
+        error: The exception of a call that failed.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._one = custom_op(node.attrs["name"])
+        self._attrs = _attributes(node.attrs)
+        self._input_types = [operand.type for operand in node.inputs]
+        self._types = node.types
+        self.inputs: list[Array] = []
+        self.outputs: list[Array] = []
+        self.error: BaseException | None = None
+
+    def __call__(self) -> bool:
+        """Computes the outputs; False when the function failed."""
+        try:
+            wide = [
+                widen(array.reshape(type.shape), type.dtype)
+                for array, type in zip(self.inputs, self._input_types, strict=True)
+            ]
+            found = _call_numpy(self._one, wide, self._attrs, self._types)
+            for target, value in zip(self.outputs, found, strict=True):
+                target.reshape(value.shape)[...] = value
+        except BaseException as error:
+            self.error = error
+            return False
+        return True
+
+
+def _call_numpy(
+    one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any], types: Sequence[TensorType]
+) -> list[Array]:
+    found = one.numpy(*arrays, **attrs)
+    listed = found if isinstance(found, tuple) else (found,)
+    results = [store(np.asarray(v), t.dtype) for v, t in zip(listed, types, strict=True)]
+    for result, type in zip(results, types, strict=True):
+        if result.shape != type.shape:
+            raise ShapeError(
+                describe(
+                    f"[custom {one.name}] the NumPy function gives another shape than the rule",
+                    got=result.shape,
+                    expected=type.shape,
+                )
+            )
+    return results
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    one = custom_op(node.attrs["name"])
+    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    if one.c is None:
+        emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
+        return
+    sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
+    numbers = tuple(float(v) for v in _numbers(node).values())
+    params = {"function": one.c, "count": len(sizes), "sizes": sizes, "numbers": numbers}
+    emitter.call("custom", operands, emitter.results(), params)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    one = custom_op(node.attrs["name"])
+    constants: dict[str, Any] = {k.upper(): v for k, v in _numbers(node).items()}
+    named = [(f"in{at}", operand.type) for at, operand in enumerate(node.inputs)]
+    named += [(f"out{at}", type) for at, type in enumerate(node.types)]
+    for name, type in named:
+        constants[f"{name.upper()}_SIZE"] = type.size
+        constants |= {f"{name.upper()}_D{axis}": d for axis, d in enumerate(type.shape)}
+    count = node.type.size
+    emitter.call(
+        "custom",
+        [emitter.operand(at) for at in range(len(node.inputs))],
+        emitter.results(),
+        {
+            "names": tuple(name for name, _ in named),
+            "text": one.wgsl or "",
+            "count": count,
+            **constants,
+        },
+        math.ceil(count / _WORKGROUP),
+    )
+
+
+def _host_reason(node: Node) -> str | None:
+    one = custom_op(node.attrs["name"])
+    if one.wgsl is None:
+        return f"custom op {one.name!r} has no WGSL"
+    held = {operand.dtype for operand in node.inputs} | {type.dtype for type in node.types}
+    other = held - _WGSL_DTYPES
+    return f"custom ops bind no {', '.join(map(str, other))}" if other else None
+
+
+def _flops(node: Node) -> float:
+    return custom_op(node.attrs["name"]).flops * node.type.size
+
+
+# The smallest useful one; the conformance cases run it.
+register_custom_op(
+    "axpy",
+    shape=lambda x, y, alpha: x,
+    numpy=lambda x, y, alpha: alpha * x + y,
+    wgsl="fn compute(i: u32) { out0[i] = ALPHA * in0[i] + in1[i]; }",
+    flops=2.0,
+)
+
+
+@op(
+    free=("inputs",),
+    infer=_infer,
+    flops=_flops,
+    cpu=Kernels(("custom", "python"), _lower_cpu),
+    webgpu=Kernels(("custom",), _lower_webgpu),
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
+    host_reason=_host_reason,
+    samples=tuple(
+        Sample((shape, shape), {"name": "axpy", "attrs": {"alpha": 0.5}}, (dtype, dtype))
+        for shape in ((3, 5), (1,), (0, 4), (1031,))
+        for dtype in (DType.F32, DType.F64, DType.F16)
+    ),
+)
+def custom(name: str, inputs: Sequence[Array], attrs: Any = None) -> Any:
+    """An operation registered with ``rlx.register_custom_op``.
+
+    Args:
+        name: The name it is registered under.
+        inputs: A list of operands.
+        attrs: Its attributes, a dict of numbers and strings.
+
+    Returns:
+        One result, or a tuple of them.
+
+    Raises:
+        UnknownNameError: Nothing is registered under the name.
+    """
+    found = custom_op(name).numpy(*inputs, **dict(attrs or ()))
+    return found if isinstance(found, tuple) else (found,)
