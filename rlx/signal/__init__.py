@@ -1,6 +1,20 @@
-"""Signal processing on nodes of a graph: windows and framing, built from ops."""
+"""Signal processing: functions that take nodes of a graph, or arrays, which they compile and run."""
 
-from rlx.signal.frames import complex_block, frame
+from rlx.signal.arrays import compile_with
+from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
+from rlx.signal.frames import complex_block, extend, frame, overlap_add
 from rlx.signal.windows import window
 
-__all__ = ["complex_block", "frame", "window"]
+__all__ = [
+    "compile_with",
+    "complex_block",
+    "extend",
+    "fft_frequencies",
+    "frame",
+    "irfft",
+    "istft",
+    "overlap_add",
+    "rfft",
+    "stft",
+    "window",
+]

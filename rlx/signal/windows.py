@@ -90,7 +90,7 @@ def _exponential(m: int, center: float | None, tau: float) -> Array:
 
 
 def _kaiser(m: int, beta: float) -> Array:
-    return np.i0(beta * np.sqrt(np.maximum(0.0, 1 - _unit(m) ** 2))) / np.i0(beta)
+    return np.asarray(np.i0(beta * np.sqrt(np.maximum(0.0, 1 - _unit(m) ** 2))) / np.i0(beta))
 
 
 def _chebwin(m: int, attenuation: float) -> Array:
