@@ -3,6 +3,7 @@
 from rlx.signal.arrays import compile_with
 from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
 from rlx.signal.frames import complex_block, extend, frame, overlap_add
+from rlx.signal.spectrum import psd, welch, welch_frequencies
 from rlx.signal.windows import window
 
 __all__ = [
@@ -14,7 +15,10 @@ __all__ = [
     "irfft",
     "istft",
     "overlap_add",
+    "psd",
     "rfft",
     "stft",
+    "welch",
+    "welch_frequencies",
     "window",
 ]

@@ -77,7 +77,7 @@ def _tukey(m: int, alpha: float) -> Array:
 
 
 def _gaussian(m: int, std: float) -> Array:
-    return np.exp(-0.5 * (_centred(m) / std) ** 2)
+    return np.asarray(np.exp(-0.5 * (_centred(m) / std) ** 2))
 
 
 def _general_gaussian(m: int, p: float, sig: float) -> Array:
