@@ -3,6 +3,7 @@
 from rlx.signal.arrays import compile_with
 from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
 from rlx.signal.frames import complex_block, extend, frame, overlap_add
+from rlx.signal.mel import log_mel, mel_filterbank, mfcc
 from rlx.signal.spectrum import psd, welch, welch_frequencies
 from rlx.signal.windows import window
 
@@ -14,6 +15,9 @@ __all__ = [
     "frame",
     "irfft",
     "istft",
+    "log_mel",
+    "mel_filterbank",
+    "mfcc",
     "overlap_add",
     "psd",
     "rfft",

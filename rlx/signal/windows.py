@@ -86,7 +86,7 @@ def _general_gaussian(m: int, p: float, sig: float) -> Array:
 
 def _exponential(m: int, center: float | None, tau: float) -> Array:
     middle = (m - 1) / 2 if center is None else center
-    return np.exp(-np.abs(np.arange(m) - middle) / tau)
+    return np.asarray(np.exp(-np.abs(np.arange(m) - middle) / tau))
 
 
 def _kaiser(m: int, beta: float) -> Array:
