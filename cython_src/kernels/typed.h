@@ -9,6 +9,7 @@
 #include "matmul.h"
 #include "attention.h"
 #include "fft.h"
+#include "recursive.h"
 
 #undef LANES
 #undef FN

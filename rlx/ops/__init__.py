@@ -18,6 +18,7 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    recursive,
     reduction,
     spectral,
 )
@@ -25,6 +26,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
+    recursive,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
