@@ -1,6 +1,8 @@
 """Signal processing: functions that take nodes of a graph, or arrays, which they compile and run."""
 
+from rlx.signal.analytic import envelope, hilbert, resample_poly
 from rlx.signal.arrays import compile_with
+from rlx.signal.filters import filtfilt, lfilter, sosfilt, sosfiltfilt
 from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
 from rlx.signal.frames import complex_block, extend, frame, overlap_add
 from rlx.signal.mel import log_mel, mel_filterbank, mfcc
@@ -10,17 +12,24 @@ from rlx.signal.windows import window
 __all__ = [
     "compile_with",
     "complex_block",
+    "envelope",
     "extend",
     "fft_frequencies",
+    "filtfilt",
     "frame",
+    "hilbert",
     "irfft",
     "istft",
+    "lfilter",
     "log_mel",
     "mel_filterbank",
     "mfcc",
     "overlap_add",
     "psd",
+    "resample_poly",
     "rfft",
+    "sosfilt",
+    "sosfiltfilt",
     "stft",
     "welch",
     "welch_frequencies",
