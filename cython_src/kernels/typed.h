@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "fft.h"
 #include "recursive.h"
+#include "peaks.h"
 
 #undef LANES
 #undef FN

@@ -18,6 +18,7 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    peaks,
     recursive,
     reduction,
     spectral,
@@ -26,7 +27,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    recursive,
+    recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

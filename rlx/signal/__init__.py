@@ -6,6 +6,7 @@ from rlx.signal.filters import filtfilt, lfilter, sosfilt, sosfiltfilt
 from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
 from rlx.signal.frames import complex_block, extend, frame, overlap_add
 from rlx.signal.mel import log_mel, mel_filterbank, mfcc
+from rlx.signal.peaks import find_peaks
 from rlx.signal.spectrum import psd, welch, welch_frequencies
 from rlx.signal.windows import window
 
@@ -16,6 +17,7 @@ __all__ = [
     "extend",
     "fft_frequencies",
     "filtfilt",
+    "find_peaks",
     "frame",
     "hilbert",
     "irfft",
