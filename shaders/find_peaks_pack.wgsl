@@ -1,6 +1,6 @@
 // Closes up what is kept of each row, one workgroup per row: 256 at a time are counted by a prefix
-// sum. Stage "first" turns marked samples into a list of positions; stage "last" lists the peaks that
-// were kept, and fills the rest with -1.
+// sum. Stage "first" turns marked samples into a list of positions, and none of them has won or lost
+// its place yet (2); stage "last" lists the peaks that were kept, and fills the rest with -1.
 {% set final = stage == "last" %}
 {% set items = "CANDIDATES" if final else "N" %}
 {% set room = "SLOTS" if final else "CANDIDATES" %}
@@ -15,6 +15,9 @@
 @group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> listed: array<i32>;
 {% if final %}
 @group(0) @binding({{ out + 2 }}) var<storage, {{ access[out + 2] }}> drops: array<f32>;
+{% elif spaced %}
+@group(0) @binding({{ out + 2 }}) var<storage, {{ access[out + 2] }}> states: array<i32>;
+@group(0) @binding({{ out + 3 }}) var<storage, {{ access[out + 3] }}> order: array<i32>;
 {% endif %}
 
 var<workgroup> part: array<u32, 256>;
@@ -56,6 +59,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var slot = total + lane; slot < SLOTS; slot += 256u) {
         list[row * SLOTS + slot] = -1;
         drops[row * SLOTS + slot] = 0.0;
+    }
+{% elif spaced %}
+    for (var slot = lane; slot < CANDIDATES; slot += 256u) {
+        states[row * CANDIDATES + slot] = 2;
+        order[row * CANDIDATES + slot] = -1;
     }
 {% endif %}
 }

@@ -26,6 +26,9 @@ _BLOCK = 64
 _ITERATIONS = 50_000
 # Peaks that one dispatch takes in the order of their height: each takes a few steps.
 _SPACED = 10_000
+# Rounds in which all peaks contest their place at once. What is left after them (on signals whose
+# peaks rise one after the other) is taken in order.
+_ROUNDS = 12
 
 
 def _bounds(name: str, value: Any) -> Bounds | None:
@@ -124,21 +127,29 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     call("blocks", [x], [extremes], rows * blocks)
     call("mark", [x, extremes], [marks], rows * n, **bounds("height"))
     positions, counts = temp(most), temp(1)
-    emitter.call(
-        "find_peaks_pack", [marks], [positions, counts], {**common, "stage": "first"}, rows
-    )
     keep, prominences = temp(most), temp(most, DType.F32)
     spaced = params["distance"] > 1
+    order = temp(most) if spaced else None
+    listed = [positions, counts, *((keep, order) if spaced else ())]
+    first = {**common, "stage": "first", "spaced": int(spaced)}
+    emitter.call("find_peaks_pack", [marks], listed, first, rows)
     if spaced:
-        ranks, order = temp(most), temp(most)
+        threads = rows * most
+        near = min(params["distance"] // 2 + 1, most)
+        rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
+        for at in range(rounds):
+            last = {"settle": int(at == rounds - 1)}
+            call("contest", [x, positions, counts], [keep], threads, **last)
+        ranks = temp(most)
         for start in range(0, most, _ITERATIONS):
             end = min(start + _ITERATIONS, most)
             part = {"start": start, "end": end, "last": int(end == most)}
-            call("rank", [x, positions, counts], [ranks, order, keep], rows * most, **part)
+            call("rank", [x, positions, counts, keep], [ranks, order], threads, **part)
         for start in range(0, most, _SPACED):
             part = {"start": start, "end": min(start + _SPACED, most)}
-            inputs = [positions, counts, order]
-            emitter.call("find_peaks_space", inputs, [keep], {**common, **part}, rows)
+            emitter.call(
+                "find_peaks_space", [positions, counts, order], [keep], {**common, **part}, rows
+            )
     call(
         "prominence",
         [x, extremes, positions, counts],
@@ -153,12 +164,12 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         "find_peaks_pack",
         [keep, positions, counts, prominences],
         list(emitter.results()),
-        {**common, "stage": "last"},
+        {**common, "stage": "last", "spaced": 0},
         rows,
     )
 
 
-_STAGES = ("blocks", "mark", "pack", "rank", "space", "prominence")
+_STAGES = ("blocks", "mark", "pack", "contest", "rank", "space", "prominence")
 _STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.float32)
 
 

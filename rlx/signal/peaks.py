@@ -126,4 +126,4 @@ def _crossings(row: Array, peaks: Array, levels: Array, step: int) -> Array:
     """Where the signal crosses a level below each peak, by linear interpolation."""
     ends, _ = _walk(row, peaks, step, levels, down=True)
     low, high = row[peaks + step * ends], row[peaks + step * (ends - 1)]
-    return peaks + step * (ends - (levels - low) / (high - low))
+    return np.asarray(peaks + step * (ends - (levels - low) / (high - low)))
