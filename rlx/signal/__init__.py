@@ -8,9 +8,13 @@ from rlx.signal.frames import complex_block, extend, frame, overlap_add
 from rlx.signal.mel import log_mel, mel_filterbank, mfcc
 from rlx.signal.peaks import find_peaks
 from rlx.signal.spectrum import psd, welch, welch_frequencies
+from rlx.signal.streaming import StreamingFilter, StreamingStft, StreamingWelch
 from rlx.signal.windows import window
 
 __all__ = [
+    "StreamingFilter",
+    "StreamingStft",
+    "StreamingWelch",
     "compile_with",
     "complex_block",
     "envelope",

@@ -27,6 +27,10 @@ class Runs(Protocol):
 
     run_slots: Callable[..., tuple[Array, ...]]
 
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """Writable arrays, one per input, that ``run_slots()`` runs on."""
+
 
 _compiler: list[Callable[[Graph, Any], Runs]] = []
 _cache: OrderedDict[Any, tuple[Runs, bool, threading.Lock]] = OrderedDict()

@@ -100,32 +100,27 @@ def welch(
         >>> int(power.argmax())
         10
     """
-    for name, value, allowed in (
-        ("detrend", detrend, DETRENDS),
-        ("scaling", scaling, SCALINGS),
-        ("average", average, AVERAGES),
-    ):
-        if value not in allowed or value is True:
-            raise InputError(
-                describe(
-                    f"[welch] {name}",
-                    got=repr(value),
-                    expected=", ".join(map(repr, allowed)),
-                    hint=did_you_mean(str(value), [str(a) for a in allowed]),
-                )
-            )
+    _check("average", average, AVERAGES)
     cut = segments(x.shape[-1] if x.shape else 0, nperseg, noverlap, nfft)
+    power = segment_powers(x, cut, fs, window, detrend, scaling)
+    if average == "mean":
+        mean: Node = x.graph.mean(power, -2)
+        return mean
+    return _median(power) * (1 / _median_bias(power.shape[-2]))
+
+
+def segment_powers(
+    x: Node, cut: Segments, fs: float, window: WindowLike, detrend: str | bool, scaling: str
+) -> Node:
+    """The power spectrum of each segment, ``[..., segments, nfft // 2 + 1]``; see ``welch``."""
+    _check("detrend", detrend, DETRENDS)
+    _check("scaling", scaling, SCALINGS)
     g, dtype = x.graph, x.dtype.numpy
     taper = samples(window, cut.length, "welch")
     parts = _detrended(frame(x, cut.length, cut.hop), detrend)
     spec = rfft(parts * g.constant(taper.astype(dtype)), cut.n_fft)
     weights = bin_weights(taper, cut.n_fft, fs, scaling)
-    power = power_of(spec)
-    if average == "mean":
-        mean: Node = g.mean(power, -2)
-        return mean * g.constant(weights.astype(dtype))
-    bias = _median_bias(power.shape[-2])
-    return _median(power) * g.constant((weights / bias).astype(dtype))
+    return power_of(spec) * g.constant(weights.astype(dtype))
 
 
 def psd(
@@ -179,6 +174,21 @@ def bin_weights(taper: Array, n_fft: int, fs: float, scaling: str) -> Array:
     if n_fft % 2 == 0 and n_fft > 1:
         weights[-1] /= 2
     return weights
+
+
+def _check(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    # 0 equals False and is not meant.
+    if not any(
+        value is choice or (isinstance(value, str) and value == choice) for choice in allowed
+    ):
+        raise InputError(
+            describe(
+                f"[welch] {name}",
+                got=repr(value),
+                expected=", ".join(map(repr, allowed)),
+                hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
+            )
+        )
 
 
 def _detrended(parts: Node, detrend: str | bool) -> Node:
