@@ -2,6 +2,7 @@
    Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable. */
 #include "call.h"
 #include "vecmath.h"
+#include "half.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
@@ -11,7 +12,9 @@
 
 #include "elementwise.h"
 #include "movement.h"
+#include "scatter.h"
 #include "reduce.h"
+#include "sort.h"
 
 #define T float
 #define SUFFIX f32
@@ -29,11 +32,17 @@
 #define K(name) {#name, kernel_##name}
 static const rlx_kernel_entry kernel_table[] = {
     K(region),
-    K(strided_copy_b1), K(strided_copy_b4), K(strided_copy_b8),
-    K(gather_b1), K(gather_b4), K(gather_b8),
+    K(strided_copy_b1), K(strided_copy_b2), K(strided_copy_b4), K(strided_copy_b8),
+    K(gather_b1), K(gather_b2), K(gather_b4), K(gather_b8),
+    K(scatter_f32), K(scatter_f64), K(scatter_i32), K(scatter_u32), K(scatter_i64), K(scatter_bool),
     K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
     K(reduce_mean_f32), K(reduce_mean_f64),
     K(reduce_max_f32), K(reduce_max_f64), K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),
+    K(reduce_min_f32), K(reduce_min_f64), K(reduce_min_i32), K(reduce_min_u32), K(reduce_min_i64),
+    K(reduce_prod_f32), K(reduce_prod_f64), K(reduce_prod_i32), K(reduce_prod_u32), K(reduce_prod_i64),
+    K(arg_reduce_f32), K(arg_reduce_f64), K(arg_reduce_i32), K(arg_reduce_u32), K(arg_reduce_i64),
+    K(cumulate_f32), K(cumulate_f64), K(cumulate_i32), K(cumulate_u32), K(cumulate_i64),
+    K(topk_f32), K(topk_f64), K(topk_i32), K(topk_u32), K(topk_i64),
     K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32), K(log_mel_backward_f32),

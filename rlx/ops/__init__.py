@@ -10,6 +10,7 @@ from typing import Any
 
 from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
+    activations,
     attention,
     elementwise,
     fft,
@@ -21,13 +22,20 @@ from rlx.ops import (
     peaks,
     recursive,
     reduction,
+    scatter,
+    softmax,
+    sorting,
     spectral,
+)
+from rlx.ops import (
+    gather as gather_ops,
 )
 from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     recursive, peaks,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

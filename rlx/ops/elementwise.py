@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, describe
-from rlx.ir.dtype import FLOATS, INTEGERS, DType
+from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
 from rlx.ir.shape import broadcast, size
@@ -47,8 +47,26 @@ def _samples(row: Row) -> tuple[Sample, ...]:
         ((2, 3, 4, 5, 2), (3, 1, 5, 1)),
         ((1027,), (1027,)),
     )
+    made = [Sample((*s, s[0])[: row.operands], low=row.low, high=row.high) for s in shapes]
     bench = Sample(((256, 1024),) * row.operands, low=row.low, high=row.high, bench=True)
-    return (*(Sample(s[: row.operands], low=row.low, high=row.high) for s in shapes), bench)
+    return (*made, bench)
+
+
+def _reference(row: Row) -> Any:
+    """The table's NumPy function under the parameter names of the builder."""
+
+    def one(x: Array) -> Array:
+        return np.asarray(row.numpy(x))
+
+    def two(a: Array, b: Array) -> Array:
+        return np.asarray(row.numpy(a, b))
+
+    def three(a: Array, b: Array, c: Array) -> Array:
+        return np.asarray(row.numpy(a, b, c))
+
+    reference: Any = (one, two, three)[row.operands - 1]
+    reference.__name__ = row.name
+    return reference
 
 
 def _make(row: Row) -> OpDef:
@@ -57,18 +75,7 @@ def _make(row: Row) -> OpDef:
         return TensorType(shape, DType.BOOL if row.result == "bool" else types[0].dtype)
 
     dtypes = frozenset().union(*(_KINDS[kind] for kind in row.kinds)) & CPU_DTYPES
-    # The reference is the table's NumPy function under the parameter names of api.md.
-    if row.operands == 1:
-
-        def reference(x: Array) -> Array:
-            return np.asarray(row.numpy(x))
-
-    else:
-
-        def reference(a: Array, b: Array) -> Array:  # type: ignore[misc]
-            return np.asarray(row.numpy(a, b))
-
-    reference.__name__ = row.name
+    reference = _reference(row)
     reference.__doc__ = (
         f"{row.doc}\n\nElementwise"
         + (", with NumPy broadcasting" if row.operands > 1 else "")
@@ -86,7 +93,7 @@ def _make(row: Row) -> OpDef:
         # The GPU's exp, log and pow are a few units in the last place off, and WGSL allows it:
         # exp 3 + 2|x| ULP, log 2^-21 absolute near 1, pow that of exp2(y * log2(x)).
         tolerance={DType.F32: 1e-5} if row.flops >= 8 else {},
-        internal=row.name == "copy",
+        internal=row.name in ("copy", "expm1"),
     )(reference)
 
 
@@ -149,19 +156,19 @@ def _infer_cast(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
     flops=lambda node: size(node.shape),
     cpu=KERNELS,
     webgpu=KERNELS,
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL - {DType.F64},
     elementwise=True,
     samples=tuple(
         Sample(
             (shape,),
             {"dtype": target},
             (source,),
-            low=0 if DType.U32 in (source, target) else -50,
+            low=0 if {DType.U32, DType.U8} & {source, target} else -50,
             high=50,
         )
-        for source in (DType.F32, DType.I32, DType.U32, DType.BOOL, DType.F64, DType.I64)
-        for target in (DType.F32, DType.I32, DType.U32, DType.BOOL, DType.F64, DType.I64)
+        for source in DType
+        for target in DType
         for shape in ((5, 7), (1,), (0, 3))
     ),
 )
@@ -170,7 +177,9 @@ def cast(x: Array, dtype: Any) -> Array:
 
     A float outside the integer's range gives an unspecified value, as in C and NumPy.
     """
-    return x.astype(DType.parse(dtype).numpy)
+    target = DType.parse(dtype)
+    # Rounding to a float's own width is what storing the result does.
+    return x if target.is_float else x.astype(target.numpy)
 
 
 def _infer_region(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
