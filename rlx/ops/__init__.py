@@ -33,9 +33,8 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    recursive, peaks,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
+    recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -103,8 +103,11 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
         raise UnknownNameError(
             describe(f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES))
         )
+    if mode == "constant":
+        zeros: Node = x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
+        return zeros
     n, most = x.shape[-1], max(before, after)
-    least = {"constant": 0, "edge": 1}.get(mode, most + 1)
+    least = 1 if mode == "edge" else most + 1
     if most and n < least:
         raise ShapeError(
             describe(
@@ -115,12 +118,9 @@ def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
         )
 
     def part(count: int, first: bool) -> Node:
-        shape = (*x.shape[:-1], count)
-        if mode == "constant":
-            return zeros_like(x, shape)
         end = x[..., :1] if first else x[..., n - 1 :]
         if mode == "edge":
-            edge: Node = x.graph.expand(end, shape)
+            edge: Node = x.graph.expand(end, (*x.shape[:-1], count))
             return edge
         mirror = x[..., count:0:-1] if first else x[..., n - 1 - count : n - 1][..., ::-1]
         return mirror if mode == "reflect" else end * 2.0 - mirror
@@ -137,13 +137,6 @@ def narrow(x: Node, start: int, length: int) -> Node:
         return x
     cut: Node = x.graph.narrow(x, -1, start, length)
     return cut
-
-
-def zeros_like(x: Node, shape: Shape) -> Node:
-    """Zeros of another shape, in the dtype of ``x``."""
-    zero = x.graph.constant(np.zeros((1,) * len(shape), x.dtype.numpy))
-    zeros: Node = x.graph.expand(zero, shape)
-    return zeros
 
 
 def complex_block(x: Node) -> Node:

@@ -208,21 +208,12 @@ def _detrended(parts: Node, detrend: str | bool) -> Node:
 def _median(power: Node) -> Node:
     """The median over axis -2 of ``[..., segments, bins]``."""
     g, count = power.graph, power.shape[-2]
-    # Every value counts the ones before it in sorted order, equal ones by position: that is its
-    # rank, and the median is the mean of the values at the two middle ranks.
-    mine = g.reshape(power, (*power.shape[:-1], 1, power.shape[-1]))
-    theirs = g.reshape(power, (*power.shape[:-2], 1, *power.shape[-2:]))
-    earlier = np.tri(count, k=-1, dtype=np.bool_)[:, :, None]
-    before = g.where(g.constant(earlier), g.le(theirs, mine), g.lt(theirs, mine))
-    rank = g.sum(g.cast(before, power.dtype), -2)
-    middle = g.constant(np.array([(count - 1) // 2, count // 2], power.dtype.numpy)[:, None, None])
-    at = g.reshape(rank, (*power.shape[:-2], 1, *power.shape[-2:]))
-    values = g.reshape(power, at.shape)
-    picked = g.sum(g.where(g.eq(at, middle), values, 0.0), -2)
-    # Comparisons with NaN are false, so a NaN has no rank; it shows in the mean.
-    mean = g.mean(power, -2)
-    median: Node = g.where(g.eq(mean, mean), g.mean(picked, -2), mean)
-    return median
+    ordered = g.sort(power, -2)
+    median = g.mean(ordered[..., (count - 1) // 2 : count // 2 + 1, :], -2)
+    # A NaN stands last in order, but the median of what holds one is NaN.
+    last = ordered[..., count - 1, :]
+    result: Node = g.where(g.eq(last, last), median, last)
+    return result
 
 
 def _median_bias(count: int) -> float:
