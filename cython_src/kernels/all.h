@@ -28,6 +28,7 @@
 #undef SUFFIX
 
 #include "spectral.h"
+#include "random.h"
 
 #define K(name) {#name, kernel_##name}
 static const rlx_kernel_entry kernel_table[] = {
@@ -47,6 +48,8 @@ static const rlx_kernel_entry kernel_table[] = {
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32), K(log_mel_backward_f32),
     K(recursive_f32), K(recursive_f64), K(find_peaks_f32), K(find_peaks_f64),
+    K(welch_peaks_f32), K(log_mel_f32),
+    K(philox),
     {NULL, NULL},
 };
 

@@ -12,6 +12,7 @@ from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
     activations,
     attention,
+    creation,
     elementwise,
     fft,
     layout,
@@ -30,11 +31,15 @@ from rlx.ops import (
 from rlx.ops import (
     gather as gather_ops,
 )
+from rlx.ops import (
+    random as random_ops,
+)
 from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
     recursive, peaks,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
