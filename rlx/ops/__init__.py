@@ -37,9 +37,8 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
-    recursive, peaks,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
+    recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -237,8 +237,10 @@ def emit_passes(
 
 def _bound(node: Node) -> float:
     n = node.shape[-1] // 2
-    ulp = {DType.F32: 1.0, DType.F64: 2.0**-29}[node.dtype]
-    return (4e-7 * math.log2(n) + 2e-7) * ulp
+    ulp = 2.0**-29 if node.dtype is DType.F64 else 1.0
+    # The half types are computed in f32; storing the result rounds it once more.
+    rounding = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(node.dtype, 0.0)
+    return (4e-7 * math.log2(n) + 2e-7) * ulp + rounding
 
 
 _SIZES = (
