@@ -29,6 +29,7 @@ _SPACED = 10_000
 # Rounds in which all peaks contest their place at once. What is left after them (on signals whose
 # peaks rise one after the other) is taken in order.
 _ROUNDS = 12
+_F32_MOST = 3.4028234e38
 
 
 def _bounds(name: str, value: Any) -> Bounds | None:
@@ -120,7 +121,11 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     def bounds(name: str) -> dict[str, Any]:
         low, high = node.attrs[name] or (None, None)
         found = {f"{name}_low": low, f"{name}_high": high}
-        return {key: "" if value is None else repr(value) for key, value in found.items()}
+        # As WGSL text; a number that f32 can't hold would be no number there.
+        return {
+            key: "" if value is None else repr(max(-_F32_MOST, min(_F32_MOST, value)))
+            for key, value in found.items()
+        }
 
     # Where the local maxima are, and how many.
     extremes, marks = temp(2 * max(1, blocks), DType.F32), temp(max(1, n))

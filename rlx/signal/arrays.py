@@ -82,6 +82,8 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
                 )
             return function(*bound.args, **bound.kwargs)
         arrays = [_array(settings[name], function.__name__) for name in given]
+        # A state follows the signal, which is the first.
+        arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         on = "cpu" if device is None else device
         key = (
             function.__module__ + "." + function.__qualname__,
