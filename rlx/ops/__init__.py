@@ -21,6 +21,7 @@ from rlx.ops import (
     movement,
     normalization,
     peaks,
+    real_fft,
     recursive,
     reduction,
     scatter,
@@ -38,7 +39,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
-    recursive, peaks,
+    real_fft, recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -12,7 +12,8 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.filters import banded
-from rlx.signal.frames import complex_block
+from rlx.signal.fourier import rfft
+from rlx.signal.frames import extend
 from rlx.signal.spectrum import power_of
 from rlx.signal.windows import WindowLike
 from rlx.signal.windows import window as window_samples
@@ -35,11 +36,14 @@ def hilbert(x: Node) -> Node:
         raise ShapeError(describe("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]"))
     g, n = x.graph, x.shape[-1]
     # Negative frequencies are dropped and positive ones doubled; 0 and n / 2 are neither.
-    keep = np.zeros(n, x.dtype.numpy)
-    keep[0] = keep[n // 2] = 1.0
-    keep[1 : (n + 1) // 2] = 2.0
-    spec = g.fft(complex_block(x)) * g.constant(np.tile(keep, 2))
-    result: Node = g.fft(spec, inverse=True)
+    bins = n // 2 + 1
+    keep = np.full(bins, 2.0, x.dtype.numpy)
+    keep[0] = keep[-1] = 1.0
+    if n % 2 and n > 1:
+        keep[-1] = 2.0
+    halves = g.reshape(rfft(x), (*x.shape[:-1], 2, bins)) * g.constant(keep)
+    block = g.reshape(extend(halves, 0, n - bins), (*x.shape[:-1], 2 * n))
+    result: Node = g.fft(block, inverse=True)
     return result
 
 

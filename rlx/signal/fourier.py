@@ -12,7 +12,7 @@ from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
-from rlx.signal.frames import complex_block, extend, frame, narrow, overlap_add
+from rlx.signal.frames import extend, frame, narrow, overlap_add
 from rlx.signal.windows import WindowLike, samples
 
 # Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.
@@ -50,10 +50,7 @@ def rfft(x: Node, n: int | None = None, norm: str = "backward") -> Node:
         [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     """
     n = _length(x, "rfft", x.shape[-1] if x.shape and n is None else n)
-    g, bins = x.graph, n // 2 + 1
-    block = g.fft(complex_block(_fit(x, n)), norm=norm)
-    halves = g.reshape(block, (*x.shape[:-1], 2, n))
-    result: Node = g.reshape(narrow(halves, 0, bins), (*x.shape[:-1], 2 * bins))
+    result: Node = x.graph.rfft(_fit(x, n), norm)
     return result
 
 

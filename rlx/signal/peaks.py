@@ -106,7 +106,7 @@ def _walk(row: Array, peaks: Array, step: int, levels: Array, down: bool) -> tup
     """
     ends, lowest = np.zeros(len(peaks), np.int64), np.zeros(len(peaks), np.int64)
     # Peaks that walk far have no other such peak near, so long walks are few.
-    todo, reach = np.arange(len(peaks)), 32
+    todo, reach = np.arange(len(peaks)), 8
     while len(todo):
         at = peaks[todo, None] + step * np.arange(reach)
         outside = (at < 0) | (at >= len(row))
