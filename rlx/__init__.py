@@ -47,6 +47,8 @@ from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"
 
+signal.compile_with(compile)
+
 __all__ = [
     "Backend",
     "BackendCostModel",

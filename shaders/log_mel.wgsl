@@ -1,5 +1,6 @@
 // Log-mel levels of one frame per workgroup: powers in workgroup memory by chunks, a mel per lane.
 // With floor_all the level is written as it is; log_mel_floor follows once the maximum is known.
+// With linear the mel itself is written, for the gradient.
 @group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
@@ -31,12 +32,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
         if (mel < MELS) {
-            let level = log(max(sum, 1e-10)) * 0.4342944819032518;
+            let level = {{ "sum" if linear else "log(max(sum, 1e-10)) * 0.4342944819032518" }};
             y[g * MELS + mel] = level;
             top = max(top, level);
         }
     }
-{% if not floor_all %}
+{% if not floor_all and not linear %}
     part[lane] = top;
     workgroupBarrier();
     for (var width = 128u; width > 0u; width /= 2u) {

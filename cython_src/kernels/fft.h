@@ -131,47 +131,100 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
     }
 }
 
+/* What a transform of length n needs besides its operands; m is Bluestein's length or 0. */
+typedef struct {
+    int64_t n, m, count;
+    int passes;
+    const rlx_param *radices;
+    const T *twiddles, *chirp, *filter;
+} NAME(fft_plan);
+
+/* One transform; scratch of 2 n, or of 6 m. */
+static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_parts) y, T *s)
+{
+    const int64_t n = f->n, m = f->m;
+    if (m == 0) {
+        const NAME(out_parts) z = {s, s + n};
+        NAME(transform)(x, y, z, n, f->passes, f->radices, f->twiddles, f->count);
+        return;
+    }
+    const T *cr = f->chirp, *ci = cr + n, *fr = f->filter, *fi = fr + m;
+    T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
+    const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
+    for (int64_t i = 0; i < n; i++) {
+        ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
+        ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
+    }
+    for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
+    NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, f->passes, f->radices, f->twiddles, f->count);
+    for (int64_t i = 0; i < m; i++) {
+        ar[i] = br[i] * fr[i] - bi[i] * fi[i];
+        ai[i] = br[i] * fi[i] + bi[i] * fr[i];
+    }
+    NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, f->passes, f->radices, f->twiddles,
+                    f->count);
+    for (int64_t i = 0; i < n; i++) {
+        y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
+        y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
+    }
+}
+
 /* Parameters: rows, n, m (Bluestein's length or 0), inverse, scale, count of twiddles, passes,
    radices. Inputs: x, twiddles, and for Bluestein chirp and filter. Scratch: 2 n, or 6 m.
    The inverse transform is the forward one with the real and imaginary parts swapped. */
 static int NAME(kernel_fft)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    const int64_t rows = p[0].i, n = p[1].i, m = p[2].i, inverse = p[3].i, count = p[5].i;
-    const int passes = (int)p[6].i;
+    const int64_t rows = p[0].i, n = p[1].i, inverse = p[3].i;
     const T scale = (T)p[4].f;
-    const T *twiddles = call->in[1];
-    T *s = call->out[1];
+    const NAME(fft_plan) plan = {n, p[2].i, p[5].i, (int)p[6].i, p + 7,
+                                 call->in[1], call->in[2], call->in[3]};
     for (int64_t r = 0; r < rows; r++) {
         const T *row = (const T *)call->in[0] + 2 * n * r;
         T *to = (T *)call->out[0] + 2 * n * r;
         const NAME(in_parts) x = {row + (inverse ? n : 0), row + (inverse ? 0 : n)};
         const NAME(out_parts) y = {to + (inverse ? n : 0), to + (inverse ? 0 : n)};
-        if (m == 0) {
-            const NAME(out_parts) z = {s, s + n};
-            NAME(transform)(x, y, z, n, passes, p + 7, twiddles, count);
-        } else {
-            const T *cr = call->in[2], *ci = cr + n, *fr = call->in[3], *fi = fr + m;
-            T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
-            const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
-            for (int64_t i = 0; i < n; i++) {
-                ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
-                ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
-            }
-            for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
-            NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, passes, p + 7, twiddles, count);
-            for (int64_t i = 0; i < m; i++) {
-                ar[i] = br[i] * fr[i] - bi[i] * fi[i];
-                ai[i] = br[i] * fi[i] + bi[i] * fr[i];
-            }
-            NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, passes, p + 7, twiddles, count);
-            for (int64_t i = 0; i < n; i++) {
-                y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
-                y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
-            }
-        }
+        NAME(fft_row)(&plan, x, y, call->out[1]);
         if (scale != 1)
             for (int64_t i = 0; i < 2 * n; i++) to[i] *= scale;
+    }
+    return RLX_OK;
+}
+
+/* The one-sided transform of real rows. An even row of n samples is transformed as n / 2 complex
+   numbers, then taken apart (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2 - k] and
+   w = exp(-2 pi i k / n), X[k] = (a + b) / 2 - i w (a - b) / 2.
+   Parameters: rows, n, length of the transform, m, scale, count of twiddles, passes, radices.
+   Inputs: x, twiddles, w, and for Bluestein chirp and filter. Scratch: 4 transforms, and theirs. */
+static int NAME(kernel_rfft)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t rows = p[0].i, n = p[1].i, h = p[2].i, bins = n / 2 + 1;
+    const T scale = (T)p[4].f, half = scale / 2;
+    const NAME(fft_plan) plan = {h, p[3].i, p[5].i, (int)p[6].i, p + 7,
+                                 call->in[1], call->in[3], call->in[4]};
+    const T *c = call->in[2], *s = c + bins;
+    T *zr = call->out[1], *zi = zr + h, *yr = zi + h, *yi = yr + h;
+    if (h == n)
+        for (int64_t i = 0; i < n; i++) zi[i] = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const T *x = (const T *)call->in[0] + n * r;
+        T *re = (T *)call->out[0] + 2 * bins * r, *im = re + bins;
+        if (h == n) {
+            NAME(fft_row)(&plan, (NAME(in_parts)){x, zi}, (NAME(out_parts)){yr, yi}, yi + h);
+            for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+            continue;
+        }
+        for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
+        NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
+        re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
+        re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
+        for (int64_t k = 1; k < h; k++) {
+            const T er = yr[k] + yr[h - k], ei = yi[k] - yi[h - k];
+            const T dr = yr[k] - yr[h - k], di = yi[k] + yi[h - k];
+            re[k] = half * (er + c[k] * di + s[k] * dr);
+            im[k] = half * (ei - c[k] * dr + s[k] * di);
+        }
     }
     return RLX_OK;
 }

@@ -1,4 +1,4 @@
-/* Welch's strongest bins, and log-mel features. f32 only. */
+/* Welch's strongest bins, log-mel features and their gradient. f32 only. */
 
 /* Keys that order by power, larger first, then by the lower bin. NaN orders last. */
 static inline uint64_t peak_key(float power, int64_t bin)
@@ -86,5 +86,45 @@ static int kernel_log_mel_f32(const rlx_call *call)
             const float floor = top - 8.0f;
             y[i] = ((y[i] < floor ? floor : y[i]) + 4.0f) * 0.25f;
         }
+    return RLX_OK;
+}
+
+/* Parameters: rows, n_fft, bins, mels, floor over everything. Inputs: spec, filters, dy. Scratch:
+   the mels of every row, then the powers of one and later their gradients. */
+static int kernel_log_mel_backward_f32(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t rows = p[0].i, n_fft = p[1].i, bins = p[2].i, mels = p[3].i, all = p[4].i;
+    const float *filters = call->in[1];
+    float *mel = call->out[1], *power = mel + rows * mels;
+    float most = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;
+        for (int64_t i = 0; i < bins; i++) power[i] = re[i] * re[i] + im[i] * im[i];
+        for (int64_t j = 0; j < mels; j++) {
+            const float m = dot_f32(power, filters + j * bins, bins);
+            mel[r * mels + j] = m;
+            most = m > most ? m : most;
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;
+        const float *dy = (const float *)call->in[2] + r * mels, *m = mel + r * mels;
+        float *dre = (float *)call->out[0] + r * 2 * n_fft, *dim = dre + n_fft, top = all ? most : 0;
+        for (int64_t j = 0; j < mels && !all; j++) top = m[j] > top ? m[j] : top;
+        const float lowest = 1e-8f * top > 1e-10f ? 1e-8f * top : 1e-10f;
+        for (int64_t i = 0; i < bins; i++) power[i] = 0;
+        for (int64_t j = 0; j < mels; j++) {
+            /* NaN passes on: a comparison with it is false. 1 / (4 ln 10). */
+            if (m[j] <= lowest) continue;
+            const float d = dy[j] * 0.108573620475812936f / m[j], *f = filters + j * bins;
+            for (int64_t i = 0; i < bins; i++) power[i] += d * f[i];
+        }
+        memset(dre, 0, (size_t)(2 * n_fft) * sizeof(float));
+        for (int64_t i = 0; i < bins; i++) {
+            dre[i] = 2 * re[i] * power[i];
+            dim[i] = 2 * im[i] * power[i];
+        }
+    }
     return RLX_OK;
 }

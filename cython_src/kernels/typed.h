@@ -9,6 +9,8 @@
 #include "matmul.h"
 #include "attention.h"
 #include "fft.h"
+#include "recursive.h"
+#include "peaks.h"
 
 #undef LANES
 #undef FN

@@ -23,6 +23,9 @@ from rlx.ops import (
     normalization,
     products,
     quantization,
+    peaks,
+    real_fft,
+    recursive,
     reduction,
     rotary,
     scatter,
@@ -46,6 +49,8 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
+    real_fft, recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Spectra to features: Welch's strongest bins, and the log-mel spectrogram."""
+"""Spectra to features: Welch's strongest bins, the log-mel spectrogram and its gradient."""
 
 from __future__ import annotations
 
@@ -124,15 +124,19 @@ def welch_peaks(spec: Array, k: int, n_segments: int) -> Array:
 
 
 def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return _mel_type("log_mel", types, attrs)
+
+
+def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     spec, filters = types[0].shape, types[1].shape
     if attrs["floor_axes"] not in ("last", "all"):
         raise GraphError(
-            describe("[log_mel] floor_axes", got=attrs["floor_axes"], expected="'last' or 'all'")
+            describe(f"[{name}] floor_axes", got=attrs["floor_axes"], expected="'last' or 'all'")
         )
     if not spec or spec[-1] % 2 or spec[-1] == 0 or len(filters) != 2:
         raise ShapeError(
             describe(
-                "[log_mel] not a spectrum and filters",
+                f"[{name}] not a spectrum and filters",
                 got=f"{spec} and {filters}",
                 expected="[..., 2 * n_fft] and [n_mels, n_fft // 2 + 1]",
             )
@@ -140,7 +144,7 @@ def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     bins = spec[-1] // 4 + 1
     if filters[1] != bins or filters[0] < 1:
         raise ShapeError(
-            describe("[log_mel] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
+            describe(f"[{name}] filters do not fit", got=filters, expected=f"[n_mels, {bins}]")
         )
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 
@@ -151,7 +155,7 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
         "rows": size(node.shape[:-1]),
         "n_fft": n_fft,
         "bins": n_fft // 2 + 1,
-        "mels": node.shape[-1],
+        "mels": node.inputs[1].shape[0],
         "floor_all": int(node.attrs["floor_axes"] == "all"),
     }
 
@@ -171,7 +175,7 @@ def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
         return
     inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
     raw = emitter.temp(node.type) if everywhere else result
-    emitter.call("log_mel", inputs, [raw], params, rows)
+    emitter.call("log_mel", inputs, [raw], {**params, "linear": 0}, rows)
     if everywhere:
         top = emitter.temp(TensorType((1,), DType.F32))
         whole = {"outer": 1, "n": rows * mels, "inner": 1, "kind": "max"}
@@ -229,3 +233,100 @@ def log_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array:
     axes = None if floor_axes == "all" else -1
     floor = np.max(level, axis=axes, keepdims=True, initial=-np.inf) - 8.0
     return (np.maximum(level, floor) + 4.0) / 4.0
+
+
+def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    result = _mel_type("log_mel_backward", types, attrs)
+    if types[2].shape != result.shape:
+        raise ShapeError(
+            describe("[log_mel_backward] dy", got=types[2].shape, expected=result.shape)
+        )
+    return types[0]
+
+
+def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
+    params = _log_mel_params(node)
+    if params["rows"]:
+        inputs = [emitter.operand(index) for index in range(3)]
+        # The mels of every row, then the powers of one.
+        scratch = emitter.temp(
+            TensorType((params["rows"] * params["mels"] + params["bins"],), DType.F32)
+        )
+        emitter.call("log_mel_backward", inputs, [emitter.result(), scratch], params)
+
+
+def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
+    params = _log_mel_params(node)
+    rows, mels, everywhere = params["rows"], params["mels"], params["floor_all"]
+    if rows == 0:
+        return
+    spec, filters, dy = (emitter.operand(index) for index in range(3))
+    mel = emitter.temp(TensorType((rows, mels), DType.F32))
+    tops = 1 if everywhere else rows
+    top = emitter.temp(TensorType((tops,), DType.F32))
+    emitter.call("log_mel", [spec, filters], [mel], {**params, "linear": 1}, rows)
+    whole = {"outer": tops, "n": rows * mels // tops, "inner": 1, "kind": "max"}
+    emitter.call("reduce", [mel], [top], whole, tops)
+    inputs = [spec, filters, dy, mel, top]
+    emitter.call("log_mel_backward", inputs, [emitter.result()], params, rows)
+
+
+@op(
+    infer=_infer_log_mel_backward,
+    flops=lambda node: (
+        4.0 * size(node.inputs[2].shape) * node.inputs[1].shape[1] + 4.0 * size(node.shape)
+    ),
+    cpu=Kernels(("log_mel_backward",), _lower_log_mel_backward_cpu),
+    webgpu=Kernels(("log_mel", "reduce", "log_mel_backward"), _lower_log_mel_backward_webgpu),
+    dtypes=_F32,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    samples=(
+        Sample(((3, 16), (4, 5), (3, 4)), low=(-2.0, 0.0, -2.0)),
+        Sample(((2, 3, 16), (4, 5), (2, 3, 4)), {"floor_axes": "all"}, low=(-2.0, 0.0, -2.0)),
+        Sample(((1, 2), (1, 1), (1, 1)), low=(0.5, 0.1, -2.0)),
+        Sample(((0, 16), (4, 5), (0, 4))),
+        Sample(((5, 800), (300, 201), (5, 300)), low=(-2.0, 0.0, -2.0)),
+        Sample(((2, 10000), (7, 2501), (2, 7)), low=(-2.0, 0.0, -2.0)),
+        Sample(((3, 14), (4, 4), (3, 4)), low=(-2.0, 0.0, -2.0)),
+        # Silence in one frame, loud in the other: the clamp and the floor decide.
+        *(
+            Sample(
+                ((2, 16), (4, 5), (2, 4)),
+                {"floor_axes": axes},
+                values=(
+                    np.repeat(np.array([[1e-3], [1000]], np.float32), 16, 1)
+                    * np.array([1, 1, 1e-6, 0] * 4, np.float32),
+                    np.eye(4, 5, dtype=np.float32),
+                    np.ones((2, 4), np.float32),
+                ),
+            )
+            for axes in ("last", "all")
+        ),
+        Sample(((98, 800), (80, 201), (98, 80)), low=(-2.0, 0.0, -2.0), bench=True),
+    ),
+)
+def log_mel_backward(spec: Array, filters: Array, dy: Array, floor_axes: str = "last") -> Array:
+    """Gradient of ``log_mel`` with respect to the spectrum, the maximum held constant.
+
+    Args:
+        spec: f32 ``[..., 2 * n_fft]`` in block layout.
+        filters: f32 ``[n_mels, n_fft // 2 + 1]``.
+        dy: f32 ``[..., n_mels]``, gradient of the result of ``log_mel``.
+        floor_axes: As for ``log_mel``.
+
+    Returns:
+        f32 like ``spec``. With m = filters @ power, dm = dy / (4 ln(10) m), and 0 where the clamp or
+        the floor decided; d re = 2 re (dm @ filters), d im the same; 0 in the upper bins.
+    """
+    n_fft = spec.shape[-1] // 2
+    bins = n_fft // 2 + 1
+    re, im = spec[..., :bins], spec[..., n_fft : n_fft + bins]
+    m = (re**2 + im**2) @ filters.T
+    top = np.max(m, axis=None if floor_axes == "all" else -1, keepdims=True, initial=0.0)
+    # In powers instead of levels: log10(m) <= log10(top) - 8, or m below the clamp.
+    decided = m <= np.maximum(1e-8 * top, 1e-10)
+    dpower = np.where(decided, 0.0, dy / (4 * math.log(10) * m)) @ filters
+    result = np.zeros_like(spec)
+    result[..., :bins] = 2 * re * dpower
+    result[..., n_fft : n_fft + bins] = 2 * im * dpower
+    return result

@@ -1,6 +1,43 @@
-"""Signal processing on nodes of a graph: windows and framing, built from ops."""
+"""Signal processing: functions that take nodes of a graph, or arrays, which they compile and run."""
 
-from rlx.signal.frames import complex_block, frame
+from rlx.signal.analytic import envelope, hilbert, resample_poly
+from rlx.signal.arrays import compile_with
+from rlx.signal.filters import filtfilt, lfilter, sosfilt, sosfiltfilt
+from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
+from rlx.signal.frames import complex_block, extend, frame, overlap_add
+from rlx.signal.mel import log_mel, mel_filterbank, mfcc
+from rlx.signal.peaks import find_peaks
+from rlx.signal.spectrum import psd, welch, welch_frequencies
+from rlx.signal.streaming import StreamingFilter, StreamingStft, StreamingWelch
 from rlx.signal.windows import window
 
-__all__ = ["complex_block", "frame", "window"]
+__all__ = [
+    "StreamingFilter",
+    "StreamingStft",
+    "StreamingWelch",
+    "compile_with",
+    "complex_block",
+    "envelope",
+    "extend",
+    "fft_frequencies",
+    "filtfilt",
+    "find_peaks",
+    "frame",
+    "hilbert",
+    "irfft",
+    "istft",
+    "lfilter",
+    "log_mel",
+    "mel_filterbank",
+    "mfcc",
+    "overlap_add",
+    "psd",
+    "resample_poly",
+    "rfft",
+    "sosfilt",
+    "sosfiltfilt",
+    "stft",
+    "welch",
+    "welch_frequencies",
+    "window",
+]

@@ -1,27 +1,32 @@
-"""Cutting a signal into frames, and block layout for ``fft``."""
+"""Shapes of signals: frames, their overlap-add, continuation past the ends, block layout."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from rlx.errors import ShapeError, describe
+from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
+from rlx.ir.shape import Shape
+
+PAD_MODES = ("constant", "edge", "reflect", "odd")
 
 
 def frame(x: Node, length: int, hop: int) -> Node:
-    """Overlapping frames of the last axis.
+    """Frames of the last axis.
 
     Args:
         x: ``[..., samples]``.
-        length: Samples per frame; a multiple of ``hop``.
-        hop: Samples from one frame to the next.
+        length: Samples per frame.
+        hop: Samples from one frame to the next, >= 1.
 
     Returns:
         ``[..., frames, length]`` with frames = (samples - length) // hop + 1; samples after the last
         whole frame are left out.
 
     Raises:
-        ShapeError: The signal is shorter than a frame, or ``length`` is no multiple of ``hop``.
+        ShapeError: The signal is shorter than a frame, or a length is below 1.
 
     Example:
         >>> import rlx
@@ -30,22 +35,108 @@ def frame(x: Node, length: int, hop: int) -> Node:
         (3, 4, 4)
     """
     g = x.graph
-    if not x.shape or hop < 1 or length < hop or length % hop or x.shape[-1] < length:
+    if not x.shape or hop < 1 or length < 1 or x.shape[-1] < length:
         raise ShapeError(
             describe(
                 "[frame] does not fit",
                 got=f"x {x.shape}, length {length}, hop {hop}",
-                expected="samples >= length, and length a multiple of hop",
+                expected="samples >= length >= 1, and hop >= 1",
             )
         )
-    # Frame f is the hops f, f + 1, ... side by side, so each part of all frames is one narrow.
-    parts = length // hop
     frames = (x.shape[-1] - length) // hop + 1
-    hops = frames + parts - 1
-    cut: Node = g.narrow(x, -1, 0, hops * hop)
-    rows: Node = g.reshape(cut, (*x.shape[:-1], hops, hop))
-    joined: Node = g.concat([g.narrow(rows, -2, part, frames) for part in range(parts)], -1)
+    # Frames are made of whole blocks of this many samples.
+    block = math.gcd(length, hop)
+    parts, step = length // block, hop // block
+    blocks = (frames - 1) * step + parts
+    cut: Node = g.narrow(x, -1, 0, blocks * block)
+    rows: Node = g.reshape(cut, (*x.shape[:-1], blocks, block))
+    if step == 1:
+        # Frame f is the blocks f, f + 1, ... side by side, so each part of all frames is one narrow.
+        joined: Node = g.concat([g.narrow(rows, -2, part, frames) for part in range(parts)], -1)
+        return joined
+    picks = np.arange(frames, dtype=np.int32)[:, None] * step + np.arange(parts, dtype=np.int32)
+    gathered: Node = g.gather(rows, g.constant(picks), -2)
+    return _reshape(gathered, (*x.shape[:-1], frames, length))
+
+
+def overlap_add(frames: Node, hop: int) -> Node:
+    """The sum of frames laid out ``hop`` samples apart: what undoes ``frame``.
+
+    Args:
+        frames: ``[..., frames, length]``.
+        hop: Samples from one frame to the next, >= 1.
+
+    Returns:
+        ``[..., (frames - 1) * hop + length]``.
+    """
+    *outer, count, length = frames.shape
+    # Each frame is cut into parts of one hop; part p of frame f adds to hop f + p of the result.
+    parts = -(-length // hop)
+    cells = _reshape(extend(frames, 0, parts * hop - length), (*outer, count, parts, hop))
+    total = None
+    for part in range(parts):
+        row = _reshape(cells.graph.narrow(cells, -2, part, 1), (*outer, count * hop))
+        shifted = extend(row, part * hop, (parts - 1 - part) * hop)
+        total = shifted if total is None else total + shifted
+    assert total is not None, "a frame has a part"
+    return narrow(total, 0, (count - 1) * hop + length)
+
+
+def extend(x: Node, before: int, after: int, mode: str = "constant") -> Node:
+    """The last axis continued past its ends.
+
+    Args:
+        x: ``[..., n]``.
+        before: Samples added in front.
+        after: Samples added behind.
+        mode: "constant" (zeros), "edge", "reflect" (NumPy's), or "odd": reflected about the end's
+            value, 2 x[0] - x[k] (``scipy.signal.filtfilt``).
+
+    Returns:
+        ``[..., before + n + after]``.
+
+    Raises:
+        UnknownNameError: There is no such mode.
+        ShapeError: "reflect" and "odd" need n > before and n > after, "edge" needs n >= 1.
+    """
+    if mode not in PAD_MODES:
+        raise UnknownNameError(
+            describe(f"no padding is named {mode!r}", hint=did_you_mean(str(mode), PAD_MODES))
+        )
+    if mode == "constant":
+        zeros: Node = x.graph.pad(x, [*[(0, 0)] * (len(x.shape) - 1), (before, after)])
+        return zeros
+    n, most = x.shape[-1], max(before, after)
+    least = 1 if mode == "edge" else most + 1
+    if most and n < least:
+        raise ShapeError(
+            describe(
+                f"[extend] too short for {mode} padding",
+                got=f"{n} samples, {before} before and {after} after",
+                expected=f"at least {least} samples",
+            )
+        )
+
+    def part(count: int, first: bool) -> Node:
+        end = x[..., :1] if first else x[..., n - 1 :]
+        if mode == "edge":
+            edge: Node = x.graph.expand(end, (*x.shape[:-1], count))
+            return edge
+        mirror = x[..., count:0:-1] if first else x[..., n - 1 - count : n - 1][..., ::-1]
+        return mirror if mode == "reflect" else end * 2.0 - mirror
+
+    pieces = [part(before, True)] if before else []
+    pieces += [x, *([part(after, False)] if after else [])]
+    joined: Node = x.graph.concat(pieces, -1) if len(pieces) > 1 else x
     return joined
+
+
+def narrow(x: Node, start: int, length: int) -> Node:
+    """``length`` samples of the last axis from ``start`` on."""
+    if (start, length) == (0, x.shape[-1]):
+        return x
+    cut: Node = x.graph.narrow(x, -1, start, length)
+    return cut
 
 
 def complex_block(x: Node) -> Node:
@@ -57,6 +148,9 @@ def complex_block(x: Node) -> Node:
     Returns:
         ``[..., 2n]``.
     """
-    zeros = x.graph.constant(np.zeros(x.shape, x.dtype.numpy))
-    block: Node = x.graph.concat([x, zeros], -1)
-    return block
+    return extend(x, 0, x.shape[-1])
+
+
+def _reshape(x: Node, shape: Shape) -> Node:
+    shaped: Node = x.graph.reshape(x, shape)
+    return shaped

@@ -1,0 +1,129 @@
+"""The one-sided Fourier transform of real samples: the ``rfft`` record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import GraphError, ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import size
+from rlx.ops.fft import NORMS, chirp_tables, convolution_length, emit_fft, error_bound, plan
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
+
+_WORKGROUP = 256
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape = types[0].shape
+    if not shape or shape[-1] < 1:
+        raise ShapeError(describe("[rfft] no samples", got=shape, expected="[..., n >= 1]"))
+    if attrs["norm"] not in NORMS:
+        raise GraphError(
+            describe("[rfft] no such norm", got=repr(attrs["norm"]), expected=", ".join(NORMS))
+        )
+    return TensorType((*shape[:-1], 2 * (shape[-1] // 2 + 1)), types[0].dtype)
+
+
+def _geometry(node: Node) -> tuple[int, int, int, float]:
+    """Rows, samples, length of the complex transform, scale.
+
+    An even number of samples is transformed as half as many complex numbers.
+    """
+    n = node.inputs[0].shape[-1]
+    scale = {"backward": 1.0, "ortho": 1 / math.sqrt(n), "forward": 1 / n}[node.attrs["norm"]]
+    return size(node.shape[:-1]), n, n if n % 2 else n // 2, scale
+
+
+def _roots(n: int, dtype: DType) -> Array:
+    """exp(-2 pi i k / n) of each bin, real parts, then imaginary parts."""
+    w = np.exp(-2j * np.pi * np.arange(n // 2 + 1) / n)
+    return np.concatenate([w.real, w.imag]).astype(dtype.numpy)
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    rows, n, length, scale = _geometry(node)
+    if rows == 0:
+        return
+    direct = plan(length)
+    m = 0 if direct else convolution_length(length)
+    passes = direct or plan(m)
+    assert passes is not None, "a power of two has a plan"
+    tables = [passes.table(node.dtype), _roots(n, node.dtype)]
+    if not direct:
+        tables += chirp_tables(length, node.dtype)
+    scratch = emitter.temp(TensorType((4 * length + (6 * m or 2 * length),), node.dtype))
+    emitter.call(
+        "rfft",
+        [emitter.operand(0), *(emitter.table(table) for table in tables)],
+        [emitter.result(), scratch],
+        {
+            "rows": rows,
+            "n": n,
+            "length": length,
+            "m": m,
+            "scale": scale,
+            "count": passes.count,
+            "passes": len(passes.radices),
+            "radices": passes.radices,
+        },
+    )
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    rows, n, length, scale = _geometry(node)
+    if rows == 0:
+        return
+    packed, whole = (emitter.temp(TensorType((rows, 2 * length), DType.F32)) for _ in range(2))
+    common = {"rows": rows, "n": n, "length": length, "bins": n // 2 + 1}
+    groups = math.ceil(rows * length / _WORKGROUP)
+    emitter.call("rfft_pack", [emitter.operand(0)], [packed], common, groups)
+    emit_fft(emitter, packed, whole, rows, length, 0, 1.0)
+    roots = emitter.table(_roots(n, DType.F32))
+    groups = math.ceil(rows * (n // 2 + 1) / _WORKGROUP)
+    emitter.call(
+        "rfft_unpack", [whole, roots], [emitter.result()], {**common, "scale": scale}, groups
+    )
+
+
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 1000, 1009, 2018, 8192)
+
+
+@op(
+    infer=_infer,
+    flops=lambda node: 2.5 * size(node.shape) * max(1.0, math.log2(node.inputs[0].shape[-1])),
+    cpu=Kernels(("rfft",), _lower_cpu),
+    webgpu=Kernels(
+        ("rfft_pack", "rfft_unpack", "fft_rows", "fft_pass", "fft_chirp"), _lower_webgpu
+    ),
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),
+    samples=(
+        *(Sample(((3, n),)) for n in _SIZES),
+        *(Sample(((2, n),), {"norm": norm}) for norm in ("ortho", "forward") for n in (15, 16)),
+        Sample(((1, 1),)),
+        Sample(((0, 16),)),
+        Sample(((2, 0, 15),)),
+        Sample(((700, 32),)),
+        Sample(((512, 512),), bench=True),
+    ),
+)
+def rfft(x: Array, norm: Any = "backward") -> Array:
+    """The one-sided discrete Fourier transform of real samples over the last axis, any length.
+
+    Args:
+        x: ``[..., n]``, n >= 1.
+        norm: NumPy's: "backward" does not scale, "ortho" scales by 1/sqrt(n), "forward" by 1/n.
+
+    Returns:
+        ``[..., 2 (n // 2 + 1)]``: the real parts of the bins 0 to n // 2, then their imaginary
+        parts. The error is that of ``fft``.
+    """
+    y = np.fft.rfft(x, norm=norm)
+    return np.concatenate([y.real, y.imag], -1)

@@ -1,0 +1,153 @@
+"""Lets a function over nodes take NumPy arrays: compiled once per shape and settings, then run.
+
+This package stands below the runtime, which therefore hands its compiler up through
+``compile_with`` when ``rlx`` is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlx.errors import CompileError, DTypeError, InputError, describe
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array
+
+CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
+
+
+class Runs(Protocol):
+    """What a compiler gives back: a graph that runs."""
+
+    run_slots: Callable[..., tuple[Array, ...]]
+
+    @property
+    def input_views(self) -> tuple[Array, ...]:
+        """Writable arrays, one per input, that ``run_slots()`` runs on."""
+
+
+_compiler: list[Callable[[Graph, Any], Runs]] = []
+_cache: OrderedDict[Any, tuple[Runs, bool, threading.Lock]] = OrderedDict()
+_guard = threading.Lock()
+
+
+def compile_with(compiler: Callable[[Graph, Any], Runs]) -> None:
+    """Says what compiles the graphs of calls on arrays: ``rlx.compile``."""
+    _compiler[:] = [compiler]
+
+
+def compiled(graph: Graph, device: Any) -> Runs:
+    """The graph on a device.
+
+    Raises:
+        CompileError: No compiler was given.
+    """
+    if not _compiler:
+        raise CompileError(describe("nothing compiles graphs yet", hint="import rlx first"))
+    return _compiler[0](graph, device)
+
+
+def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets ``function`` take arrays in the place of nodes, and then return arrays.
+
+    The parameters annotated ``Node`` or ``Node | None`` are the ones that may be either. Given
+    arrays, the function is compiled for the keyword ``device`` ("cpu" by default); the compiled
+    graph is kept for the next call with the same shapes, dtypes and settings.
+    """
+    signature = inspect.signature(function)
+    operands = tuple(
+        p.name for p in signature.parameters.values() if p.annotation in ("Node", "Node | None")
+    )
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        settings = bound.arguments
+        given = [name for name in operands if settings[name] is not None]
+        if any(isinstance(settings[name], Node) for name in given):
+            if device is not None:
+                raise InputError(
+                    describe(
+                        f"[{function.__name__}] device with nodes",
+                        got=device,
+                        hint="the device is chosen where the graph is compiled",
+                    )
+                )
+            return function(*bound.args, **bound.kwargs)
+        arrays = [_array(settings[name], function.__name__) for name in given]
+        # A state follows the signal, which is the first.
+        arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
+        on = "cpu" if device is None else device
+        key = (
+            function.__module__ + "." + function.__qualname__,
+            str(on),
+            tuple((name, a.shape, a.dtype.str) for name, a in zip(given, arrays, strict=True)),
+            tuple((k, _frozen(v)) for k, v in settings.items() if k not in given),
+        )
+
+        def build() -> tuple[Graph, bool]:
+            graph = Graph(function.__name__)
+            for name, array in zip(given, arrays, strict=True):
+                settings[name] = graph.input(name, array.shape, array.dtype)
+            made = function(*bound.args, **bound.kwargs)
+            graph.set_outputs(made)
+            return graph, isinstance(made, tuple)
+
+        runs, several, lock = _entry(key, on, build)
+        with lock:
+            results = tuple(view.copy() for view in runs.run_slots(*arrays))
+        return results if several else results[0]
+
+    # What help() shows, and what a caller may inspect.
+    keyword = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
+    wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), keyword]
+    )
+    return wrapper
+
+
+def _entry(
+    key: Any, device: Any, build: Callable[[], tuple[Graph, bool]]
+) -> tuple[Runs, bool, threading.Lock]:
+    with _guard:
+        found = _cache.get(key)
+        if found is None:
+            graph, several = build()
+            found = _cache[key] = compiled(graph, device), several, threading.Lock()
+            while len(_cache) > CAPACITY:
+                # Only dropped, not closed: another thread may be about to run it.
+                _cache.popitem(last=False)
+        _cache.move_to_end(key)
+        return found
+
+
+def _array(value: Any, where: str) -> Array:
+    """The value as a float array: float32 or float64 as it is, anything narrower as float32."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise DTypeError(
+            describe(
+                f"[{where}] not real numbers",
+                got=array.dtype,
+                expected="an array of floats or integers",
+                hint="complex numbers are taken in block layout: real parts, then imaginary parts",
+            )
+        )
+    dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+    return np.ascontiguousarray(array, dtype).reshape(array.shape)
+
+
+def _frozen(value: Any) -> Any:
+    """A key that is equal for equal settings only; 1, 1.0 and True are three settings."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    return type(value), value

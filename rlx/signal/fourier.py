@@ -1,0 +1,220 @@
+"""Transforms of real signals: rfft, irfft, stft and istft, one-sided and in block layout.
+
+A one-sided spectrum of n samples has B = n // 2 + 1 bins; its block layout is ``[..., 2 B]``: the B
+real parts, then the B imaginary parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.errors import InputError, ShapeError, describe
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array
+from rlx.signal.arrays import on_arrays
+from rlx.signal.frames import extend, frame, narrow, overlap_add
+from rlx.signal.windows import WindowLike, samples
+
+# Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.
+_LEAST_OVERLAP = 1e-10
+
+
+def fft_frequencies(n: int, fs: float = 1.0) -> Array:
+    """Frequency of each bin of a one-sided spectrum of n samples, float64 ``[n // 2 + 1]``.
+
+    Example:
+        >>> fft_frequencies(4, fs=100.0).tolist()
+        [0.0, 25.0, 50.0]
+    """
+    return np.arange(n // 2 + 1) * (fs / n)
+
+
+@on_arrays
+def rfft(x: Node, n: int | None = None, norm: str = "backward") -> Node:
+    """The one-sided transform of real samples along the last axis (``numpy.fft.rfft``).
+
+    Args:
+        x: ``[..., samples]``.
+        n: Length of the transform; x is cut or continued with zeros to it. None: all of x.
+        norm: NumPy's: "backward", "ortho" or "forward".
+
+    Returns:
+        ``[..., 2 (n // 2 + 1)]`` in block layout.
+
+    Raises:
+        ShapeError: x has no axis, or the length is below 1.
+
+    Example:
+        >>> import numpy as np, rlx
+        >>> rlx.signal.rfft(np.float32([1, 0, 0, 0])).tolist()
+        [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    """
+    n = _length(x, "rfft", x.shape[-1] if x.shape and n is None else n)
+    result: Node = x.graph.rfft(_fit(x, n), norm)
+    return result
+
+
+@on_arrays
+def irfft(spec: Node, n: int | None = None, norm: str = "backward") -> Node:
+    """Real samples from a one-sided transform (``numpy.fft.irfft``).
+
+    Args:
+        spec: ``[..., 2 B]`` in block layout.
+        n: Number of samples; the spectrum is cut or continued with zeros to n // 2 + 1 bins. None:
+            2 (B - 1).
+        norm: NumPy's: "backward", "ortho" or "forward".
+
+    Returns:
+        ``[..., n]``. The imaginary parts of bin 0, and of bin n / 2 for an even n, have no effect.
+
+    Raises:
+        ShapeError: ``spec`` is not in block layout, or n is below 1.
+    """
+    bins = _bins(spec, "irfft")
+    n = _length(spec, "irfft", 2 * (bins - 1) if n is None else n)
+    g, outer, kept = spec.graph, spec.shape[:-1], n // 2 + 1
+    # The other half of the spectrum mirrors this one, so its share of the real part equals the one
+    # of this half: bins that have a mirror image count twice, and the real part of the result is it.
+    twice = np.full(kept, 2.0, spec.dtype.numpy)
+    twice[0] = 1.0
+    if n % 2 == 0:
+        twice[-1] = 1.0
+    halves = _fit(g.reshape(spec, (*outer, 2, bins)), kept) * g.constant(twice)
+    block = g.reshape(extend(halves, 0, n - kept), (*outer, 2 * n))
+    return narrow(g.fft(block, inverse=True, norm=norm), 0, n)
+
+
+@on_arrays
+def stft(
+    x: Node,
+    n_fft: int,
+    hop: int,
+    window: WindowLike = "hann",
+    center: bool = False,
+    pad_mode: str = "reflect",
+) -> Node:
+    """Short-time Fourier transform along the last axis (``librosa.stft``).
+
+    Args:
+        x: ``[..., samples]``.
+        n_fft: Samples per frame.
+        hop: Samples from one frame to the next.
+        window: A name, a tuple of a name and its parameters, or ``n_fft`` samples.
+        center: Whether frame f is centred on sample f * hop; x is then continued by n_fft // 2
+            samples at both ends.
+        pad_mode: How: "reflect", "constant" (zeros) or "edge".
+
+    Returns:
+        ``[..., frames, 2 (n_fft // 2 + 1)]`` in block layout.
+
+    Raises:
+        ShapeError: The signal is shorter than a frame.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> rlx.signal.stft(g.input("x", (2, 1000)), 256, 128).shape
+        (2, 6, 258)
+    """
+    _check_frames("stft", n_fft, hop)
+    if center:
+        x = extend(x, n_fft // 2, n_fft // 2, pad_mode)
+    taper = samples(window, n_fft, "stft").astype(x.dtype.numpy)
+    result: Node = rfft(frame(x, n_fft, hop) * x.graph.constant(taper))
+    return result
+
+
+@on_arrays
+def istft(
+    spec: Node,
+    n_fft: int,
+    hop: int,
+    window: WindowLike = "hann",
+    center: bool = False,
+    length: int | None = None,
+) -> Node:
+    """The signal of a short-time Fourier transform (Griffin & Lim 1984; ``librosa.istft``).
+
+    Args:
+        spec: ``[..., frames, 2 (n_fft // 2 + 1)]`` in block layout.
+        n_fft: Samples per frame.
+        hop: Samples from one frame to the next, at most ``n_fft``.
+        window: The window of the ``stft``.
+        center: The ``center`` of the ``stft``; the n_fft // 2 samples added there are cut off.
+        length: Samples wanted: the result is cut or continued with zeros to it.
+
+    Returns:
+        ``[..., length]``; without ``length`` (frames - 1) * hop + n_fft samples, less the ones that
+        ``center`` cuts off. A sample on which every window is 0 can't be known, and is 0.
+
+    Raises:
+        ShapeError: ``spec`` does not have n_fft // 2 + 1 bins, or no frames.
+        InputError: ``hop`` leaves gaps between frames.
+
+    Example:
+        >>> import numpy as np, rlx
+        >>> x = np.float32(range(1000))
+        >>> spec = rlx.signal.stft(x, 256, 64, center=True)
+        >>> bool(np.allclose(rlx.signal.istft(spec, 256, 64, center=True, length=1000), x, atol=1e-3))
+        True
+    """
+    _check_frames("istft", n_fft, hop)
+    if len(spec.shape) < 2 or spec.shape[-1] != 2 * (n_fft // 2 + 1) or spec.shape[-2] < 1:
+        raise ShapeError(
+            describe(
+                "[istft] not frames of a spectrum",
+                got=spec.shape,
+                expected=f"[..., frames >= 1, {2 * (n_fft // 2 + 1)}]",
+            )
+        )
+    if hop > n_fft:
+        raise InputError(describe("[istft] gaps between frames", got=f"hop {hop}", expected=n_fft))
+    count, taper = spec.shape[-2], samples(window, n_fft, "istft")
+    total = (count - 1) * hop + n_fft
+    weight = np.zeros(total)
+    for at in range(count):
+        weight[at * hop : at * hop + n_fft] += taper**2
+    gain = np.where(weight > _LEAST_OVERLAP, 1 / np.maximum(weight, _LEAST_OVERLAP), 0.0)
+    g, dtype = spec.graph, spec.dtype.numpy
+    tapered = irfft(spec, n_fft) * g.constant(taper.astype(dtype))
+    whole = overlap_add(tapered, hop) * g.constant(gain.astype(dtype))
+    start = n_fft // 2 if center else 0
+    kept = narrow(whole, start, max(0, total - 2 * start))
+    if length is None:
+        return kept
+    # What center would cut off at the end is still signal where more of it is asked for.
+    return _fit(narrow(whole, start, total - start), length)
+
+
+def _fit(x: Node, n: int) -> Node:
+    """The last axis cut, or continued with zeros, to n."""
+    have = x.shape[-1]
+    return narrow(x, 0, n) if n <= have else extend(x, 0, n - have)
+
+
+def _length(x: Node, where: str, n: int | None) -> int:
+    if not x.shape or n is None or n < 1:
+        raise ShapeError(
+            describe(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
+        )
+    return n
+
+
+def _bins(spec: Node, where: str) -> int:
+    """Bins of a one-sided spectrum in block layout."""
+    if not spec.shape or spec.shape[-1] % 2 or spec.shape[-1] == 0:
+        raise ShapeError(
+            describe(
+                f"[{where}] not a spectrum in block layout",
+                got=spec.shape,
+                expected="[..., 2 B]: B >= 1 real parts, then B imaginary parts",
+            )
+        )
+    return spec.shape[-1] // 2
+
+
+def _check_frames(where: str, n_fft: int, hop: int) -> None:
+    if n_fft < 1 or hop < 1:
+        raise ShapeError(
+            describe(f"[{where}] lengths", got=f"n_fft {n_fft}, hop {hop}", expected="at least 1")
+        )

@@ -1,0 +1,39 @@
+// One round in which the peaks of a row win (1) or lose (0) their place, one thread per peak: it is
+// lost to a higher winner nearby, and won when nothing higher is left nearby. Others stay open (2).
+// States only ever leave 2, so it does not matter which of two rounds a neighbour's state is from.
+// The last round settles what the winners of the one before have decided, and lets nobody win.
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> positions: array<i32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;
+@group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<atomic<i32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 64u + lane;
+    if (t >= ROWS * CANDIDATES) { return; }
+    let row = t / CANDIDATES;
+    let peak = i32(t % CANDIDATES);
+    let count = counts[row];
+    if (peak >= count || atomicLoad(&keep[t]) != 2) { return; }
+    let base = i32(row * CANDIDATES);
+    let at = positions[t];
+    let height = x[row * N + u32(at)];
+    var open = false;
+{% for step, inside, beats in [("-", "k >= 0", ">"), ("+", "k < count", ">=")] %}
+    for (var k = peak {{ step }} 1; {{ inside }}; k {{ step }}= 1) {
+        let there = positions[base + k];
+        if (abs(there - at) >= i32(DISTANCE)) { break; }
+        let state = atomicLoad(&keep[base + k]);
+        if (state == 0) { continue; }
+        if (state == 1) {
+            atomicStore(&keep[t], 0);
+            return;
+        }
+        // Of equal peaks the later wins.
+        open = open || x[row * N + u32(there)] {{ beats }} height;
+    }
+{% endfor %}
+{% if not settle %}
+    if (!open) { atomicStore(&keep[t], 1); }
+{% endif %}
+}

@@ -1,0 +1,47 @@
+// Marks the samples that are local maxima, one thread per sample: the middle of a run of equal
+// samples with smaller ones on both sides. Whole blocks of equal samples are jumped over.
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> extremes: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> marks: array<i32>;
+
+fn flat(block: u32, value: f32) -> bool {
+    return extremes[block] == value && extremes[ROWS * BLOCKS + block] == value;
+}
+
+fn is_peak(row: u32, i: u32) -> bool {
+    if (i == 0u || i + 1u >= N) { return false; }
+    let base = row * N;
+    let value = x[base + i];
+    if (x[base + i - 1u] > value || x[base + i + 1u] > value) { return false; }
+    // The run of equal samples is first to last.
+    var first = i;
+    loop {
+        if (first == 0u) { return false; }
+        if (first % BLOCK == 0u && flat(row * BLOCKS + first / BLOCK - 1u, value)) {
+            first -= BLOCK;
+            continue;
+        }
+        if (x[base + first - 1u] != value) { break; }
+        first--;
+    }
+    var last = i;
+    loop {
+        if (last + 1u >= N) { return false; }
+        if ((last + 1u) % BLOCK == 0u && flat(row * BLOCKS + (last + 1u) / BLOCK, value)) {
+            last += BLOCK;
+            continue;
+        }
+        if (x[base + last + 1u] != value) { break; }
+        last++;
+    }
+    return x[base + first - 1u] < value && x[base + last + 1u] < value && (first + last) / 2u == i
+        {{ "&& value >= f32(%s)" % height_low if height_low }}
+        {{ "&& value <= f32(%s)" % height_high if height_high }};
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 64u + lane;
+    if (t >= ROWS * N) { return; }
+    marks[t] = i32(is_peak(t / N, t % N));
+}

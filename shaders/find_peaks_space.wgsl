@@ -1,0 +1,46 @@
+// Decides about the peaks that are still open, one workgroup per row: START to END in the order of
+// their height, each that is still open wins its place, and its neighbours lose theirs.
+@group(0) @binding(0) var<storage, {{ access[0] }}> positions: array<i32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> counts: array<i32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> order: array<i32>;
+@group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<i32>;
+
+var<workgroup> open: u32;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = wid.x + wid.y * FOLD;
+    if (row >= GROUPS) { return; }
+    let count = counts[row];
+    let base = row * CANDIDATES;
+    if (lane == 0u) {
+        // The open peaks stand first in the order; behind them it is -1.
+        var low = 0u;
+        var high = u32(count);
+        while (low < high) {
+            let middle = (low + high) / 2u;
+            if (order[base + middle] < 0) { high = middle; } else { low = middle + 1u; }
+        }
+        open = low;
+    }
+    let ranks = min(END, workgroupUniformLoad(&open));
+    for (var rank = START; rank < ranks; rank++) {
+        let peak = order[base + rank];
+        let won = keep[base + u32(peak)] == 2;
+        if (won) {
+            let at = positions[base + u32(peak)];
+            for (var k = peak - 1 - i32(lane); k >= 0; k -= 64) {
+                if (at - positions[base + u32(k)] >= i32(DISTANCE)) { break; }
+                keep[base + u32(k)] = 0;
+            }
+            for (var k = peak + 1 + i32(lane); k < count; k += 64) {
+                if (positions[base + u32(k)] - at >= i32(DISTANCE)) { break; }
+                keep[base + u32(k)] = 0;
+            }
+        }
+        // Every lane has read the state of this peak before it changes.
+        storageBarrier();
+        if (lane == 0u && won) { keep[base + u32(peak)] = 1; }
+        storageBarrier();
+    }
+}

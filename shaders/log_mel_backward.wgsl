@@ -1,0 +1,40 @@
+// Gradient of the log-mel spectrogram, one frame per workgroup and a bin per lane: the gradients of
+// 256 mels at a time stand in workgroup memory. top holds the largest mel of the frame, or of all.
+@group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> dy: array<f32>;
+@group(0) @binding(3) var<storage, {{ access[3] }}> mels: array<f32>;
+@group(0) @binding(4) var<storage, {{ access[4] }}> top: array<f32>;
+@group(0) @binding(5) var<storage, {{ access[5] }}> dx: array<f32>;
+
+var<workgroup> part: array<f32, 256>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let lowest = max(1e-8 * top[{{ "0" if floor_all else "g" }}], 1e-10);
+    for (var bin0 = 0u; bin0 < N_FFT; bin0 += 256u) {
+        let bin = bin0 + lane;
+        var sum = 0.0;
+        // Bins above half the sample rate have no part in the mels.
+        for (var mel0 = 0u; mel0 < MELS && bin0 < BINS; mel0 += 256u) {
+            let count = min(256u, MELS - mel0);
+            if (lane < count) {
+                let at = g * MELS + mel0 + lane;
+                let m = mels[at];
+                part[lane] = select(dy[at] * 0.10857362047581294 / m, 0.0, m <= lowest);
+            }
+            workgroupBarrier();
+            if (bin < BINS) {
+                for (var i = 0u; i < count; i++) { sum += part[i] * filters[(mel0 + i) * BINS + bin]; }
+            }
+            workgroupBarrier();
+        }
+        if (bin < N_FFT) {
+            let at = g * {{ 2 * n_fft }}u + bin;
+            dx[at] = 2.0 * spec[at] * sum;
+            dx[at + N_FFT] = 2.0 * spec[at + N_FFT] * sum;
+        }
+    }
+}

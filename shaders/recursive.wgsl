@@ -1,0 +1,66 @@
+// A cascade of recursive sections, transposed direct form II, one thread per block of a row.
+// Stage "state" starts from 0 and writes the state after each block but the last; stage "filter"
+// starts from the state before the block and writes the samples, and the state after the last block.
+{% set states = sections * order %}
+{% set blocked = blocks > 1 %}
+{% set starts = states and stage == "filter" and (blocked or has_zi) %}
+{% set counted = blocks - 1 if stage == "state" else blocks %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+{% if starts %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> before: array<f32>;
+{% endif %}
+{% set at = 2 if starts else 1 %}
+{% if stage == "filter" %}
+@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y: array<f32>;
+{% set at = at + 1 %}
+{% endif %}
+{% if states %}
+@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> after: array<f32>;
+{% endif %}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 64u + lane;
+    if (t >= ROWS * {{ counted }}u) { return; }
+    let row = t / {{ counted }}u;
+    let block = t % {{ counted }}u;
+{% for s in range(sections) %}
+{% for m in range(order) %}
+{% if not starts %}
+    var z{{ s }}_{{ m }} = 0.0;
+{% elif blocked %}
+    var z{{ s }}_{{ m }} = before[(row * BLOCKS + block) * {{ states }}u + {{ s * order + m }}u];
+{% else %}
+    var z{{ s }}_{{ m }} = before[({{ s }}u * ROWS + row) * ORDER + {{ m }}u];
+{% endif %}
+{% endfor %}
+{% endfor %}
+    let end = row * N + min((block + 1u) * LENGTH, N);
+    for (var i = row * N + block * LENGTH; i < end; i++) {
+        let v0 = x[i];
+{% for s in range(sections) %}
+{% set c = coefficients[s] %}
+        let v{{ s + 1 }} = f32({{ c[0] }}) * v{{ s }}{{ " + z%d_0" % s if order }};
+{% for m in range(order) %}
+        z{{ s }}_{{ m }} = {{ "z%d_%d + " % (s, m + 1) if m + 1 < order }}f32({{ c[m + 1] }}) * v{{ s }} - f32({{ c[order + m + 2] }}) * v{{ s + 1 }};
+{% endfor %}
+{% endfor %}
+{% if stage == "filter" %}
+        y[i] = v{{ sections }};
+{% endif %}
+    }
+{% if states %}
+{% if stage == "filter" %}
+    if (block + 1u < BLOCKS) { return; }
+{% endif %}
+{% for s in range(sections) %}
+{% for m in range(order) %}
+{% if stage == "state" %}
+    after[(row * BLOCKS + block) * {{ states }}u + {{ s * order + m }}u] = z{{ s }}_{{ m }};
+{% else %}
+    after[({{ s }}u * ROWS + row) * ORDER + {{ m }}u] = z{{ s }}_{{ m }};
+{% endif %}
+{% endfor %}
+{% endfor %}
+{% endif %}
+}

@@ -1,0 +1,36 @@
+// The state before each block of a row, one workgroup per row: that before the last block taken past
+// it by a power of the filter's step matrix, plus what the block itself added.
+@group(0) @binding(0) var<storage, {{ access[0] }}> added: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> power: array<f32>;
+{% if has_zi %}
+@group(0) @binding(2) var<storage, {{ access[2] }}> zi: array<f32>;
+{% endif %}
+@group(0) @binding({{ 2 + has_zi }}) var<storage, {{ access[2 + has_zi] }}> before: array<f32>;
+
+var<workgroup> state: array<f32, {{ states }}>;
+var<workgroup> next: array<f32, {{ states }}>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = wid.x + wid.y * FOLD;
+    if (row >= GROUPS) { return; }
+    for (var i = lane; i < STATES; i += 64u) {
+        state[i] = {{ "zi[((i / ORDER) * ROWS + row) * ORDER + i % ORDER]" if has_zi else "0.0" }};
+    }
+    workgroupBarrier();
+    for (var block = 0u; block < BLOCKS; block++) {
+        let base = (row * BLOCKS + block) * STATES;
+        for (var i = lane; i < STATES; i += 64u) {
+            before[base + i] = state[i];
+            var sum = 0.0;
+            if (block + 1u < BLOCKS) {
+                sum = added[base + i];
+                for (var j = 0u; j < STATES; j++) { sum += power[i * STATES + j] * state[j]; }
+            }
+            next[i] = sum;
+        }
+        workgroupBarrier();
+        for (var i = lane; i < STATES; i += 64u) { state[i] = next[i]; }
+        workgroupBarrier();
+    }
+}

@@ -1,0 +1,19 @@
+// Real rows as complex ones in block layout, one thread per complex number: an even row pairs its
+// samples, an odd one gets imaginary parts 0.
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> z: array<f32>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 256u + lane;
+    if (t >= ROWS * LENGTH) { return; }
+    let i = t % LENGTH;
+    let to = (t / LENGTH) * 2u * LENGTH + i;
+{% if n % 2 %}
+    z[to] = x[t];
+    z[to + LENGTH] = 0.0;
+{% else %}
+    z[to] = x[2u * t];
+    z[to + LENGTH] = x[2u * t + 1u];
+{% endif %}
+}

@@ -1,0 +1,31 @@
+// The one-sided spectrum of real rows from the transform of their packed form, one thread per bin.
+// For an even row, with a = Z[k], b = conj Z[n / 2 - k], w = exp(-2 pi i k / n):
+// X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
+@group(0) @binding(0) var<storage, {{ access[0] }}> z: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 256u + lane;
+    if (t >= ROWS * BINS) { return; }
+    let k = t % BINS;
+    let row = t / BINS;
+    let base = row * 2u * LENGTH;
+    let to = row * 2u * BINS + k;
+{% if n % 2 %}
+    y[to] = SCALE * z[base + k];
+    y[to + BINS] = SCALE * z[base + LENGTH + k];
+{% else %}
+    let here = base + k % LENGTH;
+    let there = base + (LENGTH - k) % LENGTH;
+    let a = vec2<f32>(z[here], z[here + LENGTH]);
+    let b = vec2<f32>(z[there], -z[there + LENGTH]);
+    let w = vec2<f32>(roots[k], roots[k + BINS]);
+    let d = a - b;
+    y[to] = 0.5 * SCALE * (a.x + b.x + w.x * d.y + w.y * d.x);
+    // The imaginary parts of the first and the last bin are 0, not only nearly so.
+    let im = 0.5 * SCALE * (a.y + b.y - w.x * d.x + w.y * d.y);
+    y[to + BINS] = select(im, 0.0, k == 0u || k == LENGTH);
+{% endif %}
+}

@@ -1,0 +1,298 @@
+"""Filters, resampling and peaks against SciPy, on every device; and streams against one call."""
+
+import numpy as np
+import pytest
+import scipy.signal as reference
+
+import rlx
+from rlx import signal
+
+BAND = reference.butter(4, (0.1, 0.4), "band", output="sos")
+LOW = reference.butter(3, 0.3)
+
+
+def close(got, expected, tolerance=1e-5):
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=0)
+
+
+def noise(rng, shape):
+    x = rng.standard_normal(shape).astype(np.float32)
+    return x, x.astype(np.float64)
+
+
+@pytest.mark.parametrize("shape", [(300,), (9, 301), (2, 2, 77), (0, 20), (3, 0), (1, 1)])
+def test_sosfilt(device, rng, shape):
+    x, wide = noise(rng, shape)
+    zi, wide_zi = noise(rng, (len(BAND), *shape[:-1], 2))
+    expected = reference.sosfilt(BAND, wide, zi=wide_zi) if x.size else (wide, wide_zi)
+    for got, want in zip(signal.sosfilt(x, BAND, zi, device=device), expected, strict=True):
+        close(got, want)
+    if x.size:
+        close(signal.sosfilt(x, BAND, device=device)[0], reference.sosfilt(BAND, wide))
+
+
+@pytest.mark.parametrize("shape", [(300,), (9, 301), (2, 2, 77), (0, 20)])
+def test_lfilter(device, rng, shape):
+    x, wide = noise(rng, shape)
+    zi, wide_zi = noise(rng, (*shape[:-1], 3))
+    expected = reference.lfilter(*LOW, wide, zi=wide_zi)
+    for got, want in zip(signal.lfilter(*LOW, x, zi, device=device), expected, strict=True):
+        close(got, want)
+
+
+@pytest.mark.parametrize("taps", [1, 2, 5, 64, 65, 101, 400])
+def test_finite_filters(device, rng, taps):
+    x, wide = noise(rng, (2, 3, 301))
+    b = rng.standard_normal(taps)
+    close(signal.lfilter(b, [2.0], x, device=device)[0], reference.lfilter(b, [2.0], wide))
+    if taps > 1:
+        zi, wide_zi = noise(rng, (2, 3, taps - 1))
+        expected = reference.lfilter(b, 2.0, wide, zi=wide_zi)
+        for got, want in zip(signal.lfilter(b, 2.0, x, zi, device=device), expected, strict=True):
+            close(got, want)
+
+
+def test_long_signals_and_narrow_bands(rng):
+    """On the CPU the recursion is in double precision, so that narrow bands cost no digits."""
+    x, wide = noise(rng, (2, 70_000))
+    for sos in (
+        reference.butter(4, (0.004, 0.006), "band", output="sos"),
+        reference.butter(2, 0.001, "high", output="sos"),
+    ):
+        close(signal.sosfilt(x, sos)[0], reference.sosfilt(sos, wide), 1e-6)
+
+
+@pytest.mark.webgpu
+def test_long_signals_on_webgpu(webgpu, rng):
+    """Rows are filtered in blocks side by side; the state before each comes from a matrix power."""
+    x, wide = noise(rng, (2, 70_000))
+    zi, wide_zi = noise(rng, (len(BAND), 2, 2))
+    for got, want in zip(
+        signal.sosfilt(x, BAND, zi, device=webgpu),
+        reference.sosfilt(BAND, wide, zi=wide_zi),
+        strict=True,
+    ):
+        close(got, want)
+    # f32 recursion: about 1e-7 / (1 - r)^2 for poles of radius r, here 0.988.
+    sos = reference.butter(4, 0.01, output="sos")
+    close(signal.sosfilt(x, sos, device=webgpu)[0], reference.sosfilt(sos, wide), 7e-4)
+
+
+def test_filters_forward_and_backward(device, rng):
+    x, wide = noise(rng, (2, 3, 200))
+    close(signal.sosfiltfilt(x, BAND, device=device), reference.sosfiltfilt(BAND, wide), 2e-5)
+    odd = reference.butter(3, 0.2, output="sos")
+    close(signal.sosfiltfilt(x, odd, device=device), reference.sosfiltfilt(odd, wide), 2e-5)
+    close(signal.filtfilt(*LOW, x, device=device), reference.filtfilt(*LOW, wide), 2e-5)
+    mean = np.ones(7) / 7
+    close(signal.filtfilt(mean, 1.0, x, device=device), reference.filtfilt(mean, 1.0, wide))
+    got = signal.filtfilt(*LOW, x, padlen=0, device=device)
+    close(got, reference.filtfilt(*LOW, wide, padlen=0), 2e-5)
+
+
+def test_filter_errors():
+    x = np.zeros((2, 50), np.float32)
+    with pytest.raises(rlx.InputError, match="sos"):
+        signal.sosfilt(x, np.ones((2, 5)))
+    with pytest.raises(rlx.InputError, match="a0"):
+        signal.sosfilt(x, [[1, 0, 0, 2, 0, 0]])
+    with pytest.raises(rlx.InputError, match=r"a\[0\]"):
+        signal.lfilter([1.0], [0.0, 1.0], x)
+    for taps in ([1.0, 2.0, 3.0], [1.0]):
+        with pytest.raises(rlx.ShapeError, match="zi"):
+            signal.lfilter(taps, [1.0] if len(taps) > 1 else [1.0, 0.5, 0.2], x, np.zeros((2, 9)))
+    with pytest.raises(rlx.ShapeError, match="too short"):
+        signal.filtfilt(*LOW, x[:, :10])
+
+
+@pytest.mark.parametrize("n", [1, 2, 64, 101])
+def test_hilbert(device, rng, n):
+    x, wide = noise(rng, (3, n))
+    z = reference.hilbert(wide)
+    close(signal.hilbert(x, device=device), np.concatenate([z.real, z.imag], -1))
+    close(signal.envelope(x, device=device), np.abs(z))
+
+
+FACTORS = [(1, 2), (2, 1), (3, 7), (7, 3), (160, 147), (1, 100), (100, 1), (6, 4), (5, 5)]
+
+
+@pytest.mark.parametrize(("up", "down"), FACTORS)
+def test_resample_poly(device, rng, up, down):
+    x, wide = noise(rng, (2, 501))
+    expected = reference.resample_poly(wide, up, down, axis=-1)
+    close(signal.resample_poly(x, up, down, device=device), expected)
+    expected = reference.resample_poly(wide, up, down, axis=-1, window="hamming")
+    close(signal.resample_poly(x, up, down, "hamming", device=device), expected)
+
+
+@pytest.mark.parametrize("taps", [30, 31])
+def test_resample_poly_with_coefficients(rng, taps):
+    x, h = rng.standard_normal((2, 100)), rng.standard_normal(taps)
+    expected = reference.resample_poly(x, 3, 2, axis=-1, window=h)
+    close(signal.resample_poly(x, 3, 2, h), expected, 1e-12)
+
+
+def test_resample_poly_errors():
+    with pytest.raises(rlx.InputError, match="at least 1"):
+        signal.resample_poly(np.ones(10), 0, 1)
+    assert signal.resample_poly(np.zeros((0, 30)), 2, 3).shape == (0, 20)
+
+
+CONDITIONS = (
+    {},
+    {"height": 0.3},
+    {"height": (0, 1)},
+    {"distance": 7},
+    {"distance": 50.5, "height": 0},
+    {"prominence": 1},
+    {"prominence": (0.5, 3), "distance": 3},
+    {"width": 2},
+    {"width": (1, 5), "prominence": 0.2, "distance": 4, "height": (None, 2)},
+    {"distance": 100_000},
+)
+
+
+def signals(rng, n):
+    white = rng.standard_normal(n)
+    yield white
+    yield np.cumsum(white) * 0.1
+    yield np.convolve(white, np.ones(15) / 4, "same")[:n]
+    yield np.sin(np.arange(n) / 20) * np.linspace(0, 3, n)
+
+
+@pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
+@pytest.mark.parametrize("n", [3, 10, 200, 3000])
+def test_find_peaks(device, rng, n, conditions):
+    for x in signals(rng, n):
+        x = x.astype(np.float32)
+        indices, properties = signal.find_peaks(x, device=device, **conditions)
+        expected, wanted = reference.find_peaks(x, **conditions)
+        np.testing.assert_array_equal(indices, expected)
+        assert properties.keys() == wanted.keys()
+        for name, values in wanted.items():
+            np.testing.assert_allclose(properties[name], values, rtol=1e-4, atol=1e-5)
+
+
+def test_find_peaks_on_plateaus(device, rng):
+    x = np.repeat(rng.integers(0, 4, 400), 9).astype(np.float32)
+    for conditions in ({}, {"prominence": 2}, {"height": 2, "width": 3}):
+        expected, _ = reference.find_peaks(x, **conditions)
+        np.testing.assert_array_equal(
+            signal.find_peaks(x, device=device, **conditions)[0], expected
+        )
+
+
+def test_find_peaks_that_rise_one_after_the_other(device):
+    """The order by height is then one chain; WebGPU decides it after its parallel rounds."""
+    x = np.arange(2000, dtype=np.float32)
+    x[::2] -= 5
+    for distance in (3, 4, 100):
+        expected, _ = reference.find_peaks(x, distance=distance)
+        got, _ = signal.find_peaks(x, distance=distance, device=device)
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_find_peaks_on_nodes(device, rng):
+    x = rng.standard_normal((2, 3, 100)).astype(np.float32)
+    g = rlx.Graph()
+    g.set_outputs(signal.find_peaks(g.input("x", x.shape), prominence=1.0, max_peaks=8))
+    with rlx.compile(g, device=device) as cg:
+        indices, counts, prominences = cg.run_slots(x)
+    assert indices.shape == prominences.shape == (2, 3, 8)
+    for row in np.ndindex(2, 3):
+        expected, properties = reference.find_peaks(x[row], prominence=1.0)
+        assert counts[row] == len(expected)
+        kept = min(8, len(expected))
+        np.testing.assert_array_equal(indices[row][:kept], expected[:kept])
+        assert np.all(indices[row][kept:] == -1)
+        np.testing.assert_allclose(
+            prominences[row][:kept], properties["prominences"][:kept], rtol=1e-6
+        )
+
+
+def test_find_peaks_errors():
+    x = np.zeros(20, np.float32)
+    with pytest.raises(rlx.InputError, match="distance"):
+        signal.find_peaks(x, distance=0.5)
+    with pytest.raises(rlx.InputError, match="height"):
+        signal.find_peaks(x, height=(1, 2, 3))
+    with pytest.raises(rlx.InputError, match="max_peaks"):
+        signal.find_peaks(x, max_peaks=0)
+    with pytest.raises(rlx.ShapeError, match="one signal"):
+        signal.find_peaks(x.reshape(2, 10))
+
+
+STFTS = [(64, 32, None), (64, 32, 128), (50, 15, 30), (64, 64, 64), (20, 32, 64), (63, 20, None)]
+
+
+@pytest.mark.parametrize(("n_fft", "hop", "size"), STFTS)
+def test_streaming_stft(device, rng, n_fft, hop, size):
+    stream = signal.StreamingStft((2, 3), n_fft, hop, block=size, device=device)
+    size = size or hop
+    x, _ = noise(rng, (2, 3, 10 * size))
+    blocks = np.split(x, 10, -1)
+    expected = signal.stft(x, n_fft, hop, device=device)
+    for _ in range(2):
+        close(np.concatenate([stream.push(block) for block in blocks], -2), expected, 1e-6)
+        stream.reset()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"nperseg": 100, "noverlap": 70, "nfft": 128, "detrend": "linear"},
+        {"nperseg": 64, "noverlap": 0, "scaling": "spectrum", "detrend": False, "fs": 5.0},
+    ],
+    ids=str,
+)
+def test_streaming_welch(device, rng, settings):
+    hop = settings.get("nperseg", 256) - settings.get("noverlap", 128)
+    stream = signal.StreamingWelch(3, block=2 * hop, device=device, **settings)
+    x, wide = noise(rng, (3, 20 * hop))
+    for _ in range(2):
+        for end in range(2 * hop, 20 * hop + 1, 2 * hop):
+            power = stream.push(x[:, end - 2 * hop : end])
+            if end < settings.get("nperseg", 256):
+                assert stream.segments == 0
+                assert np.isnan(power).all()
+            else:
+                close(power, reference.welch(wide[:, :end], **settings)[1])
+        stream.reset()
+
+
+@pytest.mark.parametrize(
+    "coefficients",
+    [{"sos": BAND}, {"b": LOW[0], "a": LOW[1]}, {"b": [1.0, 2.0, 3.0]}, {"b": [2.0]}],
+    ids=["sos", "recursive", "finite", "gain"],
+)
+def test_streaming_filter(device, rng, coefficients):
+    x, wide = noise(rng, (2, 320))
+    stream = signal.StreamingFilter((2, 32), device=device, **coefficients)
+    if "sos" in coefficients:
+        expected = reference.sosfilt(BAND, wide)
+    else:
+        expected = reference.lfilter(coefficients["b"], coefficients.get("a", 1.0), wide)
+    for _ in range(2):
+        got = np.concatenate([stream.push(block) for block in np.split(x, 10, -1)], -1)
+        close(got, expected)
+        stream.reset()
+
+
+def test_streams_start_from_a_state(rng):
+    x, wide = noise(rng, (2, 64))
+    stream = signal.StreamingFilter((2, 64), sos=BAND)
+    zi = rng.standard_normal(stream.state.shape)
+    stream.state[...] = zi
+    close(stream.push(x), reference.sosfilt(BAND, wide, zi=zi)[0])
+
+
+def test_streaming_errors():
+    with pytest.raises(rlx.InputError, match="multiple of the hop"):
+        signal.StreamingStft(2, 64, 32, block=33)
+    with pytest.raises(rlx.InputError, match="either"):
+        signal.StreamingFilter((2, 8))
+    stream = signal.StreamingStft(2, 64, 32)
+    with pytest.raises(rlx.ShapeError, match="block"):
+        stream.push(np.zeros((2, 31), np.float32))
