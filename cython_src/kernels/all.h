@@ -12,6 +12,7 @@
 #include "elementwise.h"
 #include "movement.h"
 #include "reduce.h"
+#include "window.h"
 
 #define T float
 #define SUFFIX f32
@@ -37,6 +38,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32),
+    K(conv_f32), K(conv_f64), K(conv_direct_f32), K(conv_direct_f64),
     {NULL, NULL},
 };
 

@@ -146,9 +146,3 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     }
     return RLX_OK;
 }
-
-#undef VL
-#undef KC
-#undef NR
-#undef NV
-#undef VEC

@@ -9,7 +9,13 @@
 #include "matmul.h"
 #include "attention.h"
 #include "fft.h"
+#include "conv.h"
 
+#undef VL
+#undef KC
+#undef NR
+#undef NV
+#undef VEC
 #undef LANES
 #undef FN
 #undef NAME

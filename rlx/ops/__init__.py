@@ -12,6 +12,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
     attention,
+    convolution,
     elementwise,
     fft,
     leaves,
@@ -25,6 +26,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, reduction, linalg, normalization, attention, fft, spectral,
+    convolution,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Node]] = {
