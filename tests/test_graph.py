@@ -31,7 +31,7 @@ def test_operators():
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)
 def test_json_round_trip(case):
-    graph, _ = case.graph()
+    graph = case.graph()
     graph.verify()
     again = rlx.Graph.from_json(graph.to_json())
     assert str(again) == str(graph)

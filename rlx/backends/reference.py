@@ -11,7 +11,7 @@ from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, as_input
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.ops.record import evaluate
+from rlx.ops.interpret import interpret
 
 
 class ReferenceExecutable:
@@ -36,16 +36,9 @@ class ReferenceExecutable:
             check_slots(arrays, len(self.input_views))
             for at, (view, given) in enumerate(zip(self.input_views, arrays, strict=True)):
                 view[...] = as_input(given, view, at)
-        values: dict[int, Array] = {}
-        for node in self._graph.nodes:
-            if node.op == "input":
-                values[node.id] = self._inputs[node.name]
-            elif node.op == "param":
-                values[node.id] = self._params[node.name]
-            else:
-                values[node.id] = evaluate(node, [values[operand.id] for operand in node.inputs])
-        for target, node in zip(self._outputs, self._graph.outputs, strict=True):
-            target[...] = values[node.id]
+        results = interpret(self._graph, {**self._inputs, **self._params})
+        for target, result in zip(self._outputs, results, strict=True):
+            target[...] = result
         return self.output_views
 
     def set_param(self, name: str, array: Array) -> None:

@@ -104,3 +104,25 @@ FLOATS = frozenset({DType.F32, DType.F16, DType.BF16, DType.F64})
 INTEGERS = frozenset({DType.I8, DType.U8, DType.I32, DType.U32, DType.I64})
 NUMERIC = FLOATS | INTEGERS
 ALL = frozenset(DType)
+
+# What a device without kernels for the first type computes in instead: each value is held exactly,
+# and integers wrap to the same bits when they are cast back.
+WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
+
+
+def widen(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array as references take it: floats in float64, bf16 decoded, the rest as it is."""
+    if dtype is DType.BF16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64) if dtype.is_float else array
+
+
+def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array rounded once to the storage of ``dtype`` (bf16: to nearest, ties to even)."""
+    if dtype is not DType.BF16:
+        return np.asarray(array, order="C").astype(dtype.numpy)
+    bits = np.asarray(array, order="C").astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    # Rounding would carry a NaN's bits away.
+    nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.asarray(np.where(nan, (bits >> 16) | 0x40, rounded), np.uint16)

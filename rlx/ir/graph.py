@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import DType, DTypeLike
+from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import Array, OpDef, TensorType, lookup
 from rlx.ir.shape import Shape, as_shape
 
+# The op that picks one result of an operand that has several.
+PART = "part"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -43,10 +45,11 @@ class Node:
         shape: Shape of the result.
         dtype: Element type of the result.
         graph: The graph that owns it.
+        types: Shape and dtype of every result; ops with one result have one.
         source: ``file:line`` of the user's code that made it.
     """
 
-    __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "type")
+    __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "types")
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Node:
         opdef: OpDef,
         inputs: tuple[Node, ...],
         attrs: dict[str, Any],
-        type: TensorType,
+        types: tuple[TensorType, ...],
         name: str,
         source: str,
     ) -> None:
@@ -63,7 +66,7 @@ class Node:
         self.opdef = opdef
         self.inputs = inputs
         self.attrs = attrs
-        self.type = type
+        self.types = types
         self.name = name
         self.source = source
 
@@ -71,6 +74,11 @@ class Node:
     def op(self) -> str:
         """Name of the operation."""
         return self.opdef.name
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and dtype of the result, the first of several."""
+        return self.types[0]
 
     @property
     def shape(self) -> Shape:
@@ -319,7 +327,9 @@ class Graph:
             narrow = {np.dtype(np.float64): DType.F32, np.dtype(np.int64): DType.I32}
             dtype = narrow.get(found.dtype, found.dtype)
         dtype = DType.parse(value.dtype if dtype is None else dtype)
-        array = np.array(value, dtype=dtype.numpy, order="C")
+        array = np.array(value, order="C")
+        if dtype is not DType.BF16 or array.dtype.kind == "f":  # raw bf16 comes in uint16
+            array = store(array, dtype)
         array.setflags(write=False)
         return self.add_node("constant", (), {"value": array, "dtype": dtype})
 
@@ -430,18 +440,9 @@ class Graph:
         for node in inputs:
             self._own(node, opdef.name)
         normal = {key: _freeze(value) for key, value in (attrs or {}).items()}
-        if inputs and inputs[0].dtype not in opdef.dtypes:
-            raise DTypeError(
-                describe(
-                    f"[{opdef.name}] does not take {inputs[0].dtype}",
-                    where=_caller(),
-                    got=inputs[0].dtype,
-                    expected=", ".join(sorted(map(str, opdef.dtypes))),
-                    hint="add g.cast(...) in front",
-                )
-            )
-        type = opdef.infer([node.type for node in inputs], normal)
-        node = Node(self, opdef, tuple(inputs), normal, type, name, _caller())
+        inferred = opdef.infer(operand_types(opdef, inputs), normal)
+        types = inferred if isinstance(inferred, tuple) else (inferred,)
+        node = Node(self, opdef, tuple(inputs), normal, types, name, _caller())
         node.name = name or f"{opdef.name}_{node.id}"
         self.nodes.append(node)
         return node
@@ -459,7 +460,7 @@ class Graph:
         array = np.asarray(value)
         if like is None:
             return self.constant(value)
-        wanted = like.numpy
+        wanted = np.dtype(np.float32) if like is DType.BF16 else like.numpy
         ok = np.can_cast(array.dtype, wanted, "same_kind") or (
             array.dtype.kind in "iu" and like.is_float
         )
@@ -555,6 +556,11 @@ def graph_param_names(graph: Graph) -> list[str]:
         ['w']
     """
     return list(graph.param_names)
+
+
+def operand_types(opdef: OpDef, inputs: Sequence[Node]) -> Sequence[TensorType]:
+    """What inference is given: the operands' types; ``part`` is given all results of its operand."""
+    return inputs[0].types if opdef.name == PART else [node.type for node in inputs]
 
 
 def _freeze(value: Any) -> Any:

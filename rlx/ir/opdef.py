@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rlx.errors import UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import ALL, DType
+from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.shape import Shape
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class Emitter(Protocol):
         """The value of the node's operand ``index``."""
 
     def result(self) -> Any:
-        """The value that the node's result is written to."""
+        """The value that the node's result is written to; the first of several."""
+
+    def results(self) -> Sequence[Any]:
+        """The values of an op with several results, in the order that ``infer`` lists them."""
 
     def temp(self, type: TensorType) -> Any:
         """A value that lives only between the calls of this node."""
@@ -99,7 +102,7 @@ class Emitter(Protocol):
 Param = int | float | str | tuple[int, ...] | tuple[float, ...]
 Lower = Callable[["Node", Emitter], None]
 Cost = Callable[["Node"], float]
-Infer = Callable[[Sequence[TensorType], dict[str, Any]], TensorType]
+Infer = Callable[[Sequence[TensorType], dict[str, Any]], TensorType | tuple[TensorType, ...]]
 
 
 @dataclass(frozen=True)
@@ -158,12 +161,19 @@ class OpDef:
         operands: Names of the parameters that are tensors, in operand order; a trailing ``*`` means
             a list of them. One whose default is None may be absent; absent ones close up, and
             ``attrs["present"]`` then records which were given.
-        infer: Operand types and attributes -> result type. It also normalises the attributes in place.
-        reference: The specification: NumPy arrays and attributes -> the result, float64 inside.
+        infer: Operand types and attributes -> result type, or a tuple of them for an op with several
+            results. It also normalises the attributes in place.
+        reference: The specification: NumPy arrays and attributes -> the result or a tuple of them,
+            float64 inside.
         flops: Floating-point operations of a node.
         cpu: Kernels on the CPU.
         webgpu: Kernels on WebGPU.
-        dtypes: dtypes that the first operand may have.
+        free: Operands whose dtype need not be that of the others (indices, masks). The first operand
+            that is not free is the main one.
+        expand: Set for a composite: adds the nodes that compute it, from operand nodes and attributes
+            by name. A graph never holds a node of such a record.
+        dtypes: dtypes of the main operand that the CPU kernels take; ``accepts`` adds those that are
+            computed in a wider one.
         webgpu_dtypes: those of them that the WebGPU kernels take.
         tolerance: Exceptions to ``TOLERANCE``, each with its reason in a comment of the record.
         bound: Largest ||out - ref|| / ||ref|| of a node, where the error grows with its size; it
@@ -182,6 +192,8 @@ class OpDef:
     infer: Infer
     reference: Callable[..., Array]
     flops: Cost
+    free: frozenset[str] = frozenset()
+    expand: Callable[..., Any] | None = None
     cpu: Kernels | None = None
     webgpu: Kernels | None = None
     dtypes: frozenset[DType] = ALL
@@ -193,6 +205,11 @@ class OpDef:
     elementwise: bool = False
     host_reason: str | None = None
     internal: bool = False
+
+    @property
+    def accepts(self) -> frozenset[DType]:
+        """Types that the main operand may have: those of the kernels, and those widened to them."""
+        return self.dtypes | {narrow for narrow, wide in WIDER.items() if wide in self.dtypes}
 
     def tolerance_for(self, dtype: DType) -> float:
         """Largest relative error allowed for a result of ``dtype``; 0 means equal."""

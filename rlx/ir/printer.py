@@ -41,7 +41,7 @@ def print_node(node: Node) -> str:
         if node.inputs:
             parts.append(", ".join(f"%{operand.id}" for operand in node.inputs))
         parts += [f"{key}={print_value(value)}" for key, value in sorted(node.attrs.items())]
-    return " ".join(parts) + f" : {node.type}"
+    return " ".join(parts) + " : " + ", ".join(map(str, node.types))
 
 
 def print_value(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlx.errors import GraphError, VerifyError, describe
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Graph, Node, operand_types
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.printer import print_around
 
@@ -61,9 +61,10 @@ def _problems(graph: Graph, at: int, node: Node) -> Iterator[str]:
         elif operand.id >= at or graph.nodes[operand.id] is not operand:
             yield f"operand %{operand.id} does not stand before its user"
     try:
-        inferred = node.opdef.infer([operand.type for operand in node.inputs], dict(node.attrs))
+        inferred = node.opdef.infer(operand_types(node.opdef, node.inputs), dict(node.attrs))
     except GraphError as error:
         yield f"inference fails: {error}"
         return
-    if inferred != node.type:
-        yield f"recorded {node.type}, inference says {inferred}"
+    types = inferred if isinstance(inferred, tuple) else (inferred,)
+    if types != node.types:
+        yield f"recorded {node.types}, inference says {types}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlx.ir.graph import Node
 from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
     attention,
     convolution,
     elementwise,
     fft,
+    layout,
     leaves,
     linalg,
     movement,
@@ -27,9 +27,10 @@ from rlx.ops.record import attach
 FAMILIES = (
     leaves, elementwise, movement, reduction, linalg, normalization, attention, fft, spectral,
     convolution,
+    leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
-_FUNCTIONS: dict[str, Callable[..., Node]] = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal
 }
 # Some ops are named like the module they stand in; here the name is the op.

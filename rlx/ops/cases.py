@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph, Node
+from rlx.ir.dtype import DType, store, widen
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY, Array, OpDef, Sample
-from rlx.ops.record import evaluate
+from rlx.ops.interpret import interpret
+from rlx.ops.record import evaluate_reference
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Case:
         dtypes = "-".join(dict.fromkeys(map(str, self.dtypes)))
         return f"{self.opdef.name}-{self.number}-{dtypes}"
 
-    def graph(self) -> tuple[Graph, Node]:
-        """A graph of this one op, its operands as inputs."""
+    def graph(self) -> Graph:
+        """A graph of this one op, its operands as inputs and its results as outputs."""
         g = Graph(str(self))
         inputs = [
             g.input(f"x{at}", shape, dtype)
@@ -42,19 +44,29 @@ class Case:
         ]
         op, attrs = self.opdef, dict(self.sample.attrs)
         if op.internal:
-            node = g.add_node(op, inputs, attrs)
-        elif op.operands[-1].endswith("*"):
-            node = getattr(g, op.name)(inputs, **attrs)
+            made: Any = g.add_node(op, inputs, attrs)
+            if len(made.types) > 1:
+                made = [g.add_node(PART, [made], {"index": at}) for at in range(len(made.types))]
         else:
-            names = [text.rstrip("?*") for text in op.operands]
-            # An optional operand that a sample leaves out stands among its attributes as None.
-            absent = [name for name in names if name in attrs]
-            given = [name for name in names if name not in absent]
-            for name in absent:
-                attrs.pop(name)
-            node = getattr(g, op.name)(**dict(zip(given, inputs, strict=False)), **attrs)
-        g.set_outputs([node])
-        return g, node
+            made = getattr(g, op.name)(**self._arguments(inputs))
+        g.set_outputs(made)
+        return g
+
+    def _arguments(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """The builder's arguments: operands by name, then attributes.
+
+        An optional operand that a sample leaves out stands among its attributes as None.
+        """
+        attrs = dict(self.sample.attrs)
+        names = [text for text in self.opdef.operands if text.rstrip("?*") not in attrs]
+        found: dict[str, Any] = {}
+        for at, text in enumerate(names):
+            name = text.rstrip("?*")
+            if text.endswith("*"):
+                found[name] = list(operands[at:])
+            elif at < len(operands):
+                found[name] = operands[at]
+        return {**found, **attrs}
 
     def operands(self, seed: int = 0) -> list[Array]:
         """The operands: the sample's own, or random ones of its range."""
@@ -72,23 +84,52 @@ class Case:
             if dtype is DType.BOOL:
                 made.append(rng.integers(0, 2, shape).astype(np.bool_))
                 continue
-            if dtype is DType.U32:
+            if dtype in (DType.U32, DType.U8):
                 a = max(0.0, a)
-            made.append(np.asarray(rng.uniform(a, b, shape), dtype.numpy))
+            made.append(store(rng.uniform(a, b, shape), dtype))
         return made
 
-    def error(self, node: Node, got: Array, operands: list[Array]) -> tuple[float, float]:
-        """The error of a result against the reference, and the largest that is allowed."""
-        expected = evaluate(node, operands)
+    def expected(self, graph: Graph, operands: Sequence[Array]) -> list[Array]:
+        """What the reference says, for the graph that ``graph`` gave."""
+        if self.opdef.expand is None:
+            return interpret(graph, {f"x{at}": array for at, array in enumerate(operands)})
+        bound = self.opdef.signature.bind(**self._arguments(operands))
+        bound.apply_defaults()
+        listed = {text.rstrip("?*") for text in self.opdef.operands}
+        attrs = {k: v for k, v in bound.arguments.items() if k not in listed or v is None}
+        present = tuple(
+            n for n in bound.arguments if n in listed and bound.arguments[n] is not None
+        )
+        types = [node.type for node in graph.outputs]
+        attrs = {"present": present, **attrs}
+        return list(evaluate_reference(self.opdef, attrs, self.dtypes, operands, types))
+
+    def error(
+        self, graph: Graph, got: Sequence[Array], operands: Sequence[Array]
+    ) -> tuple[float, float]:
+        """The error of the results against the reference, and the largest that is allowed.
+
+        Of several results the one that uses up most of what it is allowed.
+        """
+        pairs = [
+            self._error(node, one, expected)
+            for node, one, expected in zip(
+                graph.outputs, got, self.expected(graph, operands), strict=True
+            )
+        ]
+        return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else pair[0] * np.inf)
+
+    def _error(self, node: Node, got: Array, expected: Array) -> tuple[float, float]:
         if got.shape != expected.shape or got.dtype != expected.dtype:
             raise AssertionError(
                 f"{self}: got {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}"
             )
         if got.size == 0:
             return 0.0, 0.0
-        if expected.dtype.kind != "f":
+        if not node.dtype.is_float:
             return float(np.count_nonzero(got != expected)), 0.0
-        wide, ref = got.astype(np.float64), expected.astype(np.float64)
+        allowed = self.opdef.tolerance_for(node.dtype)
+        wide, ref = widen(got, node.dtype), widen(expected, node.dtype)
         if not np.array_equal(np.isnan(wide), np.isnan(ref)):
             return float("inf"), 0.0
         finite = np.isfinite(ref)
@@ -96,12 +137,12 @@ class Case:
             return float("inf"), 0.0
         difference, ref = np.abs(wide - ref)[finite], ref[finite]
         if ref.size == 0:
-            return 0.0, 0.0
+            return 0.0, allowed
         if self.opdef.bound is not None:
             norm = float(np.linalg.norm(ref)) or 1.0
             return float(np.linalg.norm(difference)) / norm, self.opdef.bound(node)
         largest = float(np.max(np.abs(ref))) or 1.0
-        return float(np.max(difference)) / largest, self.opdef.tolerance_for(node.dtype)
+        return float(np.max(difference)) / largest, allowed
 
 
 def cases(*, bench: bool = False) -> Iterator[Case]:

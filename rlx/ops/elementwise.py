@@ -113,8 +113,8 @@ def _infer_where(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     flops=lambda node: size(node.shape),
     cpu=KERNELS,
     webgpu=KERNELS,
-    dtypes=frozenset({DType.BOOL}),
-    webgpu_dtypes=frozenset({DType.BOOL}),
+    dtypes=CPU_DTYPES,
+    webgpu_dtypes=WEBGPU_DTYPES,
     elementwise=True,
     samples=tuple(
         Sample(shapes, dtypes=(DType.BOOL, dtype, dtype))

@@ -41,4 +41,14 @@ def constant(value: Any, dtype: Any) -> Array:
     return np.asarray(value)
 
 
+def _picked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return types[attrs["index"]]
+
+
+@op(free=("x",), infer=_picked, flops=lambda node: 0.0, view=True, internal=True)
+def part(x: Array, index: int) -> Array:
+    """Result ``index`` of an operand that has several."""
+    return x
+
+
 LEAVES = ("input", "param", "constant")

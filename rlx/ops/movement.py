@@ -25,6 +25,8 @@ from rlx.ops.elementwise import CPU_DTYPES, WEBGPU_DTYPES
 from rlx.ops.record import op
 
 _COPY_WORKGROUP = 256
+# Moving elements does not depend on what they are.
+MOVED = CPU_DTYPES
 
 
 def emit_strided_copy(

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
-from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Attrs, Infer, OpDef, TensorType, register
+from rlx.ir.dtype import DType, store, widen
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import Array, Attrs, OpDef, TensorType, register
 
 _OPERAND = {"Array": "", "Array | None": "?", "Sequence[Array]": "*"}
 
 
 def op(
     *, name: str = "", free: Sequence[str] = (), **fields: Any
-) -> Callable[[Callable[..., Array]], OpDef]:
+) -> Callable[[Callable[..., Any]], OpDef]:
     """Registers the decorated reference function as an operation.
 
     Args:
@@ -35,7 +35,7 @@ def op(
         A decorator that gives the record.
     """
 
-    def decorate(function: Callable[..., Array]) -> OpDef:
+    def decorate(function: Callable[..., Any]) -> OpDef:
         signature = inspect.signature(function)
         operands = tuple(
             parameter.name + _OPERAND[parameter.annotation]
@@ -43,71 +43,125 @@ def op(
             if parameter.annotation in _OPERAND
         )
         called = name or function.__name__
-        fields["infer"] = _checked(called, operands, frozenset(free), fields["infer"])
-        return register(
-            OpDef(
-                name=called,
-                doc=inspect.getdoc(function) or "",
-                signature=signature,
-                operands=operands,
-                reference=function,
-                **fields,
-            )
+        infer = fields.pop("infer")
+        record: OpDef
+
+        def checked(
+            types: Sequence[TensorType], attrs: dict[str, Any]
+        ) -> TensorType | tuple[TensorType, ...]:
+            check_dtypes(record, _given(operands, attrs, len(types)), types)
+            result: TensorType | tuple[TensorType, ...] = infer(types, attrs)
+            return result
+
+        record = OpDef(
+            name=called,
+            doc=inspect.getdoc(function) or "",
+            signature=signature,
+            operands=operands,
+            infer=infer if called == PART else checked,
+            reference=function,
+            free=frozenset(free),
+            **fields,
         )
+        return register(record)
 
     return decorate
 
 
-def _checked(name: str, operands: tuple[str, ...], free: frozenset[str], infer: Infer) -> Infer:
-    """Inference with the check that every record shares: operands that must agree in dtype do."""
+def composite(
+    expand: Callable[..., Any], *, name: str = "", free: Sequence[str] = (), **fields: Any
+) -> Callable[[Callable[..., Any]], OpDef]:
+    """Registers an operation that others express: a reference, and how its nodes are added.
 
-    def checked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        names = _given(operands, attrs, len(types))
-        bound = [(n, t) for n, t in zip(names, types, strict=True) if n not in free]
-        for operand, type in bound[1:]:
-            if type.dtype is not bound[0][1].dtype:
-                raise DTypeError(
-                    describe(
-                        f"[{name}] operands {bound[0][0]!r} and {operand!r} differ in dtype",
-                        got=f"{bound[0][1].dtype} and {type.dtype}",
-                        expected="one dtype",
-                        hint="add g.cast(...) to one of them",
-                    )
+    Args:
+        expand: Called as ``expand(graph, **parameters)`` with the parameters of the reference:
+            operands as nodes (None for an absent one, a list for a list), attributes as given or by
+            default. It checks them and returns the result, or a tuple of results.
+        name: The op's name, where it is not the function's.
+        free: Operands whose dtype need not be that of the others.
+        **fields: ``dtypes``, ``samples``, ``tolerance`` of ``OpDef``.
+
+    Returns:
+        A decorator for the reference function: NumPy arrays, float64 inside, with the attributes as
+        the caller gave them.
+    """
+
+    def nothing(*args: Any) -> Any:
+        raise AssertionError("a graph holds no node of a composite")
+
+    return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
+
+
+def check_dtypes(opdef: OpDef, names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """The check that every record shares: the main operand's dtype, which the others must have.
+
+    Raises:
+        DTypeError: The op does not take it, or two operands differ.
+    """
+    bound = [(n, t) for n, t in zip(names, types, strict=True) if n not in opdef.free]
+    if not bound:
+        return
+    first, main = bound[0][0], bound[0][1].dtype
+    if main not in opdef.accepts:
+        raise DTypeError(
+            describe(
+                f"[{opdef.name}] {first!r} can't be {main}",
+                got=main,
+                expected=", ".join(sorted(map(str, opdef.accepts))),
+                hint="add g.cast(...) in front",
+            )
+        )
+    for operand, type in bound[1:]:
+        if type.dtype is not main:
+            raise DTypeError(
+                describe(
+                    f"[{opdef.name}] operands {first!r} and {operand!r} differ in dtype",
+                    got=f"{main} and {type.dtype}",
+                    expected="one dtype",
+                    hint="add g.cast(...) to one of them",
                 )
-        return infer(types, attrs)
+            )
 
-    checked.free = free  # type: ignore[attr-defined]  # read back by the builder
-    return checked
+
+def main_dtype(node: Node) -> DType:
+    """The dtype that decides which kernels a node needs: that of its main operand, else its own."""
+    names = _given(node.opdef.operands, node.attrs, len(node.inputs))
+    return next(
+        (o.dtype for n, o in zip(names, node.inputs, strict=True) if n not in node.opdef.free),
+        node.dtype,
+    )
 
 
 def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
-    """The parameter name of each operand of a node."""
-    if operands and operands[-1].endswith("*"):
-        return [operands[-1][:-1]] * count
+    """The parameter name of each operand of a node; a list of operands stands last."""
     present = attrs.get("present")
-    names = [n.rstrip("?") for n in operands]
-    if present is not None:
-        names = [
-            n for n, text in zip(names, operands, strict=True) if text[-1] != "?" or n in present
-        ]
+    names = [
+        text.rstrip("?*")
+        for text in operands
+        if text[-1] != "?" or present is None or text[:-1] in present
+    ]
+    if operands and operands[-1].endswith("*"):
+        names = names[:-1] + [names[-1]] * (count - len(names) + 1)
     if len(names) != count:
         raise GraphError(describe("wrong number of operands", got=count, expected=names))
     return names
 
 
-def bind_reference(node: Node, arrays: Sequence[Array]) -> dict[str, Any]:
-    """Arguments of the reference function for a node."""
-    opdef = node.opdef
-    attrs = {k: v for k, v in node.attrs.items() if k != "present"}
-    if opdef.operands and opdef.operands[-1].endswith("*"):
-        return {opdef.operands[-1][:-1]: list(arrays), **attrs}
-    return {
-        **dict(zip(_given(opdef.operands, node.attrs, len(arrays)), arrays, strict=True)),
-        **attrs,
-    }
+def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Array]) -> dict[str, Any]:
+    """Arguments of a record's reference function."""
+    bound: dict[str, Any] = {k: v for k, v in attrs.items() if k != "present"}
+    listed = opdef.operands[-1][:-1] if opdef.operands and opdef.operands[-1][-1] == "*" else None
+    if listed:
+        bound[listed] = []
+    for name, array in zip(_given(opdef.operands, attrs, len(arrays)), arrays, strict=True):
+        if name == listed:
+            bound[name].append(array)
+        else:
+            bound[name] = array
+    return bound
 
 
-def evaluate(node: Node, arrays: Sequence[Array]) -> Array:
+def evaluate(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """What a node means: its reference on float64 copies of the operands, rounded once.
 
     Args:
@@ -115,26 +169,50 @@ def evaluate(node: Node, arrays: Sequence[Array]) -> Array:
         arrays: Its operands, in their storage dtypes.
 
     Returns:
-        The result, in the node's dtype and shape.
+        The results, in the node's dtypes and shapes.
     """
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    dtypes = [operand.dtype for operand in node.inputs]
+    return evaluate_reference(node.opdef, node.attrs, dtypes, arrays, node.types)
+
+
+def evaluate_reference(
+    opdef: OpDef,
+    attrs: Attrs,
+    dtypes: Sequence[DType],
+    arrays: Sequence[Array],
+    types: Sequence[TensorType],
+) -> tuple[Array, ...]:
+    """Runs a record's reference; see ``evaluate``.
+
+    Args:
+        opdef: The record.
+        attrs: Attributes, normalised by inference (of a composite: as given).
+        dtypes: dtypes of the operands.
+        arrays: The operands in their storage dtypes.
+        types: What the results have to be.
+    """
+    wide = [widen(a, dtype) for a, dtype in zip(arrays, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        result = np.asarray(node.opdef.reference(**bind_reference(node, wide)))
-        result = result.astype(node.dtype.numpy)
-    if result.shape != node.shape:
-        raise ShapeError(
-            describe(
-                f"[{node.op}] the reference gives another shape than inference",
-                where=node.where(),
-                got=result.shape,
-                expected=node.shape,
+        found = opdef.reference(**bind_reference(opdef, attrs, wide))
+        listed = found if isinstance(found, tuple) else (found,)
+        results = [store(np.asarray(r), t.dtype) for r, t in zip(listed, types, strict=True)]
+    for result, type in zip(results, types, strict=True):
+        if result.shape != type.shape:
+            raise ShapeError(
+                describe(
+                    f"[{opdef.name}] the reference gives another shape than inference",
+                    got=result.shape,
+                    expected=type.shape,
+                )
             )
-        )
-    return np.asarray(result, order="C")
+    return tuple(results)
 
 
-def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Node:
+def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     """Adds a node from the arguments of a builder call, promoting numbers and arrays.
+
+    Returns:
+        The node; a tuple of nodes where the op has several results.
 
     Raises:
         GraphError: The arguments do not fit the signature, or the node is not legal.
@@ -146,7 +224,6 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Node:
             describe(f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}")
         ) from None
     bound.apply_defaults()
-    free: frozenset[str] = opdef.infer.free  # type: ignore[attr-defined]
     given: list[tuple[str, Any]] = []
     for text in opdef.operands:
         name = text.rstrip("?*")
@@ -161,18 +238,26 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Node:
             given.append((name, value))
         elif not text.endswith("?"):
             raise GraphError(describe(f"[{opdef.name}] operand {name!r} is missing"))
-    like = next((v.dtype for n, v in given if isinstance(v, Node) and n not in free), None)
+    like = next((v.dtype for n, v in given if isinstance(v, Node) and n not in opdef.free), None)
     nodes = [
-        graph.as_node(value, None if name in free else like, where=opdef.name)
+        graph.as_node(value, None if name in opdef.free else like, where=opdef.name)
         for name, value in given
     ]
     attrs = dict(bound.arguments)
     if any(text.endswith("?") for text in opdef.operands):
-        names = {name for name, _ in given}
+        there = {name for name, _ in given}
         attrs["present"] = tuple(
-            t[:-1] for t in opdef.operands if t.endswith("?") and t[:-1] in names
+            t[:-1] for t in opdef.operands if t.endswith("?") and t[:-1] in there
         )
-    return graph.add_node(opdef, nodes, attrs)
+    if opdef.expand is not None:
+        names = [name for name, _ in given]
+        check_dtypes(opdef, names, [node.type for node in nodes])
+        absent = {text[:-1]: None for text in opdef.operands if text.endswith("?")}
+        return opdef.expand(graph, **{**absent, **bind_reference(opdef, attrs, nodes)})  # type: ignore[arg-type]
+    node = graph.add_node(opdef, nodes, attrs)
+    if len(node.types) == 1:
+        return node
+    return tuple(graph.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
 
 
 def show_signature(opdef: OpDef) -> str:
@@ -184,13 +269,13 @@ def show_signature(opdef: OpDef) -> str:
     return str(inspect.Signature(plain))
 
 
-def attach(opdef: OpDef) -> Callable[..., Node]:
+def attach(opdef: OpDef) -> Callable[..., Any]:
     """Makes the builder method of ``Graph`` and returns the function of ``rlx.ops``."""
 
-    def method(self: Graph, *args: Any, **kwargs: Any) -> Node:
+    def method(self: Graph, *args: Any, **kwargs: Any) -> Any:
         return build(opdef, self, *args, **kwargs)
 
-    def function(*args: Any, **kwargs: Any) -> Node:
+    def function(*args: Any, **kwargs: Any) -> Any:
         values = [*args, *kwargs.values()]
         flat = [i for v in values for i in (v if isinstance(v, (list, tuple)) else [v])]
         graph = next((i.graph for i in flat if isinstance(i, Node)), None)

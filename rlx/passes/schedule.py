@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import UnsupportedOpError, describe
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Param, TensorType, lookup
 from rlx.ir.plan import Call, Schedule, Value
 
@@ -28,7 +28,7 @@ class Scheduler:
         self._graph = graph
         self._backend = backend
         self._schedule = Schedule()
-        self._value: dict[int, Value] = {}
+        self._values: dict[int, tuple[Value, ...]] = {}
         self._tables: dict[tuple[str, bytes], Value] = {}
         self._node: Node = graph.nodes[0]
 
@@ -45,11 +45,15 @@ class Scheduler:
 
     def operand(self, index: int) -> Value:
         """The value of the node's operand."""
-        return self._value[self._node.inputs[index].id]
+        return self._values[self._node.inputs[index].id][0]
 
     def result(self) -> Value:
-        """The value the node's result goes to."""
-        return self._value[self._node.id]
+        """The value the node's result goes to; the first of several."""
+        return self._values[self._node.id][0]
+
+    def results(self) -> tuple[Value, ...]:
+        """The values of all of the node's results."""
+        return self._values[self._node.id]
 
     def temp(self, type: TensorType) -> Value:
         """Memory that lives between the calls of this node."""
@@ -124,17 +128,19 @@ class Scheduler:
                 self._schedule.inputs.append(value)
             elif node.op == "param":
                 self._schedule.params[node.name] = value
-            self._value[node.id] = value
+            self._values[node.id] = (value,)
+        elif node.op == PART:
+            self._values[node.id] = (self._values[node.inputs[0].id][node.attrs["index"]],)
         elif node.opdef.view:
-            self._value[node.id] = self._value[node.inputs[0].id]
+            self._values[node.id] = self._values[node.inputs[0].id]
         else:
-            self._value[node.id] = self._new(node.type, "temp", node.name)
+            self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
             kernels = node.opdef.kernels(self._backend)
             assert kernels is not None, "blockers() was not asked first"
             kernels.lower(node, self)
 
     def _output(self, node: Node) -> None:
-        value = self._value[node.id]
+        (value,) = self._values[node.id]
         if value.kind in ("input", "param", "constant"):
             # A leaf that is an output is copied: its own memory belongs to the caller.
             copied = self._new(node.type, "output", f"copy of {node.name}")
@@ -148,7 +154,8 @@ class Scheduler:
                 0,
                 (),
             ) if node.type.size else None
-            self._value[node.id] = value = copied
+            self._values[node.id] = (copied,)
+            value = copied
         value.kind = "output"
         self._schedule.outputs.append(value)
         self._schedule.output_types.append(node.type)

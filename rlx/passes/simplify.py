@@ -36,8 +36,10 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
     for node in graph.nodes:
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
+        # Ops with several results are left: their parts would each need the others' work again.
+        constant = constant and len(node.types) == 1
         if constant and node.type.nbytes <= FOLD_LIMIT_BYTES:
-            value = evaluate(node, [operand.attrs["value"] for operand in operands])
+            (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
             rewriter.replace(node, rewriter.new.constant(value, node.dtype))
             notes.append(f"fold: computed {node.where()}")
         else:
