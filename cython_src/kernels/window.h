@@ -1,11 +1,12 @@
 /* Sliding windows over three axes: what the convolution and pooling kernels are told. */
 
 typedef struct {
-    int64_t batch, channels, outputs, groups;
+    int64_t batch, channels, outputs, groups; /* planes of the operand, of the result; parts */
     int64_t dims[3], kernel[3], out[3], stride[3], dilation[3], before[3];
 } rlx_window;
 
-enum { RLX_WINDOW_PARAMS = 22 };
+/* batch to groups, then seven triples; the last, which axes need checks, is for WGSL. */
+enum { RLX_WINDOW_PARAMS = 25 };
 
 /* The first RLX_WINDOW_PARAMS parameters of a call. */
 static inline rlx_window read_window(const rlx_param *p)

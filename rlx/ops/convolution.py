@@ -100,7 +100,7 @@ def _params(node: Node, window: Window) -> dict[str, Any]:
         "batch": node.shape[0],
         "channels": node.inputs[0].shape[1],
         "outputs": node.shape[1],
-        "groups": node.attrs["groups"],
+        "parts": node.attrs["groups"],
         **window.params(),
         "has_bias": int(len(node.inputs) > 2),
     }

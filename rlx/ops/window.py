@@ -177,7 +177,7 @@ class Window:
         )
 
     def params(self) -> dict[str, Any]:
-        """Kernel parameters: dims, kernel, out, stride, dilation and padding before."""
+        """Kernel parameters; ``checks`` names the axes on which a tap may meet padding."""
         return {
             "dims": self.dims,
             "kernel": self.kernel,
@@ -185,6 +185,10 @@ class Window:
             "stride": self.stride,
             "dilation": self.dilation,
             "before": tuple(before for before, _ in self.pads),
+            "checks": tuple(
+                int(before > 0 or reach > n)
+                for (before, _), reach, n in zip(self.pads, self.reach, self.dims, strict=True)
+            ),
         }
 
 
