@@ -1,17 +1,25 @@
 /* Convolution, per type: a matrix product whose right side is read through the windows, and a
    direct loop for groups of few outputs. */
 
-/* Planes with their padding, rows taken apart by phase (window.h). */
+/* n zeros by whole vectors: up to VL - 1 more than asked for. */
+static inline void NAME(zeros)(T *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL) *(VEC *)(to + i) = (VEC){0};
+}
+
+/* Planes with their padding, rows taken apart by phase (window.h). Everything is written in
+   ascending order by whole vectors, so what is too much is overwritten or falls into the slack. */
 static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_window *w,
                              const rlx_layout *l)
 {
     const int64_t step = w->stride[2], width = w->dims[2], before = w->before[2];
+    const T *end = from + planes * w->dims[0] * w->dims[1] * width;
     for (int64_t p = 0; p < planes; p++)
     for (int64_t z = 0; z < l->z; z++)
     for (int64_t y = 0; y < l->y; y++, to += l->row) {
         const int64_t from_z = z - w->before[0], from_y = y - w->before[1];
         if (from_z < 0 || from_z >= w->dims[0] || from_y < 0 || from_y >= w->dims[1]) {
-            memset(to, 0, (size_t)l->row * sizeof(T));
+            NAME(zeros)(to, l->row);
             continue;
         }
         const T *row = from + ((p * w->dims[0] + from_z) * w->dims[1] + from_y) * width;
@@ -23,15 +31,16 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
             if (last > l->phase) last = l->phase;
             if (first > last) first = last;
             const T *source = row + r - before;
-            memset(part, 0, (size_t)first * sizeof(T));
-            if (step == 1) {
-                memcpy(part + first, source + first, (size_t)(last - first) * sizeof(T));
+            NAME(zeros)(part, first);
+            if (step == 1 && source + last + VL <= end) {
+                for (int64_t i = first; i < last; i += VL)
+                    *(VEC *)(part + i) = *(const VEC *)(source + i);
             } else if (step == 2) {
                 for (int64_t i = first; i < last; i++) part[i] = source[2 * i];
             } else {
                 for (int64_t i = first; i < last; i++) part[i] = source[i * step];
             }
-            memset(part + last, 0, (size_t)(l->phase - last) * sizeof(T));
+            NAME(zeros)(part + last, l->phase - last);
         }
     }
 }
@@ -40,8 +49,8 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
    i-th of channels x taps. Windows of one row are copied by whole vectors; what is too much is
    overwritten by the next piece, or is beyond the width. */
 static void NAME(pack_windows)(T *panel, const T *planes, const T *end, const rlx_window *w,
-                               const rlx_layout *l, int64_t p, int64_t depth, int64_t j,
-                               int64_t width)
+                               const rlx_layout *l, const int64_t *offsets, int64_t taps, int64_t p,
+                               int64_t depth, int64_t j, int64_t width)
 {
     struct { int64_t at, from, length; } piece[NR];
     int64_t pieces = 0;
@@ -54,11 +63,10 @@ static void NAME(pack_windows)(T *panel, const T *planes, const T *end, const rl
         piece[pieces].length = left < room ? left : room;
         v += piece[pieces].length;
     }
-    const int64_t *k = w->kernel;
-    int64_t x = p % k[2], y = p / k[2] % k[1], z = p / (k[2] * k[1]) % k[0];
-    const T *plane = planes + p / (k[2] * k[1] * k[0]) * l->plane;
+    int64_t tap = p % taps;
+    const T *plane = planes + p / taps * l->plane;
     for (int64_t i = 0; i < depth; i++, panel += NR) {
-        const T *source = plane + tap_offset(w, l, z, y, x);
+        const T *source = plane + offsets[tap];
         for (int64_t s = 0; s < pieces; s++) {
             const T *from = source + piece[s].from;
             T *to = panel + piece[s].at;
@@ -69,22 +77,18 @@ static void NAME(pack_windows)(T *panel, const T *planes, const T *end, const rl
                 for (int64_t v = 0; v < n; v++) to[v] = from[v];
         }
         for (int64_t v = width; v < NR; v++) panel[v] = 0;
-        if (++x < k[2]) continue;
-        x = 0;
-        if (++y < k[1]) continue;
-        y = 0;
-        if (++z < k[0]) continue;
-        z = 0;
-        plane += l->plane;
+        if (++tap == taps) tap = 0, plane += l->plane;
     }
 }
 
 /* One group of one image: [m, k] @ [k, windows], the right side packed as it is needed. */
 static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, const T *end, T *c,
-                             const rlx_window *w, const rlx_layout *l, T *scratch)
+                             const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
+                             T *scratch)
 {
+    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t m = w->outputs / w->groups, n = w->out[0] * w->out[1] * w->out[2];
-    const int64_t k = w->channels / w->groups * w->kernel[0] * w->kernel[1] * w->kernel[2];
+    const int64_t k = w->channels / w->groups * taps;
     /* A vector may be written past the last row of the panel. */
     T *panel = scratch, *edge = panel + KC * NR + VL;
     for (int64_t j = 0; j < n; j += NR) {
@@ -93,7 +97,7 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, co
             for (int64_t v = 0; v < width; v++) c[r * n + j + v] = bias ? bias[r] : 0;
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
-            NAME(pack_windows)(panel, planes, end, w, l, p, depth, j, width);
+            NAME(pack_windows)(panel, planes, end, w, l, offsets, taps, p, depth, j, width);
             if (width == NR) {
                 NAME(tiles)(weight + p, k, panel, c + j, n, m, depth, NULL);
                 continue;
@@ -112,46 +116,54 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, co
     }
 }
 
-/* One output plane of a group of few: vectors of neighbouring windows stay in registers while
-   every channel and tap is added. */
+/* One output plane of a group of few: four vectors of neighbouring windows, of one row or of
+   several, stay in registers while every channel and tap is added. */
 static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, const rlx_window *w,
-                             const rlx_layout *l)
+                             const rlx_layout *l, const int64_t *offsets)
 {
-    const int64_t channels = w->channels / w->groups, *k = w->kernel;
-    for (int64_t oz = 0; oz < w->out[0]; oz++)
-    for (int64_t oy = 0; oy < w->out[1]; oy++, c += w->out[2]) {
-        const T *row = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row;
-        for (int64_t x0 = 0; x0 < w->out[2];) {
-            const int64_t left = w->out[2] - x0;
-            const int wide = left >= 4 * VL;
-            VEC s0 = start - (VEC){0}, s1 = s0, s2 = s0, s3 = s0;
-            const T *weights = weight;
-            for (int64_t ch = 0; ch < channels; ch++)
-            for (int64_t z = 0; z < k[0]; z++)
-            for (int64_t y = 0; y < k[1]; y++)
-            for (int64_t x = 0; x < k[2]; x++) {
-                const T *from = row + ch * l->plane + tap_offset(w, l, z, y, x) + x0;
-                const T by = *weights++;
-                s0 += by * *(const VEC *)from;
-                if (!wide) continue;
-                s1 += by * *(const VEC *)(from + VL);
-                s2 += by * *(const VEC *)(from + 2 * VL);
-                s3 += by * *(const VEC *)(from + 3 * VL);
-            }
-            if (wide) {
-                *(VEC *)(c + x0) = s0, *(VEC *)(c + x0 + VL) = s1;
-                *(VEC *)(c + x0 + 2 * VL) = s2, *(VEC *)(c + x0 + 3 * VL) = s3;
-                x0 += 4 * VL;
+    const int64_t channels = w->channels / w->groups;
+    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
+    int64_t oz = 0, oy = 0, x = 0;
+    while (oz < w->out[0]) {
+        const T *from[4];
+        T *to[4];
+        int64_t length[4];
+        for (int s = 0; s < 4; s++) {
+            if (oz == w->out[0]) { /* past the last one it is made again */
+                from[s] = from[s - 1], to[s] = to[s - 1], length[s] = length[s - 1];
                 continue;
             }
-            memcpy(c + x0, &s0, (size_t)(left < VL ? left : VL) * sizeof(T));
-            x0 += VL;
+            const int64_t left = w->out[2] - x;
+            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + x;
+            to[s] = c + x;
+            length[s] = left < VL ? left : VL;
+            if ((x += VL) < w->out[2]) continue;
+            x = 0, c += w->out[2];
+            if (++oy == w->out[1]) oy = 0, oz++;
         }
+        VEC sum[4];
+        for (int s = 0; s < 4; s++) sum[s] = start - (VEC){0};
+        const T *weights = weight;
+        int64_t plane = 0;
+        for (int64_t ch = 0; ch < channels; ch++, plane += l->plane, weights += taps)
+            for (int64_t i = 0; i < taps; i++) {
+                const int64_t tap = plane + offsets[i];
+                const T by = weights[i];
+                sum[0] += by * *(const VEC *)(from[0] + tap);
+                sum[1] += by * *(const VEC *)(from[1] + tap);
+                sum[2] += by * *(const VEC *)(from[2] + tap);
+                sum[3] += by * *(const VEC *)(from[3] + tap);
+            }
+        for (int s = 0; s < 4; s++)
+            if (length[s] == VL)
+                *(VEC *)to[s] = sum[s];
+            else
+                for (int64_t v = 0; v < length[s]; v++) to[s][v] = sum[s][v];
     }
 }
 
-/* Parameters: a window (window.h), has bias, copied. Scratch: the padded planes of a group, then a
-   panel and an edge tile. */
+/* Parameters: a window (window.h), has bias, copied. Scratch: the padded planes of a group, a panel
+   and an edge tile, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
     const rlx_window w = read_window(call->p);
@@ -161,6 +173,8 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
     const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
     const int64_t k = channels * w.kernel[0] * w.kernel[1] * w.kernel[2];
     const int64_t n = w.out[0] * w.out[1] * w.out[2], plane = w.dims[0] * w.dims[1] * w.dims[2];
+    int64_t *offsets = call->out[3];
+    tap_offsets(offsets, &w, &l);
     for (int64_t image = 0; image < w.batch; image++)
     for (int64_t g = 0; g < w.groups; g++) {
         const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane;
@@ -173,10 +187,12 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         /* The copy has slack behind it, but a piece stops before: only the operand must not be
            read past its end, and the copy's slack is smaller than a piece and a vector. */
         if (!direct)
-            NAME(conv_group)(weight, start, x, x + channels * l.plane, c, &w, &l, call->out[2]);
+            NAME(conv_group)(weight, start, x, x + channels * l.plane, c, &w, &l, offsets,
+                             call->out[2]);
         else
             for (int64_t o = 0; o < m; o++)
-                NAME(conv_plane)(weight + o * k, start ? start[o] : 0, x, c + o * n, &w, &l);
+                NAME(conv_plane)(weight + o * k, start ? start[o] : 0, x, c + o * n, &w, &l,
+                                 offsets);
     }
     return RLX_OK;
 }

@@ -41,11 +41,15 @@ static inline rlx_layout window_layout(const rlx_window *w, int copied)
     return (rlx_layout){reach[0] * depth, depth, row, phase, reach[0], reach[1]};
 }
 
-/* Where tap (z, y, x) of the first window stands in a plane. */
-static inline int64_t tap_offset(const rlx_window *w, const rlx_layout *l, int64_t z, int64_t y,
-                                 int64_t x)
+/* Where each tap of the first window stands in a plane. */
+static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layout *l)
 {
-    const int64_t at = x * w->dilation[2], step = w->stride[2];
-    return z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
-           (l->phase ? at % step * l->phase + at / step : at);
+    const int64_t step = w->stride[2];
+    for (int64_t z = 0; z < w->kernel[0]; z++)
+    for (int64_t y = 0; y < w->kernel[1]; y++)
+    for (int64_t x = 0; x < w->kernel[2]; x++) {
+        const int64_t at = x * w->dilation[2];
+        *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
+                (l->phase ? at % step * l->phase + at / step : at);
+    }
 }

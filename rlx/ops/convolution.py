@@ -121,6 +121,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     scratch = [
         emitter.temp(TensorType((channels * plane + SLACK if copied else 1,), node.dtype)),
         emitter.temp(TensorType((1 if direct else PANEL + SLACK,), node.dtype)),
+        emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     params = {**_params(node, window), "copied": int(copied)}
