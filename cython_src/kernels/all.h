@@ -39,6 +39,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32),
     K(conv_f32), K(conv_f64), K(conv_direct_f32), K(conv_direct_f64),
+    K(conv_transpose_f32), K(conv_transpose_f64),
     {NULL, NULL},
 };
 

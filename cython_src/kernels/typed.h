@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "fft.h"
 #include "conv.h"
+#include "conv_transpose.h"
 
 #undef VL
 #undef KC

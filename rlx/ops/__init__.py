@@ -21,13 +21,13 @@ from rlx.ops import (
     normalization,
     reduction,
     spectral,
+    transposed,
 )
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, movement, reduction, linalg, normalization, attention, fft, spectral,
-    convolution,
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
+    convolution, transposed,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
