@@ -13,6 +13,7 @@
 #include "movement.h"
 #include "reduce.h"
 #include "window.h"
+#include "pool.h"
 
 #define T float
 #define SUFFIX f32
@@ -40,6 +41,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(welch_peaks_f32), K(log_mel_f32),
     K(conv_f32), K(conv_f64), K(conv_direct_f32), K(conv_direct_f64),
     K(conv_transpose_f32), K(conv_transpose_f64),
+    K(pool_max_f32), K(pool_max_f64), K(pool_max_i32), K(pool_sum_f32), K(pool_sum_f64),
     {NULL, NULL},
 };
 

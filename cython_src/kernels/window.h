@@ -2,18 +2,18 @@
 
 typedef struct {
     int64_t batch, channels, outputs, groups; /* planes of the operand, of the result; parts */
-    int64_t dims[3], kernel[3], out[3], stride[3], dilation[3], before[3];
+    int64_t dims[3], kernel[3], out[3], stride[3], dilation[3], before[3], after[3];
 } rlx_window;
 
-/* batch to groups, then seven triples; the last, which axes need checks, is for WGSL. */
-enum { RLX_WINDOW_PARAMS = 25 };
+/* batch to groups, then eight triples; the last, which axes need checks, is for WGSL. */
+enum { RLX_WINDOW_PARAMS = 28 };
 
 /* The first RLX_WINDOW_PARAMS parameters of a call. */
 static inline rlx_window read_window(const rlx_param *p)
 {
-    rlx_window w = {p[0].i, p[1].i, p[2].i, p[3].i, {0}, {0}, {0}, {0}, {0}, {0}};
-    int64_t *fields[] = {w.dims, w.kernel, w.out, w.stride, w.dilation, w.before};
-    for (int f = 0; f < 6; f++)
+    rlx_window w = {p[0].i, p[1].i, p[2].i, p[3].i, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+    int64_t *fields[] = {w.dims, w.kernel, w.out, w.stride, w.dilation, w.before, w.after};
+    for (int f = 0; f < 7; f++)
         for (int a = 0; a < 3; a++) fields[f][a] = p[4 + 3 * f + a].i;
     return w;
 }

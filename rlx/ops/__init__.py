@@ -19,6 +19,7 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    pooling,
     reduction,
     spectral,
     transposed,
@@ -27,7 +28,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    convolution, transposed,
+    convolution, transposed, pooling,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

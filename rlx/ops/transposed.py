@@ -203,7 +203,7 @@ def _transposed(rank: int) -> OpDef:
             # The last step of the stride may reach past the result, where nothing is added.
             place = y[(slice(None),) * 3 + tuple(at)]
             place[(slice(None),) * 3 + tuple(slice(None, None, stride[a]) for a in axes)] += spread
-        cut = tuple(slice(pad[0], pad[0] + o) for o, pad in zip(out, padding, strict=True))
+        cut: list[Any] = [slice(pad[0], pad[0] + o) for o, pad in zip(out, padding, strict=True)]
         y = y.reshape(x.shape[0], -1 if y.size else groups * w.shape[1], *whole)[(..., *cut)]
         return y if bias is None else y + bias.reshape(-1, *(1,) * len(kernel))
 

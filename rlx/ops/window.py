@@ -68,7 +68,7 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
                 hint="one axis with different sides is ((before, after),)" if rank == 1 else None,
             )
         )
-    return made  # type: ignore[return-value]  # every entry is a pair
+    return made
 
 
 def _is_list(value: Any) -> bool:
@@ -185,6 +185,7 @@ class Window:
             "stride": self.stride,
             "dilation": self.dilation,
             "before": tuple(before for before, _ in self.pads),
+            "after": tuple(after for _, after in self.pads),
             "checks": tuple(
                 int(before > 0 or reach > n)
                 for (before, _), reach, n in zip(self.pads, self.reach, self.dims, strict=True)
