@@ -2,6 +2,7 @@
    Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable. */
 #include "call.h"
 #include "vecmath.h"
+#include "half.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
@@ -31,8 +32,8 @@
 #define K(name) {#name, kernel_##name}
 static const rlx_kernel_entry kernel_table[] = {
     K(region),
-    K(strided_copy_b1), K(strided_copy_b4), K(strided_copy_b8),
-    K(gather_b1), K(gather_b4), K(gather_b8),
+    K(strided_copy_b1), K(strided_copy_b2), K(strided_copy_b4), K(strided_copy_b8),
+    K(gather_b1), K(gather_b2), K(gather_b4), K(gather_b8),
     K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
     K(reduce_mean_f32), K(reduce_mean_f64),
     K(reduce_max_f32), K(reduce_max_f64), K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),

@@ -10,6 +10,10 @@
 #define NEG(x) ((T)(-(x)))
 #define CAST_PLAIN(D, x) ((D)(x))
 #define CAST_BOOL(D, x) ((x) != 0)
+#define CAST_FROM_f16(D, x) rlx_from_f16(x)
+#define CAST_TO_f16(D, x) rlx_to_f16(x)
+#define CAST_FROM_bf16(D, x) rlx_from_bf16(x)
+#define CAST_TO_bf16(D, x) rlx_to_bf16(x)
 
 /* A result may stand at its operand's address: each element is read before it is written. */
 #define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
@@ -29,6 +33,13 @@
         OUT *o = d;                                                                               \
         (void)c;                                                                                  \
         FOR_EACH { const T x = xs[i], y = ys[i]; o[i] = (OUT)expression; }                        \
+    }
+#define LOOP3(name, OUT, expression)                                                              \
+    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    {                                                                                             \
+        const T *xs = a, *ys = b, *zs = c;                                                        \
+        OUT *o = d;                                                                               \
+        FOR_EACH { const T x = xs[i], y = ys[i], z = zs[i]; o[i] = (OUT)expression; }             \
     }
 #define LOOP_WHERE(name)                                                                          \
     static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
@@ -57,6 +68,7 @@ static void spread(char *d, const char *value, int64_t itemsize, int64_t n)
 {
     switch (itemsize) {
     case 1: memset(d, *value, (size_t)n); break;
+    case 2: for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = *(const int16_t *)value; break;
     case 4: for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = *(const int32_t *)value; break;
     default: for (int64_t i = 0; i < n; i++) ((int64_t *)d)[i] = *(const int64_t *)value; break;
     }
@@ -70,6 +82,8 @@ static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t
         spread(d, s, itemsize, n);
     } else if (itemsize == 1) {
         for (int64_t i = 0; i < n; i++) d[i] = s[i * step];
+    } else if (itemsize == 2) {
+        for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = ((const int16_t *)s)[i * step];
     } else if (itemsize == 4) {
         for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = ((const int32_t *)s)[i * step];
     } else {

@@ -1,4 +1,4 @@
-/* Kernels that move elements of 1, 4 or 8 bytes without looking at them. */
+/* Kernels that move elements of 1, 2, 4 or 8 bytes without looking at them. */
 
 /* Parameters: rank, dims[rank], source steps[rank], target steps[rank], source offset, target
    offset, count, itemsize; steps and offsets in elements. */
@@ -43,5 +43,6 @@
         return RLX_OK;                                                                            \
     }
 MOVEMENT(b1, uint8_t)
+MOVEMENT(b2, uint16_t)
 MOVEMENT(b4, uint32_t)
 MOVEMENT(b8, uint64_t)

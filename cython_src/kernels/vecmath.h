@@ -1,8 +1,8 @@
 /* Point functions that the compiler turns into vector code: no branches, no calls in f32.
 
-   f32 exp, log, tanh, erf and sigmoid are polynomials, within a few units in the last place; f64
-   takes the C library's. The coefficients of tanh and erf are Chebyshev interpolations of degree 6,
-   7 and 10 in float64. NaN and infinities follow C. */
+   f32 exp, log, tanh, erf, sigmoid, sin and cos are polynomials, within a few units in the last
+   place; the rest and f64 take the C library's. The coefficients of tanh, erf, sin and cos are
+   Chebyshev interpolations of degree 6, 7 and 10, and 4 in float64. NaN and infinities follow C. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -105,28 +105,154 @@ static inline float rlx_erf_f32(float x)
     return PICK(a >= 0.92f, big, x * p);
 }
 
-static inline float rlx_sigmoid_f32(float x) { return 1.0f / (1.0f + rlx_exp_f32(-x)); }
-static inline float rlx_sqrt_f32(float x) { return sqrtf(x); }
-static inline float rlx_abs_f32(float x) { return fabsf(x); }
-static inline float rlx_pow_f32(float x, float y) { return powf(x, y); }
-static inline float rlx_div_f32(float x, float y) { return x / y; }
+static inline float rlx_expm1_f32(float x)
+{
+    /* Taylor to x^9 near 0, where exp(x) - 1 would cancel. */
+    float t = PICK(x > 0.6f, 0.6f, x);
+    t = PICK(t < -0.6f, -0.6f, t);
+    float p = 2.7557319e-6f;
+    p = p * t + 2.4801587e-5f;
+    p = p * t + 1.9841270e-4f;
+    p = p * t + 1.3888889e-3f;
+    p = p * t + 8.3333333e-3f;
+    p = p * t + 4.1666667e-2f;
+    p = p * t + 1.6666667e-1f;
+    p = p * t + 0.5f;
+    p = p * t * t + t;
+    return PICK(fabsf(x) > 0.5f, rlx_exp_f32(x) - 1.0f, p);
+}
 
+static inline float rlx_log1p_f32(float x)
+{
+    /* 2 atanh(s), s = x / (2 + x), near 0. */
+    float t = PICK(fabsf(x) < 0.5f, x, 0.0f), s = t / (2.0f + t), z = s * s;
+    float p = 0.15384615f;
+    p = p * z + 0.18181818f;
+    p = p * z + 0.22222222f;
+    p = p * z + 0.28571429f;
+    p = p * z + 0.4f;
+    p = p * z + 0.66666667f;
+    p = 2.0f * s + s * z * p;
+    return PICK(fabsf(x) < 0.5f, p, rlx_log_f32(1.0f + x));
+}
+
+/* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */
+static inline float rlx_quadrant_f32(float r, int32_t quadrant)
+{
+    float z = r * r;
+    float s = 2.717345361627713e-06f;
+    s = s * z + -0.00019839202172159784f;
+    s = s * z + 0.00833332878229936f;
+    s = s * z + -0.16666666631589003f;
+    s = s * z * r + r;
+    float c = 2.4379830963894595e-05f;
+    c = c * z + -0.0013886617996113834f;
+    c = c * z + 0.04166661669239419f;
+    c = c * z + -0.4999999961485576f;
+    c = c * z + 1.0f;
+    float y = PICK(quadrant & 1, c, s);
+    return PICK(quadrant & 2, -y, y);
+}
+
+/* x less whole quarter turns; pi/2 in three parts, the first two short enough for exact products. */
+#define QUARTER_TURNS(x)                                                                          \
+    float n = ((x)*0.636619772367581343f + 12582912.0f) - 12582912.0f;                            \
+    float r = (((x)-n * 1.5703125f) - n * 4.839897155761719e-4f) + n * 1.6292067961387602e-07f;
+
+static inline float rlx_small_sin_f32(float x)
+{
+    QUARTER_TURNS(x)
+    return rlx_quadrant_f32(r, (int32_t)n);
+}
+
+static inline float rlx_small_cos_f32(float x)
+{
+    QUARTER_TURNS(x)
+    return rlx_quadrant_f32(r, (int32_t)n + 1);
+}
+
+/* Large angles need more bits of pi than the short sum has: they take the C library's way. */
+static inline float rlx_sin_f32(float x) { return fabsf(x) < 2e4f ? rlx_small_sin_f32(x) : sinf(x); }
+static inline float rlx_cos_f32(float x) { return fabsf(x) < 2e4f ? rlx_small_cos_f32(x) : cosf(x); }
+static inline float rlx_softplus_f32(float x)
+{
+    return PICK(x < 0, 0.0f, x) + rlx_log1p_f32(rlx_exp_f32(-fabsf(x)));
+}
+static inline float rlx_sigmoid_f32(float x) { return 1.0f / (1.0f + rlx_exp_f32(-x)); }
 static inline double rlx_exp_f64(double x) { return exp(x); }
 static inline double rlx_log_f64(double x) { return log(x); }
 static inline double rlx_tanh_f64(double x) { return tanh(x); }
 static inline double rlx_erf_f64(double x) { return erf(x); }
+static inline double rlx_expm1_f64(double x) { return expm1(x); }
+static inline double rlx_log1p_f64(double x) { return log1p(x); }
+static inline double rlx_sin_f64(double x) { return sin(x); }
+static inline double rlx_cos_f64(double x) { return cos(x); }
+static inline double rlx_softplus_f64(double x) { return (x < 0 ? 0 : x) + log1p(exp(-fabs(x))); }
 static inline double rlx_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
-static inline double rlx_sqrt_f64(double x) { return sqrt(x); }
-static inline double rlx_abs_f64(double x) { return fabs(x); }
-static inline double rlx_pow_f64(double x, double y) { return pow(x, y); }
-static inline double rlx_div_f64(double x, double y) { return x / y; }
+
+/* What both types take from the C library; F is the suffix of its float functions. */
+#define LIBRARY_FUNCTIONS(suffix, T, F)                                                           \
+    static inline T rlx_sqrt_##suffix(T x) { return sqrt##F(x); }                                 \
+    static inline T rlx_abs_##suffix(T x) { return fabs##F(x); }                                  \
+    static inline T rlx_sign_##suffix(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                 \
+    static inline T rlx_unit_##suffix(T x) { return x < 0 ? 0 : x > 1 ? 1 : x; }                  \
+    static inline T rlx_exp2_##suffix(T x) { return exp2##F(x); }                                 \
+    static inline T rlx_tan_##suffix(T x) { return tan##F(x); }                                   \
+    static inline T rlx_asin_##suffix(T x) { return asin##F(x); }                                 \
+    static inline T rlx_acos_##suffix(T x) { return acos##F(x); }                                 \
+    static inline T rlx_atan_##suffix(T x) { return atan##F(x); }                                 \
+    static inline T rlx_sinh_##suffix(T x) { return sinh##F(x); }                                 \
+    static inline T rlx_cosh_##suffix(T x) { return cosh##F(x); }                                 \
+    static inline T rlx_asinh_##suffix(T x) { return asinh##F(x); }                               \
+    static inline T rlx_acosh_##suffix(T x) { return acosh##F(x); }                               \
+    static inline T rlx_atanh_##suffix(T x) { return atanh##F(x); }                               \
+    static inline T rlx_ceil_##suffix(T x) { return ceil##F(x); }                                 \
+    static inline T rlx_floor_##suffix(T x) { return floor##F(x); }                               \
+    static inline T rlx_round_##suffix(T x) { return rint##F(x); }                                \
+    static inline T rlx_pow_##suffix(T x, T y) { return pow##F(x, y); }                           \
+    static inline T rlx_atan2_##suffix(T x, T y) { return atan2##F(x, y); }                       \
+    static inline T rlx_div_##suffix(T x, T y) { return x / y; }                                  \
+    static inline T rlx_fmod_##suffix(T x, T y) { return fmod##F(x, y); }                         \
+    static inline T rlx_mod_##suffix(T x, T y)                                                    \
+    {                                                                                             \
+        const T r = fmod##F(x, y);                                                                \
+        return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                          \
+    }
+LIBRARY_FUNCTIONS(f32, float, f)
+LIBRARY_FUNCTIONS(f64, double, )
 
 /* Division that never traps: 0 for y = 0, and the wrapped quotient for MIN / -1. */
-#define INTEGER_FUNCTIONS(suffix, T, U)                                                          \
-    static inline T rlx_abs_##suffix(T x) { return x < 0 ? (T)(0 - (U)x) : x; }                  \
-    static inline T rlx_div_##suffix(T x, T y)                                                   \
-    {                                                                                            \
-        return y == 0 ? 0 : (y == (T)-1 && (T)-1 < 0) ? (T)(0 - (U)x) : x / y;                   \
+#define INTEGER_FUNCTIONS(suffix, T, U)                                                           \
+    static inline T rlx_abs_##suffix(T x) { return x < 0 ? (T)(0 - (U)x) : x; }                   \
+    static inline T rlx_sign_##suffix(T x) { return x > 0 ? 1 : x < 0 ? (T)-1 : 0; }              \
+    static inline T rlx_div_##suffix(T x, T y)                                                    \
+    {                                                                                             \
+        return y == 0 ? 0 : (y == (T)-1 && (T)-1 < 0) ? (T)(0 - (U)x) : x / y;                    \
+    }                                                                                             \
+    static inline T rlx_fmod_##suffix(T x, T y)                                                   \
+    {                                                                                             \
+        return y == 0 || (y == (T)-1 && (T)-1 < 0) ? 0 : x % y;                                   \
+    }                                                                                             \
+    static inline T rlx_mod_##suffix(T x, T y)                                                    \
+    {                                                                                             \
+        const T r = rlx_fmod_##suffix(x, y);                                                      \
+        return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                          \
+    }                                                                                             \
+    static inline T rlx_shift_left_##suffix(T x, T y)                                             \
+    {                                                                                             \
+        return (T)((U)x << ((U)y & (sizeof(T) * 8 - 1)));                                         \
+    }                                                                                             \
+    static inline T rlx_shift_right_##suffix(T x, T y)                                            \
+    {                                                                                             \
+        return x >> ((U)y & (sizeof(T) * 8 - 1));                                                 \
+    }                                                                                             \
+    static inline T rlx_pow_##suffix(T x, T y)                                                    \
+    {                                                                                             \
+        if (y < 0) return x == 1 ? 1 : x == (T)-1 ? (y & 1 ? x : 1) : 0;                          \
+        U r = 1, b = (U)x;                                                                        \
+        for (U e = (U)y; e; e >>= 1, b *= b)                                                      \
+            if (e & 1) r *= b;                                                                    \
+        return (T)r;                                                                              \
     }
 INTEGER_FUNCTIONS(i32, int32_t, uint32_t)
 INTEGER_FUNCTIONS(i64, int64_t, uint64_t)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlx.ir.opdef import REGISTRY
 from rlx.ops import (
+    activations,
     attention,
     convolution,
     elementwise,
@@ -29,6 +30,7 @@ from rlx.ops.record import attach
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     convolution, transposed, pooling,
+    leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -47,8 +47,26 @@ def _samples(row: Row) -> tuple[Sample, ...]:
         ((2, 3, 4, 5, 2), (3, 1, 5, 1)),
         ((1027,), (1027,)),
     )
+    made = [Sample((*s, s[0])[: row.operands], low=row.low, high=row.high) for s in shapes]
     bench = Sample(((256, 1024),) * row.operands, low=row.low, high=row.high, bench=True)
-    return (*(Sample(s[: row.operands], low=row.low, high=row.high) for s in shapes), bench)
+    return (*made, bench)
+
+
+def _reference(row: Row) -> Any:
+    """The table's NumPy function under the parameter names of the builder."""
+
+    def one(x: Array) -> Array:
+        return np.asarray(row.numpy(x))
+
+    def two(a: Array, b: Array) -> Array:
+        return np.asarray(row.numpy(a, b))
+
+    def three(a: Array, b: Array, c: Array) -> Array:
+        return np.asarray(row.numpy(a, b, c))
+
+    reference: Any = (one, two, three)[row.operands - 1]
+    reference.__name__ = row.name
+    return reference
 
 
 def _make(row: Row) -> OpDef:
@@ -57,18 +75,7 @@ def _make(row: Row) -> OpDef:
         return TensorType(shape, DType.BOOL if row.result == "bool" else types[0].dtype)
 
     dtypes = frozenset().union(*(_KINDS[kind] for kind in row.kinds)) & CPU_DTYPES
-    # The reference is the table's NumPy function under the parameter names of api.md.
-    if row.operands == 1:
-
-        def reference(x: Array) -> Array:
-            return np.asarray(row.numpy(x))
-
-    else:
-
-        def reference(a: Array, b: Array) -> Array:  # type: ignore[misc]
-            return np.asarray(row.numpy(a, b))
-
-    reference.__name__ = row.name
+    reference = _reference(row)
     reference.__doc__ = (
         f"{row.doc}\n\nElementwise"
         + (", with NumPy broadcasting" if row.operands > 1 else "")
@@ -86,7 +93,7 @@ def _make(row: Row) -> OpDef:
         # The GPU's exp, log and pow are a few units in the last place off, and WGSL allows it:
         # exp 3 + 2|x| ULP, log 2^-21 absolute near 1, pow that of exp2(y * log2(x)).
         tolerance={DType.F32: 1e-5} if row.flops >= 8 else {},
-        internal=row.name == "copy",
+        internal=row.name in ("copy", "expm1"),
     )(reference)
 
 

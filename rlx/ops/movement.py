@@ -146,7 +146,7 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
     infer=_infer_transpose,
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_transpose),
-    webgpu=Kernels((*_COPY, "strided_copy_bytes"), _lower_transpose),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     samples=(
@@ -201,7 +201,7 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
     infer=_infer_narrow,
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_narrow),
-    webgpu=Kernels((*_COPY, "strided_copy_bytes"), _lower_narrow),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     samples=(
@@ -275,7 +275,7 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
     infer=_infer_slice,
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_slice),
-    webgpu=Kernels((*_COPY, "strided_copy_bytes"), _lower_slice),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     samples=(
@@ -324,7 +324,7 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
     infer=_infer_expand,
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_expand),
-    webgpu=Kernels((*_COPY, "strided_copy_bytes"), _lower_expand),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     samples=(
@@ -379,7 +379,7 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
     infer=_infer_concat,
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_concat),
-    webgpu=Kernels((*_COPY, "strided_copy_bytes"), _lower_concat),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     samples=(

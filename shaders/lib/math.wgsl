@@ -6,7 +6,7 @@
 {% endfor %}
 {{- ns.text -}}
 {% endmacro %}
-{% for suffix, V, U in (("", "vec4<f32>", "vec4<u32>"), ("_s", "f32", "u32")) %}
+{% for suffix, V in (("", "vec4<f32>"), ("_s", "f32")) %}
 
 // tanh through a polynomial near 0, where 1 - 2 / (exp(2x) + 1) would cancel; never overflows.
 fn safe_tanh{{ suffix }}(x: {{ V }}) -> {{ V }} {
@@ -30,17 +30,6 @@ fn erf{{ suffix }}(x: {{ V }}) -> {{ V }} {
 // 1 / (1 + exp(-x)); the exponent is held where exp stays finite.
 fn sigmoid{{ suffix }}(x: {{ V }}) -> {{ V }} {
     let held = select(x, clamp(x, {{ V }}(-87.0), {{ V }}(87.0)), x == x);
-    return 1.0 / (1.0 + exp(-held));
-}
-
-// pow with C's meaning for x <= 0: WGSL leaves it undefined. NaN is made from run-time bits, since
-// WGSL forbids it as a constant.
-fn power{{ suffix }}(x: {{ V }}, y: {{ V }}) -> {{ V }} {
-    let r = pow(abs(x), y);
-    let whole = floor(y) == y;
-    let odd = floor(y * 0.5) * 2.0 != y;
-    let nan = bitcast<{{ V }}>((bitcast<{{ U }}>(x) & {{ U }}(0u)) | {{ U }}(0x7fc00000u));
-    let negative = select(nan, select(r, -r, odd), whole);
-    return select(select(r, negative, x < {{ V }}(0.0)), {{ V }}(1.0), y == {{ V }}(0.0));
+    return select(1.0 / (1.0 + exp(-held)), {{ V }}(0.0), x < {{ V }}(-104.0));
 }
 {% endfor %}

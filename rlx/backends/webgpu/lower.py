@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlx.backends.webgpu.region import groups, region_source
-from rlx.backends.webgpu.wgsl import TYPES, header, render
+from rlx.backends.webgpu.storage import STORAGE
+from rlx.backends.webgpu.wgsl import header, render
 from rlx.ir.plan import ARENA, Call, Value
 
 
@@ -73,10 +74,10 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
         return Dispatch(call, label, header({}, work, x) + body, values, tuple(access), (x, y))
     if call.work == 0:
         return None
-    if kernel == "strided_copy" and call.params["itemsize"] == 1:
-        kernel = "strided_copy_bytes"  # elements share words, so they are written by atomics
+    if kernel == "strided_copy" and STORAGE[values[0].type.dtype].per_word > 1:
+        kernel = "strided_copy_narrow"  # elements share words, so they are written by atomics
     x, y = grid(call.work, per_dimension)
-    types = [TYPES[str(value.type.dtype)] for value in values]
+    types = [STORAGE[value.type.dtype].word for value in values]
     body = render(kernel, {**call.params, "access": access, "type": types})
     source = header(call.params, call.work, x) + body
     return Dispatch(call, label, source, values, tuple(access), (x, y))

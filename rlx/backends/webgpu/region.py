@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.webgpu.wgsl import TYPES, literal, render
+from rlx.backends.webgpu.storage import STORAGE
+from rlx.backends.webgpu.wgsl import literal, render
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
 
 WORKGROUP = 64
-# Where the table's expression would lose a NaN. WGSL's max and min may return either operand then,
-# and naga compiles != to a comparison that is false for NaN, so "not equal" is written !(x == y).
-_KEEPS_NAN = {
-    "ne": "!(x == y)",
-    "relu": "select(x, V(0), x < V(0))",
-    "maximum": "select(y, x, (x > y) | !(x == x))",
-    "minimum": "select(y, x, (x < y) | !(x == x))",
-}
-_MATH = re.compile(r"\b(erf|safe_tanh|sigmoid|power)\(")
+# Names in a table expression that stand for something of the operands' type.
+_PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ class _Operand:
 
 def vector(dtype: DType) -> str:
     """The type of four values in registers."""
-    return f"vec4<{'bool' if dtype is DType.BOOL else TYPES[str(dtype)]}>"
+    return f"vec4<{STORAGE[dtype].register}>"
 
 
 def groups(shape: Shape) -> int:
@@ -45,10 +40,50 @@ def groups(shape: Shape) -> int:
     return math.ceil(size(shape) / (4 * WORKGROUP))
 
 
-def _element(name: str, index: str, dtype: DType) -> str:
-    if dtype is DType.BOOL:
-        return f"((({name}[({index}) >> 2u] >> ((({index}) & 3u) * 8u)) & 255u) != 0u)"
-    return f"{name}[{index}]"
+def _raw(name: str, index: str, dtype: DType) -> str:
+    """One element: its value, or its bits where elements share a word."""
+    per_word = STORAGE[dtype].per_word
+    if per_word == 1:
+        return f"{name}[{index}]"
+    shift, lane, bits, mask = (2, 3, 8, 255) if per_word == 4 else (1, 1, 16, 65535)
+    return f"(({name}[({index}) >> {shift}u] >> ((({index}) & {lane}u) * {bits}u)) & {mask}u)"
+
+
+def _four(raw: Sequence[str], dtype: DType) -> str:
+    """Four registers from four elements, or from one that all share."""
+    storage = STORAGE[dtype]
+    if storage.per_word == 1:
+        return f"{vector(dtype)}({', '.join(raw)})"
+    return storage.load.format(f"vec4<u32>({', '.join(raw)})")
+
+
+def packed(dtype: DType) -> str:
+    """The type of four neighbours in memory."""
+    storage = STORAGE[dtype]
+    return {1: f"vec4<{storage.word}>", 2: "vec2<u32>", 4: "u32"}[storage.per_word]
+
+
+def _unpacked(value: str, dtype: DType) -> str:
+    """Four registers from four neighbours in memory."""
+    storage = STORAGE[dtype]
+    if storage.per_word == 1:
+        return value
+    if storage.per_word == 2:
+        raw = f"(({value}).xxyy >> vec4<u32>(0u, 16u, 0u, 16u)) & vec4<u32>(65535u)"
+    else:
+        raw = f"(vec4<u32>({value}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)"
+    return storage.load.format(f"({raw})")
+
+
+def _packed(value: str, dtype: DType) -> str:
+    """Four registers as four neighbours in memory."""
+    storage = STORAGE[dtype]
+    if storage.per_word == 1:
+        return value
+    raw = storage.store.format(value)
+    if storage.per_word == 4:
+        return f"dot({raw}, vec4<u32>(1u, 256u, 65536u, 16777216u))"
+    return f"pair({raw})"
 
 
 def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
@@ -67,25 +102,21 @@ def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
 
 
 def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
-    vec, scalar = vector(dtype), TYPES[str(dtype)]
+    scalar = STORAGE[dtype].word
     dims, (steps,) = collapse(result, broadcast_strides(shape, result))
     if size(shape) == 1:
-        return _Operand(scalar, f"{vec}({_element(name, '0u', dtype)})")
+        return _Operand(scalar, _four([_raw(name, "0u", dtype)], dtype))
     contiguous = size(shape) == size(result)
     aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
     if contiguous or (steps[-1] == 1 and aligned):
         # Four neighbours of the result are four neighbours of the operand, at a multiple of 4.
         at = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
-        if dtype is not DType.BOOL:
-            return _Operand(vec, f"{name}[{at}]")
-        word = f"{name}[{at}]"
-        bytes4 = f"(vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)"
-        return _Operand("u32", f"(({bytes4}) != vec4<u32>(0u))")
+        return _Operand(packed(dtype), _unpacked(f"{name}[{at}]", dtype))
     if steps[-1] == 0 and dims[-1] % 4 == 0:
         one = _index(dims, steps, "first", "u32")
-        return _Operand(scalar, f"{vec}({_element(name, one, dtype)})")
-    lanes = ", ".join(_element(name, f"at_{name}.{lane}", dtype) for lane in "xyzw")
-    return _Operand(scalar, f"{vec}({lanes})")
+        return _Operand(scalar, _four([_raw(name, one, dtype)], dtype))
+    lanes = [_raw(name, f"at_{name}.{lane}", dtype) for lane in "xyzw"]
+    return _Operand(scalar, _four(lanes, dtype))
 
 
 def _needs_index(operand: _Operand, name: str) -> bool:
@@ -96,31 +127,65 @@ def _literal(value: Any, dtype: DType) -> str:
     vec = vector(dtype)
     if dtype is DType.BOOL:
         return f"{vec}({'true' if value else 'false'})"
-    if dtype is DType.F32 and not math.isfinite(np.float32(value)):
+    if dtype.is_float and not math.isfinite(np.float32(value)):
         # WGSL forbids constants that are not finite; `i & 0u` makes the bits a run-time value.
         bits = int(np.float32(value).view(np.uint32))
         return f"{vec}(bitcast<f32>({bits}u | (i & 0u)))"
-    return f"{vec}({literal(value, str(dtype))})"
+    return f"{vec}({literal(value, STORAGE[dtype].register)})"
 
 
-def _step(name: str, args: list[str], kinds: list[DType], dtype: DType, value: Any) -> str:
+def _cast(value: str, source: DType, target: DType, last: bool) -> str:
+    vec = vector(target)
+    if target is DType.BOOL:
+        return value if source is DType.BOOL else f"!({value} == {vector(source)}(0))"
+    converted = value if vec == vector(source) else f"{vec}({value})"
+    # What is stored next is rounded by that.
+    return converted if last else STORAGE[target].round.format(converted)
+
+
+def _step(step: Any, args: list[str], kinds: list[DType], last: bool) -> str:
+    name, _, dtype, value = step
     if name == "literal":
         return _literal(value, dtype)
     if name == "where":
         return f"select({args[2]}, {args[1]}, {args[0]})"
     if name == "cast":
-        if dtype is DType.BOOL and kinds[0] is not DType.BOOL:
-            return f"!({args[0]} == {vector(kinds[0])}(0))"
-        return f"{vector(dtype)}({args[0]})"
-    if name == "neg" and dtype is DType.U32:
-        return f"vec4<u32>(0u) - {args[0]}"  # WGSL has no unary minus for u32
-    if name == "div" and dtype is not DType.F32:
-        # WGSL gives x for x / 0; the record says 0.
-        zero = f"{vector(dtype)}(0)"
-        return f"select({args[0]} / {args[1]}, {zero}, {args[1]} == {zero})"
-    names = {"x": args[0], "y": args[-1], "V": vector(kinds[0])}
-    text = _KEEPS_NAN.get(name, ROWS[name].wgsl)
-    return re.sub(r"\b[xyV]\b", lambda match: names[match[0]], text)
+        return _cast(args[0], kinds[0], dtype, last)
+    register = STORAGE[kinds[0]].register
+    names = {**dict(zip("xyz", args, strict=False)), "V": vector(kinds[0]), "U": "vec4<u32>"}
+    return _PLACEHOLDER.sub(
+        lambda match: names[match[1]] if match[1] else f"{match[2]}_{register}(", ROWS[name].wgsl
+    )
+
+
+_PAIR = """
+fn pair(h: vec4<u32>) -> vec2<u32> { return h.xz | (h.yw << vec2<u32>(16u)); }
+"""
+
+
+@functools.cache
+def _functions() -> dict[str, tuple[str, frozenset[str]]]:
+    """Text of every library function, and the names of those that it calls."""
+    text = render("lib/math", {}) + "\n" + render("lib/point", {}) + "\n" + _PAIR
+    found = {
+        match[2]: match[1]
+        for match in re.finditer(r"((?://[^\n]*\n)*fn (\w+)\(.*?\n)(?=\n|\Z)", text, re.S)
+    }
+    return {
+        name: (source, frozenset(re.findall(r"\b(\w+)\(", source)) & found.keys() - {name})
+        for name, source in found.items()
+    }
+
+
+def library(body: str) -> str:
+    """The library functions that a kernel's text calls, and those that they call."""
+    functions = _functions()
+    wanted = set(re.findall(r"\b(\w+)\(", body)) & functions.keys()
+    while True:
+        more = {called for name in wanted for called in functions[name][1]} - wanted
+        if not more:
+            return "\n".join(source for name, (source, _) in functions.items() if name in wanted)
+        wanted |= more
 
 
 def region_source(
@@ -150,26 +215,20 @@ def region_source(
             lines.append(f"let at_x{at} = {_index(dims, steps, 'element', 'vec4')};")
         lines.append(f"let v{at} = {operand.value};")
         names.append(f"v{at}")
-    out = "u32" if result is DType.BOOL else vector(result)
-    bindings.append(_binding(len(dtypes), access[-1], "out", out))
-    for step, operands, dtype, value in params["program"]:
-        name = f"v{len(names)}"
-        text = _step(step, [names[i] for i in operands], [kinds[i] for i in operands], dtype, value)
-        lines.append(f"let {name}: {vector(dtype)} = {text};")
-        names.append(name)
-        kinds.append(dtype)
-    if result is DType.BOOL:
-        lines.append(
-            f"out[i] = dot(select(vec4<u32>(0u), vec4<u32>(1u, 256u, 65536u, 16777216u), "
-            f"{names[-1]}), vec4<u32>(1u));"
-        )
-    else:
-        lines.append(f"out[i] = {names[-1]};")
+    bindings.append(_binding(len(dtypes), access[-1], "out", packed(result)))
+    program = params["program"]
+    for at, step in enumerate(program):
+        last = at == len(program) - 1
+        args = [names[o] for o in step[1]]
+        text = _step(step, args, [kinds[o] for o in step[1]], last)
+        lines.append(f"let t{at} = {text};")
+        names.append(f"t{at}")
+        kinds.append(step[2])
+    lines.append(f"out[i] = {_packed(names[-1], result)};")
     body = "\n".join(f"    {line}" for line in lines)
-    lib = render("lib/math", {}) if _MATH.search(body) else ""
     return f"""// Elementwise: {" ".join(step[0] for step in params["program"])}.
 {"".join(bindings)}
-{lib}
+{library(body)}
 @compute @workgroup_size({WORKGROUP})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
     let i = (wid.x + wid.y * FOLD) * {WORKGROUP}u + lane;

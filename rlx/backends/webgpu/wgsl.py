@@ -13,8 +13,6 @@ import numpy as np
 
 from rlx.errors import CompileError, describe
 
-TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "u32"}
-
 
 @functools.cache
 def shader_directory() -> Path:

@@ -1,0 +1,31 @@
+/* Half precision and bfloat16, held in 16 bits; rounding is to nearest, ties to even. */
+typedef uint16_t rlx_f16;
+typedef uint16_t rlx_bf16;
+
+static inline float rlx_from_f16(rlx_f16 h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+    /* 2^112 moves the exponent's bias, and makes subnormals right too. */
+    const uint32_t finite = (uint32_t)as_bits(as_float((int32_t)rest) * 5.192296858534828e33f);
+    const uint32_t special = rest | 0x7f800000u;
+    return as_float((int32_t)(sign | PICK((h & 0x7c00) == 0x7c00, special, finite)));
+}
+
+static inline rlx_f16 rlx_to_f16(float x)
+{
+    const uint32_t bits = (uint32_t)as_bits(x), sign = bits >> 16 & 0x8000, a = bits & 0x7fffffffu;
+    const uint32_t normal = (a + 0xc8000fffu + (a >> 13 & 1)) >> 13;
+    /* Adding 1/2 leaves multiples of 2^-24, the step of subnormals, in the low bits. */
+    const uint32_t tiny = (uint32_t)as_bits(as_float((int32_t)a) + 0.5f) - 0x3f000000u;
+    uint32_t h = PICK(a < 0x38800000u, tiny, normal);
+    h = PICK(a >= 0x47800000u, 0x7c00u, h);
+    return (rlx_f16)(sign | PICK(a > 0x7f800000u, 0x7e00u, h));
+}
+
+static inline float rlx_from_bf16(rlx_bf16 h) { return as_float((int32_t)((uint32_t)h << 16)); }
+
+static inline rlx_bf16 rlx_to_bf16(float x)
+{
+    const uint32_t bits = (uint32_t)as_bits(x), rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    return (rlx_bf16)PICK((bits & 0x7fffffffu) > 0x7f800000u, bits >> 16 | 0x40u, rounded);
+}

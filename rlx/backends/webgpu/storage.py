@@ -1,0 +1,53 @@
+"""How each dtype is held in WebGPU memory and in registers; i64 is carried as i32."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rlx.ir.dtype import DType
+
+
+class Storage(NamedTuple):
+    """One dtype on the GPU.
+
+    Attributes:
+        word: WGSL type of the array that holds it; narrow types share 32-bit words.
+        per_word: Elements in a word.
+        register: WGSL type of one value in a register.
+        load: Four registers from four raw elements (u32), for types that share words.
+        store: Four raw elements from four registers.
+        round: A value in a register brought to what the type can hold.
+    """
+
+    word: str
+    per_word: int
+    register: str
+    load: str = "{}"
+    store: str = "{}"
+    round: str = "{}"
+
+
+STORAGE: dict[DType, Storage] = {
+    DType.F32: Storage("f32", 1, "f32"),
+    DType.I32: Storage("i32", 1, "i32"),
+    DType.U32: Storage("u32", 1, "u32"),
+    DType.I64: Storage("i32", 1, "i32"),
+    DType.BOOL: Storage(
+        "u32", 4, "bool", "({} != vec4<u32>(0u))", "select(vec4<u32>(0u), vec4<u32>(1u), {})"
+    ),
+    DType.I8: Storage(
+        "u32", 4, "i32", "from_i8({})", "(bitcast<vec4<u32>>({}) & vec4<u32>(255u))",
+        "(({} << vec4<u32>(24u)) >> vec4<u32>(24u))",
+    ),
+    DType.U8: Storage(
+        "u32", 4, "i32", "bitcast<vec4<i32>>({})", "(bitcast<vec4<u32>>({}) & vec4<u32>(255u))",
+        "({} & vec4<i32>(255))",
+    ),
+    DType.F16: Storage("u32", 2, "f32", "from_f16({})", "to_f16({})", "from_f16(to_f16({}))"),
+    DType.BF16: Storage("u32", 2, "f32", "from_bf16({})", "to_bf16({})", "from_bf16(to_bf16({}))"),
+}  # fmt: skip
+
+
+def device_itemsize(dtype: DType) -> int:
+    """Bytes of one element in GPU memory; f64 is held there but never computed with."""
+    return 4 if dtype is DType.I64 else dtype.itemsize
