@@ -11,6 +11,7 @@
 #include "fft.h"
 #include "conv.h"
 #include "conv_transpose.h"
+#include "interpolate.h"
 
 #undef VL
 #undef KC

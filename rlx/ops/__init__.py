@@ -22,6 +22,7 @@ from rlx.ops import (
     normalization,
     pooling,
     reduction,
+    resize,
     spectral,
     transposed,
 )
@@ -29,7 +30,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    convolution, transposed, pooling,
+    convolution, transposed, pooling, resize,
     leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
