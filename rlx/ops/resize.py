@@ -328,26 +328,28 @@ def _resize(g: Graph, x: Node, **given: Any) -> Node:
 
 def _samples() -> tuple[Sample, ...]:
     floats = ((DType.F32,), (DType.F64,))
+    coordinates: tuple[dict[str, Any], ...] = (
+        *({"coordinates": name} for name in COORDINATES),
+        {"scales": (1.0, 1.0, 1.7, 2.6)},
+        {"coordinates": "half_pixel_symmetric", "scales": (1.0, 1.0, 1.7, 2.6)},
+        {"coordinates": "tf_crop_and_resize", "roi": (0, 0, 0.3, -0.1, 1, 1, 0.7, 1.2)},
+    )
+    filters: tuple[dict[str, Any], ...] = (
+        *({"nearest_mode": name} for name in NEAREST),
+        {"mode": "linear", "antialias": True},
+        {"mode": "cubic", "antialias": True, "cubic_coeff_a": -0.5},
+        {"mode": "cubic", "exclude_outside": True},
+        {"mode": "linear", "coordinates": "pytorch_half_pixel"},
+    )
     made = [
         Sample(((2, 3, 5, 4),), {"size": (2, 3, 8, 10), "mode": mode, **attrs}, dtypes=dtypes)
         for mode in MODES
-        for attrs in (
-            *({"coordinates": name} for name in COORDINATES),
-            {"scales": (1.0, 1.0, 1.7, 2.6)},
-            {"coordinates": "half_pixel_symmetric", "scales": (1.0, 1.0, 1.7, 2.6)},
-            {"coordinates": "tf_crop_and_resize", "roi": (0, 0, 0.3, -0.1, 1, 1, 0.7, 1.2)},
-        )
+        for attrs in coordinates
         for dtypes in floats
     ]
     made += [
         Sample(((1, 2, 9, 20),), {"size": (1, 2, 4, 3), **attrs}, dtypes=dtypes)
-        for attrs in (
-            *({"nearest_mode": name} for name in NEAREST),
-            {"mode": "linear", "antialias": True},
-            {"mode": "cubic", "antialias": True, "cubic_coeff_a": -0.5},
-            {"mode": "cubic", "exclude_outside": True},
-            {"mode": "linear", "coordinates": "pytorch_half_pixel"},
-        )
+        for attrs in filters
         for dtypes in (*floats, *([(DType.I32,)] if "nearest_mode" in attrs else []))
     ]
     made += [
