@@ -8,7 +8,7 @@ import pytest
 import rlx
 from rlx.backends.base import backend
 from rlx.ops.cases import cases
-from rlx.passes.schedule import kernel_blocker
+from rlx.passes.schedule import host_nodes
 
 
 def runs():
@@ -16,8 +16,7 @@ def runs():
         graph = case.graph()
         for device in rlx.available_devices():
             kernel_set = backend(device.backend).kernel_set
-            blocker = kernel_blocker(kernel_set) if kernel_set else lambda node: None
-            if all(blocker(node) is None for node in graph.nodes):
+            if not kernel_set or not host_nodes(graph, kernel_set):
                 yield pytest.param(case, str(device), id=f"{case}-{device}")
 
 

@@ -1,16 +1,26 @@
-// Picks entries of one axis by index; negative ones count from the end, others are clamped.
+// Result element c reads data[c . data_steps + indices[c . index_steps + d] . axis_steps]. An index
+// out of range takes the nearest entry: a shader can't report it.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ type[0] }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ type[0] }}>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= OUTER * COUNT * INNER) { return; }
-    let inner = e % INNER;
-    let rest = e / INNER;
-    var index = i32(indices[rest % COUNT]);
-    if (index < 0) { index += i32(AXIS_SIZE); }
-    let pick = u32(clamp(index, 0, i32(AXIS_SIZE) - 1));
-    y[e] = x[((rest / COUNT) * AXIS_SIZE + pick) * INNER + inner];
+    if (e >= COUNT) { return; }
+    var rest = e;
+    var at = 0u;
+    var which = 0u;
+{% for d in range(rank)|reverse %}
+{% if dims[d] > 1 %}
+    at += (rest % {{ dims[d] }}u) * {{ data_steps[d] }}u;
+    which += (rest % {{ dims[d] }}u) * {{ index_steps[d] }}u;
+    rest /= {{ dims[d] }}u;
+{% endif %}
+{% endfor %}
+{% for d in range(depth) %}
+    let i{{ d }} = indices[which + {{ d }}u];
+    at += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ sizes[d] - 1 }})) * {{ axis_steps[d] }}u;
+{% endfor %}
+    y[e] = x[at];
 }

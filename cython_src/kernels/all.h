@@ -12,6 +12,7 @@
 
 #include "elementwise.h"
 #include "movement.h"
+#include "scatter.h"
 #include "reduce.h"
 #include "window.h"
 #include "pool.h"
@@ -34,6 +35,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(region),
     K(strided_copy_b1), K(strided_copy_b2), K(strided_copy_b4), K(strided_copy_b8),
     K(gather_b1), K(gather_b2), K(gather_b4), K(gather_b8),
+    K(scatter_f32), K(scatter_f64), K(scatter_i32), K(scatter_u32), K(scatter_i64), K(scatter_bool),
     K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
     K(reduce_mean_f32), K(reduce_mean_f64),
     K(reduce_max_f32), K(reduce_max_f64), K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),

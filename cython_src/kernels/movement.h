@@ -1,5 +1,20 @@
 /* Kernels that move elements of 1, 2, 4 or 8 bytes without looking at them. */
 
+/* Offset of what an index tuple names, or -1 when it is out of range; negative indices count from
+   the end. */
+static inline int64_t index_offset(const void *indices, int64_t at, int64_t bytes, int depth,
+                                   const rlx_param *sizes, const rlx_param *along)
+{
+    int64_t offset = 0;
+    for (int d = 0; d < depth; d++) {
+        int64_t i = bytes == 4 ? ((const int32_t *)indices)[at + d] : ((const int64_t *)indices)[at + d];
+        if (i < 0) i += sizes[d].i;
+        if (i < 0 || i >= sizes[d].i) return -1;
+        offset += i * along[d].i;
+    }
+    return offset;
+}
+
 /* Parameters: rank, dims[rank], source steps[rank], target steps[rank], source offset, target
    offset, count, itemsize; steps and offsets in elements. */
 #define MOVEMENT(SUFFIX, E)                                                                       \
@@ -25,21 +40,43 @@
                            (const E *)call->in[0] + to[rank].i, rank, dims, from, to);            \
         return RLX_OK;                                                                            \
     }                                                                                             \
-    /* Parameters: outer, axis size, inner, count of indices, bytes of an index. */               \
+    /* Parameters: rank, depth, bytes of an index, count, dims[rank], data steps[rank], index           \
+       steps[rank], sizes[depth], axis steps[depth]. The last dimension is walked in the inner loop. */ \
     static int kernel_gather_##SUFFIX(const rlx_call *call)                                       \
     {                                                                                             \
         const rlx_param *p = call->p;                                                             \
-        const int64_t outer = p[0].i, size = p[1].i, inner = p[2].i, count = p[3].i;              \
+        const int rank = (int)p[0].i, depth = (int)p[1].i, last = rank - 1;                       \
+        const int64_t bytes = p[2].i, count = p[3].i;                                             \
+        const rlx_param *dims = p + 4, *data = dims + rank, *index = data + rank;                 \
+        const rlx_param *sizes = index + rank, *along = sizes + depth;                            \
         const E *x = call->in[0];                                                                 \
         E *y = call->out[0];                                                                      \
-        for (int64_t o = 0; o < outer; o++)                                                       \
-            for (int64_t j = 0; j < count; j++, y += inner) {                                     \
-                int64_t at = p[4].i == 4 ? ((const int32_t *)call->in[1])[j]                      \
-                                         : ((const int64_t *)call->in[1])[j];                     \
-                if (at < 0) at += size;                                                           \
-                if (at < 0 || at >= size) return RLX_INDEX_OUT_OF_RANGE;                          \
-                memcpy(y, x + (o * size + at) * inner, (size_t)inner * sizeof(E));                \
+        const int64_t width = rank ? dims[last].i : 1;                                            \
+        for (int64_t e = 0; e < count; e += width, y += width) {                                  \
+            int64_t rest = e / width, at = 0, which = 0;                                          \
+            for (int d = last - 1; d >= 0; d--) {                                                 \
+                at += rest % dims[d].i * data[d].i;                                               \
+                which += rest % dims[d].i * index[d].i;                                           \
+                rest /= dims[d].i;                                                                \
             }                                                                                     \
+            const int64_t step = rank ? index[last].i : 0, move = rank ? data[last].i : 0;        \
+            for (int64_t i = 0; i < width; i++) {                                                 \
+                if (i == 0 || step != 0) {                                                        \
+                    const int64_t place =                                                         \
+                        index_offset(call->in[1], which + i * step, bytes, depth, sizes, along);  \
+                    if (place < 0) return RLX_INDEX_OUT_OF_RANGE;                                 \
+                    if (step == 0 && move == 1) {                                                 \
+                        memcpy(y, x + at + place, (size_t)width * sizeof(E));                     \
+                        break;                                                                    \
+                    }                                                                             \
+                    at += place;                                                                  \
+                    y[i] = x[at + i * move];                                                      \
+                    if (step != 0) at -= place;                                                   \
+                } else {                                                                          \
+                    y[i] = x[at + i * move];                                                      \
+                }                                                                                 \
+            }                                                                                     \
+        }                                                                                         \
         return RLX_OK;                                                                            \
     }
 MOVEMENT(b1, uint8_t)

@@ -72,8 +72,8 @@ class CompileOptions:
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
         profile: Reserved; True is refused.
         arena_alignment: Offsets in the arena are multiples of this power of two.
-        allow_host_fallback: Whether ops without a kernel may run on the host. No op does so yet: one
-            without a kernel is an ``UnsupportedOpError`` either way.
+        allow_host_fallback: Whether ops without a kernel on the device may run on the CPU inside the
+            compiled graph; False makes them an ``UnsupportedOpError``.
         reuse_memory: False gives each value memory of its own, to tell faults apart.
     """
 

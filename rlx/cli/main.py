@@ -60,11 +60,7 @@ def ops(args: argparse.Namespace) -> int:
         {
             "op": opdef.name,
             "cpu": "view" if opdef.view else names(opdef.dtypes) if opdef.cpu else "-",
-            "webgpu": "view"
-            if opdef.view
-            else names(opdef.webgpu_dtypes)
-            if opdef.webgpu
-            else opdef.host_reason or "-",
+            "webgpu": "view" if opdef.view else names(opdef.webgpu_dtypes) if opdef.webgpu else "-",
             "samples": len(opdef.samples),
         }
         for opdef in sorted(REGISTRY.values(), key=lambda o: o.name)

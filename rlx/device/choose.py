@@ -10,7 +10,7 @@ from rlx.cost.model import CpuCostModel, RooflineModel, WebGpuCostModel, estimat
 from rlx.device.names import Device, available_devices, info_of
 from rlx.errors import CompileError
 from rlx.ir.graph import Graph
-from rlx.passes.schedule import blockers, kernel_blocker
+from rlx.passes.schedule import check_supported, host_nodes
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,15 @@ def choose(graph: Graph) -> Choice:
     for device in available_devices():
         info = info_of(device)
         kernel_set = backend(device.backend).kernel_set
+        model = cost_model(device, info)
         try:
+            cuts = 0
             if kernel_set:
-                blockers(graph, str(device), kernel_blocker(kernel_set))
-            estimates[device] = estimate_graph_cost(graph, cost_model(device, info))
+                check_supported(graph, kernel_set, str(device), allow_host=True)
+                cuts = len(host_nodes(graph, kernel_set))
+            # A node that runs on the host cuts the schedule: one more round trip.
+            cost = estimate_graph_cost(graph, model) + cuts * model.roundtrip_overhead_ns()
+            estimates[device] = cost
         except CompileError as error:
             blocked[device] = str(error)
     wanted = flags.DEVICE.get()

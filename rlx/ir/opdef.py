@@ -181,7 +181,7 @@ class OpDef:
         samples: Cases of the conformance tests.
         view: The result is the operand's memory under another shape; no kernel runs.
         elementwise: May be part of a fused elementwise region.
-        host_reason: Why WebGPU has no kernel, when it has none.
+        host_reason: Says why a node has no WebGPU kernel and runs on the host, or None when it has.
         internal: Made by passes only; has no builder method.
     """
 
@@ -203,7 +203,7 @@ class OpDef:
     samples: tuple[Sample, ...] = ()
     view: bool = False
     elementwise: bool = False
-    host_reason: str | None = None
+    host_reason: Callable[[Node], str | None] | None = None
     internal: bool = False
 
     @property

@@ -9,6 +9,9 @@ from typing import Any
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Param, TensorType
 
+# The kernel name of a call that runs a graph of its own on the host: nodes without a device kernel.
+HOST = "host"
+
 # Where a value's bytes are: the arena holds inputs, outputs and temporaries; params and constants
 # have memory of their own, which clones share.
 ARENA = ("input", "temp", "output")
@@ -41,7 +44,7 @@ class Call:
     """One kernel call.
 
     Attributes:
-        kernel: Kernel name, or "elementwise" for a program of elementwise steps.
+        kernel: Kernel name, "elementwise" for a program of elementwise steps, or ``HOST``.
         inputs: Values read; None for an absent one.
         outputs: Values written.
         params: What the kernel needs to know, in the order of its C parameters.
@@ -78,6 +81,11 @@ class Schedule:
     outputs: list[Value] = field(default_factory=list)
     output_types: list[TensorType] = field(default_factory=list)
     params: dict[str, Value] = field(default_factory=dict)
+
+    def host_fallbacks(self) -> tuple[str, ...]:
+        """Each op that runs on the host, with its reason, once."""
+        listed = [call.params["reasons"] for call in self.calls if call.kernel == HOST]
+        return tuple(dict.fromkeys(str(reason) for reasons in listed for reason in reasons))  # type: ignore[union-attr]
 
     def __str__(self) -> str:
         lines = [f"schedule: {len(self.calls)} calls"]

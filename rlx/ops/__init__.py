@@ -23,8 +23,12 @@ from rlx.ops import (
     pooling,
     reduction,
     resize,
+    scatter,
     spectral,
     transposed,
+)
+from rlx.ops import (
+    gather as gather_ops,
 )
 from rlx.ops.record import attach
 
@@ -32,6 +36,7 @@ FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     convolution, transposed, pooling, resize,
     leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, describe
-from rlx.ir.dtype import FLOATS, INTEGERS, DType
+from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
 from rlx.ir.shape import broadcast, size
@@ -156,19 +156,19 @@ def _infer_cast(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
     flops=lambda node: size(node.shape),
     cpu=KERNELS,
     webgpu=KERNELS,
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL - {DType.F64},
     elementwise=True,
     samples=tuple(
         Sample(
             (shape,),
             {"dtype": target},
             (source,),
-            low=0 if DType.U32 in (source, target) else -50,
+            low=0 if {DType.U32, DType.U8} & {source, target} else -50,
             high=50,
         )
-        for source in (DType.F32, DType.I32, DType.U32, DType.BOOL, DType.F64, DType.I64)
-        for target in (DType.F32, DType.I32, DType.U32, DType.BOOL, DType.F64, DType.I64)
+        for source in DType
+        for target in DType
         for shape in ((5, 7), (1,), (0, 3))
     ),
 )
@@ -177,7 +177,9 @@ def cast(x: Array, dtype: Any) -> Array:
 
     A float outside the integer's range gives an unspecified value, as in C and NumPy.
     """
-    return x.astype(DType.parse(dtype).numpy)
+    target = DType.parse(dtype)
+    # Rounding to a float's own width is what storing the result does.
+    return x if target.is_float else x.astype(target.numpy)
 
 
 def _infer_region(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:

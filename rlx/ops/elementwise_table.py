@@ -277,8 +277,9 @@ def c_header() -> str:
         lines += ["#undef T", "#undef FN"]
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
-        names = f"cast_{source}_{target}, {held[source]}, {held[target]}"
-        lines.append(f"LOOP_CAST({names}, {convert})")
+        lines.append(
+            f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
+        )
     names = loop_names()
     lines.append(f"#define LOOP_COUNT {len(names)}")
     lines.append("#define LOOP_TABLE \\")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError, describe
+from rlx.ir.dtype import ALL
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axes, as_axis
-from rlx.ops.movement import MOVED
 from rlx.ops.record import composite
 
 # --- split -------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ def _split(g: Graph, x: Node, sizes: Any, axis: int) -> tuple[Node, ...]:
 
 @composite(
     _split,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((5, 4),), {"sizes": (2, 3), "axis": 0}),
         Sample(((2, 5),), {"sizes": (1, 0, 4), "axis": -1}),
@@ -70,7 +70,7 @@ def _squeeze(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _squeeze,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((1, 3, 1),), {"axes": (0,)}),
         Sample(((1, 3, 1),), {"axes": -1}),
@@ -93,7 +93,7 @@ def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _unsqueeze,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((3, 4),), {"axes": (0, -1)}),
         Sample(((),), {"axes": 0}),
@@ -119,7 +119,7 @@ def _flip(g: Graph, x: Node, axes: Any) -> Node:
 
 @composite(
     _flip,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((3, 4),), {"axes": (0,)}),
         Sample(((3, 4, 5),), {"axes": (0, -1)}),
@@ -149,7 +149,7 @@ def _tile(g: Graph, x: Node, repeats: Any) -> Node:
 
 @composite(
     _tile,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((2, 3),), {"repeats": (2, 3)}),
         Sample(((1,),), {"repeats": 4}),
@@ -196,7 +196,7 @@ def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
 
 @composite(
     _depth_to_space,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((1, 8, 2, 3),), {"block": 2}),
         Sample(((2, 8, 2, 3),), {"block": 2, "mode": "crd"}),
@@ -234,7 +234,7 @@ def _space_to_depth(g: Graph, x: Node, block: int) -> Node:
 
 @composite(
     _space_to_depth,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((1, 2, 4, 6),), {"block": 2}),
         Sample(((1, 1, 1, 1),), {"block": 1}),
@@ -292,7 +292,7 @@ def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: str, 
 
 @composite(
     _pad,
-    dtypes=MOVED,
+    dtypes=ALL,
     samples=(
         Sample(((2, 3),), {"pads": ((1, 2), (0, 3)), "value": 1}),
         Sample(((2, 3),), {"pads": ((-1, 2), (2, -2))}),

@@ -1,4 +1,4 @@
-"""Operations that move elements without computing: views, strided copies, concat, gather."""
+"""Operations that move elements to places fixed by shapes: views, strided copies, concat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
-from rlx.ir.dtype import DType
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import (
@@ -21,12 +21,9 @@ from rlx.ir.shape import (
     size,
     strides,
 )
-from rlx.ops.elementwise import CPU_DTYPES, WEBGPU_DTYPES
 from rlx.ops.record import op
 
 _COPY_WORKGROUP = 256
-# Moving elements does not depend on what they are.
-MOVED = CPU_DTYPES
 
 
 def emit_strided_copy(
@@ -98,8 +95,8 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     infer=_infer_reshape,
     flops=_no_flops,
     view=True,
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((2, 6),), {"shape": (3, -1)}),
         Sample(((1,),), {"shape": ()}),
@@ -147,8 +144,8 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_transpose),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((3, 5),)),
         Sample(((2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
@@ -202,8 +199,8 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_narrow),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((6, 4),), {"axis": 0, "start": 2, "length": 3}),
         Sample(((6, 5),), {"axis": -1, "start": 1, "length": 3}),
@@ -276,8 +273,8 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_slice),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((8, 5),), {"starts": (1,), "stops": (7,), "steps": (2,)}),
         Sample(((8, 5),), {"starts": (7, 4), "stops": (-9, 0), "steps": (-2, -1)}),
@@ -325,8 +322,8 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_expand),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((3, 1),), {"shape": (2, 3, 5)}),
         Sample(((),), {"shape": (4,)}),
@@ -380,8 +377,8 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
     flops=_no_flops,
     cpu=Kernels(_COPY, _lower_concat),
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
     samples=(
         Sample(((2, 3), (2, 5)), {"axis": -1}),
         Sample(((2, 3), (0, 3), (1, 3)), {"axis": 0}),
@@ -393,78 +390,3 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
 def concat(xs: Sequence[Array], axis: int) -> Array:
     """The operands one after the other along ``axis``; the other dimensions are equal."""
     return np.concatenate(xs, axis)
-
-
-# --- gather ----------------------------------------------------------------------------------------
-
-
-def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    shape, indices = types[0].shape, types[1]
-    axis = as_axis(attrs["axis"], len(shape), where="gather")
-    if indices.dtype not in (DType.I32, DType.I64):
-        raise DTypeError(
-            describe("[gather] indices are not integers", got=indices.dtype, expected="i32 or i64")
-        )
-    if shape[axis] == 0 and indices.size > 0:
-        raise ShapeError(describe("[gather] nothing to pick from", got=f"{shape} at axis {axis}"))
-    attrs["axis"] = axis
-    return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
-
-
-def _lower_gather(node: Node, emitter: Emitter) -> None:
-    x, indices = node.inputs
-    axis = node.attrs["axis"]
-    if size(node.shape) == 0:
-        return
-    emitter.call(
-        "gather",
-        [emitter.operand(0), emitter.operand(1)],
-        [emitter.result()],
-        {
-            "outer": size(x.shape[:axis]),
-            "axis_size": x.shape[axis],
-            "inner": size(x.shape[axis + 1 :]),
-            "count": size(indices.shape),
-            "index_bytes": indices.dtype.itemsize,
-        },
-        work=math.ceil(size(node.shape) / _COPY_WORKGROUP),
-    )
-
-
-@op(
-    free=("indices",),
-    infer=_infer_gather,
-    flops=_no_flops,
-    cpu=Kernels(("gather",), _lower_gather),
-    webgpu=Kernels(("gather",), _lower_gather),
-    dtypes=CPU_DTYPES,
-    webgpu_dtypes=WEBGPU_DTYPES - {DType.BOOL},
-    samples=tuple(
-        Sample(
-            (shape, np.shape(indices)),
-            {"axis": axis},
-            values=(
-                np.arange(math.prod(shape), dtype=np.float32).reshape(shape),
-                np.array(indices, np.int32),
-            ),
-            dtypes=(DType.F32, DType.I32),
-        )
-        for shape, axis, indices in (
-            ((5, 3), 0, [[0, 4], [-1, 2]]),
-            ((2, 5, 3), -2, [1, 1, 0]),
-            ((1,), 0, 0),
-            ((4, 3), 0, np.zeros((0,), np.int32)),
-            ((2, 7), 1, [6, -7]),
-        )
-    ),
-)
-def gather(x: Array, indices: Array, axis: int = 0) -> Array:
-    """Entries of one axis picked by index (NumPy's ``take``).
-
-    Args:
-        x: Rank >= 1.
-        indices: i32 or i64, any shape; negative ones count from the end. One out of range raises
-            ``InputError`` on the CPU; WebGPU can't raise from a kernel and takes the nearest entry.
-        axis: The axis picked from; the result has the indices' shape in its place.
-    """
-    return np.take(x, indices, axis)

@@ -123,13 +123,15 @@ def check_dtypes(opdef: OpDef, names: Sequence[str], types: Sequence[TensorType]
             )
 
 
+def operand_names(node: Node) -> list[str]:
+    """The parameter name of each operand of a node."""
+    return _given(node.opdef.operands, node.attrs, len(node.inputs))
+
+
 def main_dtype(node: Node) -> DType:
     """The dtype that decides which kernels a node needs: that of its main operand, else its own."""
-    names = _given(node.opdef.operands, node.attrs, len(node.inputs))
-    return next(
-        (o.dtype for n, o in zip(names, node.inputs, strict=True) if n not in node.opdef.free),
-        node.dtype,
-    )
+    pairs = zip(operand_names(node), node.inputs, strict=True)
+    return next((o.dtype for n, o in pairs if n not in node.opdef.free), node.dtype)
 
 
 def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:

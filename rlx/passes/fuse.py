@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.dtype import WIDER
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.linalg import ACTIVATIONS
+from rlx.passes.legalize import blocked
 
 # With the output, a region stays within WebGPU's default of 8 storage buffers.
 REGION_INPUTS = 7
 REGION_STEPS = 32
 
 
-def fuse_matmul(graph: Graph, notes: list[str]) -> Graph:
+def fuse_matmul(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
     """act(x @ w + bias) becomes one ``fused_matmul_bias_act``."""
     readers = users(graph)
     outputs = {node.id for node in graph.outputs}
@@ -29,7 +31,11 @@ def fuse_matmul(graph: Graph, notes: list[str]) -> Graph:
     fused: dict[int, tuple[Node, Node, str]] = {}
     inside: set[int] = set()
     for product in graph.nodes:
-        if product.op != "matmul" or len(product.inputs[1].shape) != 2:
+        if (
+            product.op != "matmul"
+            or len(product.inputs[1].shape) != 2
+            or blocked(product, kernel_set)
+        ):
             continue
         add = only_user(product)
         if add is None or add.op != "add" or len(product.inputs[0].shape) < 2:
@@ -64,7 +70,7 @@ def fuse_matmul(graph: Graph, notes: list[str]) -> Graph:
     return rewriter.finish()
 
 
-def fuse_elementwise(graph: Graph, notes: list[str]) -> Graph:
+def fuse_elementwise(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
     """Chains of elementwise nodes of one size become regions: one pass over memory each."""
     readers = users(graph)
     outputs = {node.id for node in graph.outputs}
@@ -72,7 +78,7 @@ def fuse_elementwise(graph: Graph, notes: list[str]) -> Graph:
     regions: dict[int, list[Node]] = {}
     # From the last node up: when a node is reached, all its readers have found their region.
     for node in reversed(graph.nodes):
-        if not node.opdef.elementwise:
+        if not node.opdef.elementwise or blocked(node, kernel_set):
             continue
         homes = {region_of.get(reader.id, -1) for reader in readers[node.id]}
         home = homes.pop() if len(homes) == 1 and node.id not in outputs else -1
@@ -114,6 +120,8 @@ def fuse_elementwise(graph: Graph, notes: list[str]) -> Graph:
 def _literal(node: Node) -> bool:
     """A finite scalar constant is written into the program instead of being read from memory."""
     if node.op != "constant" or node.type.size != 1 or node.shape != ():
+        return False
+    if node.dtype in WIDER:  # held in a narrow type, whose casts would need loops of their own
         return False
     return bool(np.isfinite(node.attrs["value"])) and math.isfinite(float(node.attrs["value"]))
 

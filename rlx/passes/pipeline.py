@@ -9,6 +9,7 @@ from rlx import flags
 from rlx.ir.graph import Graph
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise, fuse_matmul
+from rlx.passes.legalize import legalize
 from rlx.passes.simplify import cse, dce, fold
 
 
@@ -17,14 +18,15 @@ class Pass(NamedTuple):
 
     Attributes:
         name: What notes and messages call it.
-        run: Graph in, graph out; appends a line to the notes for what it took or left.
-        option: The field of ``CompileOptions`` that switches it.
+        run: Graph in, graph out; appends a line to the notes for what it took or left. A pass that
+            specialises is told the kernels it works for as well.
+        option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
     """
 
     name: str
-    run: Callable[[Graph, list[str]], Graph]
-    option: str
+    run: Callable[..., Graph]
+    option: str = ""
     specialise: bool = False
 
 
@@ -33,21 +35,23 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("fold", fold, "fold"),
     Pass("cse", cse, "cse"),
     Pass("dce", dce, "dce"),
+    Pass("legalize", legalize, specialise=True),
+    Pass("cse", cse, "cse"),
     Pass("fuse_matmul", fuse_matmul, "fuse", specialise=True),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
-    Pass("dce", dce, "dce", specialise=True),
+    Pass("dce", dce, "dce"),
 )
 
 
 def run_pipeline(
-    graph: Graph, enabled: Callable[[str], bool], *, specialise: bool
+    graph: Graph, enabled: Callable[[str], bool], kernel_set: str
 ) -> tuple[Graph, list[str]]:
     """Runs the passes.
 
     Args:
         graph: A verified graph; it is not changed.
         enabled: Says whether the option of that name is on.
-        specialise: Also run the passes that know the device.
+        kernel_set: The kernels to specialise for, "cpu" or "webgpu"; "" for none.
 
     Returns:
         The rewritten graph, and a line for every change taken or refused.
@@ -55,9 +59,10 @@ def run_pipeline(
     notes: list[str] = []
     check = flags.VERIFY.get()
     for step in PIPELINE:
-        if (step.specialise and not specialise) or not enabled(step.option):
+        if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
-        graph = step.run(graph, notes)
+        device = (kernel_set,) if step.specialise else ()
+        graph = step.run(graph, notes, *device)
         if check:
             verify(graph, after=step.name)
     return graph, notes

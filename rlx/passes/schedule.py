@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import Array, Param, TensorType, lookup
-from rlx.ir.plan import Call, Schedule, Value
-
-# Says why a node can't run on a backend, or None when it can.
-Blocker = Callable[[Node], str | None]
+from rlx.ir.opdef import Array, Param, TensorType
+from rlx.ir.plan import HOST, Call, Schedule, Value
+from rlx.ir.rewrite import users
+from rlx.ops.movement import emit_strided_copy
+from rlx.passes.legalize import blocked
 
 
 class Scheduler:
@@ -31,12 +31,24 @@ class Scheduler:
         self._values: dict[int, tuple[Value, ...]] = {}
         self._tables: dict[tuple[str, bytes], Value] = {}
         self._node: Node = graph.nodes[0]
+        self._host = host_nodes(graph, backend) if backend != "cpu" else {}
+        self._users = users(graph)
 
     def run(self) -> Schedule:
         """The schedule of the whole graph."""
+        pending: dict[int, Node] = {}
         for node in self._graph.nodes:
             self._node = node
+            on_host = node.id in self._host
+            reads_host = any(operand.id in pending for operand in node.inputs)
+            if on_host or (reads_host and node.opdef.view):
+                pending[node.id] = node
+                continue
+            # A node that does not wait for the host goes ahead of it, so that fewer cuts are made.
+            if reads_host:
+                self._run_on_host(pending)
             self._lower(node)
+        self._run_on_host(pending)
         for node in self._graph.outputs:
             self._output(node)
         return self._schedule
@@ -139,21 +151,42 @@ class Scheduler:
             assert kernels is not None, "blockers() was not asked first"
             kernels.lower(node, self)
 
+    def _run_on_host(self, pending: dict[int, Node]) -> None:
+        """Nodes without a kernel, side by side, become one call on the host."""
+        if not pending:
+            return
+        run = list(pending.values())
+        outputs = {node.id for node in self._graph.outputs}
+        escaping = [
+            node
+            for node in run
+            if len(node.types) == 1
+            and (node.id in outputs or any(user.id not in pending for user in self._users[node.id]))
+        ]
+        graph, reads = _extract(run, escaping)
+        for node in escaping:
+            self._values[node.id] = (self._new(node.type, "temp", node.name),)
+        reasons = dict.fromkeys(
+            f"{node.op}: {self._host[node.id]}" for node in run if node.id in self._host
+        )
+        self._node = run[0]
+        self._call(
+            HOST,
+            [self._values[node.id][0] for node in reads],
+            [self._values[node.id][0] for node in escaping],
+            {"graph": graph, "reasons": tuple(reasons)},
+            0,
+            (),
+        )
+        pending.clear()
+
     def _output(self, node: Node) -> None:
         (value,) = self._values[node.id]
         if value.kind in ("input", "param", "constant"):
             # A leaf that is an output is copied: its own memory belongs to the caller.
             copied = self._new(node.type, "output", f"copy of {node.name}")
             self._node = node
-            program = (("copy", (0,), node.dtype, None),)
-            self._call(
-                "elementwise",
-                [value],
-                [copied],
-                {"program": program, "shapes": (node.shape,), "shape": node.shape},
-                0,
-                (),
-            ) if node.type.size else None
+            emit_strided_copy(self, value, copied, node.dtype, (node.type.size,), (1,), (1,))
             self._values[node.id] = (copied,)
             value = copied
         value.kind = "output"
@@ -161,16 +194,28 @@ class Scheduler:
         self._schedule.output_types.append(node.type)
 
 
-def blockers(graph: Graph, backend: str, blocker: Blocker) -> None:
-    """Refuses a graph with nodes the backend has no kernel for.
+def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:
+    """Nodes without a kernel on a device, by id, and why."""
+    found = ((node.id, blocked(node, kernel_set)) for node in graph.nodes)
+    return {at: reason for at, reason in found if reason is not None}
+
+
+def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool) -> None:
+    """Refuses a graph with nodes that neither the device nor, where it may help, the host can run.
+
+    Args:
+        graph: The graph, before or after it is specialised.
+        kernel_set: The device's kernels.
+        device: What messages call it.
+        allow_host: Whether nodes without a kernel may run on the CPU instead.
 
     Raises:
         UnsupportedOpError: Names every such op once, with its reason and count.
     """
     found: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        reason = blocker(node)
-        if reason is not None:
+    for at, reason in host_nodes(graph, kernel_set).items():
+        node = graph.nodes[at]
+        if kernel_set == "cpu" or not allow_host or blocked(node, "cpu"):
             found.setdefault(f"{node.op}: {reason}", []).append(node)
     if found:
         lines = [
@@ -178,30 +223,33 @@ def blockers(graph: Graph, backend: str, blocker: Blocker) -> None:
         ]
         raise UnsupportedOpError(
             describe(
-                f"{backend} has no kernel for {sum(map(len, found.values()))} nodes "
+                f"{device} has no kernel for {sum(map(len, found.values()))} nodes "
                 f"of graph {graph.name!r}",
                 got="; ".join(lines),
-                hint="cast to f32 or i32, or compile for another device; `rlx ops` lists what runs where",
+                hint="cast to f32 or i32, allow host fallbacks, or compile for another device; "
+                "`rlx ops` lists what runs where",
             )
         )
 
 
-def kernel_blocker(backend: str) -> Blocker:
-    """What the records say: a node is blocked by a missing kernel or a dtype it does not take."""
-
-    def blocker(node: Node) -> str | None:
-        opdef = node.opdef
-        if backend == "webgpu":
-            if node.op in ("input", "param", "constant") or opdef.view or node.op == "cast":
-                taken = lookup("cast").webgpu_dtypes
-                return None if node.dtype in taken else f"{node.dtype} is not held on webgpu yet"
-        if opdef.view:
-            return None
-        if opdef.kernels(backend) is None:
-            return opdef.host_reason or "no kernel"
-        dtype = node.inputs[0].dtype
-        if backend == "webgpu" and dtype not in opdef.webgpu_dtypes:
-            return f"no kernel for {dtype}"
-        return None
-
-    return blocker
+def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list[Node]]:
+    """Nodes as a graph of their own, and the nodes outside that it reads as inputs."""
+    graph = Graph(f"host part at {run[0].name}")
+    copies: dict[int, Node] = {}
+    reads: list[Node] = []
+    for node in run:
+        for operand in node.inputs:
+            if operand.id in copies:
+                continue
+            if operand.op == "constant":
+                copies[operand.id] = graph.constant(operand.attrs["value"], operand.dtype)
+            else:
+                copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
+                reads.append(operand)
+        made = graph.add_node(
+            node.opdef, [copies[o.id] for o in node.inputs], node.attrs, node.name
+        )
+        made.source = node.source
+        copies[node.id] = made
+    graph.set_outputs([copies[node.id] for node in escaping])
+    return graph, reads

@@ -32,7 +32,8 @@ class CompiledGraph:
             up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
             a param that was never set, ``RlxError`` when entered from a second thread.
         capabilities: What this device's executable can do.
-        host_fallbacks: Ops that run on the host for want of a kernel on the device.
+        host_fallbacks: Ops that run on the host for want of a kernel on the device, each with the
+            reason; every such place costs a read-back and an upload.
     """
 
     __slots__ = (
@@ -68,7 +69,7 @@ class CompiledGraph:
     ) -> None:
         self.device = device
         self.capabilities: Capabilities = executable.capabilities
-        self.host_fallbacks: tuple[str, ...] = ()
+        self.host_fallbacks = schedule.host_fallbacks() if schedule else ()
         self._graph = graph
         self._fused = fused
         self._schedule = schedule

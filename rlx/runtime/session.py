@@ -19,7 +19,7 @@ from rlx.errors import (
 from rlx.ir.graph import Graph
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
-from rlx.passes.schedule import Scheduler, blockers, kernel_blocker
+from rlx.passes.schedule import Scheduler, check_supported
 from rlx.runtime.compiled import CompiledGraph
 
 PRECISIONS = ("f32", "f16", "mixed")
@@ -96,10 +96,11 @@ class Session:
             return bool(getattr(options, name))
 
         kernel_set = runs_on.kernel_set
-        fused, notes = run_pipeline(graph, enabled, specialise=bool(kernel_set))
+        if kernel_set:
+            check_supported(graph, kernel_set, str(device), options.allow_host_fallback)
+        fused, notes = run_pipeline(graph, enabled, kernel_set)
         schedule = plan = None
         if kernel_set:
-            blockers(fused, str(device), kernel_blocker(kernel_set))
             schedule = Scheduler(fused, kernel_set, info.limits).run()
             param_bytes = sum(value.type.nbytes for value in schedule.params.values())
             limit = options.memory_limit

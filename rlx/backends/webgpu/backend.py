@@ -9,7 +9,7 @@ from rlx.backends.webgpu.executable import Fixed, WebGpuExecutable
 from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
-from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 
 
 class WebGpuBackend:
@@ -44,11 +44,14 @@ class WebGpuBackend:
         assert plan is not None
         gpu = gpu_device(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
-        lowered = (lower(call, per_dimension) for call in schedule.calls)
-        dispatches = [one for one in lowered if one is not None]
-        for one in dispatches:
-            _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-        return WebGpuExecutable(gpu, schedule, plan, dispatches, Fixed(gpu, schedule))
+        work: list[Dispatch | Call] = []
+        for call in schedule.calls:
+            one = call if call.kernel == HOST else lower(call, per_dimension)
+            if isinstance(one, Dispatch):
+                _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
+            if one is not None:
+                work.append(one)
+        return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

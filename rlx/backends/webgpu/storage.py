@@ -32,6 +32,8 @@ STORAGE: dict[DType, Storage] = {
     DType.I32: Storage("i32", 1, "i32"),
     DType.U32: Storage("u32", 1, "u32"),
     DType.I64: Storage("i32", 1, "i32"),
+    # Moved as it is, never computed with.
+    DType.F64: Storage("vec2<u32>", 1, "never"),
     DType.BOOL: Storage(
         "u32", 4, "bool", "({} != vec4<u32>(0u))", "select(vec4<u32>(0u), vec4<u32>(1u), {})"
     ),

@@ -1,0 +1,122 @@
+"""Host memory that mirrors the arena's inputs and outputs, and i64 carried as i32 on the device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.backends.webgpu.storage import device_itemsize
+from rlx.errors import InputError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array, TensorType
+from rlx.ir.plan import MemoryPlan, Schedule
+
+_ALIGNMENT = 256
+_I32 = np.iinfo(np.int32)
+
+
+def device_bytes(type: TensorType) -> int:
+    """Bytes of a value in device memory."""
+    return type.size * device_itemsize(type.dtype)
+
+
+def to_device(array: Array, type: TensorType, where: str) -> Array:
+    """An array as the bytes that the device holds.
+
+    Raises:
+        InputError: An i64 value does not fit the 32 bits that carry it.
+    """
+    if type.dtype is DType.I64:
+        array = narrowed(np.asarray(array), where)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def from_device(raw: Array, type: TensorType) -> Array:
+    """The device's bytes as an array of the declared dtype."""
+    held = np.dtype(np.int32) if type.dtype is DType.I64 else type.dtype.numpy
+    return raw[: device_bytes(type)].view(held).reshape(type.shape).astype(type.dtype.numpy)
+
+
+def narrowed(array: Array, where: str) -> Array:
+    """i64 as i32.
+
+    Raises:
+        InputError: A value is out of range.
+    """
+    if array.size and (array.min() < _I32.min or array.max() > _I32.max):
+        raise InputError(
+            describe(
+                "an i64 value is out of the range that WebGPU carries",
+                where=where,
+                got=f"{array.min()} to {array.max()}",
+                expected=f"{_I32.min} to {_I32.max}",
+                hint="run it on the CPU",
+            )
+        )
+    return array.astype(np.int32)
+
+
+class Mirror:
+    """What callers see of a GPU's arena: views of inputs and outputs in one piece of host memory.
+
+    Attributes:
+        inputs: Bytes that are uploaded before a run.
+        outputs: Bytes that are read back after it.
+        input_views: Writable arrays, one per input.
+        output_views: Read-only arrays, one per output.
+        output_slots: Byte offset and element count of each output at ``address``.
+        address: Where the memory is.
+    """
+
+    def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
+        block = np.zeros(plan.outputs_end + _ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % _ALIGNMENT
+        memory: Array = block[start : start + plan.outputs_end]
+        self.address: int = block.ctypes.data + start
+        self.inputs: Array = memory[: plan.inputs_end]
+        self.outputs: Array = memory[plan.inputs_end :]
+        # (name, 64-bit array that the caller sees, 32-bit view that travels)
+        self._wide_inputs: list[tuple[str, Array, Array]] = []
+        self._wide_outputs: list[tuple[Array, Array]] = []
+
+        def view(offset: int, type: TensorType) -> Array:
+            part: Array = memory[offset : offset + device_bytes(type)]
+            held = np.dtype(np.int32) if type.dtype is DType.I64 else type.dtype.numpy
+            return part.view(held).reshape(type.shape)
+
+        views = []
+        for value in schedule.inputs:
+            held = view(plan.slots[value.id].offset, value.type)
+            if value.type.dtype is DType.I64:
+                wide = np.zeros(value.type.shape, np.int64)
+                self._wide_inputs.append((value.name, wide, held))
+                held = wide
+            views.append(held)
+        self.input_views = tuple(views)
+        views = []
+        slots = []
+        for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
+            offset = plan.slots[value.id].offset
+            held = view(offset, type)
+            if type.dtype is DType.I64:
+                wide = np.zeros(type.shape, np.int64)
+                self._wide_outputs.append((wide, held))
+                held = wide.view()
+            held.setflags(write=False)
+            views.append(held)
+            slots.append((offset, type.size))
+        self.output_views = tuple(views)
+        self.output_slots = tuple(slots)
+
+    def pack(self) -> None:
+        """Brings 64-bit inputs into the bytes that are uploaded.
+
+        Raises:
+            InputError: A value does not fit.
+        """
+        for name, wide, held in self._wide_inputs:
+            held[...] = narrowed(wide, f"input {name!r}")
+
+    def unpack(self) -> None:
+        """Brings 32-bit results into the 64-bit arrays that the caller sees."""
+        for wide, held in self._wide_outputs:
+            wide[...] = held

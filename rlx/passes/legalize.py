@@ -1,0 +1,107 @@
+"""Graph -> Graph whose nodes have kernels: narrow types computed in wider ones; what is left, and why.
+
+Storage stays narrow: the casts that are put in join the elementwise regions around them.
+"""
+
+from __future__ import annotations
+
+from rlx.ir.dtype import WIDER, DType
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.rewrite import Rewriter
+from rlx.ops.leaves import LEAVES
+from rlx.ops.record import main_dtype, operand_names
+
+# bool shares words on WebGPU, and few kernels there take such elements.
+_WIDER = {"cpu": WIDER, "webgpu": {**WIDER, DType.BOOL: DType.I32}}
+
+
+def native(node: Node, kernel_set: str) -> frozenset[DType]:
+    """Dtypes of the main operand that a node's kernels take on a device."""
+    if kernel_set == "cpu":
+        return node.opdef.dtypes
+    taken = node.opdef.webgpu_dtypes
+    # i64 is carried as i32 on WebGPU.
+    return taken | {DType.I64} if DType.I32 in taken and DType.I64 in node.opdef.dtypes else taken
+
+
+def widened(node: Node, kernel_set: str) -> DType | None:
+    """The dtype that a node is computed in instead of its own, or None when it need not or can't be."""
+    taken, main = native(node, kernel_set), main_dtype(node)
+    wide = _WIDER[kernel_set].get(main)
+    return wide if main not in taken and wide in taken else None
+
+
+def blocked(node: Node, kernel_set: str) -> str | None:
+    """Why a node has no kernel on a device even when it is widened; None when it has one."""
+    opdef = node.opdef
+    if opdef.view or node.op in LEAVES:
+        return None
+    if node.op == "cast":
+        held = {node.dtype, node.inputs[0].dtype}
+        return (
+            "f64 is not computed on WebGPU"
+            if kernel_set == "webgpu" and DType.F64 in held
+            else None
+        )
+    reason = opdef.host_reason(node) if opdef.host_reason and kernel_set == "webgpu" else None
+    if reason is not None:
+        return reason
+    if opdef.kernels(kernel_set) is None:
+        return "no kernel"
+    main = main_dtype(node)
+    if main in native(node, kernel_set) or widened(node, kernel_set) is not None:
+        return None
+    return "f64 is not computed on WebGPU" if main is DType.F64 else f"no kernel for {main}"
+
+
+def legalize(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
+    """Puts casts around nodes whose kernels don't take their dtype."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        wide = None if node.opdef.view or node.op in LEAVES else widened(node, kernel_set)
+        if node.op == "cast" and kernel_set == "cpu":
+            rewriter.replace(node, _cast_chain(rewriter, node))
+        elif node.op == PART:
+            rewriter.replace(node, _cast(rewriter.keep(node), node.dtype))
+        elif wide is None or blocked(node, kernel_set):
+            rewriter.keep(node)
+        else:
+            main = main_dtype(node)
+            names = operand_names(node)
+            inputs = []
+            for name, operand in zip(names, node.inputs, strict=True):
+                new = rewriter[operand]
+                if name not in node.opdef.free and operand.dtype is main:
+                    new = _cast(new, wide)
+                inputs.append(_cast(new, DType.F32) if operand.dtype in _HALVES else new)
+            made = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
+            made.source = node.source
+            several = len(node.types) > 1
+            rewriter.replace(node, made if several else _cast(made, node.dtype))
+            notes.append(f"legalize: {node.where()} of {main} is computed in {wide}")
+    return rewriter.finish()
+
+
+_HALVES = (DType.F16, DType.BF16)
+
+
+def _cast(node: Node, dtype: DType) -> Node:
+    """The node as ``dtype``; a cast that was just put in is looked through where nothing is lost."""
+    if node.dtype is dtype:
+        return node
+    return node.graph.add_node("cast", [node], {"dtype": dtype})
+
+
+def _cast_chain(rewriter: Rewriter, node: Node) -> Node:
+    """A cast from or to a narrow type goes through the type that computes for it."""
+    value = rewriter[node.inputs[0]]
+    source, target = value.dtype, node.dtype
+    for through in (WIDER.get(source), WIDER.get(target)):
+        # The last step of a cast from a narrow type to its own wide one is the cast itself.
+        if through is not None and through is not target:
+            value = _cast(value, through)
+    made = _cast(value, target)
+    if made is rewriter[node.inputs[0]]:
+        return made
+    made.source = node.source
+    return made

@@ -1,0 +1,58 @@
+// Applies updates START to STOP in order. An invocation owns a part of the places of one line, so that
+// no two write the same element and the order of updates is kept. Indices out of range are left out.
+{% set T = type[2] %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> updates: array<{{ T }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ T }}>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 64u + lane;
+    if (t >= LINES * PARTS) { return; }
+    let share = (PLACES + PARTS - 1u) / PARTS;
+    let low = (t % PARTS) * share;
+    let high = low + share;
+    var rest = t / PARTS;
+    var base = 0u;
+    var which = 0u;
+    var source = 0u;
+{% for d in range(rank)|reverse %}
+{% if dims[d] > 1 %}
+    base += (rest % {{ dims[d] }}u) * {{ data_steps[d] }}u;
+    which += (rest % {{ dims[d] }}u) * {{ index_steps[d] }}u;
+    source += (rest % {{ dims[d] }}u) * {{ update_steps[d] }}u;
+    rest /= {{ dims[d] }}u;
+{% endif %}
+{% endfor %}
+    for (var u = START; u < STOP; u++) {
+        var place = 0u;
+        var at = base;
+        var inside = true;
+{% for d in range(depth) %}
+        {
+            let raw = indices[which + u * INDEX_STEP + {{ d }}u];
+            let i = select(raw, raw + {{ sizes[d] }}, raw < 0);
+            inside = inside && i >= 0 && i < {{ sizes[d] }};
+            let held = u32(clamp(i, 0, {{ [sizes[d] - 1, 0]|max }}));
+            place = place * {{ sizes[d] }}u + held;
+            at += held * {{ axis_steps[d] }}u;
+        }
+{% endfor %}
+        if (inside && place >= low && place < high) {
+            let value = updates[source + u * UPDATE_STEP];
+{% if reduction == 0 %}
+            y[at] = value;
+{% elif reduction == 1 %}
+            y[at] += value;
+{% elif reduction == 2 %}
+            y[at] *= value;
+{% elif reduction == 3 %}
+            let old = y[at];
+            y[at] = select(value, old, (old < value) || !(old == old));
+{% else %}
+            let old = y[at];
+            y[at] = select(value, old, (old > value) || !(old == old));
+{% endif %}
+        }
+    }
+}
