@@ -12,6 +12,7 @@
 #include "conv.h"
 #include "conv_transpose.h"
 #include "interpolate.h"
+#include "recurrent.h"
 
 #undef VL
 #undef KC

@@ -21,6 +21,7 @@ from rlx.ops import (
     movement,
     normalization,
     pooling,
+    recurrence,
     reduction,
     resize,
     scatter,
@@ -34,7 +35,7 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    convolution, transposed, pooling, resize,
+    convolution, transposed, pooling, resize, recurrence,
     leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, as_shape, size
 from rlx.ops.elementwise import WEBGPU_DTYPES
-from rlx.ops.movement import MOVED
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 MODES = ("nearest", "linear", "cubic")
@@ -371,7 +370,7 @@ def _samples() -> tuple[Sample, ...]:
 
 @composite(
     _resize,
-    dtypes=MOVED,
+    dtypes=ALL,
     webgpu_dtypes=WEBGPU_DTYPES - {DType.BOOL},
     tolerance={DType.F32: 1e-5},  # the weights are rounded too
     samples=_samples(),
