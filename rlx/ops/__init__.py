@@ -22,6 +22,7 @@ from rlx.ops import (
     normalization,
     pooling,
     recurrence,
+    recurrent,
     reduction,
     resize,
     scatter,
@@ -36,6 +37,7 @@ from rlx.ops.record import attach
 FAMILIES = (
     leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     convolution, transposed, pooling, resize, recurrence,
+    recurrent,
     leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
 )  # fmt: skip

@@ -158,7 +158,10 @@ def _sample(steps: int, batch: int, hidden: int, cell: str, more: str = "", **at
     """A case; ``more`` names the optional operands, by their first letters."""
     directions = len(attrs.get("reverse", (0,)))
     gates, state = CELLS[cell], (directions, batch, hidden)
-    shapes = [(steps, batch, directions * gates * hidden), (directions, gates * hidden, hidden)]
+    shapes: list[Shape] = [
+        (steps, batch, directions * gates * hidden),
+        (directions, gates * hidden, hidden),
+    ]
     options = {
         "bias": (directions, hidden),
         "h0": state,
