@@ -47,6 +47,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(pool_max_f32), K(pool_max_f64), K(pool_max_i32), K(pool_sum_f32), K(pool_sum_f64),
     K(interpolate_f32), K(interpolate_f64),
     K(recurrence_f32), K(recurrence_f64),
+    K(selective_scan_f32), K(selective_scan_f64),
     {NULL, NULL},
 };
 

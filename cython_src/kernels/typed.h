@@ -13,6 +13,7 @@
 #include "conv_transpose.h"
 #include "interpolate.h"
 #include "recurrent.h"
+#include "state_space.h"
 
 #undef VL
 #undef KC

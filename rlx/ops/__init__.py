@@ -27,6 +27,7 @@ from rlx.ops import (
     resize,
     scatter,
     spectral,
+    state_space,
     transposed,
 )
 from rlx.ops import (
@@ -35,11 +36,8 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
-    convolution, transposed, pooling, resize, recurrence,
-    recurrent,
-    leaves, elementwise, activations, movement, layout, reduction, linalg, normalization, attention, fft, spectral,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
+    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
