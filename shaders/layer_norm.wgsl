@@ -1,4 +1,5 @@
-// (x - mean) / sqrt(var + eps) * weight + bias over rows of n; one workgroup per row.
+// (x - mean) / sqrt(var + eps) * weight + bias over rows of n, with a mean of 0 for rms_norm; one
+// workgroup per row.
 {% set lanes = 64 if n <= 256 else 256 %}
 {% set at = namespace(next=1) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
@@ -32,9 +33,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = g * N;
+{% if rms %}
+    let mean = 0.0;
+{% else %}
     var sum = 0.0;
     for (var i = lane; i < N; i += {{ lanes }}u) { sum += x[base + i]; }
     let mean = total(sum, lane) / f32(N);
+{% endif %}
     var squares = 0.0;
     // A second pass over the row: the mean of squares minus the squared mean would cancel.
     for (var i = lane; i < N; i += {{ lanes }}u) {

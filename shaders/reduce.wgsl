@@ -1,4 +1,4 @@
-// Sum, mean or maximum over n elements that are `inner` apart; one workgroup per result.
+// Sum, mean, product, maximum or minimum over n elements that are `inner` apart; one workgroup per result.
 {% set T = type[0] %}
 {% set lanes = 64 if n <= 256 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
@@ -7,13 +7,15 @@
 var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
-{% if kind != "max" %}
+{% if kind == "prod" %}
+    return a * b;
+{% elif kind in ("sum", "mean") %}
     return a + b;
 {% elif T == "f32" %}
     // NaN stays: max alone may return the other operand. Naga's x != x is false for NaN.
-    return select(a, select(b, max(a, b), b == b), a == a);
+    return select(a, select(b, {{ kind }}(a, b), b == b), a == a);
 {% else %}
-    return max(a, b);
+    return {{ kind }}(a, b);
 {% endif %}
 }
 
@@ -22,11 +24,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = (g / INNER) * N * INNER + g % INNER;
-{% if kind == "max" %}
-    // Every lane starts from the first element: a maximum may count it many times.
+{% if kind in ("max", "min") %}
+    // Every lane starts from the first element: an extreme may count it many times.
     var total = x[base];
 {% else %}
-    var total = {{ T }}(0);
+    var total = {{ T }}({{ 1 if kind == "prod" else 0 }});
 {% endif %}
     for (var i = lane; i < N; i += {{ lanes }}u) {
         total = combine(total, x[base + i * INNER]);

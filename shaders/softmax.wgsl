@@ -1,4 +1,4 @@
-// exp(x - max) / sum over n elements that are `inner` apart; one workgroup per row.
+// exp(x - max) / sum, or its logarithm, over n elements that are `inner` apart; one workgroup per row.
 {% set lanes = 64 if n <= 256 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
@@ -24,7 +24,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var total = 0.0;
     for (var i = lane; i < N; i += {{ lanes }}u) {
         let e = exp(x[base + i * INNER] - top);
+{% if not log %}
         y[base + i * INNER] = e;
+{% endif %}
         total += e;
     }
     part[lane] = total;
@@ -33,7 +35,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (lane < width) { part[lane] += part[lane + width]; }
         workgroupBarrier();
     }
+{% if log %}
+    let shift = top + log(part[0]);
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - shift; }
+{% else %}
     let share = 1.0 / part[0];
     // Each lane reads back only what it wrote itself.
     for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= share; }
+{% endif %}
 }

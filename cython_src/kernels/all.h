@@ -16,6 +16,7 @@
 #include "reduce.h"
 #include "window.h"
 #include "pool.h"
+#include "sort.h"
 
 #define T float
 #define SUFFIX f32
@@ -29,6 +30,8 @@
 #undef SUFFIX
 
 #include "spectral.h"
+#include "random.h"
+#include "products.h"
 
 #define K(name) {#name, kernel_##name}
 static const rlx_kernel_entry kernel_table[] = {
@@ -39,6 +42,11 @@ static const rlx_kernel_entry kernel_table[] = {
     K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
     K(reduce_mean_f32), K(reduce_mean_f64),
     K(reduce_max_f32), K(reduce_max_f64), K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),
+    K(reduce_min_f32), K(reduce_min_f64), K(reduce_min_i32), K(reduce_min_u32), K(reduce_min_i64),
+    K(reduce_prod_f32), K(reduce_prod_f64), K(reduce_prod_i32), K(reduce_prod_u32), K(reduce_prod_i64),
+    K(arg_reduce_f32), K(arg_reduce_f64), K(arg_reduce_i32), K(arg_reduce_u32), K(arg_reduce_i64),
+    K(cumulate_f32), K(cumulate_f64), K(cumulate_i32), K(cumulate_u32), K(cumulate_i64),
+    K(topk_f32), K(topk_f64), K(topk_i32), K(topk_u32), K(topk_i64),
     K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64), K(fft_f32), K(fft_f64),
     K(welch_peaks_f32), K(log_mel_f32),
@@ -48,6 +56,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(interpolate_f32), K(interpolate_f64),
     K(recurrence_f32), K(recurrence_f64),
     K(selective_scan_f32), K(selective_scan_f64),
+    K(philox), K(matmul_integer), K(grouped_matmul_f32), K(grouped_matmul_f64),
     {NULL, NULL},
 };
 

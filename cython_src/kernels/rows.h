@@ -34,16 +34,21 @@ static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
     return NAME(row_sum)(y, n);
 }
 
-/* Parameters: outer, n, inner. */
+/* Parameters: outer, n, inner, whether the logarithm is wanted. */
 static int NAME(kernel_softmax)(const rlx_call *call)
 {
     const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;
+    const int logarithm = (int)call->p[3].i;
     for (int64_t o = 0; o < outer; o++) {
         const T *x = (const T *)call->in[0] + o * n * inner;
         T *y = (T *)call->out[0] + o * n * inner;
         if (inner == 1) {
-            const T scale = 1 / NAME(row_exp)(y, x, NAME(row_max)(x, n), n);
-            for (int64_t i = 0; i < n; i++) y[i] *= scale;
+            const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(y, x, top, n);
+            const T scale = 1 / sum, shift = FN(log)(sum);
+            if (logarithm)
+                for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+            else
+                for (int64_t i = 0; i < n; i++) y[i] *= scale;
             continue;
         }
         for (int64_t j = 0; j < inner; j++) {
@@ -52,13 +57,16 @@ static int NAME(kernel_softmax)(const rlx_call *call)
             for (int64_t i = 0; i < n; i++) top = x[i * inner + j] > top ? x[i * inner + j] : top;
             for (int64_t i = 0; i < n; i++)
                 sum += y[i * inner + j] = FN(exp)(x[i * inner + j] - top);
-            for (int64_t i = 0; i < n; i++) y[i * inner + j] /= (T)sum;
+            const T shift = FN(log)((T)sum);
+            for (int64_t i = 0; i < n; i++)
+                y[i * inner + j] = logarithm ? x[i * inner + j] - top - shift
+                                             : y[i * inner + j] / (T)sum;
         }
     }
     return RLX_OK;
 }
 
-/* Parameters: rows, n, has weight, has bias, eps. */
+/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm). */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
     const int64_t rows = call->p[0].i, n = call->p[1].i;
@@ -66,7 +74,7 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
     for (int64_t r = 0; r < rows; r++) {
         const T *x = (const T *)call->in[0] + r * n;
         T *y = (T *)call->out[0] + r * n;
-        const T mean = NAME(row_sum)(x, n) / (T)n;
+        const T mean = call->p[5].i ? 0 : NAME(row_sum)(x, n) / (T)n;
         double squares = 0;
         for (int64_t at = 0; at < n; at += 1024) {
             const int64_t end = n - at < 1024 ? n - at : 1024;

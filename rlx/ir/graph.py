@@ -313,7 +313,8 @@ class Graph:
         """A value fixed in the graph.
 
         Args:
-            value: An array, or a Python number (float -> f32, int -> i32, bool -> bool).
+            value: An array, or a Python number (float -> f32, int -> i32 or, where that
+                is too short, i64, bool -> bool).
             dtype: Converts to this type.
 
         Returns:
@@ -324,7 +325,9 @@ class Graph:
         """
         if dtype is None and not hasattr(value, "dtype"):
             found = np.asarray(value)
-            narrow = {np.dtype(np.float64): DType.F32, np.dtype(np.int64): DType.I32}
+            narrow = {np.dtype(np.float64): DType.F32}
+            if found.dtype == np.int64 and np.all(found == found.astype(np.int32)):
+                narrow[found.dtype] = DType.I32
             dtype = narrow.get(found.dtype, found.dtype)
         dtype = DType.parse(value.dtype if dtype is None else dtype)
         array = np.array(value, order="C")

@@ -13,6 +13,7 @@ from rlx.ops import (
     activations,
     attention,
     convolution,
+    creation,
     elementwise,
     fft,
     layout,
@@ -25,19 +26,32 @@ from rlx.ops import (
     recurrent,
     reduction,
     resize,
+    products,
+    quantization,
+    reduction,
+    rotary,
     scatter,
+    softmax,
+    sorting,
     spectral,
     state_space,
     transposed,
 )
 from rlx.ops import (
+    einsum as einsum_ops,
+)
+from rlx.ops import (
     gather as gather_ops,
+)
+from rlx.ops import (
+    random as random_ops,
 )
 from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
     convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY, Array, OpDef, Sample
 from rlx.ops.interpret import interpret
-from rlx.ops.record import evaluate_reference
+from rlx.ops.record import call_with, evaluate_reference
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Case:
             if len(made.types) > 1:
                 made = [g.add_node(PART, [made], {"index": at}) for at in range(len(made.types))]
         else:
-            made = getattr(g, op.name)(**self._arguments(inputs))
+            made = call_with(getattr(g, op.name), op.signature, self._arguments(inputs))
         g.set_outputs(made)
         return g
 
@@ -93,7 +94,10 @@ class Case:
         """What the reference says, for the graph that ``graph`` gave."""
         if self.opdef.expand is None:
             return interpret(graph, {f"x{at}": array for at, array in enumerate(operands)})
-        bound = self.opdef.signature.bind(**self._arguments(operands))
+        signature = self.opdef.signature
+        given = self._arguments(operands)
+        named = {name: given[name] for name in signature.parameters if name in given}
+        bound = inspect.BoundArguments(signature, named)
         bound.apply_defaults()
         listed = {text.rstrip("?*") for text in self.opdef.operands}
         attrs = {k: v for k, v in bound.arguments.items() if k not in listed or v is None}

@@ -24,6 +24,11 @@ _INDEX_DTYPES = (DType.I32, DType.I64)
 
 
 def check_indices(name: str, type: TensorType) -> None:
+    """Refuses indices that are not i32 or i64.
+
+    Raises:
+        DTypeError: They are not.
+    """
     if type.dtype not in _INDEX_DTYPES:
         raise DTypeError(
             describe(

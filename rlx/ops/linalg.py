@@ -58,7 +58,12 @@ class Product:
         return Product(m, k, n, size(dims), merged, a_steps, b_steps)
 
 
-def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+def matmul_type(types: Sequence[TensorType]) -> TensorType:
+    """Shape of a product, and the dtype of its first operand.
+
+    Raises:
+        ShapeError: The operands do not fit.
+    """
     a, b = types[0].shape, types[1].shape
     if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ShapeError(
@@ -72,6 +77,10 @@ def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     rows = a[-2:-1]
     columns = b[-1:] if len(b) > 1 else ()
     return TensorType((*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype)
+
+
+def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return matmul_type(types)
 
 
 def _flops(node: Node) -> float:
@@ -171,7 +180,7 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
                 hint=did_you_mean(str(act), ACTIVATIONS),
             )
         )
-    result = _infer_matmul(types[:2], attrs)
+    result = matmul_type(types[:2])
     w = types[1].shape
     if len(w) != 2 or types[2].shape != w[1:]:
         raise ShapeError(

@@ -2,13 +2,13 @@
 
 The decorated function is the specification: its name is the op's, its docstring the documentation,
 its parameters the builder's. A parameter annotated ``Array`` is an operand, ``Array | None`` an
-operand that may be absent, ``Sequence[Array]`` a list of them; every other one is an attribute.
+operand that may be absent, ``Sequence[Array]`` or ``*xs: Array`` a list of them; every other one is an attribute.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,12 @@ def op(
     def decorate(function: Callable[..., Any]) -> OpDef:
         signature = inspect.signature(function)
         operands = tuple(
-            parameter.name + _OPERAND[parameter.annotation]
+            parameter.name
+            + (
+                "*"
+                if parameter.kind is parameter.VAR_POSITIONAL
+                else _OPERAND[parameter.annotation]
+            )
             for parameter in signature.parameters.values()
             if parameter.annotation in _OPERAND
         )
@@ -163,6 +168,15 @@ def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Array]) -> dict[
     return bound
 
 
+def call_with(
+    function: Callable[..., Any], signature: inspect.Signature, arguments: Mapping[str, Any]
+) -> Any:
+    """Calls a function with arguments by name, where one may be a starred list."""
+    named = {name: arguments[name] for name in signature.parameters if name in arguments}
+    bound = inspect.BoundArguments(signature, named)
+    return function(*bound.args, **bound.kwargs)
+
+
 def evaluate(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """What a node means: its reference on float64 copies of the operands, rounded once.
 
@@ -195,7 +209,8 @@ def evaluate_reference(
     """
     wide = [widen(a, dtype) for a, dtype in zip(arrays, dtypes, strict=True)]
     with np.errstate(all="ignore"):
-        found = opdef.reference(**bind_reference(opdef, attrs, wide))
+        bound = bind_reference(opdef, attrs, wide)
+        found = call_with(opdef.reference, opdef.signature, bound)
         listed = found if isinstance(found, tuple) else (found,)
         results = [store(np.asarray(r), t.dtype) for r, t in zip(listed, types, strict=True)]
     for result, type in zip(results, types, strict=True):

@@ -114,7 +114,7 @@ def _apply(y: Array, at: Any, updates: Array, reduction: str) -> Array:
             y[place] = value
         return y
     function = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[reduction]
-    function.at(y, tuple(i.ravel() for i in at), updates)  # type: ignore[attr-defined]
+    function.at(y, tuple(i.ravel() for i in at), updates)
     return y
 
 

@@ -38,7 +38,6 @@ class Scheduler:
         """The schedule of the whole graph."""
         pending: dict[int, Node] = {}
         for node in self._graph.nodes:
-            self._node = node
             on_host = node.id in self._host
             reads_host = any(operand.id in pending for operand in node.inputs)
             if on_host or (reads_host and node.opdef.view):
@@ -134,6 +133,7 @@ class Scheduler:
         return value
 
     def _lower(self, node: Node) -> None:
+        self._node = node
         if node.op in ("input", "param", "constant"):
             value = self._new(node.type, node.op, node.name, node.attrs.get("value"))
             if node.op == "input":

@@ -116,7 +116,8 @@ class HostStep:
                 for view, (_, _, type) in zip(
                     self.executable.input_views, self._reads, strict=True
                 ):
-                    view[...] = from_device(raw[at:], type)
+                    # A value may be read as a view, under another shape.
+                    view[...] = from_device(raw[at:], type).reshape(view.shape)
                     at += padded(device_bytes(type))
                 del raw
             finally:

@@ -1,0 +1,242 @@
+"""Products beside the plain one: by expert, with a low-rank update, of 8-bit integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import size
+from rlx.ops.linalg import Product, matmul_type
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+
+_COLUMNS = 64
+
+
+# --- one expert per row --------------------------------------------------------------------------------
+
+
+def _infer_grouped(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    x, w, idx = types
+    if idx.dtype not in (DType.I32, DType.I64):
+        raise DTypeError(
+            describe(
+                "[grouped_matmul] idx is not of integers", got=idx.dtype, expected="i32 or i64"
+            )
+        )
+    fits = len(x.shape) == 2 and len(w.shape) == 3 and idx.shape == x.shape[:1]
+    if not fits or x.shape[1] != w.shape[1] or (w.shape[0] == 0 and x.shape[0]):
+        raise ShapeError(
+            describe(
+                "[grouped_matmul] operands do not fit",
+                got=f"x {x.shape}, w {w.shape}, idx {idx.shape}",
+                expected="x [M, K], w [E, K, N], idx [M]",
+            )
+        )
+    return TensorType((x.shape[0], w.shape[2]), x.dtype)
+
+
+def _lower_grouped(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
+    emitter.call(
+        "grouped_matmul",
+        [emitter.operand(at) for at in range(3)],
+        [emitter.result()],
+        {"m": m, "k": k, "n": n, "experts": experts,
+         "index_bytes": node.inputs[2].dtype.itemsize},
+        m * math.ceil(n / _COLUMNS),
+    )  # fmt: skip
+
+
+_GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
+
+
+@op(
+    free=("idx",),
+    infer=_infer_grouped,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
+    cpu=_GROUPED,
+    webgpu=_GROUPED,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    samples=tuple(
+        Sample(
+            ((m, k), (e, k, n), (m,)),
+            dtypes=(dtype, dtype, index),
+            low=(-2, -2, 0),
+            high=(2, 2, e - 0.01),
+        )
+        for dtype, index in ((DType.F32, DType.I32), (DType.F64, DType.I64), (DType.F16, DType.I32))
+        for m, k, e, n in ((5, 7, 3, 9), (1, 1, 1, 1), (0, 4, 2, 3), (3, 0, 2, 4), (4, 130, 2, 67))
+    ),
+)
+def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
+    """Each row times the matrix of its expert: y[m] = x[m] @ w[idx[m]].
+
+    Args:
+        x: ``[M, K]``.
+        w: ``[E, K, N]``, one matrix per expert.
+        idx: i32 or i64 ``[M]``, 0 to E - 1. One out of range is an ``InputError`` on the CPU; WebGPU
+            takes the nearest expert.
+
+    Returns:
+        ``[M, N]``.
+    """
+    return np.einsum("mk,mkn->mn", x, w[idx])
+
+
+# --- a low-rank update -----------------------------------------------------------------------------------
+
+
+def _lora(g: Graph, x: Node, w: Node, a: Node, b: Node, scale: float) -> Node:
+    update = g.matmul(g.matmul(x, a), b)
+    return g.add(g.matmul(x, w), g.mul(update, float(scale)))
+
+
+@composite(
+    _lora,
+    dtypes=FLOAT_KERNELS,
+    samples=(
+        Sample(((5, 7), (7, 9), (7, 2), (2, 9))),
+        Sample(((2, 3, 7), (7, 9), (7, 2), (2, 9)), {"scale": 0.25}),
+        Sample(((1, 1), (1, 1), (1, 1), (1, 1))),
+        Sample(((0, 7), (7, 9), (7, 2), (2, 9))),
+    ),
+)
+def lora_matmul(x: Array, w: Array, a: Array, b: Array, scale: float = 1.0) -> Array:
+    """X @ w + scale * (x @ a) @ b: a matrix with a low-rank update (arXiv:2106.09685).
+
+    Args:
+        x: ``[..., K]``.
+        w: ``[K, N]``.
+        a: ``[K, R]``.
+        b: ``[R, N]``.
+        scale: Weight of the update.
+    """
+    return x @ w + scale * ((x @ a) @ b)
+
+
+# --- 8-bit integers --------------------------------------------------------------------------------------
+
+_BYTES = frozenset({DType.I8, DType.U8})
+
+
+def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    if types[1].dtype not in _BYTES:
+        raise DTypeError(
+            describe("[qmatmul] b is not 8-bit", got=types[1].dtype, expected="i8, u8")
+        )
+    return TensorType(matmul_type(types).shape, DType.I32)
+
+
+def _lower_integer(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    a, b = node.inputs
+    p = Product.of(a.shape, b.shape)
+    emitter.call(
+        "matmul_integer",
+        [emitter.operand(0), emitter.operand(1)],
+        [emitter.result()],
+        {
+            "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
+            "a_signed": int(a.dtype is DType.I8), "b_signed": int(b.dtype is DType.I8),
+            "rank": len(p.dims), "dims": p.dims, "a_steps": p.a_steps, "b_steps": p.b_steps,
+        },
+        p.batch * p.m * math.ceil(p.n / (4 * _COLUMNS)),
+    )  # fmt: skip
+
+
+_INTEGER = Kernels(("matmul_integer",), _lower_integer)
+
+
+@op(
+    free=("b",),
+    infer=_infer_integer,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
+    cpu=_INTEGER,
+    webgpu=_INTEGER,
+    dtypes=_BYTES,
+    webgpu_dtypes=_BYTES,
+    samples=tuple(
+        Sample(shapes, dtypes=(a, b), low=-128, high=128)
+        for a in (DType.I8, DType.U8)
+        for b in (DType.I8, DType.U8)
+        for shapes in (((3, 5), (5, 7)), ((1, 1), (1, 1)), ((0, 4), (4, 3)), ((5, 64), (64, 32)),
+                       ((2, 3, 66), (2, 66, 260)), ((2, 0), (0, 3)), ((7,), (7, 5)))
+    ),
+)  # fmt: skip
+def matmul_integer(a: Array, b: Array) -> Array:
+    """Product of i8 or u8 matrices in i32, exact; otherwise as ``matmul``."""
+    return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:
+    """A number, or one per row (axis -2) or column (axis -1) of the result, ready to broadcast."""
+    node = g.cast(value, dtype) if isinstance(value, Node) else g.constant(value, dtype)
+    return node if axis == -1 or node.shape == () else g.unsqueeze(node, -1)
+
+
+def _qmatmul(
+    g: Graph, a: Node, b: Node, a_scale: Any, b_scale: Any, a_zero_point: Any, b_zero_point: Any
+) -> Node:
+    k = a.shape[-1]
+    product = g.matmul_integer(a, b)
+    # sum (a - za)(b - zb) = sum ab - zb sum a - za sum b + k za zb, all exact in i32.
+    za, zb = _column(g, a_zero_point, DType.I32, -2), _column(g, b_zero_point, DType.I32, -1)
+    rows = g.sum(g.cast(a, DType.I32), [-1], True)
+    columns = g.sum(g.cast(b, DType.I32), [-2], True)
+    total = g.sub(g.sub(product, g.mul(zb, rows)), g.mul(za, columns))
+    total = g.add(total, g.mul(g.mul(za, zb), k))
+    scale = g.mul(_column(g, a_scale, DType.F32, -2), _column(g, b_scale, DType.F32, -1))
+    return g.mul(g.cast(total, DType.F32), scale)
+
+
+@composite(
+    _qmatmul,
+    free=("b",),
+    dtypes=_BYTES,
+    samples=(
+        Sample(((3, 5), (5, 7)), {"a_scale": 0.1, "b_scale": 0.2, "a_zero_point": 3},
+               (DType.I8, DType.I8), low=-128, high=128),
+        Sample(((3, 5), (5, 2)),
+               {"a_scale": (0.1, 0.3, 0.2), "b_scale": (0.2, 0.5), "a_zero_point": (100, 128, 3),
+                "b_zero_point": (4, -7)}, (DType.U8, DType.I8), low=-128, high=128),
+        Sample(((2, 3, 64), (64, 8)), {"a_scale": 0.1, "b_scale": 1.0, "b_zero_point": 128},
+               (DType.I8, DType.U8), low=-128, high=128),
+        Sample(((0, 4), (4, 3)), {"a_scale": 1.0, "b_scale": 1.0}, (DType.I8, DType.I8)),
+        Sample(((1, 1), (1, 1)), {"a_scale": 1.0, "b_scale": 1.0}, (DType.I8, DType.I8)),
+    ),
+)  # fmt: skip
+def qmatmul(
+    a: Array,
+    b: Array,
+    a_scale: Any,
+    b_scale: Any,
+    a_zero_point: Any = 0,
+    b_zero_point: Any = 0,
+) -> Array:
+    """Product of quantised matrices: sum of (a - za) sa (b - zb) sb, summed in exact integers.
+
+    Args:
+        a: i8 or u8 ``[..., M, K]``.
+        b: i8 or u8 ``[..., K, N]``.
+        a_scale: A number, or one per row ``[M]``; a node or an array.
+        b_scale: A number, or one per column ``[N]``.
+        a_zero_point: The integer that stands for 0 in ``a``: a number or ``[M]``.
+        b_zero_point: The same for ``b``: a number or ``[N]``.
+
+    Returns:
+        f32 ``[..., M, N]``.
+    """
+    za, sa = (np.asarray(v)[..., None] if np.ndim(v) else v for v in (a_zero_point, a_scale))
+    exact = np.matmul(a.astype(np.int64) - za, b.astype(np.int64) - np.asarray(b_zero_point))
+    return exact * (np.asarray(sa) * np.asarray(b_scale))

@@ -1,0 +1,70 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.shape import as_axis, size
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.reduction import as_rows
+
+
+def _infer_softmax(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    attrs["axis"] = as_axis(attrs["axis"], len(types[0].shape), where="softmax")
+    return types[0]
+
+
+def _lower_softmax(node: Node, emitter: Emitter) -> None:
+    rows = as_rows(node.shape, (node.attrs["axis"],))
+    assert rows is not None, "one axis is always side by side with itself"
+    outer, n, inner = rows
+    if size(node.shape):
+        emitter.call(
+            "softmax",
+            [emitter.operand(0)],
+            [emitter.result()],
+            {"outer": outer, "n": n, "inner": inner, "log": int(node.op == "log_softmax")},
+            outer * inner,
+        )
+
+
+def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
+    return op(
+        infer=_infer_softmax,
+        flops=lambda node: 12.0 * size(node.shape),
+        cpu=Kernels(("softmax",), _lower_softmax),
+        webgpu=Kernels(("softmax",), _lower_softmax),
+        dtypes=FLOAT_KERNELS,
+        webgpu_dtypes=WEBGPU_FLOATS,
+        tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP
+        samples=(
+            Sample(((4, 8),)),
+            Sample(((1, 1),)),
+            Sample(((0, 8),)),
+            Sample(((2, 3, 5),), {"axis": 1}),
+            Sample(((3, 1000),), low=-30, high=30),
+            Sample(((2, 7),), low=1e4, high=1.1e4),
+            Sample(((128, 2048),), bench=True),
+        ),
+        **fields,
+    )
+
+
+@_softmax()
+def softmax(x: Array, axis: int = -1) -> Array:
+    """exp(x - max) / sum along ``axis``; a row of all -inf gives NaN, as in NumPy."""
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+@_softmax()
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    """The logarithm of ``softmax`` along ``axis``, computed as x - max - log(sum(exp(x - max)))."""
+    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))

@@ -1,0 +1,46 @@
+// Position of the extreme of n elements that are `inner` apart; one workgroup per result. NaN counts
+// as more extreme than any number.
+{% set T = type[0] %}
+{% set lanes = 64 if n <= 256 else 256 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<i32>;
+
+var<workgroup> value: array<{{ T }}, {{ lanes }}>;
+var<workgroup> place: array<u32, {{ lanes }}>;
+
+// Whether element (a, i) is chosen over (b, j).
+fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
+    let a_nan = !(a == a);
+    let b_nan = !(b == b);
+    let equal = (a_nan && b_nan) || a == b;
+    if (equal) { return i {{ ">" if last else "<" }} j; }
+    if (a_nan || b_nan) { return a_nan; }
+    return a {{ ">" if largest else "<" }} b;
+}
+
+@compute @workgroup_size({{ lanes }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let base = (g / INNER) * N * INNER + g % INNER;
+    var best = x[base];
+    var at = 0u;
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+        let v = x[base + i * INNER];
+        if (chosen(v, i, best, at)) {
+            best = v;
+            at = i;
+        }
+    }
+    value[lane] = best;
+    place[lane] = at;
+    workgroupBarrier();
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width && chosen(value[lane + width], place[lane + width], value[lane], place[lane])) {
+            value[lane] = value[lane + width];
+            place[lane] = place[lane + width];
+        }
+        workgroupBarrier();
+    }
+    if (lane == 0u) { y[g] = i32(place[0]); }
+}

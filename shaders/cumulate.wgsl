@@ -1,0 +1,41 @@
+// Running sums or products of n elements that are `inner` apart; one workgroup per line. A lane adds up
+// a piece of the line, the pieces' totals are scanned, then every lane goes over its piece again.
+{% set T = type[0] %}
+{% set op = "*" if product else "+" %}
+{% set start = T ~ ("(1)" if product else "(0)") %}
+{% set lanes = 64 if n <= 512 else 256 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
+
+var<workgroup> part: array<{{ T }}, {{ lanes }}>;
+
+fn at(base: u32, i: u32) -> u32 {
+    return base + {{ "(N - 1u - i)" if reverse else "i" }} * INNER;
+}
+
+@compute @workgroup_size({{ lanes }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let base = (g / INNER) * N * INNER + g % INNER;
+    let first = min(lane * {{ (n + lanes - 1) // lanes }}u, N);
+    let end = min(first + {{ (n + lanes - 1) // lanes }}u, N);
+    var total = {{ start }};
+    for (var i = first; i < end; i++) { total = total {{ op }} x[at(base, i)]; }
+    part[lane] = total;
+    workgroupBarrier();
+    for (var width = 1u; width < {{ lanes }}u; width *= 2u) {
+        var below = {{ start }};
+        if (lane >= width) { below = part[lane - width]; }
+        workgroupBarrier();
+        part[lane] = below {{ op }} part[lane];
+        workgroupBarrier();
+    }
+    total = {{ start }};
+    if (lane > 0u) { total = part[lane - 1u]; }
+    for (var i = first; i < end; i++) {
+        let next = total {{ op }} x[at(base, i)];
+        y[at(base, i)] = {{ "total" if exclusive else "next" }};
+        total = next;
+    }
+}

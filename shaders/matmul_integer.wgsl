@@ -1,0 +1,40 @@
+// Product of matrices of bytes in i32; a thread makes four columns of one row.
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<i32>;
+
+fn byte_a(at: u32) -> i32 {
+    let raw = a[at >> 2u] << (24u - (at & 3u) * 8u);
+    return {{ "bitcast<i32>(raw) >> 24u" if a_signed else "bitcast<i32>(raw >> 24u)" }};
+}
+
+// Four neighbours, which may lie in two words.
+fn bytes_b(at: u32) -> vec4<i32> {
+    let shift = (at & 3u) * 8u;
+    var word = b[at >> 2u] >> shift;
+    // The slot is padded to whole vectors, so the next word is there for all but its last bytes.
+    if (shift > 0u) { word |= b[min((at >> 2u) + 1u, arrayLength(&b) - 1u)] << (32u - shift); }
+    let raw = vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u);
+    return {{ "bitcast<vec4<i32>>(raw) >> vec4<u32>(24u)" if b_signed else "bitcast<vec4<i32>>(raw >> vec4<u32>(24u))" }};
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let across = {{ (n + 255) // 256 }}u;
+    let z = g / (across * M);
+    let row = (g / across) % M;
+    let column = (g % across) * 256u + lane * 4u;
+    if (column >= N) { return; }
+{% include "lib/batch.wgsl" %}
+    let a_base = a_matrix * (M * K) + row * K;
+    let b_base = b_matrix * (K * N) + column;
+    var sum = vec4<i32>(0);
+    for (var k = 0u; k < K; k++) { sum += byte_a(a_base + k) * bytes_b(b_base + k * N); }
+    let at = (z * M + row) * N + column;
+    y[at] = sum.x;
+    if (column + 1u < N) { y[at + 1u] = sum.y; }
+    if (column + 2u < N) { y[at + 2u] = sum.z; }
+    if (column + 3u < N) { y[at + 3u] = sum.w; }
+}

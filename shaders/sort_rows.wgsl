@@ -1,0 +1,44 @@
+// The k first of a row in order: a bitonic sort in workgroup memory, one workgroup per row.
+{% set T = type[0] %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> values: array<{{ T }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> indices: array<i32>;
+
+var<workgroup> key: array<u32, {{ m }}>;
+var<workgroup> place: array<u32, {{ m }}>;
+
+{% include "lib/sort_key.wgsl" %}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = wid.x + wid.y * FOLD;
+    if (row >= GROUPS) { return; }
+    for (var i = lane; i < M; i += 128u) {
+        key[i] = 0xffffffffu;
+        place[i] = i;
+        if (i < N) { key[i] = sort_key(x[row * N + i]); }
+    }
+    workgroupBarrier();
+    for (var size = 2u; size <= M; size *= 2u) {
+        for (var stride = size / 2u; stride > 0u; stride /= 2u) {
+            for (var t = lane; t < M / 2u; t += 128u) {
+                let i = 2u * t - (t & (stride - 1u));
+                let j = i + stride;
+                let up = (i & size) == 0u;
+                if (comes_before(key[j], place[j], key[i], place[i]) == up) {
+                    let k = key[i];
+                    let p = place[i];
+                    key[i] = key[j];
+                    place[i] = place[j];
+                    key[j] = k;
+                    place[j] = p;
+                }
+            }
+            workgroupBarrier();
+        }
+    }
+    for (var i = lane; i < K; i += 128u) {
+        values[row * K + i] = x[row * N + place[i]];
+        indices[row * K + i] = i32(place[i]);
+    }
+}

@@ -1,0 +1,18 @@
+// One exchange of the bitonic sort of long rows, with partners `stride` apart.
+@group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<vec2<u32>>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 256u + lane;
+    if (t >= ROWS * (M / 2u)) { return; }
+    let half = t % (M / 2u);
+    let i = (t / (M / 2u)) * M + 2u * half - (half & (STRIDE - 1u));
+    let j = i + STRIDE;
+    let a = pairs[i];
+    let b = pairs[j];
+    let up = ((i % M) & SIZE) == 0u;
+    if ((b.x < a.x || (b.x == a.x && b.y < a.y)) == up) {
+        pairs[i] = b;
+        pairs[j] = a;
+    }
+}
