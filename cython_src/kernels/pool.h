@@ -57,7 +57,15 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
             if (!DIVIDES || !divide) continue;                                                    \
             const int64_t rows = count_inside(&w, 0, oz, divide == 2) *                           \
                                  count_inside(&w, 1, oy, divide == 2);                            \
+            /* Windows first ... last - 1 have every tap of the axis. */                          \
+            const int64_t whole = w.dims[2] - (w.kernel[2] - 1) * w.dilation[2];                  \
+            int64_t first, last = taps_inside(-w.before[2], step, w.out[2], whole, &first);       \
+            if (last < first) first = last = w.out[2];                                            \
+            const E every = (E)(rows ? rows * w.kernel[2] : 1);                                   \
+            for (int64_t i = first; i < last; i++) y[i] /= every;                                 \
             for (int64_t i = 0; i < w.out[2]; i++) {                                              \
+                if (i == first) i = last;                                                         \
+                if (i == w.out[2]) break;                                                         \
                 const int64_t count = rows * count_inside(&w, 2, i, divide == 2);                 \
                 y[i] /= (E)(count ? count : 1);                                                   \
             }                                                                                     \

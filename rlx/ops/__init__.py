@@ -49,9 +49,8 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, reduction, linalg, normalization, attention, fft, spectral,
-    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
+    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -18,6 +18,8 @@ from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
 CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
+# Columns of a panel of packed weights at their most (NR of kernels/matmul.h).
+_PANEL = 32
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
 # invocation; lavapipe leaves longer ones.
 _LOCAL = 2048
@@ -87,7 +89,11 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
-    scratch = emitter.temp(TensorType((batch * (gates + 1) * hidden,), node.dtype))
+    # Panels of the weights pay where they meet several rows, several times.
+    packed = batch >= 4 and batch * steps >= 32
+    length = batch * ((gates + 2) * hidden + 2 * _PANEL)
+    length += (gates * hidden + 2 * _PANEL) * hidden if packed else 0
+    scratch = emitter.temp(TensorType((length,), node.dtype))
     emitter.call(
         "recurrence",
         [emitter.operand(0), emitter.operand(1), *_given(node, emitter).values()],
@@ -100,6 +106,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "cell": list(CELLS).index(node.attrs["cell"]),
             "input_forget": int(node.attrs["input_forget"]),
             "clip": node.attrs["clip"],
+            "packed": int(packed),
             "reverse": node.attrs["reverse"],
         },
     )
@@ -215,6 +222,9 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
         _sample(5, 2, 17, "lstm", "hc", input_forget=True),
         _sample(4, 2, 300, "gru", "h", reverse=(0, 1), clip=0.5),
         _sample(4, 2, 65, "gru_linear", "bh", reverse=(1, 0)),
+        _sample(5, 9, 41, "lstm", "hc"),
+        _sample(5, 9, 41, "gru", "h", reverse=(0, 1)),
+        _sample(5, 9, 41, "gru_linear", "bh"),
         _sample(600, 1, 4, "tanh"),
         _sample(40, 2, 130, "relu", "h", clip=0.7),
         # More units than workgroup memory holds, and several WGSL calls.

@@ -309,14 +309,15 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
         if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
             continue
         made.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
-    return sorted(made, key=lambda attrs: attrs["size"] / (shape[attrs["axis"]] or 1))
+    # Shrinking first makes the rest small; of equals, whole rows move last.
+    return sorted(made, key=lambda a: (a["size"] / (shape[a["axis"]] or 1), -a["axis"]))
 
 
 def _resize(g: Graph, x: Node, **given: Any) -> Node:
     crop = given["coordinates"] == "tf_crop_and_resize"
     for attrs in _plan(x.shape, given):
         axis = attrs["axis"]
-        if attrs["mode"] == "nearest" and not crop and x.shape[axis]:
+        if attrs["mode"] == "nearest" and x.dtype not in FLOAT_KERNELS and not crop:
             # Picking entries moves any dtype.
             index, _ = _table(x.shape[axis], attrs)
             x = g.gather(x, g.constant(index[:, 0]), axis)
