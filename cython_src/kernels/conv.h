@@ -89,29 +89,27 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, co
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t m = w->outputs / w->groups, n = w->out[0] * w->out[1] * w->out[2];
     const int64_t k = w->channels / w->groups * taps;
-    /* A vector may be written past the last row of the panel. */
-    T *panel = scratch, *edge = panel + KC * NR + VL;
+    /* A vector may be written past the last row of the panel. The results of a panel's columns stand
+       side by side until they are whole: in c every row is on a page of its own. */
+    T *panel = scratch, *strip = panel + KC * NR + VL;
+    const T zeros[NR] = {0};
     for (int64_t j = 0; j < n; j += NR) {
         const int64_t width = n - j < NR ? n - j : NR;
-        for (int64_t r = 0; r < m; r++)
-            for (int64_t v = 0; v < width; v++) c[r * n + j + v] = bias ? bias[r] : 0;
+        if (k == 0) memset(strip, 0, (size_t)(m * NR) * sizeof(T));
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
             NAME(pack_windows)(panel, planes, end, w, l, offsets, taps, p, depth, j, width);
-            if (width == NR) {
-                NAME(tiles)(weight + p, k, panel, c + j, n, m, depth, NULL);
-                continue;
-            }
-            /* The last columns go through a buffer, a few rows at a time. */
-            for (int64_t i = 0; i < m; i += TILE_ROWS) {
-                const int64_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
-                for (int64_t r = 0; r < rows; r++)
-                    for (int64_t v = 0; v < NR; v++)
-                        edge[r * NR + v] = v < width ? c[(i + r) * n + j + v] : 0;
-                NAME(tiles)(weight + i * k + p, k, panel, edge, NR, rows, depth, NULL);
-                for (int64_t r = 0; r < rows; r++)
-                    memcpy(c + (i + r) * n + j, edge + r * NR, (size_t)width * sizeof(T));
-            }
+            NAME(tiles)(weight + p, k, panel, strip, NR, m, depth, p ? NULL : zeros);
+        }
+        for (int64_t r = 0; r < m; r++) {
+            const T start = bias ? bias[r] : 0;
+            const T *from = strip + r * NR;
+            T *to = c + r * n + j;
+            if (width == NR)
+                for (int64_t v = 0; v < NR; v += VL)
+                    *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
+            else
+                for (int64_t v = 0; v < width; v++) to[v] = from[v] + start;
         }
     }
 }
@@ -163,7 +161,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
 }
 
 /* Parameters: a window (window.h), has bias, copied. Scratch: the padded planes of a group, a panel
-   and an edge tile, the offsets of the taps. */
+   and the results of its columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
     const rlx_window w = read_window(call->p);

@@ -17,7 +17,8 @@ from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
 # The C kernels' packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
-PANEL = (256 + 8) * 32
+COLUMNS = 32
+PANEL = (256 + 8) * COLUMNS
 # Elements that a vector load may read past the last one of a padded plane.
 SLACK = 16
 # A group of fewer outputs than this is no matrix product worth the packing.
@@ -118,9 +119,10 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     channels = x.shape[1] // groups
+    strip = node.shape[1] // groups * COLUMNS
     scratch = [
         emitter.temp(TensorType((channels * plane + SLACK if copied else 1,), node.dtype)),
-        emitter.temp(TensorType((1 if direct else PANEL + SLACK,), node.dtype)),
+        emitter.temp(TensorType((1 if direct else PANEL + SLACK + strip,), node.dtype)),
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]

@@ -13,13 +13,12 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
+from rlx.ops.convolution import COLUMNS
 from rlx.ops.movement import emit_strided_copy
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
 CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
-# Columns of a panel of packed weights at their most (NR of kernels/matmul.h).
-_PANEL = 32
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
 # invocation; lavapipe leaves longer ones.
 _LOCAL = 2048
@@ -91,8 +90,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
     # Panels of the weights pay where they meet several rows, several times.
     packed = batch >= 4 and batch * steps >= 32
-    length = batch * ((gates + 2) * hidden + 2 * _PANEL)
-    length += (gates * hidden + 2 * _PANEL) * hidden if packed else 0
+    length = batch * ((gates + 2) * hidden + 2 * COLUMNS)
+    length += (gates * hidden + 2 * COLUMNS) * hidden if packed else 0
     scratch = emitter.temp(TensorType((length,), node.dtype))
     emitter.call(
         "recurrence",
