@@ -131,10 +131,12 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
                 from[s] = from[s - 1], to[s] = to[s - 1], length[s] = length[s - 1];
                 continue;
             }
-            const int64_t left = w->out[2] - x;
-            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + x;
-            to[s] = c + x;
-            length[s] = left < VL ? left : VL;
+            /* The last vector of a row goes back into the one before, where there is one. */
+            const int64_t left = w->out[2] - x, whole = left >= VL || x == 0;
+            const int64_t at = whole ? x : w->out[2] - VL;
+            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + at;
+            to[s] = c + at;
+            length[s] = left < VL && x == 0 ? left : VL;
             if ((x += VL) < w->out[2]) continue;
             x = 0, c += w->out[2];
             if (++oy == w->out[1]) oy = 0, oz++;
