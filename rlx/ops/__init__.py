@@ -5,62 +5,23 @@ Importing this package registers the op records and attaches the builder methods
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY
-from rlx.ops import (
-    activations,
-    attention,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    fft,
-    layout,
-    leaves,
-    linalg,
-    movement,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    peaks,
-    real_fft,
-    recursive,
-    recurrence,
-    recurrent,
-    reduction,
-    resize,
-    rotary,
-    scatter,
-    softmax,
-    sorting,
-    spectral,
-    state_space,
-    transposed,
-)
-from rlx.ops import (
-    custom as custom_ops,
-)
-from rlx.ops import (
-    einsum as einsum_ops,
-)
-from rlx.ops import (
-    gather as gather_ops,
-)
-from rlx.ops import (
-    random as random_ops,
-)
 from rlx.ops.record import attach
 
+# One module per family; importing it registers its records.
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
-    real_fft, recursive, peaks,
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
-    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
+    "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
+    "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
+    "quantization", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
+    "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "spectral", "recursive",
+    "peaks", "custom",
 )  # fmt: skip
+for _name in FAMILIES:
+    importlib.import_module(f"rlx.ops.{_name}")
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal
