@@ -49,7 +49,6 @@ from rlx.ops.record import attach
 
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, normalization, attention, fft, spectral,
     real_fft, recursive, peaks,
 )  # fmt: skip
 
