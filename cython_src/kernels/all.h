@@ -14,6 +14,8 @@
 #include "movement.h"
 #include "scatter.h"
 #include "reduce.h"
+#include "window.h"
+#include "pool.h"
 #include "sort.h"
 
 #define T float
@@ -53,6 +55,12 @@ static const rlx_kernel_entry kernel_table[] = {
     K(recursive_f32), K(recursive_f64), K(find_peaks_f32), K(find_peaks_f64),
     K(welch_peaks_f32), K(log_mel_f32),
     K(custom), K(jump), K(jump_unless), K(next_trip),
+    K(conv_f32), K(conv_f64), K(conv_direct_f32), K(conv_direct_f64),
+    K(conv_transpose_f32), K(conv_transpose_f64),
+    K(pool_max_f32), K(pool_max_f64), K(pool_max_i32), K(pool_sum_f32), K(pool_sum_f64),
+    K(interpolate_f32), K(interpolate_f64),
+    K(recurrence_f32), K(recurrence_f64),
+    K(selective_scan_f32), K(selective_scan_f64),
     K(philox), K(matmul_integer), K(grouped_matmul_f32), K(grouped_matmul_f64),
     {NULL, NULL},
 };

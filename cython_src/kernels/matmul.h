@@ -3,7 +3,7 @@
 #define VEC NAME(vec)
 #define NV 2                     /* vectors per row of a tile */
 #define NR ((int64_t)(NV * VL))  /* columns of a tile */
-#define KC 256                   /* inner size of a packed panel */
+#define KC 128                   /* inner size of a packed panel */
 #define VL ((int64_t)(VECTOR_BYTES / sizeof(T)))
 
 typedef T VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));
@@ -60,7 +60,7 @@ static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, i
                 acc[r][v] = *(const VEC *)((start ? start : c + r * ldc) + v * VL);               \
         for (int64_t i = 0; i < depth; i++, panel += NR) {                                        \
             const VEC b0 = *(const VEC *)panel, b1 = *(const VEC *)(panel + VL);                  \
-            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                \
+            _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                \
             {                                                                                     \
                 const T x = a[r * lda + i];                                                       \
                 acc[r][0] += x * b0;                                                              \
@@ -146,9 +146,3 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     }
     return RLX_OK;
 }
-
-#undef VL
-#undef KC
-#undef NR
-#undef NV
-#undef VEC

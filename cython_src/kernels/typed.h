@@ -11,7 +11,17 @@
 #include "fft.h"
 #include "recursive.h"
 #include "peaks.h"
+#include "conv.h"
+#include "conv_transpose.h"
+#include "interpolate.h"
+#include "recurrent.h"
+#include "state_space.h"
 
+#undef VL
+#undef KC
+#undef NR
+#undef NV
+#undef VEC
 #undef LANES
 #undef FN
 #undef NAME

@@ -13,6 +13,7 @@ from rlx.ops import (
     activations,
     attention,
     control,
+    convolution,
     creation,
     elementwise,
     fft,
@@ -21,17 +22,23 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    pooling,
     products,
     quantization,
     peaks,
     real_fft,
     recursive,
+    recurrence,
+    recurrent,
     reduction,
+    resize,
     rotary,
     scatter,
     softmax,
     sorting,
     spectral,
+    state_space,
+    transposed,
 )
 from rlx.ops import (
     custom as custom_ops,
@@ -50,6 +57,8 @@ from rlx.ops.record import attach
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
     real_fft, recursive, peaks,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
+    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

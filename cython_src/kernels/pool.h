@@ -1,0 +1,82 @@
+/* Pools: the maximum or the sum of sliding windows. */
+
+/* Taps of a window that starts at `first` and stand in [0, size): from *low to the result. */
+static inline int64_t taps_inside(int64_t first, int64_t step, int64_t taps, int64_t size,
+                                  int64_t *low)
+{
+    const int64_t high = size > first ? (size - first + step - 1) / step : 0;
+    *low = first < 0 ? (-first + step - 1) / step : 0;
+    return high < taps ? high : taps;
+}
+
+/* Elements of window o on one axis, with or without its padding; never what hangs over. */
+static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int padded)
+{
+    int64_t low, first = o * w->stride[axis] - w->before[axis], size = w->dims[axis];
+    if (padded) first += w->before[axis], size += w->before[axis] + w->after[axis];
+    const int64_t high = taps_inside(first, w->dilation[axis], w->kernel[axis], size, &low);
+    return high > low ? high - low : 0;
+}
+
+#define JOIN_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a)) /* a NaN stays */
+#define JOIN_SUM(a, v) ((a) + (v))
+/* Parameters: a window (window.h), what sums are divided by: nothing, elements, or with padding. */
+#define POOL(NAME, E, START, JOIN, DIVIDES)                                                       \
+    static int kernel_pool_##NAME(const rlx_call *call)                                           \
+    {                                                                                             \
+        const rlx_window w = read_window(call->p);                                                \
+        const int64_t divide = call->p[RLX_WINDOW_PARAMS].i, step = w.stride[2];                  \
+        const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];                                  \
+        const E *x = call->in[0];                                                                 \
+        E *y = call->out[0];                                                                      \
+        for (int64_t p = 0; p < w.channels; p++, x += plane)                                      \
+        for (int64_t oz = 0; oz < w.out[0]; oz++)                                                 \
+        for (int64_t oy = 0; oy < w.out[1]; oy++, y += w.out[2]) {                                \
+            const int64_t z = oz * w.stride[0] - w.before[0], v = oy * w.stride[1] - w.before[1]; \
+            int64_t z_low, y_low;                                                                 \
+            const int64_t z_high =                                                                \
+                taps_inside(z, w.dilation[0], w.kernel[0], w.dims[0], &z_low);                    \
+            const int64_t y_high =                                                                \
+                taps_inside(v, w.dilation[1], w.kernel[1], w.dims[1], &y_low);                    \
+            for (int64_t i = 0; i < w.out[2]; i++) y[i] = START;                                  \
+            for (int64_t kz = z_low; kz < z_high; kz++)                                           \
+            for (int64_t ky = y_low; ky < y_high; ky++)                                           \
+            for (int64_t kx = 0; kx < w.kernel[2]; kx++) {                                        \
+                const int64_t shift = kx * w.dilation[2] - w.before[2];                           \
+                int64_t low;                                                                      \
+                const int64_t high = taps_inside(shift, step, w.out[2], w.dims[2], &low);         \
+                const E *from = x + ((z + kz * w.dilation[0]) * w.dims[1] + v +                   \
+                                     ky * w.dilation[1]) * w.dims[2] + shift;                     \
+                if (step == 1)                                                                    \
+                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i]);              \
+                else if (step == 2)                                                               \
+                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[2 * i]);          \
+                else                                                                              \
+                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i * step]);       \
+            }                                                                                     \
+            if (!DIVIDES || !divide) continue;                                                    \
+            const int64_t rows = count_inside(&w, 0, oz, divide == 2) *                           \
+                                 count_inside(&w, 1, oy, divide == 2);                            \
+            /* Windows first ... last - 1 have every tap of the axis. */                          \
+            const int64_t whole = w.dims[2] - (w.kernel[2] - 1) * w.dilation[2];                  \
+            int64_t first, last = taps_inside(-w.before[2], step, w.out[2], whole, &first);       \
+            if (last < first) first = last = w.out[2];                                            \
+            const E every = (E)(rows ? rows * w.kernel[2] : 1);                                   \
+            for (int64_t i = first; i < last; i++) y[i] /= every;                                 \
+            for (int64_t i = 0; i < w.out[2]; i++) {                                              \
+                if (i == first) i = last;                                                         \
+                if (i == w.out[2]) break;                                                         \
+                const int64_t count = rows * count_inside(&w, 2, i, divide == 2);                 \
+                y[i] /= (E)(count ? count : 1);                                                   \
+            }                                                                                     \
+        }                                                                                         \
+        return RLX_OK;                                                                            \
+    }
+POOL(max_f32, float, -INFINITY, JOIN_MAX, 0)
+POOL(max_f64, double, -INFINITY, JOIN_MAX, 0)
+POOL(max_i32, int32_t, INT32_MIN, JOIN_MAX, 0)
+POOL(sum_f32, float, 0, JOIN_SUM, 1)
+POOL(sum_f64, double, 0, JOIN_SUM, 1)
+#undef POOL
+#undef JOIN_MAX
+#undef JOIN_SUM

@@ -1,0 +1,173 @@
+/* The loop over time of lstm, gru and rnn, per type. */
+
+/* The sums of eight vectors, added up in halves. */
+static inline void NAME(vec_sums)(T *sums, const VEC *v)
+{
+    for (int k = 0; k < 8; k++) {
+        T part[VL];
+        memcpy(part, v + k, sizeof part);
+        for (int64_t half = VL / 2; half > 0; half /= 2)
+            for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
+        sums[k] = part[0];
+    }
+}
+
+/* y[i] += dot(r[i], h) for rows of r: eight at a time stay in registers. */
+static void NAME(add_dots)(const T *r, int64_t rows, int64_t n, const T *h, T *y)
+{
+    for (int64_t i = 0; i < rows; i += 8) {
+        const T *row[8];
+        /* Past the last row it is made again. */
+        for (int64_t k = 0; k < 8; k++) row[k] = r + (i + k < rows ? i + k : rows - 1) * n;
+        VEC sum[8] = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+        T total[8];
+        int64_t j = 0;
+        for (; j + VL <= n; j += VL) {
+            const VEC v = *(const VEC *)(h + j);
+            _Pragma("GCC unroll 8") for (int k = 0; k < 8; k++)
+                sum[k] += *(const VEC *)(row[k] + j) * v;
+        }
+        NAME(vec_sums)(total, sum);
+        for (int64_t k = 0; k < 8 && i + k < rows; k++) {
+            T rest = 0;
+            for (int64_t l = j; l < n; l++) rest += row[k][l] * h[l];
+            y[i + k] += total[k] + rest;
+        }
+    }
+}
+
+/* Rows of r as panels [n, NR] of their transpose, the last one filled up with zeros. */
+static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
+{
+    for (int64_t i = 0; i < rows; i += NR, panels += NR * n)
+        for (int64_t v = 0; v < NR; v++)
+            for (int64_t j = 0; j < n; j++) panels[j * NR + v] = i + v < rows ? r[(i + v) * n + j] : 0;
+}
+
+/* y += h @ transpose(r) for a batch of rows of h, n apart, and of y, `apart` apart. With panels of r
+   up to NR - 1 entries after a row of y are touched, by adding zeros. */
+static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_t n, const T *h,
+                               int64_t batch, T *y, int64_t apart)
+{
+    if (!panels)
+        for (int64_t b = 0; b < batch; b++) NAME(add_dots)(r, rows, n, h + b * n, y + b * apart);
+    else
+        for (int64_t i = 0; i < rows; i += NR, panels += NR * n)
+            NAME(tiles)(h, n, panels, y + i, apart, batch, n, NULL);
+}
+
+static void NAME(hold)(T *v, int64_t n, T clip)
+{
+    if (clip > 0)
+        for (int64_t i = 0; i < n; i++) v[i] = v[i] > clip ? clip : v[i] < -clip ? -clip : v[i];
+}
+
+static void NAME(gate)(T *v, int64_t n, T clip, rlx_loop activation)
+{
+    NAME(hold)(v, n, clip);
+    activation(v, v, NULL, NULL, n);
+}
+
+enum { NAME(LSTM), NAME(GRU), NAME(GRU_LINEAR), NAME(TANH), NAME(RELU) };
+
+/* One row of a batch: the gates g become the new states h and c. spare: a row. For gru the third
+   gate has its product already; for gru_linear that product stands in spare. */
+static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare, int64_t n, T clip,
+                            int coupled)
+{
+    if (cell == NAME(LSTM)) {
+        T *in = g, *out = g + n, *forget = g + 2 * n, *candidate = g + 3 * n;
+        if (peep)
+            for (int64_t i = 0; i < n; i++) in[i] += peep[i] * c[i], forget[i] += peep[2 * n + i] * c[i];
+        NAME(gate)(in, n, clip, NAME(loop_sigmoid));
+        NAME(gate)(forget, n, clip, NAME(loop_sigmoid));
+        NAME(gate)(candidate, n, clip, NAME(loop_tanh));
+        for (int64_t i = 0; i < n; i++)
+            c[i] = (coupled ? 1 - in[i] : forget[i]) * c[i] + in[i] * candidate[i];
+        if (peep)
+            for (int64_t i = 0; i < n; i++) out[i] += peep[n + i] * c[i];
+        NAME(gate)(out, n, clip, NAME(loop_sigmoid));
+        NAME(loop_tanh)(spare, c, NULL, NULL, n);
+        for (int64_t i = 0; i < n; i++) h[i] = out[i] * spare[i];
+    } else if (cell == NAME(GRU) || cell == NAME(GRU_LINEAR)) {
+        const T *update = g, *reset = g + n;
+        T *candidate = g + 2 * n;
+        if (cell == NAME(GRU_LINEAR))
+            for (int64_t i = 0; i < n; i++) candidate[i] += reset[i] * spare[i];
+        NAME(gate)(candidate, n, clip, NAME(loop_tanh));
+        for (int64_t i = 0; i < n; i++)
+            h[i] = (1 - update[i]) * candidate[i] + update[i] * h[i];
+    } else {
+        NAME(hold)(g, n, clip);
+        (cell == NAME(TANH) ? NAME(loop_tanh) : NAME(loop_relu))(h, g, NULL, NULL, n);
+    }
+}
+
+/* Parameters: steps, batch, directions, hidden, cell, input_forget, clip, whether to pack the weights,
+   reverse[directions]. Inputs: xw, r, bias, h0, c0, peepholes, lengths. Results: y, h, c; scratch, for
+   every sequence: a row of gates and one of candidates, each with NR entries of slack; then panels. */
+static int NAME(kernel_recurrence)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    const int64_t steps = p[0].i, batch = p[1].i, directions = p[2].i, n = p[3].i;
+    const int cell = (int)p[4].i, coupled = (int)p[5].i;
+    const T clip = (T)p[6].f;
+    const int gru = cell == NAME(GRU) || cell == NAME(GRU_LINEAR);
+    const int64_t gates = cell == NAME(LSTM) ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
+    const T *xw = call->in[0], *bias = call->in[2], *h0 = call->in[3], *c0 = call->in[4];
+    const T *peepholes = call->in[5];
+    const int32_t *lengths = call->in[6];
+    const int64_t apart = gates * n + NR, spare_apart = n + NR, states = batch * n;
+    T *y = call->out[0], *g = call->out[3], *spare = g + batch * apart;
+    T *reset_h = spare + batch * spare_apart;
+    T *panels = p[7].i ? reset_h + batch * n : NULL;
+    T *last_panels = panels ? panels + (first_rows + NR - 1) / NR * NR * n : NULL;
+    for (int64_t d = 0; d < directions; d++) {
+        const T *r = (const T *)call->in[1] + d * gates * n * n, *last_r = r + first_rows * n;
+        const T *peep = peepholes ? peepholes + d * 3 * n : NULL;
+        T *h = (T *)call->out[1] + d * states;
+        T *c = cell == NAME(LSTM) ? (T *)call->out[2] + d * states : NULL;
+        for (int64_t i = 0; i < states; i++) h[i] = h0 ? h0[d * states + i] : 0;
+        for (int64_t i = 0; c && i < states; i++) c[i] = c0 ? c0[d * states + i] : 0;
+        if (panels) NAME(pack_rows)(r, first_rows, n, panels);
+        if (panels && gru) NAME(pack_rows)(last_r, n, n, last_panels);
+        for (int64_t s = 0; s < steps; s++) {
+            for (int64_t b = 0; b < batch; b++) {
+                const int64_t length = lengths ? lengths[b] : steps;
+                const int64_t end = length < steps ? length : steps;
+                const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;
+                T *own = g + b * apart;
+                memcpy(own, xw + ((at * batch + b) * directions + d) * gates * n,
+                       (size_t)(gates * n) * sizeof(T));
+                for (int64_t i = gates * n; i < apart; i++) own[i] = 0;
+            }
+            NAME(add_products)(r, panels, first_rows, n, h, batch, g, apart);
+            for (int64_t b = 0; gru && b < batch; b++) {
+                T *own = g + b * apart, *reset = own + n;
+                NAME(gate)(own, 2 * n, clip, NAME(loop_sigmoid));
+                for (int64_t i = 0; i < n; i++) {
+                    reset_h[b * n + i] = reset[i] * h[b * n + i];
+                    spare[b * spare_apart + i] = bias ? bias[d * n + i] : 0;
+                }
+            }
+            if (cell == NAME(GRU))
+                NAME(add_products)(last_r, last_panels, n, n, reset_h, batch, g + 2 * n, apart);
+            if (cell == NAME(GRU_LINEAR))
+                NAME(add_products)(last_r, last_panels, n, n, h, batch, spare, spare_apart);
+            for (int64_t b = 0; b < batch; b++) {
+                const int64_t length = lengths ? lengths[b] : steps;
+                const int64_t end = length < steps ? length : steps;
+                const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;
+                T *row = y + ((at * directions + d) * batch + b) * n;
+                if (s >= end) { /* the sequence is over: its states stay */
+                    memset(row, 0, (size_t)n * sizeof(T));
+                    continue;
+                }
+                NAME(cell_step)(cell, g + b * apart, h + b * n, c ? c + b * n : NULL, peep,
+                                spare + b * spare_apart, n, clip, coupled);
+                memcpy(row, h + b * n, (size_t)n * sizeof(T));
+            }
+        }
+    }
+    return RLX_OK;
+}

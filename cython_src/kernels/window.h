@@ -1,0 +1,55 @@
+/* Sliding windows over three axes: what the convolution and pooling kernels are told. */
+
+typedef struct {
+    int64_t batch, channels, outputs, groups; /* planes of the operand, of the result; parts */
+    int64_t dims[3], kernel[3], out[3], stride[3], dilation[3], before[3], after[3];
+} rlx_window;
+
+/* batch to groups, then eight triples; the last, which axes need checks, is for WGSL. */
+enum { RLX_WINDOW_PARAMS = 28 };
+
+/* The first RLX_WINDOW_PARAMS parameters of a call. */
+static inline rlx_window read_window(const rlx_param *p)
+{
+    rlx_window w = {p[0].i, p[1].i, p[2].i, p[3].i, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+    int64_t *fields[] = {w.dims, w.kernel, w.out, w.stride, w.dilation, w.before, w.after};
+    for (int f = 0; f < 7; f++)
+        for (int a = 0; a < 3; a++) fields[f][a] = p[4 + 3 * f + a].i;
+    return w;
+}
+
+/* Planes as the taps read them: distances in elements. */
+typedef struct {
+    int64_t plane, depth, row; /* from one plane, slice, row to the next */
+    int64_t phase;             /* from one phase of the stride to the next, in a row */
+    int64_t z, y;              /* slices and rows that are read */
+} rlx_layout;
+
+/* The operand itself (copied = 0), or padded rows taken apart by phase: element i of a padded row
+   stands at i % stride * phase + i / stride, so that neighbouring windows read neighbours. */
+static inline rlx_layout window_layout(const rlx_window *w, int copied)
+{
+    if (!copied) {
+        const int64_t row = w->dims[2], depth = w->dims[1] * row;
+        return (rlx_layout){w->dims[0] * depth, depth, row, 0, w->dims[0], w->dims[1]};
+    }
+    int64_t reach[3];
+    for (int a = 0; a < 3; a++)
+        reach[a] = (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
+    const int64_t phase = (reach[2] + w->stride[2] - 1) / w->stride[2];
+    const int64_t row = phase * w->stride[2], depth = reach[1] * row;
+    return (rlx_layout){reach[0] * depth, depth, row, phase, reach[0], reach[1]};
+}
+
+/* Where each tap of the first window stands in a plane. */
+static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layout *l)
+{
+    const int64_t step = w->stride[2];
+    for (int64_t z = 0; z < w->kernel[0]; z++)
+    for (int64_t y = 0; y < w->kernel[1]; y++)
+    for (int64_t x = 0; x < w->kernel[2]; x++) {
+        const int64_t at = x * w->dilation[2];
+        *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
+                (l->phase ? at % step * l->phase + at / step : at);
+    }
+}

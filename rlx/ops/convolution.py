@@ -1,0 +1,252 @@
+"""Convolution over one to three axes, with groups, dilation and any padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.shape import Shape, size
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
+
+# The C kernels' packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
+COLUMNS = 32
+PANEL = (256 + 8) * COLUMNS
+# Elements that a vector load may read past the last one of a padded plane.
+SLACK = 16
+# A group of fewer outputs than this is no matrix product worth the packing.
+FEW = 4
+# WGSL: results per workgroup of the direct kernel, and the square tile of the other.
+_DIRECT = 256
+_TILE = 64
+# Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
+_DIRECT_TAPS = 16384
+
+
+def check_operands(
+    name: str, types: Sequence[TensorType], attrs: dict[str, Any], rank: int, transposed: bool
+) -> Shape:
+    """Checks weight, bias and groups; gives the kernel's size.
+
+    Raises:
+        ShapeError: They do not fit each other.
+    """
+    x, w = types[0].shape, types[1].shape
+    tensor_axes(x, (rank,), where=name)
+    tensor_axes(w, (rank,), where=name, name="w")
+    groups = per_axis(attrs["groups"], 1, what="groups", where=name, least=1)[0]
+    attrs["groups"] = groups
+    # Of a convolution w is [O, C / groups, ...], of a transposed one [C, O / groups, ...].
+    fits = x[1] == w[0] if transposed else x[1] == w[1] * groups
+    if not fits or w[0] % groups or 0 in w[2:]:
+        layout = "[C, O / groups, ...]" if transposed else "[O, C / groups, ...]"
+        raise ShapeError(
+            describe(
+                f"[{name}] x, w and groups do not fit",
+                got=f"x {x}, w {w}, groups {groups}",
+                expected=f"w {layout} for C = {x[1]}, both divisible by groups",
+            )
+        )
+    outputs = w[1] * groups if transposed else w[0]
+    if len(types) > 2 and types[2].shape != (outputs,):
+        raise ShapeError(
+            describe(f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,))
+        )
+    return w[2:]
+
+
+def _window(node: Node) -> Window:
+    a = node.attrs
+    dims, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
+    return Window.of(dims, kernel, a["stride"], a["dilation"], a["padding"], where=node.op)
+
+
+def _infer(name: str, rank: int) -> Callable[..., TensorType]:
+    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+        kernel = check_operands(name, types, attrs, rank, transposed=False)
+        x, w = types[0].shape, types[1].shape
+        for key in ("stride", "dilation"):
+            attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=1)
+        stride, dilation = attrs["stride"], attrs["dilation"]
+        if isinstance(attrs["padding"], str):
+            pads = same_pads(attrs["padding"], x[2:], kernel, stride, dilation, where=name)
+        else:
+            pads = as_pads(attrs["padding"], rank, where=name)
+        attrs["padding"] = pads
+        window = Window.of(x[2:], kernel, stride, dilation, pads, where=name)
+        return TensorType((x[0], w[0], *window.out), types[0].dtype)
+
+    return infer
+
+
+def _collapsed(window: Window) -> Window:
+    """Three axes; those of a pointwise convolution are one."""
+    wide = window.three()
+    plain = wide.dims == wide.out and wide.kernel == wide.stride == (1, 1, 1)
+    if not plain or any(side for pair in wide.pads for side in pair):
+        return wide
+    line, one = (1, 1, size(wide.dims)), (1, 1, 1)
+    return Window(line, one, one, one, wide.pads, line)
+
+
+def _params(node: Node, window: Window) -> dict[str, Any]:
+    return {
+        "batch": node.shape[0],
+        "channels": node.inputs[0].shape[1],
+        "outputs": node.shape[1],
+        "parts": node.attrs["groups"],
+        **window.params(),
+        "has_bias": int(len(node.inputs) > 2),
+    }
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    window = _collapsed(_window(node))
+    x, groups = node.inputs[0], node.attrs["groups"]
+    direct = node.shape[1] // groups < FEW
+    step = window.stride[2]
+    # Rows of a padded plane stand apart by phase of the stride, so that every tap reads neighbours.
+    plane = window.reach[0] * window.reach[1] * step * math.ceil(window.reach[2] / step)
+    inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
+    copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
+    channels = x.shape[1] // groups
+    strip = node.shape[1] // groups * COLUMNS
+    scratch = [
+        emitter.temp(TensorType((channels * plane + SLACK if copied else 1,), node.dtype)),
+        emitter.temp(TensorType((1 if direct else PANEL + SLACK + strip,), node.dtype)),
+        emitter.temp(TensorType((size(window.kernel),), DType.I64)),
+    ]
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    params = {**_params(node, window), "copied": int(copied)}
+    kernel = "conv_direct" if direct else "conv"
+    emitter.call(kernel, operands, [emitter.result(), *scratch], params)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    window = _collapsed(_window(node))
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    params = _params(node, window)
+    outputs = node.shape[1] // node.attrs["groups"]
+    taps = size(node.inputs[1].shape[1:])
+    positions = node.shape[0] * size(window.out)
+    if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
+        kernel = "conv_direct"
+        work = math.ceil(
+            size(node.shape[:2])
+            * math.prod(window.out[:2])
+            * math.ceil(window.out[2] / 4)
+            / _DIRECT
+        )
+    else:
+        kernel = "conv"
+        work = node.attrs["groups"] * math.ceil(outputs / _TILE) * math.ceil(positions / _TILE)
+    emitter.call(kernel, operands, [emitter.result()], params, work)
+
+
+def _samples(rank: int) -> tuple[Sample, ...]:
+    """Cases over ``rank`` axes, cut from these: x, w, whether there is a bias, attributes."""
+    pairs = ((1, 2), (0, 3), (2, 0))
+    cases: tuple[tuple[Shape, Shape, bool, dict[str, Any]], ...] = (
+        ((1, 1, 1, 1, 1), (1, 1, 1, 1, 1), True, {}),
+        ((0, 2, 5, 5, 5), (3, 2, 3, 3, 3), True, {}),
+        ((2, 0, 5, 5, 5), (3, 0, 3, 3, 3), True, {}),
+        ((2, 3, 7, 6, 9), (5, 3, 3, 2, 3), True, {"padding": 1}),
+        ((2, 3, 9, 8, 37), (7, 3, 1, 1, 1), True, {}),
+        ((1, 4, 9, 8, 13), (8, 4, 3, 3, 3), False, {"stride": (1, 2, 3)[-rank:]}),
+        ((2, 5, 8, 9, 10), (6, 5, 2, 3, 2), True, {"dilation": (1, 2, 3)[-rank:], "padding": 2}),
+        ((1, 3, 6, 7, 9), (9, 3, 2, 3, 4), True, {"padding": pairs[-rank:], "stride": 2}),
+        ((1, 3, 5, 7, 8), (4, 3, 2, 3, 4), True, {"padding": "same_upper", "stride": 2}),
+        ((1, 3, 5, 7, 8), (4, 3, 2, 2, 4), True, {"padding": "same_lower", "dilation": 2}),
+        ((2, 6, 5, 6, 7), (12, 2, 2, 3, 3), True, {"groups": 3, "padding": 1}),
+        ((2, 5, 6, 7, 33), (5, 1, 3, 3, 3), True, {"groups": 5, "padding": 1}),
+        ((1, 4, 6, 7, 23), (8, 1, 3, 3, 5), False, {"groups": 4, "padding": 2, "stride": 2}),
+        ((1, 4, 7, 7, 19), (4, 2, 2, 3, 3), True, {"groups": 2, "stride": 3, "dilation": 2}),
+        ((1, 70, 2, 5, 11), (66, 70, 2, 1, 5), True, {"padding": 2}),
+        ((1, 3, 1, 3, 90), (2, 3, 1, 1, 4), True, {}),
+    )
+    bench: tuple[tuple[Shape, Shape, dict[str, Any]], ...] = (
+        ((1, 80, 3000), (384, 80, 3), {"padding": 1}),
+        ((1, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
+        ((1, 16, 8, 28, 28), (16, 16, 3, 3, 3), {"padding": 1}),
+    )
+    made = []
+    for x, w, bias, attrs in cases:
+        shapes: list[Shape] = [(*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])]
+        absent = {} if bias else {"bias": None}
+        made.append(Sample((*shapes, (w[0],)) if bias else tuple(shapes), {**absent, **attrs}))
+    x, w, attrs = bench[rank - 1]
+    made.append(Sample((x, w, (w[0],)), attrs, bench=True))
+    return tuple(made)
+
+
+def _flops(node: Node) -> float:
+    return 2.0 * size(node.shape) * size(node.inputs[1].shape[1:])
+
+
+def _convolution(rank: int) -> OpDef:
+    """The record over ``rank`` axes; the three differ in nothing else."""
+    name = f"conv{rank}d"
+
+    def reference(
+        x: Array,
+        w: Array,
+        bias: Array | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Array:
+        window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where=name)
+        seen = windows(x, window, 0.0)
+        n, outputs, axes = x.shape[0], w.shape[0], len(window.dims)
+        seen = seen.reshape(n, groups, x.shape[1] // groups, *seen.shape[2:])
+        weight = w.reshape(groups, outputs // groups, *w.shape[1:])
+        taps = "uvw"[:axes]
+        places = "xyz"[:axes]
+        y = np.einsum(f"ngc{places}{taps},goc{taps}->ngo{places}", seen, weight, optimize=True)
+        y = y.reshape(n, outputs, *window.out)
+        return y if bias is None else y + bias.reshape(-1, *(1,) * axes)
+
+    reference.__doc__ = f"""Convolution (cross-correlation, as in ONNX) over {rank} of {rank} spatial axes.
+
+    y[n, o, p] = bias[o] + sum over c, k of x[n, c, p * stride - before + k * dilation] * w[o, c, k]
+
+    Args:
+        x: ``[N, C, {", ".join("DHW"[-rank:])}]``.
+        w: ``[O, C / groups, {", ".join("K" + axis for axis in "DHW"[-rank:])}]``.
+        bias: ``[O]``, or None for 0.
+        stride: Distance between windows; an int or one per axis.
+        padding: Zeros around x: an int, one per axis, a (before, after) pair per axis, or
+            "same_upper" or "same_lower" for results of ceil(size / stride).
+        dilation: Distance between taps; an int or one per axis.
+        groups: Parts that the channels are split into; a part of x meets its part of w only.
+
+    Returns:
+        ``[N, O, ...]``, each size floor((size + before + after - (K - 1) * dilation - 1) / stride) + 1.
+    """
+    record = op(
+        name=name,
+        infer=_infer(name, rank),
+        flops=_flops,
+        cpu=Kernels(("conv", "conv_direct"), _lower_cpu),
+        webgpu=Kernels(("conv", "conv_direct"), _lower_webgpu),
+        dtypes=FLOAT_KERNELS,
+        webgpu_dtypes=WEBGPU_FLOATS,
+        tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
+        samples=_samples(rank),
+    )
+    return record(reference)
+
+
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))

@@ -1,0 +1,103 @@
+// Convolution as a product [outputs, channels * taps] @ [channels * taps, windows] whose right side
+// is read through the windows. 16 x 16 threads make 64 x 64 results, each thread 4 x 4 of them.
+{% set m = outputs // parts %}
+{% set c = channels // parts %}
+{% set last = 3 if has_bias else 2 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
+{% if has_bias %}
+@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
+{% endif %}
+@group(0) @binding({{ last }}) var<storage, {{ access[last] }}> y: array<f32>;
+
+// Row r of the left tile at r * 5: one vector of padding keeps rows in different banks.
+var<workgroup> left: array<vec4<f32>, 320>;
+var<workgroup> right: array<vec4<f32>, 256>;
+
+{% include "lib/windows.wgsl" %}
+
+const M: u32 = {{ m }}u;
+const K: u32 = {{ c * kernel[0] * kernel[1] * kernel[2] }}u;
+const PLANE: u32 = {{ dims[0] * dims[1] * dims[2] }}u;
+const WINDOWS: u32 = {{ out[0] * out[1] * out[2] }}u;
+const TAPS: u32 = {{ kernel[0] * kernel[1] * kernel[2] }}u;
+
+fn load_w(base: u32, row: u32, k: u32) -> vec4<f32> {
+    var v = vec4<f32>(0.0);
+    if (row < M) {
+        let at = base + row * K + k;
+        if (k < K) { v.x = w[at]; }
+        if (k + 1u < K) { v.y = w[at + 1u]; }
+        if (k + 2u < K) { v.z = w[at + 2u]; }
+        if (k + 3u < K) { v.w = w[at + 3u]; }
+    }
+    return v;
+}
+
+fn load_x(base: u32, start: vec3<i32>, step: vec3<i32>) -> f32 {
+    let p = start + step;
+    if (inside(p)) { return x[base + offset_in_plane(p)]; }
+    return 0.0;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let across = {{ (batch * out[0] * out[1] * out[2] + 63) // 64 }}u;
+    let down = {{ (m + 63) // 64 }}u;
+    let part = g / (across * down);
+    let row0 = ((g / across) % down) * 64u;
+    let column0 = (g % across) * 64u;
+    let tx = lane % 16u;
+    let ty = lane / 16u;
+    // The four windows of this thread; those past the end repeat the last and are not stored.
+{% for j in range(4) %}
+    let q{{ j }} = min(column0 + tx * 4u + {{ j }}u, BATCH * WINDOWS - 1u);
+    let start{{ j }} = window_start(q{{ j }} % WINDOWS);
+    let image{{ j }} = ((q{{ j }} / WINDOWS) * CHANNELS + part * {{ c }}u) * PLANE;
+{% endfor %}
+{% for i in range(4) %}
+    var acc{{ i }} = vec4<f32>(0.0);
+{% endfor %}
+    for (var k0 = 0u; k0 < K; k0 += 16u) {
+        left[(lane / 4u) * 5u + lane % 4u] = load_w(part * (M * K), row0 + lane / 4u, k0 + (lane % 4u) * 4u);
+        let k = k0 + ty;
+        var v = vec4<f32>(0.0);
+        if (k < K) {
+            let step = tap_step(k % TAPS);
+            let from_plane = (k / TAPS) * PLANE;
+{% for j in range(4) %}
+            v[{{ j }}] = load_x(image{{ j }} + from_plane, start{{ j }}, step);
+{% endfor %}
+        }
+        right[lane] = v;
+        workgroupBarrier();
+{% for q in range(4) %}
+        {
+{% for j in range(4) %}
+            let b{{ j }} = right[{{ (q * 4 + j) * 16 }}u + tx];
+{% endfor %}
+{% for i in range(4) %}
+            let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ q }}u];
+            acc{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
+{% endfor %}
+        }
+{% endfor %}
+        workgroupBarrier();
+    }
+{% for i in range(4) %}
+    {
+        let row = row0 + ty * 4u + {{ i }}u;
+        if (row < M) {
+            let o = part * M + row;
+            let v = acc{{ i }}{{ " + vec4<f32>(bias[o])" if has_bias }};
+{% for j in range(4) %}
+            if (column0 + tx * 4u + {{ j }}u < BATCH * WINDOWS) {
+                y[((q{{ j }} / WINDOWS) * OUTPUTS + o) * WINDOWS + q{{ j }} % WINDOWS] = v[{{ j }}];
+            }
+{% endfor %}
+        }
+    }
+{% endfor %}
+}

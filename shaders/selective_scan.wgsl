@@ -1,0 +1,57 @@
+// Steps FIRST to LAST - 1 of the selective scan; a thread per channel, 64 channels per workgroup. Few
+// states stand in registers, many in the buffer that carries them from call to call.
+{% set out = 6 if has_d else 5 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> delta: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> a: array<f32>;
+@group(0) @binding(3) var<storage, {{ access[3] }}> b: array<f32>;
+@group(0) @binding(4) var<storage, {{ access[4] }}> c: array<f32>;
+{% if has_d %}
+@group(0) @binding(5) var<storage, {{ access[5] }}> d: array<f32>;
+{% endif %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
+@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> kept: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let across = {{ (channels + 63) // 64 }}u;
+    let item = g / across;
+    let channel = (g % across) * 64u + lane;
+    if (channel >= CHANNELS) { return; }
+    let own = (item * CHANNELS + channel) * STATES;
+{% if unrolled %}
+{% for n in range(states) %}
+    var h{{ n }} = {{ "kept[own + " ~ n ~ "u]" if first else "0.0" }};
+    let a{{ n }} = a[channel * STATES + {{ n }}u];
+{% endfor %}
+{% elif first == 0 %}
+    for (var n = 0u; n < STATES; n++) { kept[own + n] = 0.0; }
+{% endif %}
+    for (var step = FIRST; step < LAST; step++) {
+        let at = (item * LENGTH + step) * CHANNELS + channel;
+        let row = (item * LENGTH + step) * STATES;
+        let by = delta[at];
+        let enters = by * x[at];
+        var sum = {{ "d[channel] * x[at]" if has_d else "0.0" }};
+{% if unrolled %}
+{% for n in range(states) %}
+        h{{ n }} = exp(by * a{{ n }}) * h{{ n }} + enters * b[row + {{ n }}u];
+        sum += h{{ n }} * c[row + {{ n }}u];
+{% endfor %}
+{% else %}
+        for (var n = 0u; n < STATES; n++) {
+            let h = exp(by * a[channel * STATES + n]) * kept[own + n] + enters * b[row + n];
+            kept[own + n] = h;
+            sum += h * c[row + n];
+        }
+{% endif %}
+        y[at] = sum;
+    }
+{% if unrolled and last < length %}
+{% for n in range(states) %}
+    kept[own + {{ n }}u] = h{{ n }};
+{% endfor %}
+{% endif %}
+}

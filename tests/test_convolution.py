@@ -1,0 +1,186 @@
+"""Convolutions and pools against onnxruntime, and what they refuse."""
+
+import numpy as np
+import pytest
+from onnx_oracle import run_node
+
+import rlx
+
+
+def run(device, op, *arrays, **attrs):
+    g = rlx.Graph(op)
+    nodes = [None if a is None else g.input(f"x{at}", a.shape) for at, a in enumerate(arrays)]
+    g.set_outputs(getattr(g, op)(*nodes, **attrs))
+    feeds = {f"x{at}": a for at, a in enumerate(arrays) if a is not None}
+    with rlx.compile(g, device=device) as cg:
+        return cg.run(feeds)[0]
+
+
+def close(got, expected):
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1, np.abs(expected).max()))
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def flat(pads):
+    """Padding as ONNX lists it: all of the begins, then all of the ends."""
+    return [before for before, _ in pads] + [after for _, after in pads]
+
+
+CONVOLUTIONS = [
+    # x, w, stride, dilation, pads, groups
+    ((2, 3, 20), (5, 3, 4), (2,), (3,), ((1, 4),), 1),
+    ((2, 8, 33), (8, 1, 3), (1,), (2,), ((2, 2),), 8),
+    ((1, 3, 30, 31), (16, 3, 7, 7), (2, 2), (1, 1), ((3, 3), (3, 3)), 1),
+    ((2, 16, 14, 14), (24, 16, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)), 1),
+    ((2, 16, 13, 15), (24, 8, 3, 2), (3, 2), (2, 1), ((0, 2), (3, 1)), 2),
+    ((1, 12, 17, 9), (24, 1, 5, 3), (2, 1), (1, 3), ((2, 1), (0, 5)), 12),
+    ((3, 40, 6, 7), (50, 40, 1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)), 1),
+    ((3, 40, 6, 7), (50, 40, 1, 1), (2, 3), (1, 1), ((0, 0), (0, 0)), 1),
+    ((1, 300, 5, 5), (70, 300, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)), 1),
+    ((1, 4, 7, 8, 9), (6, 2, 3, 2, 3), (2, 1, 2), (1, 2, 1), ((1, 0), (1, 1), (0, 2)), 2),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_convolution(rng, device, case, with_bias):
+    x_shape, w_shape, stride, dilation, pads, groups = case
+    x, w = normal(rng, *x_shape), normal(rng, *w_shape)
+    bias = normal(rng, w_shape[0]) if with_bias else None
+    attrs = {"strides": stride, "dilations": dilation, "pads": flat(pads), "group": groups}
+    (expected,) = run_node("Conv", [x, w, bias], **attrs)
+    attrs = {"stride": stride, "dilation": dilation, "padding": pads, "groups": groups}
+    close(run(device, f"conv{len(stride)}d", x, w, bias, **attrs), expected)
+
+
+@pytest.mark.parametrize("mode", ["same_upper", "same_lower"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_same_padding(rng, mode, stride):
+    x, w = normal(rng, 1, 3, 10, 11), normal(rng, 4, 3, 4, 3)
+    attrs = {"auto_pad": mode.upper(), "strides": (stride, stride)}
+    (expected,) = run_node("Conv", [x, w], **attrs)
+    close(run("cpu", "conv2d", x, w, stride=stride, padding=mode), expected)
+    (expected,) = run_node("MaxPool", [x], kernel_shape=(4, 3), **attrs)
+    close(run("cpu", "max_pool", x, kernel=(4, 3), stride=stride, padding=mode), expected)
+    w = normal(rng, 3, 4, 4, 3)
+    (expected,) = run_node("ConvTranspose", [x, w], **attrs)
+    close(run("cpu", "conv_transpose2d", x, w, stride=stride, padding=mode), expected)
+
+
+TRANSPOSED = [
+    # x, w, stride, dilation, pads, output padding, groups
+    ((2, 3, 9), (3, 5, 4), (2,), (1,), ((1, 1),), (0,), 1),
+    ((1, 6, 9), (6, 2, 3), (3,), (2,), ((0, 2),), (2,), 3),
+    ((2, 8, 7, 8), (8, 6, 4, 4), (2, 2), (1, 1), ((1, 1), (1, 1)), (0, 0), 1),
+    ((1, 8, 5, 6), (8, 3, 3, 2), (3, 1), (1, 2), ((1, 0), (0, 1)), (1, 0), 2),
+    ((1, 70, 5, 6), (70, 33, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)), (0, 0), 1),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_transposed(rng, device, case):
+    x_shape, w_shape, stride, dilation, pads, extra, groups = case
+    x, w = normal(rng, *x_shape), normal(rng, *w_shape)
+    bias = normal(rng, w_shape[1] * groups)
+    attrs = {"strides": stride, "dilations": dilation, "pads": flat(pads), "group": groups}
+    (expected,) = run_node("ConvTranspose", [x, w, bias], output_padding=extra, **attrs)
+    attrs = {"stride": stride, "dilation": dilation, "padding": pads, "groups": groups}
+    name = f"conv_transpose{len(stride)}d"
+    close(run(device, name, x, w, bias, output_padding=extra, **attrs), expected)
+
+
+POOLS = [
+    # x, kernel, stride, pads
+    ((2, 3, 17), (3,), (2,), ((1, 0),)),
+    ((1, 2, 13, 14), (3, 2), (2, 3), ((1, 1), (0, 1))),
+    ((1, 2, 13, 14), (4, 4), (3, 3), ((2, 3), (1, 2))),
+    ((1, 2, 7, 8, 9), (2, 3, 3), (2, 2, 1), ((0, 1), (1, 1), (1, 0))),
+]
+
+
+@pytest.mark.parametrize("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_max_pool(rng, device, case, ceil, dilation):
+    shape, kernel, stride, pads = case
+    x, dilations = normal(rng, *shape), (dilation,) * len(kernel)
+    attrs = {"kernel_shape": kernel, "strides": stride, "pads": flat(pads)}
+    (expected,) = run_node("MaxPool", [x], ceil_mode=int(ceil), dilations=dilations, **attrs)
+    attrs = {"kernel": kernel, "stride": stride, "padding": pads, "dilation": dilation}
+    np.testing.assert_array_equal(run(device, "max_pool", x, ceil_mode=ceil, **attrs), expected)
+
+
+@pytest.mark.parametrize("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_avg_pool(rng, device, case, ceil, padded):
+    shape, kernel, stride, pads = case
+    x = normal(rng, *shape)
+    attrs = {"kernel_shape": kernel, "strides": stride, "pads": flat(pads), "ceil_mode": int(ceil)}
+    (expected,) = run_node("AveragePool", [x], count_include_pad=int(padded), **attrs)
+    attrs = {"kernel": kernel, "stride": stride, "padding": pads, "ceil_mode": ceil}
+    close(run(device, "avg_pool", x, count_include_pad=padded, **attrs), expected)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms(rng, device, p):
+    x = normal(rng, 2, 3, 9, 10)
+    attrs = {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}
+    (expected,) = run_node("LpPool", [x], p=p, **attrs)
+    attrs = {"kernel": (3, 2), "stride": (2, 1), "padding": ((1, 1), (0, 1))}
+    close(run(device, "lp_pool", x, p=p, **attrs), expected)
+    (expected,) = run_node("GlobalLpPool", [x], opset=21, p=p)
+    close(run(device, "global_lp_pool", x, p=p), expected)
+
+
+def test_whole_planes(rng, device):
+    x = normal(rng, 2, 3, 9, 10)
+    close(run(device, "global_avg_pool", x), run_node("GlobalAveragePool", [x])[0])
+    close(run(device, "global_max_pool", x), run_node("GlobalMaxPool", [x])[0])
+
+
+def test_nan_reaches_only_its_windows(device):
+    x = np.ones((1, 5, 9, 9), np.float32)
+    x[0, 0, 4, 4] = np.nan
+    w = np.ones((5, 1, 3, 3), np.float32)
+    seen = np.zeros((1, 5, 9, 9), bool)
+    seen[0, 0, 3:6, 3:6] = True
+    for y in (
+        run(device, "conv2d", x, w, padding=1, groups=5),
+        run(device, "max_pool", x, kernel=3, stride=1, padding=1),
+        run(device, "avg_pool", x, kernel=3, stride=1, padding=1),
+    ):
+        np.testing.assert_array_equal(np.isnan(y), seen)
+    y = run(device, "conv2d", x, np.ones((6, 5, 3, 3), np.float32), padding=1)
+    np.testing.assert_array_equal(np.isnan(y), np.broadcast_to(seen[:, :1], y.shape))
+
+
+def test_errors():
+    g = rlx.Graph("refused")
+    x, w = g.input("x", (1, 4, 8, 8)), g.input("w", (6, 4, 3, 3))
+    with pytest.raises(rlx.ShapeError, match="wrong rank"):
+        g.conv1d(x, w)
+    with pytest.raises(rlx.ShapeError, match="groups do not fit"):
+        g.conv2d(x, w, groups=2)
+    with pytest.raises(rlx.ShapeError, match="bias has the wrong shape"):
+        g.conv2d(x, w, g.input("b", (4,)))
+    with pytest.raises(rlx.ShapeError, match="larger than the padded operand"):
+        g.conv2d(x, w, dilation=4)
+    with pytest.raises(rlx.ShapeError, match="stride does not fit"):
+        g.conv2d(x, w, stride=0)
+    with pytest.raises(rlx.ShapeError, match="padding does not fit"):
+        g.conv2d(x, w, padding=-1)
+    with pytest.raises(rlx.ShapeError, match="no such padding"):
+        g.conv2d(x, w, padding="valid")
+    with pytest.raises(rlx.ShapeError, match="nothing is left"):
+        g.conv_transpose2d(x, g.input("t", (4, 6, 3, 3)), padding=9)
+    with pytest.raises(rlx.ShapeError, match="nothing but padding"):
+        g.max_pool(x, 2, padding=2)
+    with pytest.raises(rlx.ShapeError, match="no axes to pool"):
+        g.global_avg_pool(g.input("m", (3, 4)))
+    with pytest.raises(rlx.GraphError, match="no norm"):
+        g.lp_pool(x, 2, p=0)

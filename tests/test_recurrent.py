@@ -1,0 +1,128 @@
+"""lstm, gru, rnn against onnxruntime; long sequences; what they refuse."""
+
+import numpy as np
+import pytest
+from onnx_oracle import run_node
+
+import rlx
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+OPTIONAL = {"lstm": ("b", "h0", "c0"), "gru": ("b", "h0"), "rnn": ("b", "h0")}
+
+
+def operands(rng, op, steps, batch, inputs, hidden, direction):
+    d, gates = DIRECTIONS[direction], GATES[op]
+    shapes = {
+        "x": (steps, batch, inputs),
+        "w": (d, gates * hidden, inputs),
+        "r": (d, gates * hidden, hidden),
+        "b": (d, 2 * gates * hidden),
+        "h0": (d, batch, hidden),
+        "c0": (d, batch, hidden),
+        "p": (d, 3 * hidden),
+    }
+    scale = 1 / np.sqrt(hidden)
+    return {n: (rng.standard_normal(s) * scale).astype(np.float32) for n, s in shapes.items()}
+
+
+def run(device, op, given, **attrs):
+    g = rlx.Graph(op)
+    nodes = {name: g.input(name, a.shape, a.dtype) for name, a in given.items()}
+    g.set_outputs(getattr(g, op)(**nodes, **attrs))
+    with rlx.compile(g, device=device) as cg:
+        return cg.run(given)
+
+
+def expect(op, given, direction, **attrs):
+    order = ["x", "w", "r", "b", "seq_lens", "h0", *(["c0", "p"] if op == "lstm" else [])]
+    inputs = [given.get(name) for name in order]
+    attrs = {"hidden_size": given["r"].shape[2], "direction": direction, **attrs}
+    return run_node(op.upper(), inputs, 3 if op == "lstm" else 2, **attrs)
+
+
+def close(got, expected):
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("options", [False, True])
+def test_against_onnx(rng, device, op, direction, options):
+    given = operands(rng, op, 7, 3, 6, 11, direction)
+    names = ("x", "w", "r", *(OPTIONAL[op] if options else ()))
+    given = {name: given[name] for name in names}
+    close(run(device, op, given, direction=direction), expect(op, given, direction))
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_lengths(rng, device, op, direction):
+    given = operands(rng, op, 6, 4, 3, 9, direction)
+    given = {name: given[name] for name in ("x", "w", "r", "b")}
+    given["seq_lens"] = np.array([6, 2, 5, 1], np.int32)
+    close(run(device, op, given, direction=direction), expect(op, given, direction))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_gru_linear_before_reset(rng, device, direction):
+    given = operands(rng, "gru", 5, 3, 4, 70, direction)
+    given = {name: given[name] for name in ("x", "w", "r", "b", "h0")}
+    got = run(device, "gru", given, direction=direction, linear_before_reset=True)
+    close(got, expect("gru", given, direction, linear_before_reset=1))
+
+
+def test_rnn_relu(rng, device):
+    given = operands(rng, "rnn", 5, 3, 4, 20, "bidirectional")
+    given = {name: given[name] for name in ("x", "w", "r", "b", "h0")}
+    got = run(device, "rnn", given, direction="bidirectional", activation="relu")
+    close(got, expect("rnn", given, "bidirectional", activations=["Relu", "Relu"]))
+
+
+@pytest.mark.parametrize(
+    "attrs", [{}, {"clip": 0.2}, {"input_forget": 1}], ids=["peepholes", "clip", "input_forget"]
+)
+def test_lstm_extras(rng, device, attrs):
+    given = operands(rng, "lstm", 6, 2, 4, 9, "forward")
+    close(run(device, "lstm", given, **attrs), expect("lstm", given, "forward", **attrs))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_batch_first(rng, op):
+    given = operands(rng, op, 5, 3, 4, 6, "bidirectional")
+    given = {name: given[name] for name in ("x", "w", "r", *OPTIONAL[op])}
+    y, *states = run("cpu", op, given, direction="bidirectional")
+    turned = {n: a.transpose(1, 0, 2) if n in ("x", "h0", "c0") else a for n, a in given.items()}
+    turned = {n: np.ascontiguousarray(a) for n, a in turned.items()}
+    got = run("cpu", op, turned, direction="bidirectional", layout="batch_first")
+    close(got, [y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in states)])
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_long_sequences(rng, device, op):
+    # Split over many dispatches on WebGPU.
+    given = operands(rng, op, 400, 1, 2, 100, "reverse")
+    given = {name: given[name] for name in ("x", "w", "r", "b")}
+    close(run(device, op, given, direction="reverse"), expect(op, given, "reverse"))
+
+
+def test_errors():
+    g = rlx.Graph("refused")
+    x, w, r = g.input("x", (5, 2, 3)), g.input("w", (1, 16, 3)), g.input("r", (1, 16, 4))
+    with pytest.raises(rlx.ShapeError, match="w has the wrong shape"):
+        g.lstm(x, g.input("w2", (1, 12, 3)), r)
+    with pytest.raises(rlx.ShapeError, match="r has the wrong shape"):
+        g.lstm(x, w, g.input("r2", (1, 15, 4)))
+    with pytest.raises(rlx.ShapeError, match="h0 has the wrong shape"):
+        g.lstm(x, w, r, h0=g.input("h0", (2, 1, 4)))
+    with pytest.raises(rlx.ShapeError, match="wrong rank"):
+        g.lstm(g.input("flat", (5, 3)), w, r)
+    with pytest.raises(rlx.UnknownNameError, match="forward"):
+        g.lstm(x, w, r, direction="foward")
+    with pytest.raises(rlx.UnknownNameError, match="seq_first"):
+        g.gru(x, w, r, layout="time_first")
+    with pytest.raises(rlx.UnknownNameError, match="tanh"):
+        g.rnn(x, w, r, activation="tan")
+    with pytest.raises(rlx.DTypeError, match="seq_lens"):
+        g.lstm(x, w, r, seq_lens=g.input("s", (2,)))

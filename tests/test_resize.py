@@ -1,0 +1,109 @@
+"""Resize against the onnx package's reference evaluator, and what it refuses."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.ops.resize import COORDINATES, MODES, NEAREST
+
+onnx = pytest.importorskip("onnx")
+reference = pytest.importorskip("onnx.reference")
+
+
+def onnx_resize(x, size=None, scales=None, roi=None, **attrs):
+    """What ONNX's Resize (version 19) gives."""
+    helper = onnx.helper
+    node = helper.make_node("Resize", ["x", "roi", "scales", "sizes"], ["y"], **attrs)
+    names = ("x", "roi", "scales", "sizes")
+    kinds = (1, 1, 1, 7)
+    graph = helper.make_graph(
+        [node],
+        "resize",
+        [helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=True)],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    feeds = {
+        "x": x,
+        "roi": np.array([] if roi is None else roi, np.float32),
+        "scales": None if scales is None else np.array(scales, np.float32),
+        "sizes": None if size is None else np.array(size, np.int64),
+    }
+    return reference.ReferenceEvaluator(model).run(None, feeds)[0]
+
+
+def run(device, x, **attrs):
+    g = rlx.Graph("resize")
+    g.set_outputs(g.resize(g.input("x", x.shape, x.dtype), **attrs))
+    with rlx.compile(g, device=device) as cg:
+        return cg.run({"x": x})[0]
+
+
+SIZES = ((2, 3, 9, 4), (2, 3, 3, 11), (2, 3, 1, 1), (1, 3, 7, 7))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("size", SIZES)
+def test_against_onnx(rng, device, mode, coordinates, size):
+    x = rng.standard_normal((2, 3, 7, 6)).astype(np.float32)
+    roi = (0, 0, 0.2, -0.3, 1, 1, 1.1, 0.8) if coordinates == "tf_crop_and_resize" else None
+    attrs = {"extrapolation_value": -7.5}
+    got = run(device, x, size=size, mode=mode, coordinates=coordinates, roi=roi, **attrs)
+    attrs["coordinate_transformation_mode"] = coordinates
+    expected = onnx_resize(x, size=size, roi=roi, mode=mode, **attrs)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("coordinates", COORDINATES[:-1])
+@pytest.mark.parametrize("scales", [(1.6, 2.3), (0.4, 0.7), (0.15, 1.3)])
+def test_scales(rng, mode, coordinates, scales):
+    x = rng.standard_normal((1, 2, 8, 9)).astype(np.float32)
+    scales = np.array([1, 1, *scales], np.float32)
+    expected = onnx_resize(x, scales=scales, mode=mode, coordinate_transformation_mode=coordinates)
+    attrs = {"mode": mode, "coordinates": coordinates, "scales": tuple(map(float, scales))}
+    got = run("cpu", x, size=expected.shape, **attrs)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_filters(rng, mode, exclude, antialias, size):
+    x = rng.standard_normal((2, 3, 7, 6)).astype(np.float32)
+    attrs = {"mode": mode, "antialias": antialias, "exclude_outside": exclude}
+    got = run("cpu", x, size=size, cubic_coeff_a=-0.5, **attrs)
+    attrs = {"mode": mode, "antialias": int(antialias), "exclude_outside": int(exclude)}
+    expected = onnx_resize(x, size=size, cubic_coeff_a=-0.5, **attrs)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("nearest_mode", NEAREST)
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+def test_nearest_of_integers(device, nearest_mode, coordinates):
+    x = np.arange(2 * 8, dtype=np.int32).reshape(2, 8)
+    for size in ((2, 16), (2, 5), (3, 4)):
+        attrs = {"nearest_mode": nearest_mode}
+        got = run(device, x, size=size, coordinates=coordinates, **attrs)
+        attrs["coordinate_transformation_mode"] = coordinates
+        expected = onnx_resize(x.astype(np.float32), size=size, mode="nearest", **attrs)
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_errors():
+    g = rlx.Graph("resize")
+    x = g.input("x", (2, 3))
+    with pytest.raises(rlx.ShapeError, match="size does not fit"):
+        g.resize(x, (2, 3, 4))
+    with pytest.raises(rlx.ShapeError, match="scales does not fit"):
+        g.resize(x, (2, 6), scales=(2.0,))
+    with pytest.raises(rlx.ShapeError, match="not a scale"):
+        g.resize(x, (2, 6), mode="linear", scales=(1.0, -2.0))
+    with pytest.raises(rlx.UnknownNameError, match="linear"):
+        g.resize(x, (2, 6), mode="linaer")
+    with pytest.raises(rlx.UnknownNameError, match="coordinates"):
+        g.resize(x, (2, 6), coordinates="half")
+    with pytest.raises(rlx.ShapeError, match="nothing to interpolate"):
+        g.resize(g.input("e", (2, 0)), (2, 3), mode="linear")
