@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlx.ir.opdef import REGISTRY
+from rlx.ir.opdef import REGISTRY, OpDef
 from rlx.ops import (
     activations,
     attention,
@@ -22,14 +22,14 @@ from rlx.ops import (
     linalg,
     movement,
     normalization,
+    peaks,
     pooling,
     products,
     quantization,
-    peaks,
     real_fft,
-    recursive,
     recurrence,
     recurrent,
+    recursive,
     reduction,
     resize,
     rotary,
@@ -55,10 +55,9 @@ from rlx.ops import (
 from rlx.ops.record import attach
 
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops, fft, spectral,
-    real_fft, recursive, peaks,
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, fft, spectral,
+    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops,
     convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
+    fft, real_fft, spectral, recursive, peaks,
 )  # fmt: skip
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -68,6 +67,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 globals().update(_FUNCTIONS)
 
 __all__ = sorted(_FUNCTIONS)
+
+
+def include(record: OpDef) -> OpDef:
+    """Adds the op of a record that stands above this package: ``Graph.<op>`` and ``rlx.ops.<op>``."""
+    _FUNCTIONS[record.name] = globals()[record.name] = attach(record)
+    __all__[:] = sorted(_FUNCTIONS)
+    return record
 
 
 def __getattr__(name: str) -> Any:
