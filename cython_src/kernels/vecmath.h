@@ -240,11 +240,11 @@ LIBRARY_FUNCTIONS(f64, double, )
     }                                                                                             \
     static inline T rlx_shift_left_##suffix(T x, T y)                                             \
     {                                                                                             \
-        return (T)((U)x << ((U)y & (sizeof(T) * 8 - 1)));                                         \
+        return (U)y < sizeof(T) * 8 ? (T)((U)x << (U)y) : 0;                                      \
     }                                                                                             \
     static inline T rlx_shift_right_##suffix(T x, T y)                                            \
     {                                                                                             \
-        return x >> ((U)y & (sizeof(T) * 8 - 1));                                                 \
+        return (U)y < sizeof(T) * 8 ? x >> (U)y : (T)(x < 0 ? -1 : 0);                            \
     }                                                                                             \
     static inline T rlx_pow_##suffix(T x, T y)                                                    \
     {                                                                                             \

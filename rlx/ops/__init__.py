@@ -5,6 +5,7 @@ Importing this package registers the op records and attaches the builder methods
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -52,13 +53,22 @@ from rlx.ops import (
 from rlx.ops import (
     random as random_ops,
 )
+from rlx.ir.opdef import REGISTRY
 from rlx.ops.record import attach
 
+# One module per family; importing it registers its records.
 FAMILIES = (
     leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops,
     convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
     fft, real_fft, spectral, recursive, peaks,
+    "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
+    "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
+    "quantization", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
+    "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "spectral", "recursive",
+    "peaks", "custom",
 )  # fmt: skip
+for _name in FAMILIES:
+    importlib.import_module(f"rlx.ops.{_name}")
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal

@@ -58,15 +58,6 @@ def _pow(x: Any, y: Any) -> Any:
     return np.where(y < 0, unit, whole)
 
 
-def _shift(function: Any) -> Any:
-    """Shifts by the number of bits modulo the width, as processors and WGSL do."""
-
-    def shift(x: Any, y: Any) -> Any:
-        return function(x, y & (np.asarray(x).dtype.itemsize * 8 - 1))
-
-    return shift
-
-
 # Klambauer et al. 2017, arXiv:1706.02515.
 SELU_SCALE = 1.0507009873554805
 SELU_ALPHA = 1.6732632423543772
@@ -204,11 +195,11 @@ TABLE: tuple[Row, ...] = (
     Row("bit_or", 2, "ib", "same", np.bitwise_or, "x | y", "x | y", 1, "Bitwise or."),
     Row("bit_xor", 2, "ib", "same", np.bitwise_xor, "exclusive_T(x, y)", "x ^ y", 1,
         "Bitwise exclusive or."),
-    Row("shift_left", 2, "i", "same", _shift(np.left_shift), "x << (U(y) & U(31u))",
-        "FN(shift_left)(x, y)", 1, "a << b, b taken modulo the bits of the type.", 0.0, 40.0),
-    Row("shift_right", 2, "i", "same", _shift(np.right_shift), "x >> (U(y) & U(31u))",
-        "FN(shift_right)(x, y)", 1,
-        "a >> b, b taken modulo the bits of the type; signed ones keep the sign.", 0.0, 40.0),
+    Row("shift_left", 2, "i", "same", np.left_shift,
+        "select(x << (U(y) & U(31u)), V(0), U(y) > U(31u))", "FN(shift_left)(x, y)", 1,
+        "a << b; 0 where b is not below the bits of the type.", 0.0, 12.0),
+    Row("shift_right", 2, "i", "same", np.right_shift, "shift_right_T(x, U(y))",
+        "FN(shift_right)(x, y)", 1, "a >> b; signed types keep the sign.", 0.0, 12.0),
     Row("logical_and", 2, "b", "bool", np.logical_and, "x & y", "x && y", 1, "a and b."),
     Row("logical_or", 2, "b", "bool", np.logical_or, "x | y", "x || y", 1, "a or b."),
     Row("logical_xor", 2, "b", "bool", np.logical_xor, "x != y", "x != y", 1, "Either a or b."),

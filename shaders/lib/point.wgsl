@@ -197,6 +197,12 @@ fn power_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> {
     return select(whole, unit, y < vec4<i32>(0));
 }
 
+fn shift_right_i32(x: vec4<i32>, y: vec4<u32>) -> vec4<i32> { return x >> min(y, vec4<u32>(31u)); }
+
+fn shift_right_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
+    return select(x >> (y & vec4<u32>(31u)), vec4<u32>(0u), y > vec4<u32>(31u));
+}
+
 fn exclusive_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> { return x ^ y; }
 
 fn exclusive_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> { return x ^ y; }
