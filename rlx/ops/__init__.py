@@ -10,57 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
-from rlx.ops import (
-    activations,
-    attention,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    fft,
-    layout,
-    leaves,
-    linalg,
-    movement,
-    normalization,
-    peaks,
-    pooling,
-    products,
-    quantization,
-    real_fft,
-    recurrence,
-    recurrent,
-    recursive,
-    reduction,
-    resize,
-    rotary,
-    scatter,
-    softmax,
-    sorting,
-    spectral,
-    state_space,
-    transposed,
-)
-from rlx.ops import (
-    custom as custom_ops,
-)
-from rlx.ops import (
-    einsum as einsum_ops,
-)
-from rlx.ops import (
-    gather as gather_ops,
-)
-from rlx.ops import (
-    random as random_ops,
-)
-from rlx.ir.opdef import REGISTRY
 from rlx.ops.record import attach
 
 # One module per family; importing it registers its records.
 FAMILIES = (
-    leaves, elementwise, activations, movement, gather_ops, scatter, layout, creation, random_ops, reduction, softmax, sorting, linalg, products, quantization, einsum_ops, rotary, normalization, attention, control, custom_ops,
-    convolution, transposed, pooling, resize, recurrence, recurrent, state_space,
-    fft, real_fft, spectral, recursive, peaks,
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
     "quantization", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
