@@ -257,6 +257,9 @@ class OpDef:
 
 REGISTRY: dict[str, OpDef] = {}
 
+# The host reason that every op can have: WGSL has no f64.
+NO_F64 = "f64 is not computed on WebGPU"
+
 
 def register(opdef: OpDef) -> OpDef:
     """Adds a record to the registry.

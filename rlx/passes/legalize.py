@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rlx.ir.dtype import WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
 from rlx.ops.record import main_dtype, operand_names
@@ -38,11 +39,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
         return None
     if node.op == "cast":
         held = {node.dtype, node.inputs[0].dtype}
-        return (
-            "f64 is not computed on WebGPU"
-            if kernel_set == "webgpu" and DType.F64 in held
-            else None
-        )
+        return NO_F64 if kernel_set == "webgpu" and DType.F64 in held else None
     reason = opdef.host_reason(node) if opdef.host_reason and kernel_set == "webgpu" else None
     if reason is not None:
         return reason
@@ -57,7 +54,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     main = main_dtype(node)
     if main in native(node, kernel_set) or widened(node, kernel_set) is not None:
         return None
-    return "f64 is not computed on WebGPU" if main is DType.F64 else f"no kernel for {main}"
+    return NO_F64 if main is DType.F64 else f"no kernel for {main}"
 
 
 def legalize(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
