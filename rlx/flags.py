@@ -100,6 +100,12 @@ WEBGPU_DEFAULT_LIMITS = _flag(
     False,
     "ask a WebGPU adapter for the specification's default limits instead of its own",
 )
+SHADER_CHECKS = _flag(
+    "RLX_SHADER_CHECKS",
+    _bool,
+    False,
+    "WebGPU kernels run with the driver's bounds and loop checks; slower, for hunting faults",
+)
 VERIFY = _flag(
     "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"
 )

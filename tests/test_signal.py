@@ -172,6 +172,20 @@ def test_welch_on_nodes_reads_back_the_result_only(device, rng):
         close(power, reference.welch(x.astype(np.float64), fs=128.0, nperseg=512)[1])
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 1e-3), ("bf16", 8e-3)])
+def test_half_types_are_computed_in_f32(rng, dtype, tolerance):
+    g = rlx.Graph()
+    x = g.input("x", (2, 1000))
+    narrow = signal.welch(g.cast(x, dtype), average="median")
+    assert narrow.dtype is rlx.DType.parse(dtype)
+    g.set_outputs(
+        [g.cast(narrow, "f32"), signal.welch(g.cast(g.cast(x, dtype), "f32"), average="median")]
+    )
+    with rlx.compile(g, device="cpu") as cg:
+        got, expected = cg.run_slots(rng.standard_normal((2, 1000)).astype(np.float32))
+    close(got, expected, tolerance)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

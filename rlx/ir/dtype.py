@@ -118,8 +118,11 @@ def widen(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """An array rounded once to the storage of ``dtype`` (bf16: to nearest, ties to even)."""
-    if dtype is not DType.BF16:
+    """An array rounded once to the storage of ``dtype`` (bf16: to nearest, ties to even).
+
+    An array of uint16 is taken for bf16 in storage already.
+    """
+    if dtype is not DType.BF16 or array.dtype == np.uint16:
         return np.asarray(array, order="C").astype(dtype.numpy)
     bits = np.asarray(array, order="C").astype(np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -330,9 +330,7 @@ class Graph:
                 narrow[found.dtype] = DType.I32
             dtype = narrow.get(found.dtype, found.dtype)
         dtype = DType.parse(value.dtype if dtype is None else dtype)
-        array = np.array(value, order="C")
-        if dtype is not DType.BF16 or array.dtype != np.uint16:  # which holds raw bf16
-            array = store(array, dtype)
+        array = store(np.array(value, order="C"), dtype)
         array.setflags(write=False)
         return self.add_node("constant", (), {"value": array, "dtype": dtype})
 

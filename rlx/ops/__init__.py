@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from rlx.ir.opdef import REGISTRY
+from rlx.ir.opdef import REGISTRY, OpDef
 from rlx.ops.record import attach
 
 # One module per family; importing it registers its records.
@@ -30,6 +30,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 globals().update(_FUNCTIONS)
 
 __all__ = sorted(_FUNCTIONS)
+
+
+def include(record: OpDef) -> OpDef:
+    """Adds the op of a record that stands above this package: ``Graph.<op>`` and ``rlx.ops.<op>``."""
+    _FUNCTIONS[record.name] = globals()[record.name] = attach(record)
+    __all__[:] = sorted(_FUNCTIONS)
+    return record
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """Signal processing: functions that take nodes of a graph, or arrays, which they compile and run."""
 
+from rlx.signal import composites as composites  # registers the ops stft and istft
 from rlx.signal.analytic import envelope, hilbert, resample_poly
 from rlx.signal.arrays import compile_with
 from rlx.signal.filters import filtfilt, lfilter, sosfilt, sosfiltfilt

@@ -10,12 +10,13 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from rlx.errors import CompileError, DTypeError, InputError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
@@ -80,7 +81,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
                         hint="the device is chosen where the graph is compiled",
                     )
                 )
-            return function(*bound.args, **bound.kwargs)
+            return _in_f32(function, bound, given)
         arrays = [_array(settings[name], function.__name__) for name in given]
         # A state follows the signal, which is the first.
         arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
@@ -111,6 +112,33 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters=[*signature.parameters.values(), keyword]
     )
     return wrapper
+
+
+def _in_f32(
+    function: Callable[..., Any], bound: inspect.BoundArguments, given: Sequence[str]
+) -> Any:
+    """The function on nodes; the half types are computed in f32, and only the results rounded."""
+    half = next(
+        (
+            bound.arguments[name].dtype
+            for name in given
+            if isinstance(bound.arguments[name], Node)
+            and bound.arguments[name].dtype in (DType.F16, DType.BF16)
+        ),
+        None,
+    )
+    if half is None:
+        return function(*bound.args, **bound.kwargs)
+    for name in given:
+        node = bound.arguments[name]
+        if isinstance(node, Node):
+            bound.arguments[name] = node.graph.cast(node, DType.F32)
+    made = function(*bound.args, **bound.kwargs)
+    several = made if isinstance(made, tuple) else (made,)
+    stored = tuple(
+        node.graph.cast(node, half) if node.dtype is DType.F32 else node for node in several
+    )
+    return stored if isinstance(made, tuple) else stored[0]
 
 
 def _entry(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.errors import InputError, ShapeError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
@@ -16,7 +17,9 @@ from rlx.signal.frames import extend, frame, narrow, overlap_add
 from rlx.signal.windows import WindowLike, samples
 
 # Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.
-_LEAST_OVERLAP = 1e-10
+LEAST_OVERLAP = 1e-10
+# Of a transform as a part of something larger; of the transform alone see ``ops.fft``.
+TOLERANCE = {DType.F32: 4e-6, DType.F64: 1e-12}
 
 
 def fft_frequencies(n: int, fs: float = 1.0) -> Array:
@@ -174,7 +177,7 @@ def istft(
     weight = np.zeros(total)
     for at in range(count):
         weight[at * hop : at * hop + n_fft] += taper**2
-    gain = np.where(weight > _LEAST_OVERLAP, 1 / np.maximum(weight, _LEAST_OVERLAP), 0.0)
+    gain = np.where(weight > LEAST_OVERLAP, 1 / np.maximum(weight, LEAST_OVERLAP), 0.0)
     g, dtype = spec.graph, spec.dtype.numpy
     tapered = irfft(spec, n_fft) * g.constant(taper.astype(dtype))
     whole = overlap_add(tapered, hop) * g.constant(gain.astype(dtype))

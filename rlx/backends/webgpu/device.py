@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu.adapters import adapters, features_of
 from rlx.backends.webgpu.lower import Dispatch
+from rlx.backends.webgpu.modules import shader_module
 from rlx.errors import CompileError, DeviceUnavailableError, describe
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
@@ -36,7 +38,7 @@ class GpuDevice:
                 describe(f"{info.adapter} gives no device", got=error)
             ) from error
         self.queue: Any = self.device.queue
-        self._pipelines: dict[str, Any] = {}
+        self._pipelines: dict[tuple[str, bool], Any] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -47,14 +49,14 @@ class GpuDevice:
             CompileError: The driver refuses the source.
         """
         with self._lock:
-            found = self._pipelines.get(dispatch.source)
-            if found is None:
-                found = self._pipelines[dispatch.source] = self._make(dispatch)
-            return found
+            key = dispatch.source, flags.SHADER_CHECKS.get()
+            if key not in self._pipelines:
+                self._pipelines[key] = self._make(dispatch)
+            return self._pipelines[key]
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:
-            module = self.device.create_shader_module(label=dispatch.label, code=dispatch.source)
+            module = shader_module(self.device, dispatch.label, dispatch.source)
             return self.device.create_compute_pipeline(
                 label=dispatch.label,
                 layout=self._layout(dispatch.access)[1],
