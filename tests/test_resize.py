@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.ops.resize import COORDINATES, MODES, NEAREST
+from rlx.ops.taps import COORDINATES, MODES, NEAREST
 
 onnx = pytest.importorskip("onnx")
 reference = pytest.importorskip("onnx.reference")
