@@ -1,7 +1,6 @@
 """Windows, transforms, spectra and mel features against SciPy and librosa, on arrays and nodes."""
 
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -387,11 +386,3 @@ def test_arrays_dtypes_and_threads(rng):
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(results, expected)
-
-
-def test_page_of_the_documentation():
-    """Every code block of docs/signal.md runs, one after the other."""
-    page = (Path(__file__).parent.parent / "docs" / "signal.md").read_text()
-    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
-    assert len(blocks) >= 5
-    exec(compile("".join(blocks), "docs/signal.md", "exec"), {})
