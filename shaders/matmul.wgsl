@@ -88,17 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         left[(lane / 4u) * 5u + lane % 4u] = load_a(a_base, row0 + lane / 4u, k0 + (lane % 4u) * 4u);
         right[lane] = load_b(b_base, k0 + ty, column0 + tx * 4u);
         workgroupBarrier();
-{% for q in range(4) %}
-        {
-{% for j in range(4) %}
-            let b{{ j }} = right[{{ (q * 4 + j) * 16 }}u + tx];
-{% endfor %}
-{% for i in range(4) %}
-            let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ q }}u];
-            acc{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
-{% endfor %}
-        }
-{% endfor %}
+{% include "lib/tile_product.wgsl" %}
         workgroupBarrier();
     }
     let y_base = z * (M * N);
