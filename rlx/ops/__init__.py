@@ -16,7 +16,7 @@ from rlx.ops.record import attach
 FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
-    "quantization", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
+    "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
     "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "spectral", "recursive",
     "peaks", "custom",
 )  # fmt: skip

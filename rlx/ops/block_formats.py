@@ -25,11 +25,14 @@ class BlockFormat:
         weights: Weights in a block.
         nbytes: Bytes of a block.
         decode: Blocks u8 ``[B, nbytes]`` -> their weights, float64 ``[B, weights]``.
+        exponents: Where the top bytes of its floating-point scales lie; all other bytes may have any
+            value without a weight becoming infinite.
     """
 
     weights: int
     nbytes: int
     decode: Callable[[Array], Array]
+    exponents: tuple[int, ...]
 
 
 def _half(blocks: Array, at: int) -> Array:
@@ -153,17 +156,17 @@ def _q8_k(blocks: Array) -> Array:
 
 
 FORMATS: dict[str, BlockFormat] = {
-    "Q4_0": BlockFormat(32, 18, _q4_0),
-    "Q4_1": BlockFormat(32, 20, _q4_1),
-    "Q5_0": BlockFormat(32, 22, _q5_0),
-    "Q5_1": BlockFormat(32, 24, _q5_1),
-    "Q8_0": BlockFormat(32, 34, _q8_0),
-    "Q2_K": BlockFormat(256, 84, _q2_k),
-    "Q3_K": BlockFormat(256, 110, _q3_k),
-    "Q4_K": BlockFormat(256, 144, _q4_k),
-    "Q5_K": BlockFormat(256, 176, _q5_k),
-    "Q6_K": BlockFormat(256, 210, _q6_k),
-    "Q8_K": BlockFormat(256, 292, _q8_k),
+    "Q4_0": BlockFormat(32, 18, _q4_0, (1,)),
+    "Q4_1": BlockFormat(32, 20, _q4_1, (1, 3)),
+    "Q5_0": BlockFormat(32, 22, _q5_0, (1,)),
+    "Q5_1": BlockFormat(32, 24, _q5_1, (1, 3)),
+    "Q8_0": BlockFormat(32, 34, _q8_0, (1,)),
+    "Q2_K": BlockFormat(256, 84, _q2_k, (81, 83)),
+    "Q3_K": BlockFormat(256, 110, _q3_k, (109,)),
+    "Q4_K": BlockFormat(256, 144, _q4_k, (1, 3)),
+    "Q5_K": BlockFormat(256, 176, _q5_k, (1, 3)),
+    "Q6_K": BlockFormat(256, 210, _q6_k, (209,)),
+    "Q8_K": BlockFormat(256, 292, _q8_k, (3,)),
 }
 # Plain groups: bits of a code. A code is unsigned; without zero points half of its range means 0.
 GROUPED = {"int4": 4, "int8": 8}
@@ -250,6 +253,21 @@ def group_size(packed: Shape, scheme: str, scales: Shape, *, where: str) -> int:
             )
         )
     return fits[0]
+
+
+def scrambled_blocks(scheme: str, rows: int, weights: int) -> Array:
+    """Packed rows of a GGUF format in which every bit is used, and all weights are below 2^16.
+
+    Returns:
+        u8 ``[rows, bytes of a row]``, the same at every call.
+    """
+    form = FORMATS[scheme]
+    nbytes = row_bytes(scheme, weights, where="scrambled_blocks")
+    steps = np.arange(rows * nbytes, dtype=np.uint64) * np.uint64(2654435761)
+    blocks = (steps >> np.uint64(13)).astype(np.uint8).reshape(-1, form.nbytes)
+    # Without the top bit of its exponent a scale is below 2.
+    blocks[:, form.exponents] &= 0xBF
+    return blocks.reshape(rows, nbytes)
 
 
 def decode_blocks(
