@@ -175,11 +175,15 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:
     """Codes, scales and zero points that use every code."""
     nbytes = weights * GROUPED[scheme] // 8
-    codes = scrambled_blocks("Q8_0", rows, 32 * math.ceil(nbytes / 32))[:, -nbytes or rows :]
+    codes = scrambled_blocks("Q8_0", rows, 32 * math.ceil(nbytes / 32))
     groups = weights // group
     scales = 0.25 + np.arange(rows * groups).reshape(rows, groups) % 7 / 8
     zeros = (np.arange(rows * groups).reshape(rows, groups) * 5) % (1 << GROUPED[scheme])
     return codes[:, :nbytes], scales, zeros
+
+
+# Operands of a sample, its attributes, the dtypes of the operands.
+_Drawn = tuple[tuple[Array, ...], dict[str, Any], tuple[DType, ...]]
 
 
 def _x(*shape: int) -> Array:
@@ -187,7 +191,7 @@ def _x(*shape: int) -> Array:
 
 
 def _product_samples() -> list[Sample]:
-    made = []
+    made: list[_Drawn] = []
     for scheme, form in FORMATS.items():
         for lead, n, blocks in (((1,), 5, 2), ((67,), 9, 3), ((0,), 3, 1), ((2, 3), 66, 1)):
             k = blocks * form.weights
@@ -209,9 +213,9 @@ def _product_samples() -> list[Sample]:
     ):  # fmt: skip
         for lead, n, groups in (((1,), 5, 3), ((67,), 9, 1), ((0,), 3, 1), ((2, 5), 66, 2)):
             codes, scales, zeros = _group_values(scheme, n, groups * group, group)
-            values = (_x(*lead, groups * group), codes, scales, zeros)
-            dtypes = (DType.F32, DType.U8, scale, *([zero] if zero else []))
-            made.append((values[: len(dtypes)], {"scheme": scheme}, dtypes))
+            operands = (_x(*lead, groups * group), codes, scales, zeros)
+            types = (DType.F32, DType.U8, scale, *([zero] if zero else []))
+            made.append((operands[: len(types)], {"scheme": scheme}, types))
     return [
         Sample(tuple(v.shape for v in values), attrs, dtypes, values=values)
         for values, attrs, dtypes in made
@@ -312,7 +316,7 @@ def _lower_decoded_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 def _decoded_samples() -> list[Sample]:
-    made: list[tuple[tuple[Array, ...], dict[str, Any], tuple[DType, ...]]] = []
+    made: list[_Drawn] = []
     for scheme, form in FORMATS.items():
         table = scrambled_blocks(scheme, 6, 3 * form.weights)
         absent = {"scheme": scheme, "scales": None, "zeros": None}
@@ -327,14 +331,11 @@ def _decoded_samples() -> list[Sample]:
     made += [
         ((table, np.zeros(shape)), absent, (DType.U8, DType.I64)) for shape in ((1,), (), (0,))
     ]
-    for scheme, group, zero in (
-        ("int4", 32, DType.U8),
-        ("int4", 64, None),
-        ("int8", 16, DType.F16),
-    ):
+    groups = (("int4", 32, DType.U8), ("int4", 64, None), ("int8", 16, DType.F16))
+    for scheme, group, zero in groups:
         for scale in (DType.F32, DType.F16):
-            values = _group_values(scheme, 5, 3 * group, group)[: 3 if zero else 2]
-            dtypes = (DType.U8, scale, zero)[: len(values)]
+            dtypes = (DType.U8, scale, *([zero] if zero else []))
+            values: tuple[Array, ...] = _group_values(scheme, 5, 3 * group, group)[: len(dtypes)]
             made.append((values, {"scheme": scheme}, dtypes))
             absent = {"scheme": scheme} | ({} if zero else {"zeros": None})
             rows = np.array([4, 0, -2])
