@@ -22,7 +22,16 @@ _JUMPS = {
     "nonzero_count", "welch_peaks", "log_mel", "log_mel_backward", "hard_swish", "while_", "if_",
     "cast", "cumprod", "prod", "tan", "atan2", "power", "pow", "sosfilt", "lfilter", "logsumexp",
 }  # fmt: skip
-_CUSTOM_MAIN = {DType.F32, DType.F16, DType.BF16, DType.I32, DType.U32, DType.BOOL, DType.I8, DType.U8}
+_CUSTOM_MAIN = {
+    DType.F32,
+    DType.F16,
+    DType.BF16,
+    DType.I32,
+    DType.U32,
+    DType.BOOL,
+    DType.I8,
+    DType.U8,
+}
 
 
 def choices():

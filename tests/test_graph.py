@@ -100,7 +100,7 @@ def test_the_verifier_shows_the_neighbours():
     x = g.input("x", (2, 3))
     y = g.exp(x)
     g.set_outputs([g.neg(y)])
-    y.type = type(y.type)((5,), y.dtype)
+    y.types = (type(y.type)((5,), y.dtype),)
     with pytest.raises(rlx.VerifyError) as caught:
         g.verify()
     assert "> %1 = exp %0" in str(caught.value)
@@ -129,8 +129,12 @@ def chain():
 @pytest.mark.parametrize("reuse", [True, False])
 def test_no_two_live_values_overlap(reuse):
     options = CompileOptions()
-    fused, _ = run_pipeline(chain(), lambda name: bool(getattr(options, name)), specialise=True)
-    schedule = Scheduler(fused, "cpu", {}).run()
+
+    def specialise(graph):
+        return run_pipeline(graph, lambda name: bool(getattr(options, name)), "cpu")
+
+    fused, _ = specialise(chain())
+    schedule = Scheduler(fused, "cpu", {}, specialise).run()
     plan = plan_memory(schedule, reuse=reuse)
     end = len(schedule.calls)
     life = {}

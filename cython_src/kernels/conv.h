@@ -7,6 +7,13 @@ static inline void NAME(zeros)(T *to, int64_t n)
     for (int64_t i = 0; i < n; i += VL) *(VEC *)(to + i) = (VEC){0};
 }
 
+/* Every second entry, by whole vectors: up to VL - 1 more than asked for. */
+static inline void NAME(every_second)(T *restrict to, const T *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL)
+        for (int64_t v = 0; v < VL; v++) to[i + v] = from[2 * (i + v)];
+}
+
 /* Planes with their padding, rows taken apart by phase (window.h). Everything is written in
    ascending order by whole vectors, so what is too much is overwritten or falls into the slack. */
 static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_window *w,
@@ -14,6 +21,9 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
 {
     const int64_t step = w->stride[2], width = w->dims[2], before = w->before[2];
     const T *end = from + planes * w->dims[0] * w->dims[1] * width;
+    enum { KNOWN = 8 };
+    rlx_range known[KNOWN];
+    for (int64_t r = 0; r < KNOWN && r < step; r++) known[r] = phase_range(w, l, r);
     for (int64_t p = 0; p < planes; p++)
     for (int64_t z = 0; z < l->z; z++)
     for (int64_t y = 0; y < l->y; y++, to += l->row) {
@@ -24,19 +34,16 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
         }
         const T *row = from + ((p * w->dims[0] + from_z) * w->dims[1] + from_y) * width;
         for (int64_t r = 0; r < step; r++) {
-            /* Entries i of this phase read row[i * step + r - before], where there is one. */
             T *part = to + r * l->phase;
-            int64_t first = before > r ? (before - r + step - 1) / step : 0;
-            int64_t last = width + before > r ? (width + before - r + step - 1) / step : 0;
-            if (last > l->phase) last = l->phase;
-            if (first > last) first = last;
+            const rlx_range own = r < KNOWN ? known[r] : phase_range(w, l, r);
+            const int64_t first = own.first, last = own.last;
             const T *source = row + r - before;
             NAME(zeros)(part, first);
             if (step == 1 && source + last + VL <= end) {
                 for (int64_t i = first; i < last; i += VL)
                     *(VEC *)(part + i) = *(const VEC *)(source + i);
-            } else if (step == 2) {
-                for (int64_t i = first; i < last; i++) part[i] = source[2 * i];
+            } else if (step == 2 && source + 2 * (last + VL) <= end) {
+                NAME(every_second)(part + first, source + 2 * first, last - first);
             } else {
                 for (int64_t i = first; i < last; i++) part[i] = source[i * step];
             }

@@ -53,3 +53,19 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
                 (l->phase ? at % step * l->phase + at / step : at);
     }
 }
+
+typedef struct {
+    int64_t first, last;
+} rlx_range;
+
+/* Entries first ... last - 1 of phase r of a padded row are those of the operand: entry i is its
+   i * stride + r - before. */
+static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, int64_t r)
+{
+    const int64_t step = w->stride[2], before = w->before[2], beyond = w->dims[2] + before;
+    rlx_range range = {before > r ? (before - r + step - 1) / step : 0,
+                       beyond > r ? (beyond - r + step - 1) / step : 0};
+    if (range.last > l->phase) range.last = l->phase;
+    if (range.first > range.last) range.first = range.last;
+    return range;
+}

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -14,8 +15,8 @@ import rlx
 from rlx import flags
 from rlx.backends.base import backend
 from rlx.cli import demo
+from rlx.cli import ops as support
 from rlx.device import describe_devices
-from rlx.ir.opdef import REGISTRY
 
 
 def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
@@ -51,22 +52,27 @@ def devices(args: argparse.Namespace) -> int:
 
 
 def ops(args: argparse.Namespace) -> int:
-    """The support table, from the op records."""
-
-    def names(dtypes: frozenset[rlx.DType]) -> str:
-        return " ".join(sorted(map(str, dtypes)))
-
-    rows: list[dict[str, object]] = [
-        {
-            "op": opdef.name,
-            "cpu": "view" if opdef.view else names(opdef.dtypes) if opdef.cpu else "-",
-            "webgpu": "view" if opdef.view else names(opdef.webgpu_dtypes) if opdef.webgpu else "-",
-            "samples": len(opdef.samples),
-        }
-        for opdef in sorted(REGISTRY.values(), key=lambda o: o.name)
-        if not opdef.internal
+    """The support table, or with --coverage what the conformance suite runs; 1 when something lacks."""
+    if args.coverage:
+        _show(support.coverage(), "conformance cases per op and backend", args.json)
+        lacking = support.untested()
+        if lacking:
+            print(f"rlx ops: no conformance case for {', '.join(lacking)}", file=sys.stderr)
+        return int(bool(lacking))
+    rows = support.support()
+    missing = [
+        f"{row['op']}: {entry}" for row in rows for entry in cast("list[str]", row["missing"])
     ]
-    return _show(rows, "operations and the dtypes each device runs them in", args.json)
+    if not args.json:
+        rows = [{k: v for k, v in row.items() if k != "missing"} for row in rows]
+    _show(
+        rows,
+        "operations, their dtypes and how each device runs them (WebGPU: f64 on the host)",
+        args.json,
+    )
+    for entry in missing:
+        print(f"rlx ops: no WebGPU kernel: {entry}", file=sys.stderr)
+    return int(bool(missing))
 
 
 def env(args: argparse.Namespace) -> int:
@@ -101,6 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=function)
+        if name == "ops":
+            command.add_argument(
+                "--coverage", action="store_true", help="what the conformance suite runs"
+            )
     command = commands.add_parser("demo", help="alpha peaks of a 64-channel EEG on every device")
     demo.add_arguments(command)
     command.set_defaults(run=demo.run)

@@ -149,13 +149,16 @@ class Case:
         return float(np.max(difference)) / largest, allowed
 
 
-def cases(*, bench: bool = False) -> Iterator[Case]:
+def cases(*, bench: bool = False, only: str | None = None) -> Iterator[Case]:
     """Every sample of every record, over the dtypes that the record takes.
 
     Args:
         bench: Only those large enough to be timed, in f32; otherwise only the others.
+        only: Only those of the op of that name.
     """
     for opdef in list(REGISTRY.values()):
+        if only not in (None, opdef.name):
+            continue
         for number, sample in enumerate(opdef.samples):
             if sample.bench != bench:
                 continue

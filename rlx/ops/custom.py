@@ -17,7 +17,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, DType, store, widen
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape
 from rlx.ops.record import op
 
@@ -246,8 +246,10 @@ def _host_reason(node: Node) -> str | None:
     if one.wgsl is None:
         return f"custom op {one.name!r} has no WGSL"
     held = {operand.dtype for operand in node.inputs} | {type.dtype for type in node.types}
-    other = held - _WGSL_DTYPES
-    return f"custom ops bind no {', '.join(map(str, other))}" if other else None
+    if DType.F64 in held:
+        return NO_F64
+    other = ", ".join(sorted(map(str, held - _WGSL_DTYPES)))
+    return f"custom op {one.name!r} has no WGSL for {other}" if other else None
 
 
 def _flops(node: Node) -> float:

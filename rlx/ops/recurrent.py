@@ -273,7 +273,7 @@ def lstm(
         h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
         c0: The same for the cell state.
         seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
-            reverse direction begins at the last of them.
+            reverse direction begins at the last of them. Without any, the states stay.
         direction: forward, reverse or bidirectional.
         layout: seq_first or batch_first.
         p: ``[D, 3 * H]``, peephole weights of the gates i, o, f, or None.
@@ -322,7 +322,7 @@ def gru(
         b: ``[D, 6 * H]``, biases of the inputs, then the recurrent ones; None for 0.
         h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
         seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
-            reverse direction begins at the last of them.
+            reverse direction begins at the last of them. Without any, the states stay.
         direction: forward, reverse or bidirectional.
         layout: seq_first or batch_first.
         linear_before_reset: Whether the reset gate acts on the recurrent product (as in cuDNN and
@@ -371,7 +371,7 @@ def rnn(
         b: ``[D, 2 * H]``, biases of the inputs, then the recurrent ones; None for 0.
         h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
         seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
-            reverse direction begins at the last of them.
+            reverse direction begins at the last of them. Without any, the states stay.
         direction: forward, reverse or bidirectional.
         layout: seq_first or batch_first.
         activation: tanh or relu.

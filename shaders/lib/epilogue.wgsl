@@ -7,7 +7,8 @@ fn activate(x: vec4<f32>) -> vec4<f32> {
 {% if act == 0 %}
     return x;
 {% elif act == 1 %}
-    return max(x, vec4<f32>(0.0));
+    // Not max, which may drop a NaN.
+    return select(x, vec4<f32>(0.0), x < vec4<f32>(0.0));
 {% elif act == 2 %}
     return 0.5 * x * (1.0 + erf(x * 0.7071067811865476));
 {% elif act == 3 %}

@@ -134,16 +134,16 @@ fn quotient_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
     return select(x / y, vec4<u32>(0u), y == vec4<u32>(0u));
 }
 
-// The quotient is rounded, so the remainder may be one divisor off; then it is put right.
+// Long division in binary: every subtraction is exact. Right for |x / y| below 2^64.
 fn remainder_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    let a = abs(x);
     let b = abs(y);
-    var r = fma(-trunc(a / b), b, a);
-    r = select(r, r + b, r < vec4<f32>(0.0));
-    r = select(r, r - b, r >= b);
-    r = select(r, a, a < b);
-    let y_ok = (b > vec4<f32>(0.0)) & (a <= vec4<f32>(3.4e38));
-    return select(nan_like(x), select(r, -r, x < vec4<f32>(0.0)), y_ok);
+    var r = abs(x);
+    for (var k = 63; k >= 0; k--) {
+        let step = b * exp2(f32(k));
+        r = select(r, r - step, r >= step);
+    }
+    let defined = (b > vec4<f32>(0.0)) & (abs(x) <= vec4<f32>(3.4e38)) & (y == y);
+    return select(nan_like(x), select(r, -r, x < vec4<f32>(0.0)), defined);
 }
 
 fn remainder_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> {
@@ -173,8 +173,12 @@ fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let r = pow(abs(x), y);
     let whole = floor(y) == y;
     let odd = floor(y * 0.5) * 2.0 != y;
-    let negative = select(nan_like(x), select(r, -r, odd), whole);
-    return select(select(r, negative, x < vec4<f32>(0.0)), vec4<f32>(1.0), (y == vec4<f32>(0.0)) | (x == vec4<f32>(1.0)));
+    let signed = select(r, -r, whole & odd);
+    let negative = select(nan_like(x), signed, whole | (abs(x) > vec4<f32>(3.4e38)));
+    let y_infinite = abs(y) > vec4<f32>(3.4e38);
+    let one = (y == vec4<f32>(0.0)) | (x == vec4<f32>(1.0)) | (y_infinite & (x == vec4<f32>(-1.0)));
+    let power = select(r, negative, x < vec4<f32>(0.0));
+    return select(select(power, nan_like(x), !(x == x) | !(y == y)), vec4<f32>(1.0), one);
 }
 
 fn power_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {

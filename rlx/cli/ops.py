@@ -1,0 +1,100 @@
+"""``rlx ops``: which operation runs where, from the records; and what the conformance suite covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlx.ir.opdef import NO_F64, REGISTRY, OpDef
+from rlx.ops.cases import Case, cases
+from rlx.ops.leaves import LEAVES
+from rlx.passes.schedule import host_nodes
+
+BACKENDS = ("reference", "cpu", "webgpu")
+# What may run on the host on WebGPU: f64, a loop of unknown length, and a custom op without WGSL.
+ALLOWED = (NO_F64, "the number of trips is only known as it runs", "custom op ")
+
+
+def public_ops() -> list[OpDef]:
+    """The ops that graphs are built with, by name."""
+    return sorted((o for o in REGISTRY.values() if not o.internal), key=lambda o: o.name)
+
+
+def _reasons(opdef: OpDef) -> dict[str, str]:
+    """Why nodes of an op's samples run on the host on WebGPU, and an example of each."""
+    found: dict[str, str] = {}
+    seen: set[Any] = set()
+    for case in cases(only=opdef.name):
+        if (key := (case.number < 2, case.dtypes)) in seen and case.number >= 2:
+            continue
+        seen.add(key)
+        for reason in host_nodes(case.graph(), "webgpu").values():
+            found.setdefault(reason, str(case))
+    return found
+
+
+def _how(opdef: OpDef, backend: str) -> str:
+    if opdef.view:
+        return "view"
+    if opdef.expand is not None:
+        return "of other ops"
+    return "native" if opdef.kernels(backend) is not None else "-"
+
+
+def support() -> list[dict[str, object]]:
+    """One row per op: its dtypes, how each device runs it, and what has no kernel."""
+    rows: list[dict[str, object]] = []
+    for opdef in public_ops():
+        reasons = _reasons(opdef)
+        missing = [
+            f"{reason} ({at})" for reason, at in reasons.items() if not reason.startswith(ALLOWED)
+        ]
+        host = [reason for reason in reasons if reason != NO_F64]
+        webgpu = _how(opdef, "webgpu")
+        rows.append(
+            {
+                "op": opdef.name,
+                "dtypes": " ".join(sorted(map(str, opdef.accepts))),
+                "cpu": _how(opdef, "cpu"),
+                "webgpu": webgpu if not host else f"{webgpu}; on the host: {'; '.join(host)}",
+                "missing": missing,
+            }
+        )
+    return rows
+
+
+def coverage() -> list[dict[str, object]]:
+    """One row per op: how many conformance cases run on each backend, and in which dtypes.
+
+    The suite in ``tests/test_conformance.py`` runs exactly these cases.
+    """
+    rows: list[dict[str, object]] = []
+    for opdef in public_ops():
+        found = list(_all_cases(opdef))
+        native = [case for case in found if not host_nodes(case.graph(), "webgpu")]
+        dtypes = {str(dtype) for case in found for dtype in case.dtypes[:1]}
+        rows.append(
+            {
+                "op": opdef.name,
+                "reference": len(found),
+                "cpu": len(found),
+                "webgpu": len(found),
+                "webgpu native": len(native),
+                "dtypes": " ".join(sorted(dtypes)),
+            }
+        )
+    return rows
+
+
+def _all_cases(opdef: OpDef) -> Iterator[Case]:
+    yield from cases(only=opdef.name)
+    yield from cases(only=opdef.name, bench=True)
+
+
+def untested() -> list[str]:
+    """Ops of the registry that no case covers on some backend."""
+    return [
+        name
+        for name, opdef in REGISTRY.items()
+        if name not in (*LEAVES, "part") and not any(True for _ in _all_cases(opdef))
+    ]

@@ -1,0 +1,102 @@
+"""Tables of taps and weights: which entries of an axis make each entry of a resized one."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from rlx.ir.opdef import Array
+
+MODES = ("nearest", "linear", "cubic")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
+
+
+def _positions(
+    n: int, count: int, scale: float, coordinates: str, roi: tuple[float, float]
+) -> Array:
+    """Where each of ``count`` results stands on an axis of ``n`` (ONNX's Resize, version 19)."""
+    y = np.arange(count, dtype=np.float64)
+    length = scale * n
+    if coordinates == "align_corners":
+        return y * (n - 1) / (length - 1) if length != 1 else np.zeros(count)
+    if coordinates == "asymmetric":
+        return y / scale
+    if coordinates == "tf_crop_and_resize":
+        begin, end = roi[0] * (n - 1), roi[1] * (n - 1)
+        if length == 1:
+            return np.full(count, begin + (end - begin) / 2)
+        return begin + y * (end - begin) / (length - 1)
+    if coordinates == "pytorch_half_pixel" and length == 1:
+        return np.full(count, -0.5)
+    # The symmetric form keeps the centres of both axes together where count is not scale * n.
+    shift = n / 2 * (1 - count / length) if coordinates == "half_pixel_symmetric" else 0.0
+    return shift + (y + 0.5) / scale - 0.5
+
+
+def _nearest(at: Array, how: str) -> Array:
+    found = {
+        "round_prefer_floor": lambda: np.ceil(at - 0.5),
+        "round_prefer_ceil": lambda: np.floor(at + 0.5),
+        "floor": lambda: np.floor(at),
+        "ceil": lambda: np.ceil(at),
+    }[how]()
+    return np.asarray(found, np.int64)
+
+
+def _filter(mode: str, a: float, distance: Array) -> Array:
+    """The triangle, or the cubic convolution kernel of parameter ``a`` (Keys 1981, eq. 15)."""
+    d = np.abs(distance)
+    if mode == "linear":
+        return np.maximum(1 - d, 0)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+@functools.lru_cache(maxsize=64)
+def taps(
+    n: int,
+    count: int,
+    scale: float,
+    mode: str,
+    coordinates: str,
+    nearest_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    roi: tuple[float, float],
+    antialias: bool,
+) -> tuple[Array, Array]:
+    """Which entries make each result: indices i32 and weights f64, both ``[count, taps]``.
+
+    An index of -1 marks a result that lies outside and takes the extrapolation value.
+    """
+    at = _positions(n, count, scale, coordinates, roi)
+    if mode == "nearest":
+        index = _nearest(at, nearest_mode)[:, None]
+        weight = np.ones(index.shape)
+    else:
+        # Shrinking with antialias stretches the filter over all entries that a result stands for.
+        stretch = max(1.0, 1.0 / scale) if antialias else 1.0
+        support = stretch * (1 if mode == "linear" else 2)
+        first = np.floor(at - support).astype(np.int64) + 1
+        index = first[:, None] + np.arange(math.ceil(2 * support))
+        weight = _filter(mode, cubic_coeff_a, (index - at[:, None]) / stretch)
+        if exclude_outside:
+            weight = np.where((index >= 0) & (index < n), weight, 0.0)
+        if antialias or exclude_outside:
+            total = weight.sum(1, keepdims=True)
+            weight = weight / np.where(total == 0, 1.0, total)
+    index = np.clip(index, 0, n - 1)
+    if coordinates == "tf_crop_and_resize":
+        index = np.where(((at < 0) | (at > n - 1))[:, None], -1, index)
+    return index.astype(np.int32), weight
