@@ -1,11 +1,15 @@
 """Block formats: against the gguf package, round trips, products on both devices, and errors."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import rlx
 from rlx.errors import DTypeError, InputError, ShapeError, UnknownNameError
-from rlx.ops.block_encoders import quantize_blocks, quantize_groups
-from rlx.ops.block_formats import FORMATS, GROUPED, SCHEMES, decode_blocks, scrambled_blocks
+from rlx.ops import decode_blocks, quantize_blocks, quantize_groups
+from rlx.ops.block_formats import FORMATS, GROUPED, SCHEMES, scrambled_blocks
 
 # Largest error of a round trip, relative to the largest weight: half a step of the coarsest code,
 # with what the rounding of the scales adds.
@@ -115,3 +119,137 @@ def test_encoder_errors():
     with pytest.raises(ShapeError, match="scales do not fit"):
         decode_blocks(np.zeros((2, 16), np.uint8), "int4", np.ones((2, 3)))
     assert len(SCHEMES) == 13
+
+
+# --- in graphs -----------------------------------------------------------------------------------------
+
+
+def run(device, build, *arrays):
+    """One op on its own: ``build`` gets the graph and an input per array."""
+    g = rlx.Graph("one")
+    inputs = [g.input(f"x{at}", a.shape, a.dtype) for at, a in enumerate(arrays)]
+    g.set_outputs(build(g, *inputs))
+    with rlx.compile(g, device=device) as cg:
+        assert not cg.host_fallbacks
+        (y,) = cg.run_slots(*arrays)
+        return np.array(y)
+
+
+@pytest.mark.parametrize("scheme", FORMATS)
+def test_decoding_is_exact(scheme, device):
+    packed = scrambled_blocks(scheme, 7, 512)
+    y = run(device, lambda g, p: g.dequantize_blocks(p, scheme), packed)
+    np.testing.assert_array_equal(y, decode_blocks(packed, scheme).astype(np.float32))
+
+
+@pytest.mark.parametrize("scheme", FORMATS)
+def test_any_bytes_on_the_cpu(scheme, rng):
+    """Scales that are infinite or no numbers give what NumPy gives."""
+    packed = rng.integers(0, 256, (40, 4 * FORMATS[scheme].nbytes)).astype(np.uint8)
+    packed[:, FORMATS[scheme].exponents[0]] = 0x7C
+    packed[::2, FORMATS[scheme].exponents[-1]] = 0xFF
+    with np.errstate(all="ignore"):
+        expected = decode_blocks(packed, scheme).astype(np.float32)
+    y = run("cpu", lambda g, p: g.dequantize_blocks(p, scheme), packed)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_products_of_any_size(scheme, device):
+    rng = np.random.default_rng(SCHEMES.index(scheme))
+    for _ in range(4):
+        m, n = int(rng.choice([1, 2, 5, 8, 9, 17, 33, 70])), int(rng.integers(1, 80))
+        k = 256 * int(rng.integers(1, 5))
+        x, w = np.float32(rng.standard_normal((m, k))), np.float32(rng.standard_normal((n, k)))
+        if scheme in GROUPED:
+            parts = quantize_groups(w, scheme, int(rng.choice([16, 32, 64, 128, 256])))
+        else:
+            parts = (quantize_blocks(w, scheme),)
+        y = run(device, lambda g, x, p, *rest: g.dequant_matmul(x, p, scheme, *rest), x, *parts)
+        expected = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
+        assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_a_nan_stays_in_its_row(device, rng):
+    x = np.float32(rng.standard_normal((20, 64)))
+    x[3, 5] = np.nan
+    packed = quantize_blocks(rng.standard_normal((70, 64)) + 4, "Q8_0")
+    y = run(device, lambda g, x, p: g.dequant_matmul(x, p, "Q8_0"), x, packed)
+    assert np.isnan(y[3]).all()
+    assert np.isfinite(np.delete(y, 3, 0)).all()
+
+
+def test_more_columns_than_one_grid_dimension(device):
+    packed = scrambled_blocks("Q4_0", 270_001, 32)
+    x = np.ones((1, 32), np.float32)
+    y = run(device, lambda g, x, p: g.dequant_matmul(x, p, "Q4_0"), x, packed)
+    expected = decode_blocks(packed, "Q4_0").sum(1)
+    assert np.abs(y[0] - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_embedding(device, rng):
+    table = quantize_blocks(rng.standard_normal((50, 256)), "Q6_K")
+    rows = np.array([[3, 49, -1], [0, -50, 3]], np.int32)
+    y = run(device, lambda g, t, r: g.dequantize_blocks(t, "Q6_K", rows=r), table, rows)
+    np.testing.assert_array_equal(y, decode_blocks(table, "Q6_K")[rows].astype(np.float32))
+
+
+def test_embedding_row_out_of_range():
+    table = quantize_blocks(np.ones((5, 32)), "Q4_0")
+    for row in (5, -6):
+        with pytest.raises(InputError):
+            run("cpu", lambda g, t, r: g.dequantize_blocks(t, "Q4_0", rows=r), table,
+                np.array([row], np.int32))  # fmt: skip
+
+
+def test_weights_stay_packed(device):
+    """No temporary as large as the decoded matrix is made."""
+    n = k = 1024
+    g = rlx.Graph("packed")
+    packed = g.constant(scrambled_blocks("Q4_K", n, k))
+    g.set_outputs(g.dequant_matmul(g.input("x", (32, k)), packed, "Q4_K"))
+    with rlx.compile(g, device=device) as cg:
+        assert cg.memory()["peak"] < n * k
+
+
+def test_errors():
+    g = rlx.Graph("wrong")
+    x = g.input("x", (2, 256))
+    packed = g.input("packed", (4, 144), "u8")
+    with pytest.raises(UnknownNameError, match="did you mean 'Q4_K'"):
+        g.dequant_matmul(x, packed, "Q4_K_M")
+    with pytest.raises(ShapeError, match="multiple of 210"):
+        g.dequant_matmul(x, packed, "Q6_K")
+    with pytest.raises(ShapeError, match="do not fit"):
+        g.dequant_matmul(g.input("z", (2, 128)), packed, "Q4_0")
+    with pytest.raises(ShapeError, match="blocks of 256"):
+        g.dequant_matmul(g.input("y", (2, 250)), packed, "Q4_K")
+    with pytest.raises(DTypeError, match="bytes"):
+        g.dequant_matmul(x, g.input("floats", (4, 144)), "Q4_K")
+    with pytest.raises(DTypeError, match="f64"):
+        g.dequant_matmul(g.input("wide", (2, 256), "f64"), packed, "Q4_K")
+    with pytest.raises(ShapeError, match="needs scales"):
+        g.dequant_matmul(x, g.input("codes", (4, 128), "u8"), "int4")
+    with pytest.raises(ShapeError, match="in the blocks"):
+        g.dequant_matmul(x, packed, "Q4_K", g.input("scales", (4, 8)))
+    codes, scales = g.input("codes2", (4, 128), "u8"), g.input("scales2", (4, 8))
+    with pytest.raises(ShapeError, match="scales do not fit"):
+        g.dequant_matmul(x, codes, "int4", g.input("few", (4, 3)))
+    with pytest.raises(ShapeError, match="zero points"):
+        g.dequant_matmul(x, codes, "int4", scales, g.input("zeros", (4, 4), "u8"))
+    with pytest.raises(DTypeError, match="zeros"):
+        g.dequant_matmul(x, codes, "int4", scales, g.input("zeros2", (4, 8), "i32"))
+    with pytest.raises(ShapeError, match="N, bytes"):
+        g.dequant_matmul(x, g.input("cube", (2, 4, 144), "u8"), "Q4_K")
+    with pytest.raises(DTypeError, match="indices"):
+        g.dequantize_blocks(packed, "Q4_K", rows=g.input("rows", (3,)))
+    with pytest.raises(ShapeError, match="picked"):
+        g.dequantize_blocks(g.input("none", (0, 144), "u8"), "Q4_K",
+                            rows=g.input("rows2", (3,), "i32"))  # fmt: skip
+
+
+def test_the_page_runs():
+    page = (Path(__file__).parent.parent / "docs" / "quantization.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert blocks
+    exec(compile("".join(blocks), "docs/quantization.md", "exec"), {})
