@@ -34,8 +34,11 @@ def dispatches(case):
     return [one for one in made if one is not None]
 
 
-def thinned(chosen=CASES):
-    """Cases as parameters: the first of an op and dtype that has work, the others marked slow."""
+def thinned(chosen=CASES, every=False):
+    """Cases as parameters: the first of an op and dtype that has work, the others marked slow.
+
+    With ``every``, where a run is quick, only those large enough to be timed are.
+    """
     params, seen = [], set()
     for case in chosen:
         key = case.opdef.name, case.dtypes[:1]
@@ -43,7 +46,9 @@ def thinned(chosen=CASES):
         first = key not in seen and not empty
         if first:
             seen.add(key)
-        params.append(pytest.param(case, id=str(case), marks=[] if first else pytest.mark.slow))
+        quick = first or (every and not case.sample.bench)
+        marks = [] if quick else pytest.mark.slow
+        params.append(pytest.param(case, id=str(case), marks=marks))
     return params
 
 

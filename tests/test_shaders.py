@@ -1,8 +1,9 @@
-"""Every WGSL kernel by itself: it compiles within the default limits, keeps to its memory, needs no checks."""
+"""Every WGSL kernel by itself: it compiles within the default limits, needs no checks,
+and says what is wrong with it."""
 
 from __future__ import annotations
 
-import functools
+import inspect
 import re
 
 import numpy as np
@@ -11,10 +12,8 @@ from dispatches import CASES, dispatches, native, thinned
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.backends.webgpu import lower
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
-from rlx.backends.webgpu.executable import padded
-from rlx.backends.webgpu.mirror import device_bytes
-from rlx.passes.memory import plan_memory
 
 pytestmark = pytest.mark.webgpu
 
@@ -47,7 +46,7 @@ def not_finite(source):
 
 
 def check_source(one):
-    """What the default limits ask of a source."""
+    """What the default limits ask of a source; wgpu itself lets too much workgroup memory pass."""
     source = _COMMENT.sub("", one.source)
     lanes = [int(np.prod([int(n) for n in size.split(",")])) for size in _WORKGROUP.findall(source)]
     assert lanes, f"{one.label}: no entry point"
@@ -100,106 +99,6 @@ def test_the_check_of_sources_sees_faults():
     assert check_source(one) is None
 
 
-# --- sentinels: nothing is written outside a value -------------------------------------------------
-
-GUARD = 256
-POISON = 0xFF  # a NaN in every float type, so what is read before it is written shows too
-
-
-def guarded(monkeypatch):
-    """Every value has memory of its own and a guard behind it, which its binding covers."""
-    from rlx.backends.webgpu.executable import WebGpuExecutable
-
-    monkeypatch.setattr(
-        "rlx.runtime.session.plan_memory", functools.partial(plan_memory, guard=GUARD)
-    )
-    place = WebGpuExecutable._place
-
-    # A driver may drop what is written behind a binding, and hide the fault.
-    def resource(self, value, dispatch):
-        buffer, offset = place(self, value)
-        held = value.id not in self._fixed.buffers
-        return buffer, offset, padded(device_bytes(value.type)) + (GUARD if held else 0)
-
-    monkeypatch.setattr(WebGpuExecutable, "_resource", resource)
-
-
-def gaps(schedule, plan, nbytes):
-    """(start, end, the value before) of all memory between values."""
-    ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
-    starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
-    return [
-        (offset + size, start, schedule.values[at])
-        for (offset, size, at), start in zip(ends, starts, strict=True)
-    ]
-
-
-def check_gaps(memory, found, case):
-    for start, end, value in found:
-        assert end - start >= GUARD
-        hit = np.flatnonzero(memory[start:end] != POISON)
-        assert not hit.size, (
-            f"{case}: {hit.size} bytes behind {value} ({value.name}, {value.type}) were written, "
-            f"the first {hit[0]} bytes behind its end"
-        )
-
-
-def check_inputs(memory, schedule, plan, before):
-    """Kernels leave the graph's inputs alone."""
-    for value in schedule.inputs:
-        slot = plan.slots[value.id]
-        part = slice(slot.offset, slot.offset + device_bytes(value.type))
-        np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
-
-
-UNSHARED = CompileOptions(reuse_memory=False, fold=False)
-
-
-@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
-def test_sentinels_stay_intact(case, webgpu, monkeypatch):
-    monkeypatch.delenv("RLX_SHADER_CHECKS", raising=False)
-    guarded(monkeypatch)
-    graph, operands = case.graph(), case.operands()
-    with rlx.Session(webgpu, options=UNSHARED).compile(graph) as compiled:
-        executable = compiled._executable
-        queue, arena = executable._gpu.queue, executable._arena
-        executable._mirror.inputs[:] = POISON
-        queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
-        got = compiled.run_slots(*operands)
-        error, allowed = case.error(graph, got, operands)
-        memory = np.frombuffer(queue.read_buffer(arena), np.uint8)
-        schedule, plan = compiled._schedule, compiled._plan
-        found = gaps(schedule, plan, lambda value: padded(device_bytes(value.type)))
-        check_gaps(memory, found, case)
-        check_inputs(memory, schedule, plan, executable._mirror.inputs)
-    assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
-
-
-def test_sentinels_see_a_write_out_of_bounds(webgpu, monkeypatch):
-    """The test above is worth something: a kernel that goes one element too far is caught."""
-    from rlx.backends.webgpu import lower
-
-    guarded(monkeypatch)
-    g = rlx.Graph()
-    g.set_outputs([g.layer_norm(g.input("x", (3, 4)))])
-    render = lower.render
-    monkeypatch.setattr(
-        lower,
-        "render",
-        lambda name, context: render(name, context).replace("y[base + i]", "y[base + i + 4u]"),
-    )
-    case = next(case for case in CASES if case.opdef.name == "layer_norm")
-    with rlx.Session(webgpu, options=UNSHARED).compile(g) as compiled:
-        executable = compiled._executable
-        queue, arena = executable._gpu.queue, executable._arena
-        queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
-        compiled.run_slots(np.ones((3, 4), "f4"))
-        memory = np.frombuffer(queue.read_buffer(arena), np.uint8)
-        found = gaps(compiled._schedule, compiled._plan, lambda v: padded(device_bytes(v.type)))
-    with pytest.raises(AssertionError, match="were written"):
-        check_gaps(memory, found[1:], case)
-
-
 # --- the driver's checks change nothing -------------------------------------------------------------
 
 
@@ -212,3 +111,172 @@ def test_checks_change_no_bit(case, webgpu, monkeypatch):
             results.append([np.array(view) for view in one.run_slots(*operands)])
     for plain, checked in zip(*results, strict=True):
         assert plain.tobytes() == checked.tobytes(), case
+
+
+# --- grids: more groups than one dimension holds ----------------------------------------------------
+
+
+@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
+def test_folded_grids_give_the_same(case, webgpu, monkeypatch):
+    """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""
+    grid = lower.grid
+    monkeypatch.setattr(lower, "grid", lambda work, limit: grid(work, 3))
+    graph, operands = case.graph(), case.operands()
+    with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
+        dispatched = [one for one in compiled._executable._work if isinstance(one, lower.Dispatch)]
+        assert all(one.grid[0] <= 3 for one in dispatched)
+        error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+    assert error <= allowed, f"{case}: error {error:.3g} > {allowed:.3g}"
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "expected"),
+    [
+        (lambda x: x * 2.0, (65535 * 256 + 3,), lambda x: x * 2),
+        (lambda x: x.graph.layer_norm(x, eps=0.0), (70001, 2), np.sign),
+        (lambda x: x.graph.transpose(x), (4097, 4099), lambda x: x.T),
+        (lambda x: x.graph.max(x, axes=1), (131075, 3), lambda x: x.max(axis=1)),
+    ],
+    ids=["elementwise", "layer_norm", "transpose", "max"],
+)
+def test_large_grids_are_folded(build, shape, expected, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([build(g.input("x", shape))])
+    # Rows of +-1 around 0, so that a normalised row is its sign.
+    x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    if build.__code__.co_names[:2] == ("graph", "layer_norm"):
+        x = np.stack([x[:, 0] + 1, -x[:, 0] - 1], axis=1)
+    with rlx.compile(g, webgpu) as compiled:
+        (one,) = compiled._executable._work
+        columns, rows = one.grid
+        assert columns <= 65535
+        assert rows > 1
+        assert f"const FOLD: u32 = {columns}u;" in one.source
+        np.testing.assert_allclose(compiled.run_slots(x)[0], expected(x), rtol=1e-6)
+
+
+# --- what a refused shader says ---------------------------------------------------------------------
+
+
+def normed():
+    """A graph of one layer_norm, and the line that it was built on."""
+    g = rlx.Graph("normed")
+    x = g.input("x", (3, 4))
+    y = g.layer_norm(x, g.param("w", (4,)))
+    line = inspect.currentframe().f_lineno - 1
+    g.set_outputs([y])
+    return g, f"{__file__.rsplit('/', 1)[-1]}:{line}"
+
+
+REFUSED = {
+    "not WGSL": lambda text: f"{text}\nfn broken( {{ return 1; }}\n",
+    "wrong type": lambda text: text.replace("let mean = ", "let mean: u32 = "),
+    "no entry point": lambda text: text.replace("fn main", "fn other"),
+    "too many lanes": lambda text: re.sub(r"workgroup_size\(\d+\)", "workgroup_size(2048)", text),
+    "other bindings": lambda text: text.replace("@binding(2)", "@binding(7)"),
+}
+
+
+@pytest.mark.parametrize("checks", ["0", "1"])
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    render = lower.render
+    monkeypatch.setattr(lower, "render", lambda *given: REFUSED[fault](render(*given)))
+    g, place = normed()
+    with pytest.raises(rlx.CompileError) as caught:
+        rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")})
+    text = str(caught.value)
+    assert "the WGSL of kernel layer_norm/layer_norm was refused" in text
+    assert place in text
+    # The numbered source.
+    assert re.search(r"\n +2 const N: u32 = 4u;", text)
+    assert re.search(r"\n +\d+ @compute @workgroup_size", text)
+    # The device is as good as before.
+    monkeypatch.setattr(lower, "render", render)
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        assert compiled.run_slots(np.zeros((3, 4), "f4"))[0].tolist() == [[0.0] * 4] * 3
+
+
+def test_everything_has_a_label(webgpu):
+    """A driver's messages and captures name what they are about."""
+    g, _ = normed()
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        executable = compiled._executable
+        assert executable._arena.label == "arena"
+        assert executable._staging.label == "staging"
+        assert [buffer.label for buffer in executable._fixed.buffers.values()] == ["param w"]
+        ((pipeline, group, _, _),) = executable._batches[0]
+        assert pipeline.label == group.label == "layer_norm/layer_norm"
+        device, seen = executable._gpu.device, []
+        made = device.create_command_encoder
+
+        def spy(**given):
+            encoder = made(**given)
+            begin = encoder.begin_compute_pass
+            seen.append(encoder.label)
+            encoder.begin_compute_pass = lambda **own: seen.append(own["label"]) or begin(**own)
+            return encoder
+
+        executable._gpu.device.create_command_encoder = spy
+        try:
+            compiled.run_slots(np.zeros((3, 4), "f4"))
+        finally:
+            del device.create_command_encoder
+        assert len(seen) >= 2
+        assert all(seen[:2])  # wgpu-py itself makes one for the read-back
+
+
+def test_a_validation_error_names_the_kernel(webgpu):
+    """What the driver refuses when a kernel is bound says which one it was."""
+    import wgpu
+
+    g, _ = normed()
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        executable = compiled._executable
+        (one,) = executable._work
+        pieces = [executable._resource(value, one) for value in one.values]
+        pieces[0] = (pieces[0][0], 1, pieces[0][2])
+        with pytest.raises(wgpu.GPUError, match="layer_norm/layer_norm"):
+            executable._gpu.bind(one, pieces)
+
+
+# --- memory that the device has not -----------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def test_a_tensor_above_the_binding_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([g.sum(g.input("wide", (33, MIB)))])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "test_shaders.py:")
+
+
+def test_a_param_above_the_binding_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (1,)) * g.sum(g.param("weights", (33, MIB)))])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "weights")
+
+
+def test_an_arena_above_the_buffer_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    wide = g.input("wide", (30, MIB))
+    g.set_outputs([wide + 1.0, g.exp(wide)])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-buffer-size", 3 * 30 * 4 * MIB + 256, 256 * MIB, "largest value wide")
+
+
+def said(caught, limit, got, most, where):
+    text = str(caught.value)
+    for part in (limit, f"{got} bytes", f"at most {most} bytes", where, "smaller batches"):
+        assert part in text, text
