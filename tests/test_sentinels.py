@@ -147,5 +147,5 @@ def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
     with rlx.Session(webgpu, options=OPTIONS).compile(g) as compiled:
         _, memory = run_poisoned(compiled, [np.ones((3, 4), "f4")])
         found = gaps(compiled, on_device)
-    with pytest.raises(AssertionError, match="behind v1 .* 16 bytes|first 0 bytes behind"):
+    with pytest.raises(AssertionError, match="first 0 bytes behind"):
         check_gaps(memory, found, "layer_norm")
