@@ -353,4 +353,4 @@ def fft(draw):
     n = draw(st.integers(1, 300) | st.sampled_from((512, 1000, 1021, 2048, 2187)))
     batch = draw(shapes(0, 3, limit=max(1, 8000 // n)))
     attrs = {"inverse": draw(st.booleans()), "norm": draw(st.sampled_from(("backward", "ortho")))}
-    return draw(filled("fft", ((*batch, n, 2),), **attrs))
+    return draw(filled("fft", ((*batch, 2 * n),), **attrs))
