@@ -157,7 +157,7 @@ def test_narrow_types_keep_their_bits(name, dtype, device):
 
 
 @DEVICES
-@pytest.mark.parametrize("dtype", (DType.F16, DType.BF16), ids=str)
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
 def test_halves_round_once(dtype, device):
     """A sum of halves is the exact sum, rounded: each bit is that of the reference."""
     a, b = (values(seed, (4097,), dtype, -9, 9) for seed in (1, 2))
