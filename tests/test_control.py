@@ -517,7 +517,7 @@ def test_a_second_thread_is_refused_during_a_custom_op(device):
     """A function that lets another thread run does not let it into the same graph."""
     if device == "reference":
         pytest.skip("the reference backend keeps no program that could be entered twice")
-    inside, leave, refused = threading.Event(), threading.Event(), []
+    inside, leave = threading.Event(), threading.Event()
 
     def wait(x):
         inside.set()
@@ -532,11 +532,9 @@ def test_a_second_thread_is_refused_during_a_custom_op(device):
         worker.start()
         try:
             assert inside.wait(20)
-            with pytest.raises(rlx.RlxError, match="another thread|already running") as caught:
+            with pytest.raises(rlx.RlxError, match="running"):
                 compiled.run_slots(np.zeros(3, "f4"))
-            refused.append(caught)
         finally:
             leave.set()
             worker.join()
-        assert refused
         assert compiled.run_slots(np.zeros(3, "f4"))[0].tolist() == [0, 0, 0]
