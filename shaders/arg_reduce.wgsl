@@ -10,8 +10,14 @@ var<workgroup> place: array<u32, {{ lanes }}>;
 
 // Whether element (a, i) is chosen over (b, j).
 fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
-    let a_nan = !(a == a);
-    let b_nan = !(b == b);
+{% if T == "f32" %}
+    // By bits: a driver may assume that there is no NaN.
+    let a_nan = (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u;
+    let b_nan = (bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u;
+{% else %}
+    let a_nan = false;
+    let b_nan = false;
+{% endif %}
     let equal = (a_nan && b_nan) || a == b;
     if (equal) { return i {{ ">" if last else "<" }} j; }
     if (a_nan || b_nan) { return a_nan; }

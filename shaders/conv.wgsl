@@ -73,17 +73,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         right[lane] = v;
         workgroupBarrier();
-{% for q in range(4) %}
-        {
-{% for j in range(4) %}
-            let b{{ j }} = right[{{ (q * 4 + j) * 16 }}u + tx];
-{% endfor %}
-{% for i in range(4) %}
-            let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ q }}u];
-            acc{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
-{% endfor %}
-        }
-{% endfor %}
+{% include "lib/tile_product.wgsl" %}
         workgroupBarrier();
     }
 {% for i in range(4) %}

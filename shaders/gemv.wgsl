@@ -2,16 +2,18 @@
 // its lanes, whose sums are then added up.
 {% set wide = n % 4 == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
+{% set E = "f16" if half else "f32" %}
+{% set S = "vec4<" ~ E ~ ">" if wide else E %}
 {% set columns = 16 if wide else 64 %}
 {% set each = 4 if wide else 1 %}
 {% set parts = 256 // columns %}
 {% set out = 3 if has_bias else 2 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ V }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ E }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ S }}>;
 {% if has_bias %}
-@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ V }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ S }}>;
 {% endif %}
-@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ V }}>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ S }}>;
 
 var<workgroup> part: array<{{ V }}, 256>;
 
@@ -32,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum = {{ V }}(0.0);
     if (column < {{ n // each }}u) {
         for (var k = lane / {{ columns }}u; k < K; k += {{ parts }}u) {
-            sum += a[a_base + k] * b[b_base + k * {{ n // each }}u + column];
+            sum += f32(a[a_base + k]) * {{ V }}(b[b_base + k * {{ n // each }}u + column]);
         }
     }
     part[lane] = sum;
@@ -42,11 +44,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
     if (lane < {{ columns }}u && column < {{ n // each }}u) {
-        let v = part[lane]{{ " + bias[column]" if has_bias }};
+        let v = part[lane]{{ " + " ~ V ~ "(bias[column])" if has_bias }};
 {% if wide %}
-        y[(z * M + row) * {{ n // 4 }}u + column] = activate(v);
+        y[(z * M + row) * {{ n // 4 }}u + column] = {{ S }}(activate(v));
 {% else %}
-        y[(z * M + row) * N + column] = activate(vec4<f32>(v)).x;
+        y[(z * M + row) * N + column] = {{ E }}(activate(vec4<f32>(v)).x);
 {% endif %}
     }
 }

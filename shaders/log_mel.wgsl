@@ -9,6 +9,8 @@
 var<workgroup> power: array<f32, {{ chunk }}>;
 var<workgroup> part: array<f32, 256>;
 
+{% include "lib/nan_max.wgsl" %}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
@@ -32,22 +34,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
         if (mel < MELS) {
-            let level = {{ "sum" if linear else "log(max(sum, 1e-10)) * 0.4342944819032518" }};
+            let level = {{ "sum" if linear else "log(nan_max(sum, 1e-10)) * 0.4342944819032518" }};
             y[g * MELS + mel] = level;
-            top = max(top, level);
+            top = nan_max(top, level);
         }
     }
 {% if not floor_all and not linear %}
     part[lane] = top;
     workgroupBarrier();
     for (var width = 128u; width > 0u; width /= 2u) {
-        if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
+        if (lane < width) { part[lane] = nan_max(part[lane], part[lane + width]); }
         workgroupBarrier();
     }
     let lowest = part[0] - 8.0;
     // Each lane reads back only what it wrote itself.
     for (var mel = lane; mel < MELS; mel += 256u) {
-        y[g * MELS + mel] = (max(y[g * MELS + mel], lowest) + 4.0) * 0.25;
+        y[g * MELS + mel] = (nan_max(y[g * MELS + mel], lowest) + 4.0) * 0.25;
     }
 {% endif %}
 }

@@ -1,14 +1,15 @@
-// Batched [m, k] @ [k, n] with bias and activation. A workgroup of 16 x 16 threads makes a tile of
+// Batched [m, k] @ [k, n] with bias and activation, of f32 or of f16 summed in f32. A workgroup of 16 x 16 threads makes a tile of
 // 64 x 64, each thread 4 x 4 of it in four named vectors (an indexed array would spill to memory).
 {% set wide_a = k > 0 and k % 4 == 0 %}
 {% set wide_b = n % 4 == 0 %}
 {% set out = 3 if has_bias else 2 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<f32>" if wide_a else "f32" }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ "vec4<f32>" if wide_b else "f32" }}>;
+{% set E = "f16" if half else "f32" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if wide_a else E }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<{{ "vec4<" ~ E ~ ">" if wide_b else E }}>;
 {% if has_bias %}
-@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ E }}>;
 {% endif %}
-@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ "vec4<f32>" if wide_b else "f32" }}>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ "vec4<" ~ E ~ ">" if wide_b else E }}>;
 
 // Row r of the left tile at r * 5: one vector of padding keeps rows in different banks.
 var<workgroup> left: array<vec4<f32>, 320>;
@@ -19,14 +20,14 @@ var<workgroup> right: array<vec4<f32>, 256>;
 fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
     var v = vec4<f32>(0.0);
 {% if wide_a %}
-    if (row < M && k < K) { v = a[(base + row * K + k) >> 2u]; }
+    if (row < M && k < K) { v = vec4<f32>(a[(base + row * K + k) >> 2u]); }
 {% else %}
     if (row < M) {
         let at = base + row * K + k;
-        if (k < K) { v.x = a[at]; }
-        if (k + 1u < K) { v.y = a[at + 1u]; }
-        if (k + 2u < K) { v.z = a[at + 2u]; }
-        if (k + 3u < K) { v.w = a[at + 3u]; }
+        if (k < K) { v.x = f32(a[at]); }
+        if (k + 1u < K) { v.y = f32(a[at + 1u]); }
+        if (k + 2u < K) { v.z = f32(a[at + 2u]); }
+        if (k + 3u < K) { v.w = f32(a[at + 3u]); }
     }
 {% endif %}
     return v;
@@ -35,14 +36,14 @@ fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
 fn load_b(base: u32, k: u32, column: u32) -> vec4<f32> {
     var v = vec4<f32>(0.0);
 {% if wide_b %}
-    if (k < K && column < N) { v = b[(base + k * N + column) >> 2u]; }
+    if (k < K && column < N) { v = vec4<f32>(b[(base + k * N + column) >> 2u]); }
 {% else %}
     if (k < K) {
         let at = base + k * N + column;
-        if (column < N) { v.x = b[at]; }
-        if (column + 1u < N) { v.y = b[at + 1u]; }
-        if (column + 2u < N) { v.z = b[at + 2u]; }
-        if (column + 3u < N) { v.w = b[at + 3u]; }
+        if (column < N) { v.x = f32(b[at]); }
+        if (column + 1u < N) { v.y = f32(b[at + 1u]); }
+        if (column + 2u < N) { v.z = f32(b[at + 2u]); }
+        if (column + 3u < N) { v.w = f32(b[at + 3u]); }
     }
 {% endif %}
     return v;
@@ -52,17 +53,17 @@ fn store(base: u32, row: u32, column: u32, sum: vec4<f32>) {
     if (row >= M || column >= N) { return; }
     var v = sum;
 {% if has_bias %}
-    v += vec4<f32>(bias[column], bias[min(column + 1u, N - 1u)], bias[min(column + 2u, N - 1u)], bias[min(column + 3u, N - 1u)]);
+    v += vec4<f32>(vec4<{{ E }}>(bias[column], bias[min(column + 1u, N - 1u)], bias[min(column + 2u, N - 1u)], bias[min(column + 3u, N - 1u)]));
 {% endif %}
     v = activate(v);
     let at = base + row * N + column;
 {% if wide_b %}
-    y[at >> 2u] = v;
+    y[at >> 2u] = vec4<{{ E }}>(v);
 {% else %}
-    y[at] = v.x;
-    if (column + 1u < N) { y[at + 1u] = v.y; }
-    if (column + 2u < N) { y[at + 2u] = v.z; }
-    if (column + 3u < N) { y[at + 3u] = v.w; }
+    y[at] = {{ E }}(v.x);
+    if (column + 1u < N) { y[at + 1u] = {{ E }}(v.y); }
+    if (column + 2u < N) { y[at + 2u] = {{ E }}(v.z); }
+    if (column + 3u < N) { y[at + 3u] = {{ E }}(v.w); }
 {% endif %}
 }
 
@@ -87,17 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         left[(lane / 4u) * 5u + lane % 4u] = load_a(a_base, row0 + lane / 4u, k0 + (lane % 4u) * 4u);
         right[lane] = load_b(b_base, k0 + ty, column0 + tx * 4u);
         workgroupBarrier();
-{% for q in range(4) %}
-        {
-{% for j in range(4) %}
-            let b{{ j }} = right[{{ (q * 4 + j) * 16 }}u + tx];
-{% endfor %}
-{% for i in range(4) %}
-            let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ q }}u];
-            acc{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
-{% endfor %}
-        }
-{% endfor %}
+{% include "lib/tile_product.wgsl" %}
         workgroupBarrier();
     }
     let y_base = z * (M * N);

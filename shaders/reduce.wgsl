@@ -12,8 +12,9 @@ fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% elif kind in ("sum", "mean") %}
     return a + b;
 {% elif T == "f32" %}
-    // NaN stays: max alone may return the other operand. Naga's x != x is false for NaN.
-    return select(a, select(b, {{ kind }}(a, b), b == b), a == a);
+    // NaN stays: {{ kind }} alone may return the other operand, and a driver may assume that there is none.
+    let nan = max(bitcast<u32>(a) & 0x7fffffffu, bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u;
+    return select({{ kind }}(a, b), a + b, nan);
 {% else %}
     return {{ kind }}(a, b);
 {% endif %}

@@ -10,16 +10,7 @@
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= COUNT) { return; }
-    var rest = e;
-    var from_at = {{ source_offset }}i{{ " + counter[0] * " ~ source_advance if source_advance }};
-    var to_at = {{ target_offset }}i{{ " + counter[0] * " ~ target_advance if target_advance }};
-{% for d in range(rank)|reverse %}
-    from_at += i32(rest % {{ dims[d] }}u) * i32({{ source_steps[d] }});
-    to_at += i32(rest % {{ dims[d] }}u) * i32({{ target_steps[d] }});
-    rest /= {{ dims[d] }}u;
-{% endfor %}
+{% include "lib/strided_walk.wgsl" %}
     let element = (x[from_at >> {{ shift }}u] >> (u32(from_at & {{ lanes }}) * {{ bits }}u)) & {{ mask }}u;
     let place = u32(to_at & {{ lanes }}) * {{ bits }}u;
     atomicAnd(&y[to_at >> {{ shift }}u], ~({{ mask }}u << place));

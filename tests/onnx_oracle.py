@@ -1,10 +1,8 @@
 """One ONNX node run by onnxruntime: what rlx's ops of the same meaning are compared with."""
 
 import numpy as np
-import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+import onnx
+import onnxruntime
 
 
 def run_node(kind, inputs, outputs=1, opset=22, **attrs):

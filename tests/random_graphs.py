@@ -15,11 +15,12 @@ from rlx.ir.opdef import REGISTRY
 from rlx.ops.leaves import LEAVES
 from rlx.ops.record import bind_reference, call_with
 
-# Ops whose results jump with their operands, or whose samples mean what they say only with exact values.
+# Ops whose results jump with their operands, or that blow up small differences (a norm of equal values).
 _JUMPS = {
     "floor", "ceil", "round", "sign", "mod", "fmod", "quantize", "sample", "find_peaks", "topk", "sort",
     "argsort", "argmax", "argmin", "eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf", "max_pool",
     "nonzero_count", "welch_peaks", "log_mel", "log_mel_backward", "hard_swish", "while_", "if_",
+    "layer_norm", "group_norm", "instance_norm", "batch_norm", "rms_norm", "l2_normalize",
     "cast", "cumprod", "prod", "tan", "atan2", "power", "pow", "sosfilt", "lfilter", "logsumexp",
 }  # fmt: skip
 _CUSTOM_MAIN = {

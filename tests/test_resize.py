@@ -1,13 +1,12 @@
 """Resize against the onnx package's reference evaluator, and what it refuses."""
 
 import numpy as np
+import onnx
 import pytest
+from onnx import reference
 
 import rlx
 from rlx.ops.taps import COORDINATES, MODES, NEAREST
-
-onnx = pytest.importorskip("onnx")
-reference = pytest.importorskip("onnx.reference")
 
 
 def onnx_resize(x, size=None, scales=None, roi=None, **attrs):

@@ -78,13 +78,13 @@ static int kernel_log_mel_f32(const rlx_call *call)
         if (!all)
             for (int64_t j = 0; j < mels; j++) {
                 const float level = y[r * mels + j], floor = top - 8.0f;
-                y[r * mels + j] = ((level < floor ? floor : level) + 4.0f) * 0.25f;
+                y[r * mels + j] = ((level >= floor ? level : floor) + 4.0f) * 0.25f;
             }
     }
     if (all)
         for (int64_t i = 0; i < rows * mels; i++) {
             const float floor = top - 8.0f;
-            y[i] = ((y[i] < floor ? floor : y[i]) + 4.0f) * 0.25f;
+            y[i] = ((y[i] >= floor ? y[i] : floor) + 4.0f) * 0.25f;
         }
     return RLX_OK;
 }

@@ -67,7 +67,7 @@ class CompileOptions:
         dce: Drop what no output needs.
         cse: Compute equal nodes once.
         io_gate: Decides which fusions pay; None takes them all, and so far nothing else is accepted.
-        precision: "f32", "f16" or "mixed".
+        precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
         threads: At most this many CPU threads; the CPU kernels of this release run on one.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
         profile: Reserved; True is refused.

@@ -209,6 +209,8 @@ class OpDef:
         dtypes: dtypes of the main operand that the CPU kernels take; ``accepts`` adds those that are
             computed in a wider one.
         webgpu_dtypes: those of them that the WebGPU kernels take.
+        webgpu_f16: The WebGPU kernels also take f16 where the adapter has shader-f16 and the compile
+            asks for it; otherwise f16 is widened to f32.
         tolerance: Exceptions to ``TOLERANCE``, each with its reason in a comment of the record.
         bound: Largest ||out - ref|| / ||ref|| of a node, where the error grows with its size; it
             takes the place of the tolerance.
@@ -232,6 +234,7 @@ class OpDef:
     webgpu: Kernels | None = None
     dtypes: frozenset[DType] = ALL
     webgpu_dtypes: frozenset[DType] = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
+    webgpu_f16: bool = False
     tolerance: Mapping[DType, float] = field(default_factory=dict)
     bound: Callable[[Node], float] | None = None
     samples: tuple[Sample, ...] = ()
@@ -250,9 +253,8 @@ class OpDef:
         return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
 
     def kernels(self, backend: str) -> Kernels | None:
-        """The kernels of ``backend`` ("cpu" or "webgpu")."""
-        kernels: Kernels | None = getattr(self, backend)
-        return kernels
+        """The kernels of a set: "cpu", "webgpu", or "webgpu-f16" with half-precision arithmetic."""
+        return self.cpu if backend == "cpu" else self.webgpu
 
 
 REGISTRY: dict[str, OpDef] = {}

@@ -109,6 +109,7 @@ def _params(node: Node, p: Product) -> dict[str, Any]:
         "dims": p.dims,
         "a_steps": p.a_steps,
         "b_steps": p.b_steps,
+        "half": int(node.dtype is DType.F16),
     }
 
 
@@ -144,6 +145,7 @@ _WEBGPU = Kernels(("matmul", "gemv"), _lower_webgpu)
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     samples=(
         Sample(((2, 4), (4, 3))),
         Sample(((1, 1), (1, 1))),
@@ -200,6 +202,7 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
     samples=(
         *(Sample(((5, 7), (7, 9), (9,)), {"act": act}) for act in ACTIVATIONS),

@@ -68,6 +68,20 @@ def emit_strided_copy(
     )
 
 
+def _read_strided(node: Node, emitter: Emitter, steps: Sequence[int], offset: int = 0) -> None:
+    """The node's result, in order, from a strided walk of its operand."""
+    emit_strided_copy(
+        emitter,
+        emitter.operand(0),
+        emitter.result(),
+        node.dtype,
+        node.shape,
+        steps,
+        strides(node.shape),
+        source_offset=offset,
+    )
+
+
 _COPY = ("strided_copy",)
 
 
@@ -136,15 +150,7 @@ def _infer_transpose(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tens
 
 def _lower_transpose(node: Node, emitter: Emitter) -> None:
     steps = strides(node.inputs[0].shape)
-    emit_strided_copy(
-        emitter,
-        emitter.operand(0),
-        emitter.result(),
-        node.dtype,
-        node.shape,
-        [steps[axis] for axis in node.attrs["perm"]],
-        strides(node.shape),
-    )
+    _read_strided(node, emitter, [steps[axis] for axis in node.attrs["perm"]])
 
 
 @op(
@@ -190,16 +196,7 @@ def _infer_narrow(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 
 def _lower_narrow(node: Node, emitter: Emitter) -> None:
     steps = strides(node.inputs[0].shape)
-    emit_strided_copy(
-        emitter,
-        emitter.operand(0),
-        emitter.result(),
-        node.dtype,
-        node.shape,
-        steps,
-        strides(node.shape),
-        source_offset=node.attrs["start"] * steps[node.attrs["axis"]],
-    )
+    _read_strided(node, emitter, steps, node.attrs["start"] * steps[node.attrs["axis"]])
 
 
 @op(
@@ -265,15 +262,11 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
 
 def _lower_slice(node: Node, emitter: Emitter) -> None:
     steps = strides(node.inputs[0].shape)
-    emit_strided_copy(
+    _read_strided(
+        node,
         emitter,
-        emitter.operand(0),
-        emitter.result(),
-        node.dtype,
-        node.shape,
         [a * b for a, b in zip(steps, node.attrs["steps"], strict=True)],
-        strides(node.shape),
-        source_offset=sum(a * b for a, b in zip(steps, node.attrs["starts"], strict=True)),
+        sum(a * b for a, b in zip(steps, node.attrs["starts"], strict=True)),
     )
 
 
@@ -317,15 +310,7 @@ def _infer_expand(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 
 
 def _lower_expand(node: Node, emitter: Emitter) -> None:
-    emit_strided_copy(
-        emitter,
-        emitter.operand(0),
-        emitter.result(),
-        node.dtype,
-        node.shape,
-        broadcast_strides(node.inputs[0].shape, node.shape),
-        strides(node.shape),
-    )
+    _read_strided(node, emitter, broadcast_strides(node.inputs[0].shape, node.shape))
 
 
 @op(

@@ -13,7 +13,7 @@ from rlx.ops.leaves import LEAVES
 from rlx.ops.record import main_dtype, operand_names
 
 # bool shares words on WebGPU, and few kernels there take such elements.
-_WIDER = {"cpu": WIDER, "webgpu": {**WIDER, DType.BOOL: DType.I32}}
+_WIDER_WEBGPU = {**WIDER, DType.BOOL: DType.I32}
 
 
 def native(node: Node, kernel_set: str) -> frozenset[DType]:
@@ -21,6 +21,8 @@ def native(node: Node, kernel_set: str) -> frozenset[DType]:
     if kernel_set == "cpu":
         return node.opdef.dtypes
     taken = node.opdef.webgpu_dtypes
+    if kernel_set == "webgpu-f16" and node.opdef.webgpu_f16:
+        taken |= {DType.F16}
     # i64 is carried as i32 on WebGPU.
     return taken | {DType.I64} if DType.I32 in taken and DType.I64 in node.opdef.dtypes else taken
 
@@ -28,7 +30,7 @@ def native(node: Node, kernel_set: str) -> frozenset[DType]:
 def widened(node: Node, kernel_set: str) -> DType | None:
     """The dtype that a node is computed in instead of its own, or None when it need not or can't be."""
     taken, main = native(node, kernel_set), main_dtype(node)
-    wide = _WIDER[kernel_set].get(main)
+    wide = (WIDER if kernel_set == "cpu" else _WIDER_WEBGPU).get(main)
     return wide if main not in taken and wide in taken else None
 
 
@@ -39,8 +41,8 @@ def blocked(node: Node, kernel_set: str) -> str | None:
         return None
     if node.op == "cast":
         held = {node.dtype, node.inputs[0].dtype}
-        return NO_F64 if kernel_set == "webgpu" and DType.F64 in held else None
-    reason = opdef.host_reason(node) if opdef.host_reason and kernel_set == "webgpu" else None
+        return NO_F64 if kernel_set != "cpu" and DType.F64 in held else None
+    reason = opdef.host_reason(node) if opdef.host_reason and kernel_set != "cpu" else None
     if reason is not None:
         return reason
     if opdef.kernels(kernel_set) is None:

@@ -35,9 +35,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("fold", fold, "fold"),
     Pass("cse", cse, "cse"),
     Pass("dce", dce, "dce"),
+    # Before casts part a product from its bias.
+    Pass("fuse_matmul", fuse_matmul, "fuse", specialise=True),
     Pass("legalize", legalize, specialise=True),
     Pass("cse", cse, "cse"),
-    Pass("fuse_matmul", fuse_matmul, "fuse", specialise=True),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
     Pass("dce", dce, "dce"),
 )
@@ -51,7 +52,7 @@ def run_pipeline(
     Args:
         graph: A verified graph; it is not changed.
         enabled: Says whether the option of that name is on.
-        kernel_set: The kernels to specialise for, "cpu" or "webgpu"; "" for none.
+        kernel_set: The kernels to specialise for: "cpu", "webgpu", "webgpu-f16", or "" for none.
 
     Returns:
         The rewritten graph, and a line for every change taken or refused.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlx.backends.base import CompileOptions, backend
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo, backend
 from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
 from rlx.errors import (
@@ -22,7 +22,7 @@ from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
 from rlx.runtime.compiled import CompiledGraph
 
-PRECISIONS = ("f32", "f16", "mixed")
+PRECISIONS = ("f32", "f16")
 
 
 class Session:
@@ -30,7 +30,9 @@ class Session:
 
     Args:
         device: A device or its name; "auto" picks one per graph.
-        precision: "f32"; "f16" and "mixed" need kernels that this release lacks and raise.
+        precision: How values of dtype f16 are computed; their storage is f16 either way. "f32" widens
+            them. "f16" hands them to half-precision kernels (products, summed in f32) and needs an
+            adapter with shader-f16.
         options: Everything else.
 
     Raises:
@@ -95,7 +97,7 @@ class Session:
         def enabled(name: str) -> bool:
             return bool(getattr(options, name))
 
-        kernel_set = runs_on.kernel_set
+        kernel_set = _kernel_set(device, info, runs_on, self.precision)
         if kernel_set:
             check_supported(graph, kernel_set, str(device), options.allow_host_fallback)
 
@@ -173,16 +175,32 @@ def compile(
     return Session(device, options=options).compile(graph, params)
 
 
+def _kernel_set(device: Device, info: DeviceInfo, runs_on: Backend, precision: str) -> str:
+    """The kernels to compile for: those of the backend, or its half-precision ones.
+
+    Raises:
+        CompileError: The device has no half-precision arithmetic.
+    """
+    if precision == "f32" or not runs_on.kernel_set:
+        return runs_on.kernel_set
+    if runs_on.kernel_set != "webgpu" or "shader-f16" not in info.features:
+        raise CompileError(
+            describe(
+                f"{device} has no half-precision arithmetic",
+                got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
+                expected="a GPU with shader-f16",
+                hint='precision="f32" keeps f16 in memory and computes in f32',
+            )
+        )
+    return "webgpu-f16"
+
+
 def _check_options(options: CompileOptions, precision: str) -> None:
     if precision not in PRECISIONS:
         raise CompileError(
             describe(
                 "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
             )
-        )
-    if precision != "f32":
-        raise CompileError(
-            describe(f"precision {precision!r} is not supported yet", hint="use f32")
         )
     for name in ("io_gate", "profile"):
         if getattr(options, name):

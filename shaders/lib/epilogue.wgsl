@@ -7,7 +7,9 @@ fn activate(x: vec4<f32>) -> vec4<f32> {
 {% if act == 0 %}
     return x;
 {% elif act == 1 %}
-    return max(x, vec4<f32>(0.0));
+    // max may drop a NaN, and a driver may assume that there is none, so its bits tell.
+    let nan = (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+    return select(max(x, vec4<f32>(0.0)), x, nan);
 {% elif act == 2 %}
     return 0.5 * x * (1.0 + erf(x * 0.7071067811865476));
 {% elif act == 3 %}

@@ -5,6 +5,34 @@ fn nan_like(x: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) & vec4<u32>(0u)) | vec4<u32>(0x7fc00000u));
 }
 
+// Drivers may assume that there is no NaN, and then x == x and select(x, 0, x < 0) lose it; bits don't.
+fn nan_bits(x: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+
+fn relu_f32(x: vec4<f32>) -> vec4<f32> { return select(max(x, vec4<f32>(0.0)), x, nan_bits(x)); }
+
+fn relu_i32(x: vec4<i32>) -> vec4<i32> { return max(x, vec4<i32>(0)); }
+
+fn relu_u32(x: vec4<u32>) -> vec4<u32> { return x; }
+
+// A sum with NaN is NaN.
+fn maximum_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    return select(max(x, y), x + y, nan_bits(x) | nan_bits(y));
+}
+
+fn maximum_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> { return max(x, y); }
+
+fn maximum_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> { return max(x, y); }
+
+fn minimum_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    return select(min(x, y), x + y, nan_bits(x) | nan_bits(y));
+}
+
+fn minimum_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> { return min(x, y); }
+
+fn minimum_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> { return min(x, y); }
+
 fn sign_f32(x: vec4<f32>) -> vec4<f32> {
     return select(select(x, vec4<f32>(1.0), x > vec4<f32>(0.0)), vec4<f32>(-1.0), x < vec4<f32>(0.0));
 }
@@ -72,7 +100,7 @@ fn atangent2(y: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     // The sign bit tells -0 from 0.
     t = select(t, 3.141592654 - t, (bitcast<vec4<u32>>(x) >> vec4<u32>(31u)) == vec4<u32>(1u));
     t = select(t, -t, (bitcast<vec4<u32>>(y) >> vec4<u32>(31u)) == vec4<u32>(1u));
-    return select(t, nan_like(t), !(x == x) | !(y == y));
+    return select(t, nan_like(t), nan_bits(x) | nan_bits(y));
 }
 
 fn asine(x: vec4<f32>) -> vec4<f32> {
@@ -134,16 +162,16 @@ fn quotient_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
     return select(x / y, vec4<u32>(0u), y == vec4<u32>(0u));
 }
 
-// The quotient is rounded, so the remainder may be one divisor off; then it is put right.
+// Long division in binary: every subtraction is exact. Right for |x / y| below 2^64.
 fn remainder_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    let a = abs(x);
     let b = abs(y);
-    var r = fma(-trunc(a / b), b, a);
-    r = select(r, r + b, r < vec4<f32>(0.0));
-    r = select(r, r - b, r >= b);
-    r = select(r, a, a < b);
-    let y_ok = (b > vec4<f32>(0.0)) & (a <= vec4<f32>(3.4e38));
-    return select(nan_like(x), select(r, -r, x < vec4<f32>(0.0)), y_ok);
+    var r = abs(x);
+    for (var k = 63; k >= 0; k--) {
+        let step = b * exp2(f32(k));
+        r = select(r, r - step, r >= step);
+    }
+    let defined = (b > vec4<f32>(0.0)) & (abs(x) <= vec4<f32>(3.4e38)) & !nan_bits(y);
+    return select(nan_like(x), select(r, -r, x < vec4<f32>(0.0)), defined);
 }
 
 fn remainder_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> {
@@ -173,8 +201,12 @@ fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let r = pow(abs(x), y);
     let whole = floor(y) == y;
     let odd = floor(y * 0.5) * 2.0 != y;
-    let negative = select(nan_like(x), select(r, -r, odd), whole);
-    return select(select(r, negative, x < vec4<f32>(0.0)), vec4<f32>(1.0), (y == vec4<f32>(0.0)) | (x == vec4<f32>(1.0)));
+    let signed = select(r, -r, whole & odd);
+    let negative = select(nan_like(x), signed, whole | (abs(x) > vec4<f32>(3.4e38)));
+    let y_infinite = abs(y) > vec4<f32>(3.4e38);
+    let one = (y == vec4<f32>(0.0)) | (x == vec4<f32>(1.0)) | (y_infinite & (x == vec4<f32>(-1.0)));
+    let power = select(r, negative, x < vec4<f32>(0.0));
+    return select(select(power, nan_like(x), nan_bits(x) | nan_bits(y)), vec4<f32>(1.0), one);
 }
 
 fn power_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {

@@ -141,8 +141,6 @@ Batch = list[tuple[Any, Any, int, int]]
 class WebGpuExecutable:
     """Dispatches on one arena. Clones share params, constants and pipelines."""
 
-    capabilities = Capabilities()
-
     def __init__(
         self,
         gpu: GpuDevice,
@@ -153,6 +151,7 @@ class WebGpuExecutable:
     ) -> None:
         import wgpu
 
+        self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # The padding lets the last slot be bound in whole vectors, and an empty one at the end.

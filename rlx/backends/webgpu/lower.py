@@ -79,5 +79,6 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     x, y = grid(call.work, per_dimension)
     types = [STORAGE[value.type.dtype].word for value in values]
     body = render(kernel, {**call.params, "access": access, "type": types})
-    source = header(call.params, call.work, x) + body
+    enable = "enable f16;\n" if call.params.get("half") else ""
+    source = enable + header(call.params, call.work, x) + body
     return Dispatch(call, label, source, values, tuple(access), (x, y))

@@ -1,0 +1,64 @@
+"""Half precision: f16 and bf16 in memory on every device, half-precision kernels where there are some."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.device.names import info_of
+from rlx.ir.dtype import DType
+from rlx.ops.cases import Case, cases
+
+# Products summed in f32 are closer than the record asks for; the activation's input is not rounded.
+HALF = [
+    Case(case.opdef, case.sample, (DType.F16,) * len(case.dtypes), case.number)
+    for name in ("matmul", "fused_matmul_bias_act", "gelu", "layer_norm", "softmax")
+    for case in cases(only=name)
+    if set(case.dtypes) == {DType.F32}
+]
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_half_precision_kernels(case, webgpu):
+    graph, operands = case.graph(), case.operands()
+    info = info_of(rlx.Device.parse(webgpu))
+    if "shader-f16" not in info.features:
+        with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
+            rlx.Session(webgpu, precision="f16").compile(graph)
+        return
+    for options in (CompileOptions(), CompileOptions(fuse=False)):
+        compiled = rlx.Session(webgpu, precision="f16", options=options).compile(graph)
+        error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+        assert error <= allowed
+
+
+def test_the_cpu_says_that_it_has_none():
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (2,), "f16") * 2.0])
+    with pytest.raises(rlx.CompileError, match='precision="f32" keeps f16'):
+        rlx.Session("cpu", precision="f16").compile(g)
+    with pytest.raises(rlx.CompileError, match="no such precision"):
+        rlx.Session("cpu", precision="f8")
+
+
+@pytest.mark.webgpu
+def test_products_bind_half_precision(webgpu):
+    if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
+        assert not rlx.compile(HALF[0].graph(), webgpu).capabilities.f16
+        return
+    g = rlx.Graph()
+    x, w, b = (
+        g.input("x", (8, 64), "f16"),
+        g.param("w", (64, 32), "f16"),
+        g.param("b", (32,), "f16"),
+    )
+    g.set_outputs([g.gelu(x @ w + b)])
+    params = {"w": np.full((64, 32), 0.01, np.float16), "b": np.zeros(32, np.float16)}
+    compiled = rlx.Session(webgpu, precision="f16").compile(g, params)
+    assert "schedule: 1 calls" in compiled.as_text("schedule")
+    assert "enable f16;" in compiled.as_text("kernels")
+    plain = rlx.compile(g, webgpu, params)
+    assert "enable f16;" not in plain.as_text("kernels")
+    data = np.linspace(-1, 1, 512, dtype=np.float16).reshape(8, 64)
+    np.testing.assert_allclose(compiled(x=data)[0], plain(x=data)[0], rtol=2e-3, atol=1e-3)

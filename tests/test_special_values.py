@@ -1,0 +1,118 @@
+"""NaN, infinities, zeros of both signs, large and tiny numbers, through every op and against NumPy."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.ir.dtype import DType
+from rlx.ops.cases import cases
+
+VALUES = {
+    "nan": [np.nan],
+    "inf": [np.inf, -np.inf],
+    "zero": [0.0, -0.0],
+    "large": [1e4, -1e4],
+    "tiny": [1e-30, -1e-30],
+}
+# A Fourier transform, a recursion or a skipped zero (padding, a mask) spreads NaN and infinities as its
+# algorithm does; these ops are only tested to keep them from other rows.
+SPREADS = {
+    "fft", "rfft", "stft", "istft", "attention", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "lfilter", "sosfilt", "selective_scan", "lstm", "gru", "rnn", "log_mel_backward",
+    "einsum", "batch_norm", "resize",
+}  # fmt: skip
+EXCLUDED = {
+    # A NaN or an infinity has no integer; SciPy's peaks of NaN are unspecified.
+    "nan": {"cast", "sample", "find_peaks", *SPREADS},
+    # A product that passes 0 and infinity depends on the order.
+    "inf": {"cast", "sample", "find_peaks", "log_mel", "prod", *SPREADS},
+    "zero": set(),
+    # An exponential of 1e4 has no digits in f32, nor has a cast's integer; recurrences amplify.
+    "large": {"cast", "pow", "selective_scan", "lstm", "gru", "rnn"},
+    # Squares of 1e-30 are below what f32 holds, on every device.
+    # And WGSL divides with remainder up to a quotient of 2^64.
+    "tiny": {"mod", "fmod", "l2", "lp_pool", "global_lp_pool", "l2_normalize", "selective_scan"},
+}
+# The error is measured against the largest operand too, as a sum may cancel; large values lose digits.
+TIMES = {"nan": 1, "inf": 1, "zero": 4, "large": 50, "tiny": 4}
+
+
+def special_cases(kind):
+    for case in cases():
+        if case.opdef.internal or case.sample.values is not None or DType.F32 not in case.dtypes:
+            continue
+        if case.opdef.name in EXCLUDED[kind] or any(0 in shape for shape in case.sample.shapes):
+            continue
+        if sum(int(np.prod(shape)) for shape in case.sample.shapes) <= 100_000:
+            yield case
+
+
+def operands_of(case, kind):
+    operands = case.operands()
+    rng = np.random.default_rng(zlib.crc32(f"{case}{kind}".encode()))
+    for array, dtype in zip(operands, case.dtypes, strict=True):
+        if dtype is DType.F32:
+            places = rng.integers(0, array.size, max(1, min(3, array.size // 8)))
+            array.reshape(-1)[places] = rng.choice(VALUES[kind], places.size)
+    return operands
+
+
+def check(case, kind, device):
+    graph, operands = case.graph(), operands_of(case, kind)
+    with np.errstate(all="ignore"), rlx.Session(device).compile(graph) as compiled:
+        got = compiled.run_slots(*operands)
+        expected = case.expected(graph, operands)
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(a[np.isfinite(a)]) for a in operands if a.dtype.kind == "f"]
+    largest = max((float(np.max(a, initial=0.0)) for a in sizes), default=0.0)
+    for node, x, y in zip(graph.outputs, got, expected, strict=True):
+        if not node.dtype.is_float:
+            assert np.array_equal(x, y)
+            continue
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        assert np.array_equal(np.isnan(x), np.isnan(y))
+        infinite = np.isinf(y)
+        assert np.array_equal(x[infinite], y[infinite])
+        kept = np.isfinite(y)
+        if kept.any():
+            scale = max(float(np.max(np.abs(y[kept]))), largest if kind != "large" else 0.0)
+            allowed = TIMES[kind] * max(case.opdef.tolerance_for(node.dtype), 2e-6) * scale
+            if case.opdef.bound is not None:
+                allowed = TIMES[kind] * 1e-5 * scale
+            assert np.max(np.abs(x[kept] - y[kept])) <= allowed
+
+
+ALL = [pytest.param(c, k, id=f"{k}-{c}") for k in VALUES for c in special_cases(k)]
+
+
+@pytest.mark.parametrize(("case", "kind"), ALL)
+def test_cpu(case, kind):
+    check(case, kind, "cpu")
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize(("case", "kind"), ALL)
+def test_webgpu(case, kind, webgpu):
+    check(case, kind, webgpu)
+
+
+ROWS = [c for c in cases() if c.opdef.name in ("fft", "rfft", "layer_norm", "softmax", "sosfilt")]
+ROWS = [
+    c for c in ROWS if c.dtypes[0] is DType.F32 and c.sample.shapes[0][:1] not in ((), (0,), (1,))
+]
+
+
+@pytest.mark.parametrize("case", [c for c in ROWS if len(c.sample.shapes[0]) == 2], ids=str)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_keeps_its_special_values(case, value, device):
+    if case.sample.attrs.get("axis", -1) not in (-1, 1):
+        return
+    graph, operands = case.graph(), case.operands()
+    clean = rlx.Session(device).compile(graph).run_slots(*operands)[0].copy()
+    operands[0][0, 0] = value
+    with np.errstate(all="ignore"):
+        got = rlx.Session(device).compile(graph).run_slots(*operands)[0]
+    assert not np.isfinite(got[0]).all()
+    assert np.array_equal(got[1:], clean[1:])
