@@ -113,7 +113,9 @@ WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType
 def widen(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """An array as references take it: floats in float64, bf16 decoded, the rest as it is."""
     if dtype is DType.BF16:
-        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        # A signalling NaN is no more of an error than any other.
+        with np.errstate(invalid="ignore"):
+            return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64) if dtype.is_float else array
 
 

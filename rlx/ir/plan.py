@@ -95,7 +95,10 @@ class Schedule:
         for at, call in enumerate(self.calls):
             reads = ", ".join("-" if v is None else str(v) for v in call.inputs)
             writes = ", ".join(map(str, call.outputs))
-            shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
+            if call.kernel == HOST:
+                shown = "; ".join(call.params["reasons"])
+            else:
+                shown = " ".join(f"{k}={_short(v)}" for k, v in call.params.items())
             lines.append(
                 f"  {at:3} {writes} = {call.kernel}({reads}) {shown}  # {call.node.where()}"
             )

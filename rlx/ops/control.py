@@ -15,7 +15,7 @@ import numpy as np
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ops import elementwise, leaves
 from rlx.ops.interpret import interpret
 from rlx.ops.movement import emit_strided_copy
@@ -154,6 +154,8 @@ _IF_SAMPLES = tuple(
     webgpu=Kernels(("strided_copy",), _lower_if_webgpu),
     dtypes=ALL,
     webgpu_dtypes=ALL,
+    # The results are selected element by element, even where the branches only move them.
+    host_reason=lambda node: NO_F64 if DType.F64 in {t.dtype for t in node.types} else None,
     samples=_IF_SAMPLES,
     tolerance={DType.F32: 1e-5},  # that of the subgraph's functions
 )
@@ -413,7 +415,8 @@ def scan(body_graph: Any, carried: int, *xs: Array, reverse: bool = False) -> An
     state, sequences = list(xs[:carried]), xs[carried:]
     length = len(sequences[0])
     outputs = [node.type for node in body_graph.outputs][carried:]
-    stacked = [np.zeros((length, *type.shape)) for type in outputs]
+    # In storage, which is what a step gives: bf16 is carried in integers.
+    stacked = [np.zeros((length, *type.shape), type.dtype.numpy) for type in outputs]
     for at in reversed(range(length)) if reverse else range(length):
         found = _run(body_graph, [*state, *(s[at] for s in sequences)])
         state = found[:carried]

@@ -244,7 +244,9 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     start, step, count = [0] * len(shape), [1] * len(shape), list(shape)
     for axis, begin, end, stride in zip(axes, attrs["starts"], attrs["stops"], steps, strict=True):
         walk = range(*slice(begin, end, stride).indices(shape[axis]))
-        start[axis], step[axis], count[axis] = walk.start, stride, len(walk)
+        # Nothing is nothing from wherever it would start, which may be outside the axis.
+        start[axis], step[axis] = (walk.start, stride) if walk else (0, 1)
+        count[axis] = len(walk)
     attrs.update(
         axes=tuple(range(len(shape))),
         starts=tuple(start),
@@ -282,6 +284,7 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
         Sample(((1,),), {"starts": (0,), "stops": (1,)}),
         Sample(((4, 3),), {"starts": (3,), "stops": (1,), "axes": (-2,)}),
         Sample(((0, 3),), {"starts": (0,), "stops": (2,), "axes": (1,)}),
+        Sample(((2, 0),), {"starts": (-1, -2), "stops": (0, 0), "steps": (1, -1)}),
     ),
 )
 def slice_(x: Array, starts: Any, stops: Any, axes: Any = None, steps: Any = None) -> Array:

@@ -20,7 +20,11 @@ class _Block:
 
 
 def plan_memory(
-    schedule: Schedule, alignment: int = 256, limit: int | None = None, reuse: bool = True
+    schedule: Schedule,
+    alignment: int = 256,
+    limit: int | None = None,
+    reuse: bool = True,
+    guard: int = 0,
 ) -> MemoryPlan:
     """Lays out the arena.
 
@@ -30,6 +34,8 @@ def plan_memory(
         limit: Refuse an arena above this many bytes.
         reuse: False gives every value memory of its own, which helps to tell a planner's fault
             from a kernel's.
+        guard: Bytes left free behind every value, a multiple of the alignment; tests look there for
+            writes out of bounds.
 
     Returns:
         The plan.
@@ -38,7 +44,7 @@ def plan_memory(
         DeviceMemoryError: The arena would be larger than ``limit``.
     """
     end = len(schedule.calls)
-    blocks, reused = _blocks(schedule, alignment, end, reuse)
+    blocks, reused = _blocks(schedule, alignment, end, reuse, guard)
     kind = {value.id: value.kind for value in schedule.values}
 
     def pinned(name: str) -> list[_Block]:
@@ -81,7 +87,7 @@ def plan_memory(
 
 
 def _blocks(
-    schedule: Schedule, alignment: int, end: int, reuse: bool
+    schedule: Schedule, alignment: int, end: int, reuse: bool, guard: int
 ) -> tuple[list[_Block], list[tuple[int, int]]]:
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -117,17 +123,19 @@ def _blocks(
                 reused.append((value.id, donor.id))
         for value in (*call.inputs, *call.outputs):
             if value is not None and value.kind in ARENA and value.id not in block_of:
-                block_of[value.id] = _block(value, first, last, alignment)
+                block_of[value.id] = _block(value, first, last, alignment, guard)
     for value in schedule.values:
         if value.kind in ("input", "output") and value.id not in block_of:
-            block_of[value.id] = _block(value, first, last, alignment)
+            block_of[value.id] = _block(value, first, last, alignment, guard)
     unique = {id(block): block for block in block_of.values()}
     return sorted(unique.values(), key=lambda b: b.members[0]), reused
 
 
-def _block(value: Value, first: dict[int, int], last: dict[int, int], alignment: int) -> _Block:
+def _block(
+    value: Value, first: dict[int, int], last: dict[int, int], alignment: int, guard: int
+) -> _Block:
     # Every value has at least one unit, so that an empty one can be bound too.
-    nbytes = max(1, -(-value.type.nbytes // alignment)) * alignment
+    nbytes = max(1, -(-value.type.nbytes // alignment)) * alignment + guard
     return _Block(nbytes, first[value.id], last[value.id], [value.id])
 
 

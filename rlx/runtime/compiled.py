@@ -12,6 +12,7 @@ from rlx.cost.model import NodeCost, node_costs
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -89,7 +90,8 @@ class CompiledGraph:
 
         Args:
             name: A param of the graph.
-            array: Its value: the declared shape; a float of another width is converted.
+            array: Its value: the declared shape; a float of another width is converted, also to bf16,
+                which may be given in storage (uint16) as well.
 
         Raises:
             UnknownNameError: The graph has no param of that name.
@@ -104,7 +106,7 @@ class CompiledGraph:
                 )
             )
         node = self._graph.named(name)
-        value = self._fit(array, node.shape, node.dtype.numpy, f"param {name!r}")
+        value = self._fit(array, node.shape, node.dtype, f"param {name!r}")
         self._executable.set_param(name, value)
         self._missing.discard(name)
         if not self._missing:
@@ -174,7 +176,8 @@ class CompiledGraph:
                 )
             )
         for name, view in zip(self._names, self.input_views, strict=True):
-            view[...] = self._fit(inputs[name], view.shape, view.dtype, f"input {name!r}")
+            dtype = self._graph.named(name).dtype
+            view[...] = self._fit(inputs[name], view.shape, dtype, f"input {name!r}")
         return list(self.run_slots())
 
     def __call__(self, **inputs: Any) -> list[Array]:
@@ -280,25 +283,31 @@ class CompiledGraph:
             raise InputError(describe(f"{self!r} is closed", hint="compile the graph again"))
 
     @staticmethod
-    def _fit(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> Array:
-        array = np.asarray(value)
-        fits = array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind")
+    def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
+        """A value as its storage: floats are rounded to bf16, which is else given in uint16."""
+        array, held = np.asarray(value), dtype.numpy
+        if dtype is DType.BF16:
+            fits = array.dtype.kind == "f" or array.dtype == held
+        else:
+            fits = array.dtype == held or np.can_cast(array.dtype, held, "same_kind")
         if array.shape != shape or not fits:
+            wanted = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(held)
+            target = "float32" if dtype is DType.BF16 else str(held)
             raise InputError(
                 describe(
                     f"{where} does not fit",
                     got=f"{array.dtype}{list(array.shape)}",
-                    expected=f"{dtype}{list(shape)}",
-                    hint=None if fits else f"convert it with .astype({str(dtype)!r})",
+                    expected=f"{wanted}{list(shape)}",
+                    hint=None if fits else f"convert it with .astype({target!r})",
                 )
             )
-        if array.dtype.itemsize > dtype.itemsize and dtype.kind in "iu":
-            limits = np.iinfo(dtype)
+        if array.dtype.itemsize > held.itemsize and held.kind in "iu" and array.dtype.kind in "iu":
+            limits = np.iinfo(held)
             if array.size and (array.min() < limits.min or array.max() > limits.max):
                 raise InputError(
-                    describe(f"{where} holds values that {dtype} can't", got=str(array.dtype))
+                    describe(f"{where} holds values that {held} can't", got=str(array.dtype))
                 )
-        return np.asarray(array, dtype, order="C")
+        return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

@@ -89,6 +89,7 @@ class HostStep:
         self._reads = [(*place(v), v.type) for v in call.inputs if v is not None]
         self._writes = [(*place(v), v.type, v.name) for v in call.outputs]
         self._nbytes = sum(padded(device_bytes(type)) for _, _, type in self._reads)
+        check_limit(gpu, "max-buffer-size", self._nbytes, call.node.where())
         usage = wgpu.BufferUsage
         self._staging: Any = gpu.device.create_buffer(
             label=f"read-back for {call.node.op}",

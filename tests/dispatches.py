@@ -1,0 +1,57 @@
+"""The WGSL that cases become, without a device; and one case of each kind for the normal run."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.backends.webgpu.lower import lower
+from rlx.ir.dtype import DType
+from rlx.ir.plan import HOST
+from rlx.ops.cases import cases
+from rlx.passes.pipeline import run_pipeline
+from rlx.passes.schedule import Scheduler
+
+CASES = [*cases(), *cases(bench=True)]
+PER_DIMENSION = DEFAULT_LIMITS["max-compute-workgroups-per-dimension"]
+
+
+def schedule_of(graph):
+    """The schedule of a graph for WebGPU within the default limits."""
+
+    def specialise(one):
+        # Without folding: it would compute a composite of constants by the reference.
+        return run_pipeline(one, lambda option: option != "fold", "webgpu")
+
+    fused, _ = specialise(graph)
+    return Scheduler(fused, "webgpu", DEFAULT_LIMITS, specialise).run()
+
+
+def dispatches(case):
+    """Every dispatch of a case."""
+    calls = schedule_of(case.graph()).calls
+    made = [lower(call, PER_DIMENSION) for call in calls if call.kernel != HOST]
+    return [one for one in made if one is not None]
+
+
+def thinned(chosen=CASES, every=False):
+    """Cases as parameters: the first of an op and dtype that has work, the others marked slow.
+
+    With ``every``, where a run is quick, only those large enough to be timed are.
+    """
+    params, seen = [], set()
+    for case in chosen:
+        key = case.opdef.name, case.dtypes[:1]
+        empty = any(0 in shape for shape in case.sample.shapes)
+        first = key not in seen and not empty
+        if first:
+            seen.add(key)
+        quick = first or (every and not case.sample.bench)
+        marks = [] if quick else pytest.mark.slow
+        params.append(pytest.param(case, id=str(case), marks=marks))
+    return params
+
+
+def native(case):
+    """Whether WebGPU computes the case itself: it holds no f64."""
+    return DType.F64 not in case.dtypes

@@ -1,0 +1,540 @@
+"""Branches and loops inside one another, with every kind of state; and users' own operations.
+
+What a graph with control flow means is written down here once more, in plain Python.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.ir.dtype import DType, store, widen
+
+MODES = {
+    "default": CompileOptions(),
+    "no reuse": CompileOptions(reuse_memory=False),
+    "plain": CompileOptions(fuse=False, fold=False, cse=False, dce=False),
+}
+
+
+@pytest.fixture(params=MODES)
+def options(request):
+    return MODES[request.param]
+
+
+def subgraph(name, build, *types):
+    """A graph of inputs of those (shape, dtype)s, and what ``build`` makes of them."""
+    g = rlx.Graph(name)
+    g.set_outputs(build(g, *(g.input(f"x{at}", *type) for at, type in enumerate(types))))
+    return g
+
+
+def compile_and_run(g, device, options, inputs, times=2):
+    """The outputs; a second run finds what the first left in memory."""
+    with rlx.Session(device, options=options).compile(g) as compiled:
+        for _ in range(times):
+            found = compiled.run(inputs)
+    return found
+
+
+def close(got, expected, dtype="f32"):
+    dtype = DType.parse(dtype)
+    assert got.dtype == dtype.numpy
+    if dtype.is_float:
+        tolerance = {DType.F32: 1e-5, DType.F16: 4e-3, DType.BF16: 3e-2}[dtype]
+        np.testing.assert_allclose(widen(got, dtype), expected, rtol=tolerance, atol=tolerance)
+    else:
+        np.testing.assert_array_equal(got, expected)
+
+
+# --- if ------------------------------------------------------------------------------------------------
+
+VECTOR = ((3,), "f32")
+FLAG = ((), "bool")
+
+
+def branches(depth):
+    """An ``if_`` of that many levels: each condition adds its own power of two, or halves."""
+
+    def side(level, taken):
+        def build(g, x, *flags):
+            y = x + float(2**level) if taken else x * 0.5
+            if not flags:
+                return [y, y * 2.0]
+            return g.if_(flags[0], side(level + 1, True), side(level + 1, False), y, *flags[1:])
+
+        flags = [FLAG] * (depth - level)
+        return subgraph(f"{taken} at {level}", build, VECTOR, *flags)
+
+    g = rlx.Graph(f"{depth} branches")
+    x = g.input("x", *VECTOR)
+    flags = [g.input(f"f{at}", *FLAG) for at in range(depth + 1)]
+    g.set_outputs(g.if_(flags[0], side(0, True), side(0, False), x, *flags[1:]))
+    return g
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_nested_branches(depth, device, options):
+    x = np.float32([1, -2, 3])
+    g = branches(depth)
+    with rlx.Session(device, options=options).compile(g) as compiled:
+        for bits in range(2 ** (depth + 1)):
+            flags = [bool(bits >> at & 1) for at in range(depth + 1)]
+            y = x
+            for level, taken in enumerate(flags):
+                y = y + 2**level if taken else y * 0.5
+            inputs = {"x": x, **{f"f{at}": np.array(f) for at, f in enumerate(flags)}}
+            got = compiled.run(inputs)
+            close(got[0], y)
+            close(got[1], 2 * y)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64", "u32", "f64"])
+def test_branches_of_every_dtype(dtype, device, options):
+    """Operands come through as they are: also types that a device moves but does not compute."""
+    first, second = ([1, 0, 1, 1, 0], [0, 0, 1, 0, 1])
+    parsed = DType.parse(dtype)
+    a, b = (store(np.array(v, np.float64), parsed) for v in (first, second))
+    kind = ((5,), dtype)
+    then = subgraph("then", lambda g, a, b: [a, g.concat([a, b], 0)], kind, kind)
+    other = subgraph("else", lambda g, a, b: [b, g.concat([b, a], 0)], kind, kind)
+    g = rlx.Graph()
+    g.set_outputs(g.if_(g.input("c", *FLAG), then, other, g.input("a", *kind), g.input("b", *kind)))
+    with rlx.Session(device, options=options).compile(g) as compiled:
+        for c, pair in ((True, (a, b)), (False, (b, a))):
+            got = compiled.run({"c": np.array(c), "a": a, "b": b})
+            assert got[0].tobytes() == pair[0].tobytes()
+            assert got[1].tobytes() == np.concatenate(pair).tobytes()
+
+
+def test_a_branch_of_constants_and_of_an_operand_twice(device, options):
+    then = subgraph("then", lambda g, x: [g.constant(np.float32([7, 8, 9])), x, x], VECTOR)
+    other = subgraph("else", lambda g, x: [x, g.constant(np.zeros(3, "f4")), x + 1.0], VECTOR)
+    g = rlx.Graph()
+    x = g.input("x", *VECTOR)
+    g.set_outputs(g.if_(g.sum(x) > 0.0, then, other, x))
+    for sign in (1, -1):
+        x = sign * np.float32([1, 2, 3])
+        got = compile_and_run(g, device, options, {"x": x})
+        expected = ([7, 8, 9], x, x) if sign > 0 else (x, [0, 0, 0], x + 1)
+        for a, b in zip(got, expected, strict=True):
+            close(a, b)
+
+
+# --- while ---------------------------------------------------------------------------------------------
+
+COUNT = ((), "i32")
+
+
+def countdown(body, *state, max_trips=None):
+    """A loop of as many trips as the input ``n`` says: ``body(g, *state)`` gives the new state."""
+    below = subgraph("more", lambda g, n, *rest: [n > 0], COUNT, *state)
+    step = subgraph("step", lambda g, n, *rest: [n - 1, *body(g, *rest)], COUNT, *state)
+    g = rlx.Graph("countdown")
+    operands = [g.input(f"s{at}", *kind) for at, kind in enumerate(state)]
+    g.set_outputs(g.while_(below, step, g.input("n", *COUNT), *operands, max_trips=max_trips))
+    return g
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+def test_a_loop_that_swaps_its_state(trips, device, options):
+    g = countdown(lambda g, a, b, c: [b, c, a + b], VECTOR, VECTOR, VECTOR)
+    a, b, c = (np.float32([at, at + 0.5, -at]) for at in (1, 2, 3))
+    got = compile_and_run(g, device, options, {"n": np.int32(trips), "s0": a, "s1": b, "s2": c})
+    for _ in range(trips):
+        a, b, c = b, c, a + b
+    assert got[0] == 0
+    for one, expected in zip(got[1:], (a, b, c), strict=True):
+        close(one, expected)
+
+
+@pytest.mark.parametrize(("trips", "most"), [(0, 0), (3, 0), (3, 2), (2, 3), (0, 5)])
+def test_at_most_so_many_trips(trips, most, device, options):
+    g = countdown(lambda g, x: [x * 2.0], VECTOR, max_trips=most)
+    x = np.float32([1, 2, 3])
+    n, y = compile_and_run(g, device, options, {"n": np.int32(trips), "s0": x})
+    ran = min(trips, most)
+    assert n == trips - ran
+    close(y, x * 2**ran)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "i64"])
+def test_loops_with_narrow_state(dtype, device, options):
+    kind = ((5,), dtype)
+    if dtype == "bool":
+        g = countdown(lambda g, a, b: [g.logical_xor(a, b), a], kind, kind)
+    else:
+        g = countdown(lambda g, a, b: [a + b, a], kind, kind)
+    parsed = DType.parse(dtype)
+    a, b = (store(np.float64(v), parsed) for v in ([1, 0, 1, 1, 0], [0, 1, 1, 0, 1]))
+    got = compile_and_run(g, device, options, {"n": np.int32(5), "s0": a, "s1": b})
+    a, b = widen(a, parsed), widen(b, parsed)
+    for _ in range(5):
+        a, b = (a ^ b if dtype == "bool" else a + b), a
+    close(got[1], a, dtype)
+    close(got[2], b, dtype)
+
+
+def collatz():
+    """Trips of the Collatz sequence: a branch inside a loop whose length its values decide."""
+    half = subgraph("half", lambda g, n: [n / 2], COUNT)
+    triple = subgraph("triple", lambda g, n: [n * 3 + 1], COUNT)
+    body = subgraph(
+        "body", lambda g, n, k: [g.if_(g.eq(g.mod(n, 2), 0), half, triple, n), k + 1], COUNT, COUNT
+    )
+    more = subgraph("more", lambda g, n, k: [n > 1], COUNT, COUNT)
+    g = rlx.Graph("collatz")
+    g.set_outputs(g.while_(more, body, g.input("n", *COUNT), g.constant(0)))
+    return g
+
+
+def test_a_branch_in_a_loop(device, options):
+    with rlx.Session(device, options=options).compile(collatz()) as compiled:
+        for n, trips in ((27, 111), (1, 0), (6, 8)):
+            assert [int(v) for v in compiled.run({"n": np.int32(n)})] == [1, trips]
+
+
+def test_a_loop_in_a_loop(device, options):
+    """The inner loop runs as often as the outer one's counter says: sums of 0 + 1 + ... + n - 1."""
+    inner_more = subgraph("inner more", lambda g, k, x: [k > 0], COUNT, VECTOR)
+    inner = subgraph("inner", lambda g, k, x: [k - 1, x + 1.0], COUNT, VECTOR)
+
+    def body(g, n, x):
+        _, grown = g.while_(inner_more, inner, n - 1, x)
+        return [n - 1, grown]
+
+    g = rlx.Graph()
+    more = subgraph("more", lambda g, n, x: [n > 0], COUNT, VECTOR)
+    outer = subgraph("outer", body, COUNT, VECTOR)
+    g.set_outputs(g.while_(more, outer, g.input("n", *COUNT), g.input("x", *VECTOR)))
+    x = np.float32([1, 2, 3])
+    for n in (0, 1, 6):
+        close(
+            compile_and_run(g, device, options, {"n": np.int32(n), "x": x})[1], x + n * (n - 1) / 2
+        )
+
+
+# --- scan ----------------------------------------------------------------------------------------------
+
+
+def scanned(body, carried, *types, reverse=False):
+    g = rlx.Graph("scanned")
+    operands = [g.input(f"x{at}", *kind) for at, kind in enumerate(types)]
+    g.set_outputs(g.scan(body, carried, *operands, reverse=reverse))
+    return g
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 6])
+def test_a_scan_that_swaps_its_state(length, reverse, device, options):
+    body = subgraph("body", lambda g, a, b, x: [b, a + x, a, b * x], VECTOR, VECTOR, VECTOR)
+    g = scanned(body, 2, VECTOR, VECTOR, ((length, 3), "f32"), reverse=reverse)
+    rng = np.random.default_rng(length)
+    a, b, xs = (rng.standard_normal(s).astype("f4") for s in ((3,), (3,), (length, 3)))
+    got = compile_and_run(g, device, options, {"x0": a, "x1": b, "x2": xs})
+    rows = {}
+    for at in reversed(range(length)) if reverse else range(length):
+        rows[at] = a, b * xs[at]
+        a, b = b, a + xs[at]
+    close(got[0], a)
+    close(got[1], b)
+    for part in range(2):
+        expected = np.array([rows[at][part] for at in range(length)]).reshape(length, 3)
+        close(got[2 + part], expected)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64"])
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_scans_with_narrow_state(width, dtype, device, options):
+    """Rows that begin in the middle of a word, written one by one."""
+    kind, parsed = ((width,), dtype), DType.parse(dtype)
+    combine = (lambda g, a, b: g.logical_xor(a, b)) if dtype == "bool" else lambda g, a, b: a + b
+    body = subgraph("body", lambda g, s, x: [combine(g, s, x), s], kind, kind)
+    g = scanned(body, 1, kind, ((4, width), dtype))
+    rng = np.random.default_rng(width)
+    start, xs = (store(np.float64(rng.integers(0, 2, s)), parsed) for s in ((width,), (4, width)))
+    got = compile_and_run(g, device, options, {"x0": start, "x1": xs})
+    state, rows = widen(start, parsed), []
+    for x in widen(xs, parsed):
+        rows.append(state)
+        state = state ^ x if dtype == "bool" else state + x
+    close(got[0], state, dtype)
+    close(got[1], np.array(rows), dtype)
+
+
+def test_a_scan_in_a_scan(device, options):
+    """Row sums and running sums of a matrix, the inner loop along the columns."""
+    inner = subgraph("inner", lambda g, s, x: [s + x, s + x], ((), "f32"), ((), "f32"))
+
+    def body(g, total, row):
+        last, running = g.scan(inner, 1, g.constant(0.0), row)
+        return [total + last, last, running]
+
+    outer = subgraph("outer", body, ((), "f32"), ((5,), "f32"))
+    x = np.random.default_rng(0).standard_normal((4, 5)).astype("f4")
+    g = scanned(outer, 1, ((), "f32"), ((4, 5), "f32"))
+    total, lasts, running = compile_and_run(g, device, options, {"x0": np.float32(1), "x1": x})
+    close(total, 1 + x.sum(dtype="f8"))
+    close(lasts, x.sum(1, dtype="f8"))
+    close(running, np.cumsum(x, 1, dtype="f8"))
+
+
+def deep():
+    """A scan whose step branches, one branch being a loop: all three in one another."""
+    more = subgraph("more", lambda g, k, x: [k > 0], COUNT, VECTOR)
+    double = subgraph("double", lambda g, k, x: [k - 1, x * 2.0], COUNT, VECTOR)
+    grow = subgraph("grow", lambda g, k, x: [g.while_(more, double, k, x)[1]], COUNT, VECTOR)
+    keep = subgraph("keep", lambda g, k, x: [g.neg(x)], COUNT, VECTOR)
+
+    def body(g, x, k):
+        y = g.if_(k > 0, grow, keep, k, x)
+        return [y, y]
+
+    return scanned(subgraph("body", body, VECTOR, COUNT), 1, VECTOR, ((6,), "i32"))
+
+
+def test_all_three_nested(device, options):
+    x, ks = np.float32([1, -2, 3]), np.int32([1, 0, 2, -1, 3, 0])
+    last, rows = compile_and_run(deep(), device, options, {"x0": x, "x1": ks})
+    for k, row in zip(ks, rows, strict=True):
+        x = x * 2.0**k if k > 0 else -x
+        close(row, x)
+    close(last, x)
+
+
+@pytest.mark.webgpu
+def test_loops_of_unknown_length_run_on_the_host(webgpu):
+    for g in (deep(), collatz()):
+        with rlx.compile(g, webgpu) as compiled:
+            assert any("number of trips" in text for text in compiled.host_fallbacks)
+        with pytest.raises(rlx.UnsupportedOpError, match="number of trips"):
+            rlx.compile(g, webgpu, options=CompileOptions(allow_host_fallback=False))
+    with rlx.compile(branches(2), webgpu) as compiled:
+        assert not compiled.host_fallbacks
+
+
+# --- subgraphs that do not fit -------------------------------------------------------------------------
+
+
+def same(*types):
+    return subgraph("same", lambda g, *xs: list(xs), *types)
+
+
+def truth(*types):
+    return subgraph("truth", lambda g, *xs: [g.constant(True)], *types)
+
+
+def with_param():
+    return subgraph("weighted", lambda g, x: [x * g.param("w", (3,))], VECTOR)
+
+
+WIDER = ((4,), "f32")
+WRONG = {
+    "not a graph": (lambda g, x, c: g.if_(c, same(VECTOR), 3, x), "expected: a rlx.Graph"),
+    "if: operand": (lambda g, x, c: g.if_(c, same(WIDER), same(VECTOR), x), r"operands f32\[3\]"),
+    "if: count": (lambda g, x, c: g.if_(c, same(VECTOR), same(VECTOR), x, x), "operands"),
+    "if: results": (
+        lambda g, x, c: g.if_(c, same(VECTOR), truth(VECTOR), x), "different results",
+    ),
+    "if: condition": (lambda g, x, c: g.if_(x, same(VECTOR), same(VECTOR), x), "a bool scalar"),
+    "if: param": (lambda g, x, c: g.if_(c, with_param(), same(VECTOR), x), "1 params"),
+    "while: condition": (
+        lambda g, x, c: g.while_(same(VECTOR), same(VECTOR), x), "one output, a bool scalar",
+    ),
+    "while: state": (
+        lambda g, x, c: g.while_(
+            truth(VECTOR), subgraph("b", lambda g, x: [g.cast(x, "i32")], VECTOR), x
+        ),
+        "changes the state's types",
+    ),
+    "while: trips": (
+        lambda g, x, c: g.while_(truth(VECTOR), same(VECTOR), x, max_trips=-1), "max_trips",
+    ),
+    "scan: sequences": (lambda g, x, c: g.scan(same(VECTOR), 1, x), "sequences of one length"),
+    "scan: scalar": (lambda g, x, c: g.scan(same(FLAG), 0, c), "sequences of one length"),
+    "scan: row": (lambda g, x, c: g.scan(same(VECTOR), 0, x), r"operands f32\[\]"),
+    "scan: carried": (lambda g, x, c: g.scan(same(VECTOR), 5, x), "5 carried"),
+    "no outputs": (lambda g, x, c: g.if_(c, rlx.Graph("empty"), same(VECTOR), x), "output"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_subgraphs_that_do_not_fit(fault):
+    build, says = WRONG[fault]
+    g = rlx.Graph()
+    x, c = g.input("x", *VECTOR), g.input("c", *FLAG)
+    count = len(g.nodes)
+    with pytest.raises(rlx.GraphError, match=says):
+        build(g, x, c)
+    assert len(g.nodes) == count
+
+
+def test_nodes_of_another_graph_are_refused():
+    g = rlx.Graph()
+    x = g.input("x", *VECTOR)
+    with pytest.raises(rlx.GraphError):
+        subgraph("reaches out", lambda inner, y: [y + x], VECTOR)
+
+
+# --- as text -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [deep, collatz, lambda: branches(2)], ids=["deep", "collatz", "if"]
+)
+def test_json_round_trip_of_subgraphs(make, device):
+    g = make()
+    text = g.to_json()
+    again = rlx.Graph.from_json(text)
+    assert again.to_json() == text
+    assert str(again) == str(g)
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for name in g.input_names:
+        node = g.named(name)
+        inputs[name] = store(np.abs(rng.standard_normal(node.shape)) * 3 + 1, node.dtype)
+    with rlx.compile(g, device) as one, rlx.compile(again, device) as other:
+        for a, b in zip(one.run(inputs), other.run(inputs), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# --- users' own operations -----------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """What the NumPy function of the tests raises."""
+
+
+def _root(x, scale):
+    if np.any(x < 0):
+        raise Refused(f"negative: {x.min()}")
+    return scale * np.sqrt(x)
+
+
+rlx.register_custom_op("checked_root", shape=lambda x, scale: x, numpy=_root)
+rlx.register_custom_op(
+    "extent", shape=lambda x: [((), "f32"), (x, "i32")],
+    numpy=lambda x: (np.ptp(x), np.argsort(x, kind="stable")),
+)  # fmt: skip
+
+
+def rooted(n=5):
+    """A custom op between compiled kernels."""
+    g = rlx.Graph("rooted")
+    x = g.input("x", (n,))
+    g.set_outputs(g.custom("checked_root", [x + 1.0], {"scale": 2.0}) * 3.0)
+    return g
+
+
+def test_a_custom_op_of_several_results(device):
+    g = rlx.Graph()
+    extent, order = g.custom("extent", [g.input("x", (4,)) * 2.0])
+    g.set_outputs([extent + 1.0, order + 1])
+    got = compile_and_run(g, device, MODES["default"], {"x": np.float32([3, -1, 2, 0])})
+    assert got[0] == 9
+    assert got[1].tolist() == [2, 4, 3, 1]
+    assert [v.dtype for v in got] == [np.float32, np.int32]
+
+
+def test_a_custom_op_that_raises(device):
+    """Its own error comes out, every time; and the graph, its clone and its views stay usable."""
+    with rlx.compile(rooted(), device) as compiled:
+        good, bad = np.float32([0, 3, 8, 15, 24]), np.float32([0, 3, -8, 15, 24])
+        clone = compiled.clone()
+        for one in (compiled, clone):
+            for _ in range(3):
+                with pytest.raises(Refused, match="negative: -7"):
+                    one.run({"x": bad})
+                with pytest.raises(Refused, match="negative: -7"):
+                    one.run_slots(bad)
+                np.testing.assert_allclose(one.run({"x": good})[0], [6, 12, 18, 24, 30], rtol=1e-6)
+        view = compiled.run_slots(good)[0]
+        with pytest.raises(Refused):
+            clone.run_slots(bad)
+        np.testing.assert_allclose(view, [6, 12, 18, 24, 30], rtol=1e-6)
+
+
+def test_a_custom_op_in_a_loop_that_raises(device):
+    """The error leaves the loop at once, and the next run starts afresh."""
+
+    def body(g, x):
+        return [g.custom("checked_root", [x], {"scale": 1.0}) - 1.0]
+
+    g = countdown(body, VECTOR)
+    with rlx.compile(g, device) as compiled:
+        x = np.float32([16, 25, 81])
+        for _ in range(2):
+            with pytest.raises(Refused):
+                compiled.run({"n": np.int32(9), "s0": x})
+            n, y = compiled.run({"n": np.int32(2), "s0": x})
+            assert n == 0
+            np.testing.assert_allclose(y, np.sqrt(np.sqrt(x) - 1) - 1, rtol=1e-5)
+
+
+def test_a_custom_op_of_another_shape_than_its_rule(device):
+    rlx.register_custom_op("liar", shape=lambda x: x, numpy=lambda x: x[:-1])
+    g = rlx.Graph()
+    g.set_outputs(g.custom("liar", [g.input("x", (3,))]))
+    with rlx.compile(g, device) as compiled, pytest.raises(rlx.ShapeError, match="another shape"):
+        compiled.run({"x": np.zeros(3, "f4")})
+
+
+def test_clones_with_a_custom_op_run_in_threads(device):
+    """Each clone has its own memory, also where Python is called amid the kernels."""
+    n, failures = 501, []
+    with rlx.compile(rooted(n), device) as compiled:
+
+        def work(clone, seed):
+            rng = np.random.default_rng(seed)
+            try:
+                for at in range(30):
+                    x = rng.random(n).astype("f4") * 9
+                    if at % 7 == 3:
+                        x[at] = -5
+                        try:
+                            clone.run_slots(x)
+                            failures.append("nothing was raised")
+                        except Refused:
+                            continue
+                    got = clone.run_slots(x)[0]
+                    np.testing.assert_allclose(got, 6 * np.sqrt(x + 1), rtol=1e-5)
+            except BaseException as error:
+                failures.append(repr(error))
+
+        workers = [threading.Thread(target=work, args=(compiled.clone(), s)) for s in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert not failures, failures[0]
+
+
+def test_a_second_thread_is_refused_during_a_custom_op(device):
+    """A function that lets another thread run does not let it into the same graph."""
+    if device == "reference":
+        pytest.skip("the reference backend keeps no program that could be entered twice")
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait(x):
+        inside.set()
+        assert leave.wait(20)
+        return x
+
+    rlx.register_custom_op("waits", shape=lambda x: x, numpy=wait)
+    g = rlx.Graph()
+    g.set_outputs(g.custom("waits", [g.input("x", (3,))]))
+    with rlx.compile(g, device) as compiled:
+        worker = threading.Thread(target=lambda: compiled.run_slots(np.ones(3, "f4")))
+        worker.start()
+        try:
+            assert inside.wait(20)
+            with pytest.raises(rlx.RlxError, match="running"):
+                compiled.run_slots(np.zeros(3, "f4"))
+        finally:
+            leave.set()
+            worker.join()
+        assert compiled.run_slots(np.zeros(3, "f4"))[0].tolist() == [0, 0, 0]

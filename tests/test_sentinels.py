@@ -1,0 +1,151 @@
+"""Kernels write nowhere but to their values, and read nothing that nobody wrote.
+
+Every value has memory of its own with a guard behind it. All of it is set to a pattern before a run; the
+guards, the inputs and the weights must be intact after it. On WebGPU a value is padded to whole vectors,
+which kernels may fill; on the CPU it ends with its last byte.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from dispatches import CASES, native, thinned
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.backends.webgpu import lower
+from rlx.backends.webgpu.executable import WebGpuExecutable, padded
+from rlx.backends.webgpu.mirror import device_bytes
+from rlx.passes.memory import plan_memory
+
+GUARD = 256
+POISON = 0xFF  # a NaN in every float type, so what is read before it is written shows too
+OPTIONS = CompileOptions(reuse_memory=False, fold=False)
+
+
+def on_device(value):
+    """Bytes of a value in GPU memory, with its padding."""
+    return padded(device_bytes(value.type))
+
+
+def in_host(value):
+    """Bytes of a value in host memory."""
+    return value.type.nbytes
+
+
+def gaps(compiled, nbytes):
+    """(start, end, the value before) of all memory between values."""
+    schedule, plan = compiled._schedule, compiled._plan
+    ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
+    starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
+    return [
+        (offset + size, start, schedule.values[at])
+        for (offset, size, at), start in zip(ends, starts, strict=True)
+    ]
+
+
+def check_gaps(memory, found, case):
+    for start, end, value in found:
+        assert end - start >= GUARD
+        hit = np.flatnonzero(memory[start:end] != POISON)
+        assert not hit.size, (
+            f"{case}: {hit.size} bytes behind {value} ({value.name}, {value.type}) were written, "
+            f"the first {hit[0]} bytes behind its end"
+        )
+
+
+def check_inputs(memory, compiled, before):
+    """Kernels leave the graph's inputs alone."""
+    for value in compiled._schedule.inputs:
+        start = compiled._plan.slots[value.id].offset
+        part = slice(start, start + device_bytes(value.type))
+        np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
+
+
+@pytest.fixture
+def guarded(monkeypatch):
+    """Guards between values, which a GPU's bindings cover."""
+    monkeypatch.delenv("RLX_SHADER_CHECKS", raising=False)
+    planned = functools.partial(plan_memory, guard=GUARD)
+    monkeypatch.setattr("rlx.runtime.session.plan_memory", planned)
+
+    # A driver may drop what is written behind a binding, and hide the fault.
+    def resource(self, value, dispatch):
+        held = value.id in self._plan.slots
+        return (*self._place(value), on_device(value) + (GUARD if held else 0))
+
+    monkeypatch.setattr(WebGpuExecutable, "_resource", resource)
+
+
+def run_poisoned(compiled, operands):
+    """A run on a GPU whose arena held the pattern: its results, and the arena after it."""
+    executable = compiled._executable
+    queue, arena = executable._gpu.queue, executable._arena
+    executable._mirror.inputs[:] = POISON
+    queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
+    got = compiled.run_slots(*operands)
+    return got, np.frombuffer(queue.read_buffer(arena), np.uint8)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
+def test_webgpu(case, webgpu, guarded):
+    graph, operands = case.graph(), case.operands()
+    with rlx.Session(webgpu, options=OPTIONS).compile(graph) as compiled:
+        got, memory = run_poisoned(compiled, operands)
+        check_gaps(memory, gaps(compiled, on_device), case)
+        check_inputs(memory, compiled, compiled._executable._mirror.inputs)
+        error, allowed = case.error(graph, got, operands)
+    assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
+
+
+@pytest.mark.parametrize("case", thinned(every=True))
+def test_cpu(case, guarded):
+    check_cpu(case)
+
+
+@pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
+@pytest.mark.parametrize("case", thinned())
+def test_cpu_instruction_sets(case, isa, guarded, monkeypatch):
+    from rlx._ext import cpu
+
+    if isa not in cpu.isas():
+        pytest.skip(f"this processor has no {isa}")
+    monkeypatch.setenv("RLX_CPU_ISA", isa)
+    check_cpu(case)
+
+
+def check_cpu(case):
+    graph, operands = case.graph(), case.operands()
+    with rlx.Session("cpu", options=OPTIONS).compile(graph) as compiled:
+        executable = compiled._executable
+        executable._arena[:] = POISON
+        fixed = {at: memory.copy() for at, memory in executable._fixed.items()}
+        got = compiled.run_slots(*operands)
+        check_gaps(executable._arena, gaps(compiled, in_host), case)
+        for view, operand in zip(compiled.input_views, operands, strict=True):
+            assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
+        for at, memory in executable._fixed.items():
+            np.testing.assert_array_equal(memory, fixed[at])
+        error, allowed = case.error(graph, got, operands)
+    assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
+
+
+@pytest.mark.webgpu
+def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
+    """The tests above are worth something: a kernel that goes one vector too far is caught."""
+    render = lower.render
+    monkeypatch.setattr(
+        lower,
+        "render",
+        lambda name, context: render(name, context).replace("y[base + i]", "y[base + i + 4u]"),
+    )
+    g = rlx.Graph()
+    g.set_outputs([g.layer_norm(g.input("x", (3, 4)))])
+    with rlx.Session(webgpu, options=OPTIONS).compile(g) as compiled:
+        _, memory = run_poisoned(compiled, [np.ones((3, 4), "f4")])
+        found = gaps(compiled, on_device)
+    with pytest.raises(AssertionError, match="first 0 bytes behind"):
+        check_gaps(memory, found, "layer_norm")

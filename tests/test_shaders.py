@@ -1,0 +1,282 @@
+"""Every WGSL kernel by itself: it compiles within the default limits, needs no checks,
+and says what is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+from dispatches import CASES, dispatches, native, thinned
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.backends.webgpu import lower
+from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+
+pytestmark = pytest.mark.webgpu
+
+# --- every variant compiles, within what every adapter has -----------------------------------------
+
+_WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
+_SHARED = re.compile(r"var<workgroup>\s+\w+\s*:\s*([^;]+);")
+_BINDING = re.compile(r"@binding\((\d+)\)\s*var<storage")
+_COMMENT = re.compile(r"//[^\n]*")
+_FLOAT = re.compile(r"(?<![\w.])(\d+\.?\d*e\+?\d+|\d+\.\d*)f?\b", re.I)
+_NAME = re.compile(r"(?<![\w.])(?:nan|inf|infinity)\b", re.I)
+_BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4}
+
+
+def shared_bytes(kind):
+    """Bytes of a WGSL type in workgroup memory."""
+    kind = kind.replace(" ", "")
+    if found := re.fullmatch(r"array<(.+),(\d+)u?>", kind):
+        return shared_bytes(found[1]) * int(found[2])
+    if found := re.fullmatch(r"(vec\d)<(.+)>", kind):
+        return _BYTES[found[1]] * shared_bytes(found[2])
+    return _BYTES[kind]
+
+
+def not_finite(source):
+    """The literals of a source that f32 can't hold, and names that stand for such; not variables."""
+    names = {n for n in _NAME.findall(source) if not re.search(rf"\b(let|var|const) {n}\b", source)}
+    large = [text for text in _FLOAT.findall(source) if not float(text) < 3.4028236e38]
+    return [*names, *large]
+
+
+def check_source(one):
+    """What the default limits ask of a source; wgpu itself lets too much workgroup memory pass."""
+    source = _COMMENT.sub("", one.source)
+    lanes = [int(np.prod([int(n) for n in size.split(",")])) for size in _WORKGROUP.findall(source)]
+    assert lanes, f"{one.label}: no entry point"
+    assert max(lanes) <= DEFAULT_LIMITS["max-compute-invocations-per-workgroup"], one.label
+    shared = sum(shared_bytes(kind) for kind in _SHARED.findall(source))
+    assert shared <= DEFAULT_LIMITS["max-compute-workgroup-storage-size"], f"{one.label}: {shared}"
+    bindings = sorted(map(int, _BINDING.findall(source)))
+    assert bindings == list(range(len(one.values))), f"{one.label}: {bindings}"
+    assert len(bindings) <= DEFAULT_LIMITS["max-storage-buffers-per-shader-stage"], one.label
+    assert max(one.grid) <= DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], one.label
+    assert not not_finite(source), f"{one.label}: {not_finite(source)}"
+
+
+@pytest.fixture
+def default_device(webgpu, monkeypatch):
+    """A device with no more than the default limits."""
+    from rlx.backends.webgpu.backend import BACKEND
+    from rlx.backends.webgpu.device import gpu_device
+
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    return gpu_device(BACKEND.devices()[0])
+
+
+@pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.timeout(1800)
+def test_every_source_compiles_within_the_default_limits(extent, default_device):
+    """Every text; in the normal run one of each op, kernel and dtypes."""
+    seen = set()
+    for case in CASES:
+        for one in dispatches(case):
+            key = one.source
+            if key in seen:
+                continue
+            seen.add(key)
+            check_source(one)
+            kind = one.label, one.access, tuple(value.type.dtype for value in one.values)
+            if extent == "all" or kind not in seen:
+                seen.add(kind)
+                default_device.pipeline(one)
+    assert len(seen) > 3000
+
+
+def test_the_check_of_sources_sees_faults():
+    one = next(d for case in CASES for d in dispatches(case))
+    for text in ("nan", "1e39", "-inf", "x = 3.5e+40f;"):
+        assert not_finite(text), text
+    for text in ("info", "3.4e38", "0x1e99", "x_inf", "1e-45", "let nan = 1u; a(nan)"):
+        assert not not_finite(text), text
+    assert shared_bytes("array<vec4<f32>, 320>") == 5120
+    assert check_source(one) is None
+
+
+# --- the driver's checks change nothing -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
+def test_checks_change_no_bit(case, webgpu, monkeypatch):
+    operands, results = case.operands(), []
+    for checks in ("0", "1"):
+        monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
+        with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(case.graph()) as one:
+            results.append([np.array(view) for view in one.run_slots(*operands)])
+    for plain, checked in zip(*results, strict=True):
+        assert plain.tobytes() == checked.tobytes(), case
+
+
+# --- grids: more groups than one dimension holds ----------------------------------------------------
+
+
+@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
+def test_folded_grids_give_the_same(case, webgpu, monkeypatch):
+    """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""
+    grid = lower.grid
+    monkeypatch.setattr(lower, "grid", lambda work, limit: grid(work, 3))
+    graph, operands = case.graph(), case.operands()
+    with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
+        dispatched = [one for one in compiled._executable._work if isinstance(one, lower.Dispatch)]
+        assert all(one.grid[0] <= 3 for one in dispatched)
+        error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+    assert error <= allowed, f"{case}: error {error:.3g} > {allowed:.3g}"
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "expected"),
+    [
+        (lambda x: x * 2.0, (65535 * 256 + 3,), lambda x: x * 2),
+        (lambda x: x.graph.layer_norm(x, eps=0.0), (70001, 2), np.sign),
+        (lambda x: x.graph.transpose(x), (4097, 4099), lambda x: x.T),
+        (lambda x: x.graph.max(x, axes=1), (131075, 3), lambda x: x.max(axis=1)),
+    ],
+    ids=["elementwise", "layer_norm", "transpose", "max"],
+)
+def test_large_grids_are_folded(build, shape, expected, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([build(g.input("x", shape))])
+    # Rows of +-1 around 0, so that a normalised row is its sign.
+    x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    if build.__code__.co_names[:2] == ("graph", "layer_norm"):
+        x = np.stack([x[:, 0] + 1, -x[:, 0] - 1], axis=1)
+    with rlx.compile(g, webgpu) as compiled:
+        (one,) = compiled._executable._work
+        columns, rows = one.grid
+        assert columns <= 65535
+        assert rows > 1
+        assert f"const FOLD: u32 = {columns}u;" in one.source
+        np.testing.assert_allclose(compiled.run_slots(x)[0], expected(x), rtol=1e-6)
+
+
+# --- what a refused shader says ---------------------------------------------------------------------
+
+
+def normed():
+    """A graph of one layer_norm, and the line that it was built on."""
+    g = rlx.Graph("normed")
+    x = g.input("x", (3, 4))
+    y = g.layer_norm(x, g.param("w", (4,)))
+    line = inspect.currentframe().f_lineno - 1
+    g.set_outputs([y])
+    return g, f"{__file__.rsplit('/', 1)[-1]}:{line}"
+
+
+REFUSED = {
+    "not WGSL": lambda text: f"{text}\nfn broken( {{ return 1; }}\n",
+    "wrong type": lambda text: text.replace("let mean = ", "let mean: u32 = "),
+    "no entry point": lambda text: text.replace("fn main", "fn other"),
+    "too many lanes": lambda text: re.sub(r"workgroup_size\(\d+\)", "workgroup_size(2048)", text),
+    "other bindings": lambda text: text.replace("@binding(2)", "@binding(7)"),
+}
+
+
+@pytest.mark.parametrize("checks", ["0", "1"])
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    render = lower.render
+    monkeypatch.setattr(lower, "render", lambda *given: REFUSED[fault](render(*given)))
+    g, place = normed()
+    with pytest.raises(rlx.CompileError) as caught:
+        rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")})
+    text = str(caught.value)
+    assert "the WGSL of kernel layer_norm/layer_norm was refused" in text
+    assert place in text
+    # The numbered source.
+    assert re.search(r"\n +2 const N: u32 = 4u;", text)
+    assert re.search(r"\n +\d+ @compute @workgroup_size", text)
+    # The device is as good as before.
+    monkeypatch.setattr(lower, "render", render)
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        assert compiled.run_slots(np.zeros((3, 4), "f4"))[0].tolist() == [[0.0] * 4] * 3
+
+
+def test_everything_has_a_label(webgpu):
+    """A driver's messages and captures name what they are about."""
+    g, _ = normed()
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        executable = compiled._executable
+        assert executable._arena.label == "arena"
+        assert executable._staging.label == "staging"
+        assert [buffer.label for buffer in executable._fixed.buffers.values()] == ["param w"]
+        ((pipeline, group, _, _),) = executable._batches[0]
+        assert pipeline.label == group.label == "layer_norm/layer_norm"
+        device, seen = executable._gpu.device, []
+        made = device.create_command_encoder
+
+        def spy(**given):
+            encoder = made(**given)
+            begin = encoder.begin_compute_pass
+            seen.append(encoder.label)
+            encoder.begin_compute_pass = lambda **own: seen.append(own["label"]) or begin(**own)
+            return encoder
+
+        executable._gpu.device.create_command_encoder = spy
+        try:
+            compiled.run_slots(np.zeros((3, 4), "f4"))
+        finally:
+            del device.create_command_encoder
+        assert len(seen) >= 2
+        assert all(seen[:2])  # wgpu-py itself makes one for the read-back
+
+
+def test_a_validation_error_names_the_kernel(webgpu):
+    """What the driver refuses when a kernel is bound says which one it was."""
+    import wgpu
+
+    g, _ = normed()
+    with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
+        executable = compiled._executable
+        (one,) = executable._work
+        pieces = [executable._resource(value, one) for value in one.values]
+        pieces[0] = (pieces[0][0], 1, pieces[0][2])
+        with pytest.raises(wgpu.GPUError, match="layer_norm/layer_norm"):
+            executable._gpu.bind(one, pieces)
+
+
+# --- memory that the device has not -----------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def test_a_tensor_above_the_binding_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([g.sum(g.input("wide", (33, MIB)))])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "test_shaders.py:")
+
+
+def test_a_param_above_the_binding_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (1,)) * g.sum(g.param("weights", (33, MIB)))])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "weights")
+
+
+def test_an_arena_above_the_buffer_limit(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    g = rlx.Graph()
+    wide = g.input("wide", (30, MIB))
+    g.set_outputs([wide + 1.0, g.exp(wide)])
+    with pytest.raises(rlx.DeviceMemoryError) as caught:
+        rlx.compile(g, webgpu)
+    said(caught, "max-buffer-size", 3 * 30 * 4 * MIB + 256, 256 * MIB, "largest value wide")
+
+
+def said(caught, limit, got, most, where):
+    text = str(caught.value)
+    for part in (limit, f"{got} bytes", f"at most {most} bytes", where, "smaller batches"):
+        assert part in text, text
