@@ -402,6 +402,29 @@ def test_json_round_trip_of_subgraphs(make, device):
             np.testing.assert_array_equal(a, b)
 
 
+def test_json_keeps_the_constants_of_subgraphs():
+    """Every dtype, bit by bit, also NaN and what is empty."""
+    held = [
+        store(np.array([1.5, 0, np.nan, -np.inf]), DType.parse(t)) for t in ("f32", "f16", "f64")
+    ]
+    held += [np.array([[1, 2, 255]], np.uint8), np.array(2**62), np.zeros((0, 3), np.bool_)]
+    bits = np.array([0x3FC0, 0x7FC1], np.uint16)
+
+    def build(g, x):
+        return [x, *(g.constant(array) for array in held), g.constant(bits, "bf16")]
+
+    g = rlx.Graph()
+    same = subgraph("same", build, VECTOR)
+    g.set_outputs(g.if_(g.input("c", *FLAG), same, same, g.input("x", *VECTOR)))
+    again = rlx.Graph.from_json(g.to_json())
+    with rlx.compile(again, "reference") as compiled:
+        got = compiled.run({"c": np.array(True), "x": np.zeros(3, "f4")})[1:]
+    for a, b in zip(got, [*held, bits], strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
 # --- users' own operations -----------------------------------------------------------------------------
 
 

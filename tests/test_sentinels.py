@@ -12,6 +12,7 @@ import functools
 import numpy as np
 import pytest
 from dispatches import CASES, native, thinned
+from random_graphs import random_graph
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -125,6 +126,9 @@ def check_cpu(case):
         fixed = {at: memory.copy() for at, memory in executable._fixed.items()}
         got = compiled.run_slots(*operands)
         check_gaps(executable._arena, gaps(compiled, in_host), case)
+        # What stands before the first value: the bytes that align the arena.
+        block = executable._arena.base
+        assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
         for view, operand in zip(compiled.input_views, operands, strict=True):
             assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
         for at, memory in executable._fixed.items():
@@ -149,3 +153,26 @@ def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
         found = gaps(compiled, on_device)
     with pytest.raises(AssertionError, match="first 0 bytes behind"):
         check_gaps(memory, found, "layer_norm")
+
+
+SEEDS = [pytest.param(s, marks=[] if s < 20 else pytest.mark.slow) for s in range(300)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs_cpu(seed, guarded):
+    """Fused regions and everything between them."""
+    graph, inputs, params = random_graph(seed)
+    with rlx.Session("cpu", options=OPTIONS).compile(graph, params) as compiled:
+        compiled._executable._arena[:] = POISON
+        compiled.run(inputs)
+        check_gaps(compiled._executable._arena, gaps(compiled, in_host), seed)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs_webgpu(seed, webgpu, guarded):
+    graph, inputs, params = random_graph(seed)
+    with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
+        _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
+        check_gaps(memory, gaps(compiled, on_device), seed)
+        check_inputs(memory, compiled, compiled._executable._mirror.inputs)
