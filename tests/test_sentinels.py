@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from dispatches import CASES, native, thinned
 from random_graphs import random_graph
+from test_half import HALF
 
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import lower
 from rlx.backends.webgpu.executable import WebGpuExecutable, padded
 from rlx.backends.webgpu.mirror import device_bytes
+from rlx.device.names import info_of
 from rlx.passes.memory import plan_memory
 
 GUARD = 256
@@ -93,8 +95,20 @@ def run_poisoned(compiled, operands):
 @pytest.mark.webgpu
 @pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
 def test_webgpu(case, webgpu, guarded):
+    check_webgpu(case, rlx.Session(webgpu, options=OPTIONS))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_webgpu_half_precision(case, webgpu, guarded):
+    if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
+        pytest.skip("this adapter has no half-precision arithmetic")
+    check_webgpu(case, rlx.Session(webgpu, precision="f16", options=OPTIONS))
+
+
+def check_webgpu(case, session):
     graph, operands = case.graph(), case.operands()
-    with rlx.Session(webgpu, options=OPTIONS).compile(graph) as compiled:
+    with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
         check_inputs(memory, compiled, compiled._executable._mirror.inputs)
