@@ -34,6 +34,7 @@
 #include "control.h"
 #include "custom.h"
 #include "products.h"
+#include "dequant.h"
 
 #define K(name) {#name, kernel_##name}
 static const rlx_kernel_entry kernel_table[] = {
@@ -62,6 +63,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(recurrence_f32), K(recurrence_f64),
     K(selective_scan_f32), K(selective_scan_f64),
     K(philox), K(matmul_integer), K(grouped_matmul_f32), K(grouped_matmul_f64),
+    K(dequant_matmul_f32), K(dequantize_blocks_u8),
     {NULL, NULL},
 };
 

@@ -10,13 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
+
+# Not ops but NumPy functions: they make and read the packed weights of the dequant ops.
+from rlx.ops.block_encoders import quantize_blocks as quantize_blocks
+from rlx.ops.block_encoders import quantize_groups as quantize_groups
+from rlx.ops.block_formats import decode_blocks as decode_blocks
 from rlx.ops.record import attach
 
 # One module per family; importing it registers its records.
 FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
-    "quantization", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
+    "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
     "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "spectral", "recursive",
     "peaks", "custom",
 )  # fmt: skip

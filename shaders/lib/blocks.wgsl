@@ -1,0 +1,172 @@
+// Block-quantised weights (rlx/ops/block_formats.py): a weight is scale.x * code + scale.y. scale_at
+// holds for 16 weights from a multiple of 16, codes_at gives the codes of 4 from a multiple of 4.
+// `packed` is bound as words; fields of every format begin at even bytes, so halves never straddle.
+// Needs the bindings packed and, for the plain groups, scales and zeros.
+{% set grouped = scheme in ("int4", "int8") %}
+{% set aligned = block_bytes % 4 == 0 %}
+
+fn byte_at(at: u32) -> u32 { return (packed[at >> 2u] >> ((at & 3u) * 8u)) & 255u; }
+
+// Four bytes from an even place.
+fn word_at(at: u32) -> u32 {
+{% if aligned %}
+    return packed[at >> 2u];
+{% else %}
+    let low = packed[at >> 2u];
+    if ((at & 2u) == 0u) { return low; }
+    return (low >> 16u) | (packed[(at >> 2u) + 1u] << 16u);
+{% endif %}
+}
+
+// Half precision by its bits: a driver's unpacking may drop subnormals.
+fn from_half(word: u32, at: u32) -> f32 {
+    let h = word >> ((at & 1u) * 16u);
+    let magnitude = h & 0x7fffu;
+    var bits = (magnitude << 13u) + 0x38000000u;
+    if (magnitude >= 0x7c00u) { bits = (magnitude << 13u) | 0x7f800000u; }
+    if (magnitude < 0x400u) { bits = bitcast<u32>(f32(magnitude) * 5.9604644775390625e-8); }
+    return bitcast<f32>(bits | ((h & 0x8000u) << 16u));
+}
+
+fn half_at(at: u32) -> f32 { return from_half(packed[at >> 2u], at >> 1u); }
+
+// The field of {mask} from bit {shift} of each byte.
+fn fields(word: u32, shift: u32, mask: u32) -> vec4<u32> {
+    return (vec4<u32>(word) >> (vec4<u32>(0u, 8u, 16u, 24u) + shift)) & vec4<u32>(mask);
+}
+
+fn signed_bytes(word: u32) -> vec4<f32> {
+    return vec4<f32>(bitcast<vec4<i32>>(vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
+}
+
+fn block_at(row: u32, k: u32) -> u32 {
+    return row * {{ row_bytes }}u + (k / {{ weights }}u) * {{ block_bytes }}u;
+}
+
+{% if grouped %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let g = row * {{ k // group }}u + k / {{ group }}u;
+    let scale = {{ "from_half(scales[g >> 1u], g)" if scale_bytes == 2 else "bitcast<f32>(scales[g])" }};
+{% if zero_bytes == 0 %}
+    return vec2<f32>(scale, 0.0);
+{% else %}
+{% if zero_bytes == 1 %}
+    let zero = f32((zeros[g >> 2u] >> ((g & 3u) * 8u)) & 255u);
+{% elif zero_bytes == 2 %}
+    let zero = from_half(zeros[g >> 1u], g);
+{% else %}
+    let zero = bitcast<f32>(zeros[g]);
+{% endif %}
+    return vec2<f32>(scale, -zero * scale);
+{% endif %}
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+{% if scheme == "int4" %}
+    let at = row * {{ row_bytes }}u + k / 2u;
+    let word = packed[at >> 2u] >> ((at & 2u) * 8u);
+    let codes = vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u));
+{% else %}
+    let codes = vec4<f32>(fields(packed[(row * {{ row_bytes }}u + k) >> 2u], 0u, 255u));
+{% endif %}
+    return codes{{ " - " ~ (8.0 if scheme == "int4" else 128.0) if zero_bytes == 0 }};
+}
+{% elif scheme in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0") %}
+{% set offset = scheme in ("Q4_1", "Q5_1") %}
+{% set head = 4 if offset else 2 %}
+{% set fifth = scheme in ("Q5_0", "Q5_1") %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+    return vec2<f32>(half_at(b), {{ "half_at(b + 2u)" if offset else "0.0" }});
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let b = block_at(row, k);
+    let i = k % 32u;
+{% if scheme == "Q8_0" %}
+    return signed_bytes(word_at(b + 2u + i));
+{% else %}
+    var codes = fields(word_at(b + {{ head + 4 if fifth else head }}u + i % 16u), (i / 16u) * 4u, 15u);
+{% if fifth %}
+    let high = word_at(b + {{ head }}u) >> i;
+    codes |= ((vec4<u32>(high) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u)) << vec4<u32>(4u);
+{% endif %}
+    return vec4<f32>(codes){{ " - 8.0" if scheme == "Q4_0" }}{{ " - 16.0" if scheme == "Q5_0" }};
+{% endif %}
+}
+{% elif scheme == "Q2_K" %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+    let s = byte_at(b + (k % 256u) / 16u);
+    return vec2<f32>(half_at(b + 80u) * f32(s & 15u), -half_at(b + 82u) * f32(s >> 4u));
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let i = k % 256u;
+    let word = word_at(block_at(row, k) + 16u + (i / 128u) * 32u + i % 32u);
+    return vec4<f32>(fields(word, ((i / 32u) % 4u) * 2u, 3u));
+}
+{% elif scheme == "Q3_K" %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+    let s = (k % 256u) / 16u;
+    let low = (byte_at(b + 96u + s % 8u) >> ((s / 8u) * 4u)) & 15u;
+    let high = (byte_at(b + 104u + s % 4u) >> ((s / 4u) * 2u)) & 3u;
+    return vec2<f32>(half_at(b + 108u) * (f32(low | (high << 4u)) - 32.0), 0.0);
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let b = block_at(row, k);
+    let i = k % 256u;
+    let low = fields(word_at(b + 32u + (i / 128u) * 32u + i % 32u), ((i / 32u) % 4u) * 2u, 3u);
+    let third = fields(word_at(b + i % 32u), i / 32u, 1u);
+    return vec4<f32>(low + third * 4u) - 4.0;
+}
+{% elif scheme in ("Q4_K", "Q5_K") %}
+// 8 scales and 8 minima of 6 bits in 12 bytes, from the block's fifth byte.
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+    let j = (k % 256u) / 32u;
+    let first = byte_at(b + 4u + j % 4u);
+    let second = byte_at(b + 8u + j % 4u);
+    let rest = byte_at(b + 12u + j % 4u);
+    let late = j >= 4u;
+    let scale = select(first & 63u, (rest & 15u) | ((first >> 6u) << 4u), late);
+    let least = select(second & 63u, (rest >> 4u) | ((second >> 6u) << 4u), late);
+    return vec2<f32>(half_at(b) * f32(scale), -half_at(b + 2u) * f32(least));
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let b = block_at(row, k);
+    let i = k % 256u;
+    let at = b + {{ 16 if scheme == "Q4_K" else 48 }}u + (i / 64u) * 32u + i % 32u;
+    var codes = fields(word_at(at), ((i / 32u) % 2u) * 4u, 15u);
+{% if scheme == "Q5_K" %}
+    codes |= fields(word_at(b + 16u + i % 32u), i / 32u, 1u) << vec4<u32>(4u);
+{% endif %}
+    return vec4<f32>(codes);
+}
+{% elif scheme == "Q6_K" %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    let b = block_at(row, k);
+    let raw = byte_at(b + 192u + (k % 256u) / 16u);
+    return vec2<f32>(half_at(b + 208u) * f32(bitcast<i32>(raw << 24u) >> 24u), 0.0);
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    let b = block_at(row, k);
+    let i = k % 256u;
+    let part = (i / 32u) % 4u;
+    let low = fields(word_at(b + (i / 128u) * 64u + (part % 2u) * 32u + i % 32u), (part / 2u) * 4u, 15u);
+    let high = fields(word_at(b + 128u + (i / 128u) * 32u + i % 32u), part * 2u, 3u);
+    return vec4<f32>(low | (high << vec4<u32>(4u))) - 32.0;
+}
+{% else %}
+fn scale_at(row: u32, k: u32) -> vec2<f32> {
+    return vec2<f32>(bitcast<f32>(packed[block_at(row, k) >> 2u]), 0.0);
+}
+
+fn codes_at(row: u32, k: u32) -> vec4<f32> {
+    return signed_bytes(packed[(block_at(row, k) + 4u + k % 256u) >> 2u]);
+}
+{% endif %}
