@@ -64,6 +64,12 @@ def loops(str isa):
     return found
 
 
+cdef struct rlx_feed:
+    void* target
+    const void* source
+    Py_ssize_t nbytes
+
+
 cdef int _call_python(const rlx_call* call) noexcept with gil:
     """Runs a Python function amid the compiled kernels: the first parameter is the object."""
     return RLX_OK if (<object>call.p[0].p)() else RLX_PYTHON_ERROR
@@ -89,8 +95,10 @@ cdef class Program:
     """
 
     cdef rlx_call* _calls
+    cdef rlx_feed* _feeds
     cdef Py_ssize_t _count
-    cdef Py_ssize_t _inputs
+    cdef Py_ssize_t _feed_count
+    cdef list _given
     cdef bint _busy
     cdef tuple _input_views
     cdef tuple _output_views
@@ -101,7 +109,7 @@ cdef class Program:
         cdef Py_ssize_t at, k
         cdef uintptr_t address
         self._count = len(calls)
-        self._inputs = len(input_views)
+        self._given = list(range(len(input_views)))
         self._input_views = input_views
         self._output_views = output_views
         self._names = [call[4] for call in calls]
@@ -123,6 +131,26 @@ cdef class Program:
 
     def __dealloc__(self):
         free(self._calls)
+        free(self._feeds)
+
+    def set_resident(self, indices):
+        """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
+        self._given = [at for at in range(len(self._input_views)) if at not in indices]
+
+    def set_feeds(self, pairs):
+        """After each run these inputs take these outputs: ``(input, output)`` of one size."""
+        cdef rlx_feed* feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
+        cdef cnp.ndarray source, target
+        cdef Py_ssize_t at
+        if feeds == NULL:
+            raise MemoryError()
+        for at, (which, output) in enumerate(pairs):
+            target, source = self._input_views[which], self._output_views[output]
+            feeds[at].target = cnp.PyArray_DATA(target)
+            feeds[at].source = cnp.PyArray_DATA(source)
+            feeds[at].nbytes = cnp.PyArray_NBYTES(source)
+        free(self._feeds)
+        self._feeds, self._feed_count = feeds, len(pairs)
 
     def run_slots(self, *arrays):
         """Copies the arguments into their slots, runs, and returns the output views."""
@@ -139,12 +167,12 @@ cdef class Program:
         self._busy = True
         try:
             if count:
-                if count != self._inputs:
-                    check_slots(arrays, self._inputs)
+                if count != len(self._given):
+                    check_slots(arrays, len(self._given))
                 for at in range(count):
                     given = arrays[at]
-                    if not _take(given, <cnp.ndarray>self._input_views[at]):
-                        view = self._input_views[at]
+                    view = self._input_views[self._given[at]]
+                    if not _take(given, <cnp.ndarray>view):
                         view[...] = as_input(given, view, at)
             at = 0
             with nogil:
@@ -157,6 +185,9 @@ cdef class Program:
                         status = RLX_OK
                     else:
                         break
+                if status == RLX_OK:
+                    for at in range(self._feed_count):
+                        memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
             if status == RLX_PYTHON_ERROR:
                 raise (<object>self._calls[at].p[0].p).error
             if status == RLX_CUSTOM_ERROR:

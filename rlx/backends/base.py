@@ -113,6 +113,33 @@ class Executable(Protocol):
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight of the declared shape and dtype."""
 
+    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
+        """Runs on ``input_views`` and brings back only these outputs, as views."""
+
+    def read_row(self, output: int, row: int) -> Array:
+        """One row of an output of the last run, without reading the rest."""
+
+    def write_input(self, index: int, array: Array) -> None:
+        """Puts an array into an input's own memory now."""
+
+    def read_input(self, index: int) -> Array:
+        """What stands in an input's own memory."""
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Inputs that stay as they are: ``run_slots`` takes no argument for them."""
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """After each run these inputs take these outputs, on the device: (input, output)."""
+
+    def submit(self) -> None:
+        """Starts a run on ``input_views`` without waiting for it."""
+
+    def wait(self) -> None:
+        """Waits for every run that was started; the outputs are those of the last."""
+
+    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """One run per set of inputs, one wait at the end; every set's outputs, as fresh arrays."""
+
     def clone(self) -> Executable:
         """An independent executable that shares the params."""
 
@@ -124,6 +151,43 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Frees device memory."""
+
+
+class HostMemory:
+    """What an executable can do that keeps inputs and outputs in host memory and runs at once."""
+
+    input_views: tuple[Array, ...]
+    output_views: tuple[Array, ...]
+    run_slots: Callable[..., tuple[Array, ...]]
+
+    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
+        """Runs, and gives views of these outputs."""
+        views = self.run_slots()
+        return [views[index] for index in indices]
+
+    def read_row(self, output: int, row: int) -> Array:
+        """A copy of the row."""
+        found: Array = self.output_views[output][row].copy()
+        return found
+
+    def write_input(self, index: int, array: Array) -> None:
+        """Copies into the input's view."""
+        self.input_views[index][...] = array
+
+    def read_input(self, index: int) -> Array:
+        """A copy of the input's view."""
+        return self.input_views[index].copy()
+
+    def submit(self) -> None:
+        """Runs; there is nothing to wait for afterwards."""
+        self.run_slots()
+
+    def wait(self) -> None:
+        """Every run is over already."""
+
+    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """The runs one after the other."""
+        return [[view.copy() for view in self.run_slots(*arrays)] for arrays in sets]
 
 
 class Backend(Protocol):

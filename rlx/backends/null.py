@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 
 
-class NullExecutable:
+class NullExecutable(HostMemory):
     """A schedule and a memory plan, with nothing behind them."""
 
     capabilities = Capabilities(run_slots=False, arena_ptr=False)
@@ -40,6 +40,12 @@ class NullExecutable:
                 hint="compile for cpu or webgpu; null is for looking at what was compiled",
             )
         )
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Nothing runs, so nothing is taken."""
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Nothing runs, so nothing is fed."""
 
     def set_param(self, name: str, array: Array) -> None:
         """Accepted and dropped: there is nothing to upload to."""

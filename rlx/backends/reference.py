@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, as_input, check_slots
+from rlx.backends.base import (
+    Capabilities,
+    CompileOptions,
+    DeviceInfo,
+    HostMemory,
+    as_input,
+    check_slots,
+)
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ops.interpret import interpret
 
 
-class ReferenceExecutable:
+class ReferenceExecutable(HostMemory):
     """Interprets a graph node by node."""
 
     capabilities = Capabilities(arena_ptr=False)
@@ -29,17 +36,30 @@ class ReferenceExecutable:
         self._outputs = [np.zeros(node.shape, node.dtype.numpy) for node in graph.outputs]
         self.input_views = tuple(self._inputs.values())
         self.output_views = tuple(_read_only(array) for array in self._outputs)
+        self._given = list(range(len(self.input_views)))
+        self._feeds: list[tuple[int, int]] = []
         self.run_slots: Callable[..., tuple[Array, ...]] = self._run_slots
 
     def _run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         if arrays:
-            check_slots(arrays, len(self.input_views))
-            for at, (view, given) in enumerate(zip(self.input_views, arrays, strict=True)):
+            check_slots(arrays, len(self._given))
+            for at, (which, given) in enumerate(zip(self._given, arrays, strict=True)):
+                view = self.input_views[which]
                 view[...] = as_input(given, view, at)
         results = interpret(self._graph, {**self._inputs, **self._params})
         for target, result in zip(self._outputs, results, strict=True):
             target[...] = result
+        for which, output in self._feeds:
+            self.input_views[which][...] = self.output_views[output]
         return self.output_views
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Inputs that ``run_slots`` takes no argument for."""
+        self._given = [at for at in range(len(self.input_views)) if at not in indices]
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Inputs that take an output after each run."""
+        self._feeds = list(pairs)
 
     def set_param(self, name: str, array: Array) -> None:
         """Keeps a copy of the weight."""

@@ -16,11 +16,13 @@ from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.runtime.handles import Handles
+from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph:
+class CompiledGraph(Handles, Runs):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -38,8 +40,10 @@ class CompiledGraph:
     """
 
     __slots__ = (
+        "_bound",
         "_closed",
         "_executable",
+        "_feeds",
         "_fused",
         "_graph",
         "_missing",
@@ -81,6 +85,9 @@ class CompiledGraph:
         self._names = graph.input_names
         self._closed = False
         self._missing = missing
+        # Inputs that keep their value from run to run, and the outputs they take over.
+        self._bound: dict[str, str] = {}
+        self._feeds: dict[int, int] = {}
         self.run_slots = self._incomplete if missing else executable.run_slots
 
     # --- params ------------------------------------------------------------------------------------
@@ -156,6 +163,11 @@ class CompiledGraph:
             UnknownNameError: A name that is not an input.
             InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
         """
+        self._fill(inputs)
+        return list(self.run_slots())
+
+    def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
+        """Named inputs by position, all of them checked, none copied yet."""
         self._open()
         for name in inputs:
             if name not in self._names:
@@ -165,20 +177,41 @@ class CompiledGraph:
                         hint=did_you_mean(name, self._names),
                     )
                 )
-        missing = [name for name in self._names if name not in inputs]
+            if name in self._bound:
+                raise InputError(
+                    describe(
+                        f"input {name!r} is fed by a handle", hint="bind it again to change it"
+                    )
+                )
+        wanted = [name for name in self._names if name not in self._bound]
+        missing = [name for name in wanted if name not in inputs]
         if missing:
             raise InputError(
                 describe(
                     "inputs are missing",
                     got=", ".join(inputs) or "none",
-                    expected=", ".join(self._names),
+                    expected=", ".join(wanted),
                     hint="missing: " + ", ".join(missing),
                 )
             )
-        for name, view in zip(self._names, self.input_views, strict=True):
-            dtype = self._graph.named(name).dtype
-            view[...] = self._fit(inputs[name], view.shape, dtype, f"input {name!r}")
-        return list(self.run_slots())
+        found = []
+        for at, (name, view) in enumerate(zip(self._names, self.input_views, strict=True)):
+            if name in inputs:
+                dtype = self._graph.named(name).dtype
+                value = self._fit(inputs[name], view.shape, dtype, f"input {name!r}")
+                found.append((at, value))
+        return found
+
+    def _fill(self, inputs: Mapping[str, Any]) -> None:
+        """Named inputs into the input views.
+
+        Raises:
+            InputError: One does not fit, or a param was never set.
+        """
+        for at, value in self._checked(inputs):
+            self.input_views[at][...] = value
+        if self._missing:
+            self._incomplete()
 
     def __call__(self, **inputs: Any) -> list[Array]:
         """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import platform
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx import flags
 from rlx._ext import cpu as compiled
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.backends.cpu.region import region_params
 from rlx.errors import DeviceUnavailableError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
@@ -73,7 +73,7 @@ def _view(memory: Array, offset: int, type: TensorType) -> Array:
     return part.reshape(type.shape)
 
 
-class CpuExecutable:
+class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
     capabilities = Capabilities(zero_copy_inputs=True)
@@ -139,6 +139,14 @@ class CpuExecutable:
             address: int = self._fixed[value.id].ctypes.data
             return address
         return self.arena_ptr + self._plan.slots[value.id].offset
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Inputs that ``run_slots`` takes no argument for."""
+        self._program.set_resident(indices)
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Inputs that take an output after each run, in the same compiled call."""
+        self._program.set_feeds(pairs)
 
     def set_param(self, name: str, array: Array) -> None:
         """Copies a weight to where the kernels read it."""
