@@ -64,6 +64,24 @@ cdef extern from "webgpu_run.h" nogil:
         int64_t wrong
         char* message
 
+    ctypedef struct rlx_string:
+        pass
+
+    ctypedef struct rlx_label:
+        pass
+
+    ctypedef struct rlx_pass_label:
+        pass
+
+    ctypedef struct rlx_future:
+        pass
+
+    ctypedef struct rlx_map_info:
+        pass
+
+    ctypedef struct rlx_scope_info:
+        pass
+
     int rlx_submit(rlx_work* work, uint64_t shift)
     int rlx_wait(rlx_work* work)
     int RLX_GPU_OK
@@ -90,6 +108,17 @@ FUNCTIONS = (
     "wgpuDevicePushErrorScope",
     "wgpuDevicePopErrorScope",
 )
+
+# The sizes that webgpu_run.h gives to wgpu-native's structures.
+SIZES = {
+    "WGPUStringView": sizeof(rlx_string),
+    "WGPUCommandEncoderDescriptor": sizeof(rlx_label),
+    "WGPUCommandBufferDescriptor": sizeof(rlx_label),
+    "WGPUComputePassDescriptor": sizeof(rlx_pass_label),
+    "WGPUFuture": sizeof(rlx_future),
+    "WGPUBufferMapCallbackInfo": sizeof(rlx_map_info),
+    "WGPUPopErrorScopeCallbackInfo": sizeof(rlx_scope_info),
+}
 
 
 cdef class Api:
@@ -279,7 +308,7 @@ cdef class Entry:
 
 
 cdef void* _table(size_t count, size_t size) except NULL:
-    cdef void* found = calloc(max(1, count), size)
+    cdef void* found = calloc(count + 1, size)
     if found == NULL:
         raise MemoryError()
     return found

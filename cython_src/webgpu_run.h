@@ -67,8 +67,8 @@ typedef struct {
 } rlx_scope_info; /* WGPUPopErrorScopeCallbackInfo */
 
 enum { RLX_MAP_SUCCESS = 1, RLX_MAP_READ = 1, RLX_SPONTANEOUS = 3 };
-/* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches. */
-enum { RLX_FILTER_VALIDATION = 1, RLX_FILTER_MEMORY = 2, RLX_FILTER_INTERNAL = 3 };
+/* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches; wgpu-native knows no other. */
+enum { RLX_FILTER_VALIDATION = 1, RLX_FILTER_MEMORY = 2 };
 enum { RLX_TYPE_NONE = 1, RLX_TYPE_MEMORY = 3 };
 
 typedef struct {
@@ -177,13 +177,13 @@ static void rlx_on_scope(int status, int type, rlx_string text, void *first, voi
 
 /* Errors of the calls between the two end in ``status``, not in wgpu-py's log. */
 static void rlx_catch(rlx_work *work) {
-    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_INTERNAL; filter++)
+    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
         work->api->push_scope(work->device, filter);
 }
 
 static void rlx_caught(rlx_work *work) {
     const rlx_scope_info info = {NULL, RLX_SPONTANEOUS, rlx_on_scope, work, NULL};
-    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_INTERNAL; filter++)
+    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
         work->api->pop_scope(work->device, info);
 }
 

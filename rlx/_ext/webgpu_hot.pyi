@@ -4,6 +4,7 @@ from typing import Any
 from rlx.ir.opdef import Array
 
 FUNCTIONS: tuple[str, ...]
+SIZES: dict[str, int]
 
 class Api:
     def __init__(self, addresses: Sequence[int]) -> None: ...
