@@ -17,12 +17,11 @@
 #include <windows.h>
 #define RLX_LOAD(p) _InterlockedOr((volatile long *)(p), 0)
 #define RLX_STORE(p, v) _InterlockedExchange((volatile long *)(p), v)
-#define RLX_YIELD() SwitchToThread()
+#define RLX_REST() SwitchToThread()
 #else
-#include <sched.h>
 #define RLX_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define RLX_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
-#define RLX_YIELD() sched_yield()
+#define RLX_REST() nanosleep(&(struct timespec){0, 20000}, NULL)
 #endif
 
 /* --- wgpu-native --------------------------------------------------------------------------------- */
@@ -236,10 +235,12 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
         api->copy(encoder, m->from, m->at, m->to, m->to_at + shift, m->size);
     rlx_handle commands = api->finish(encoder, &label);
-    work->submission = api->submit(work->queue, 1, &commands);
+    /* wgpu-native ends the process when a submission fails, so one that has failed is not made. */
+    rlx_caught(work);
+    if (work->status == RLX_GPU_OK)
+        work->submission = api->submit(work->queue, 1, &commands);
     api->release_commands(commands);
     api->release_encoder(encoder);
-    rlx_caught(work);
     return work->status;
 }
 
@@ -247,6 +248,25 @@ static int64_t rlx_now(void) {
     struct timespec now;
     timespec_get(&now, TIME_UTC);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Until the map's callback has run. */
+static int rlx_await(rlx_work *work) {
+    const rlx_wgpu *api = work->api;
+    if (work->spin_ns > 0) {
+        const int64_t begin = rlx_now();
+        while (!RLX_LOAD(&work->mapped) && rlx_now() - begin < work->spin_ns)
+            api->poll(work->device, 0, NULL);
+    }
+    if (!RLX_LOAD(&work->mapped))
+        api->poll(work->device, 1, &work->submission);
+    /* Another thread's poll may have taken our callback from the queue, and be about to call it. */
+    for (int64_t done = rlx_now(); !RLX_LOAD(&work->mapped); RLX_REST()) {
+        if (rlx_now() - done > 10000000000) /* ten seconds after the device was */
+            return work->status = RLX_GPU_LOST;
+        api->poll(work->device, 1, &work->submission);
+    }
+    return work->status;
 }
 
 /* Waits for the last submission and brings what it staged into host memory. */
@@ -262,24 +282,12 @@ static int rlx_wait(rlx_work *work) {
     rlx_catch(work);
     api->map(work->staging, RLX_MAP_READ, 0, work->staged, info);
     rlx_caught(work);
-    if (work->spin_ns > 0) {
-        const int64_t until = rlx_now() + work->spin_ns;
-        while (!RLX_LOAD(&work->mapped) && rlx_now() < until)
-            api->poll(work->device, 0, NULL);
-    }
-    /* Another thread's poll may take our callback from the queue and call it after ours has returned. */
-    for (int64_t since = 0; !RLX_LOAD(&work->mapped); RLX_YIELD()) {
-        api->poll(work->device, 1, &work->submission);
-        if (since == 0)
-            since = rlx_now();
-        else if (rlx_now() - since > 10000000000) /* ten seconds after the device was done */
-            return work->status = RLX_GPU_LOST;
-    }
-    if (work->mapped != RLX_MAP_SUCCESS) {
-        if (work->status == RLX_GPU_OK)
-            work->status = RLX_GPU_LOST;
+    if (work->status != RLX_GPU_OK)
         return work->status;
-    }
+    if (rlx_await(work) != RLX_GPU_OK)
+        return work->status;
+    if (work->mapped != RLX_MAP_SUCCESS)
+        return work->status = RLX_GPU_LOST;
     const char *mapped = (const char *)api->mapped(work->staging, 0, work->staged);
     if (mapped == NULL)
         work->status = RLX_GPU_LOST;

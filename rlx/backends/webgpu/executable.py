@@ -93,6 +93,7 @@ class WebGpuExecutable:
         self._many: Several | None = None
         self._prepared: dict[tuple[int, ...], list[Runner]] = {}
         self._pending = False
+        self._closed = False
         self._entry = self._maker.entry(
             self._busy,
             self.input_views,
@@ -220,6 +221,8 @@ class WebGpuExecutable:
             self._busy.release()
 
     def _entered(self) -> NoReturn:
+        if self._closed:
+            raise RlxError(describe("this CompiledGraph is closed", hint="compile again"))
         raise RlxError(
             describe(
                 "this CompiledGraph is already running in another thread",
@@ -523,10 +526,16 @@ class WebGpuExecutable:
 
     def close(self) -> None:
         """Frees the arena; params go with the last clone."""
+        if self._closed:
+            return
+        # Kept for good: wgpu-native ends the process when a run meets a freed buffer.
+        self._busy.acquire()
+        self._closed = True
+        self._prepared.clear()
         self._batches = [[]]
         for step in self._host_steps:
             step.close()
+        self._forget_many()
         for buffer in (self._arena, self._staging, self._feed_buffer, self._row_buffer):
             if buffer is not None:
                 buffer.destroy()
-        self._forget_many()
