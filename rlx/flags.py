@@ -106,6 +106,12 @@ SHADER_CHECKS = _flag(
     False,
     "WebGPU kernels run with the driver's bounds and loop checks; slower, for hunting faults",
 )
+WEBGPU_HOT = _flag(
+    "RLX_WEBGPU_HOT",
+    _bool,
+    True,
+    "runs on a GPU call wgpu-native from C; 0 goes through wgpu-py's Python, slower, same results",
+)
 VERIFY = _flag(
     "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"
 )

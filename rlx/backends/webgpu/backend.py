@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
+from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import gpu_device
-from rlx.backends.webgpu.executable import Fixed, WebGpuExecutable
+from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph

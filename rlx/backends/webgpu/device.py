@@ -14,6 +14,8 @@ from rlx.errors import CompileError, DeviceUnavailableError, describe
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
+_SPIN_NS = 100_000
+
 
 class GpuDevice:
     """A wgpu device with its caches.
@@ -22,6 +24,8 @@ class GpuDevice:
         device: The wgpu device.
         queue: Its queue.
         limits: The limits it was asked for.
+        spin_ns: How long a run asks it whether it is done before it sleeps. Waking up costs more
+            than a small run; a software adapter needs the processor itself.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -38,6 +42,7 @@ class GpuDevice:
                 describe(f"{info.adapter} gives no device", got=error)
             ) from error
         self.queue: Any = self.device.queue
+        self.spin_ns = 0 if info.software else _SPIN_NS
         self._pipelines: dict[tuple[str, bool], Any] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()

@@ -1,145 +1,37 @@
-"""A loaded graph on a GPU: buffers, dispatches, and the host mirror that callers see."""
+"""A loaded graph on a GPU: its arena, its dispatches, and every way of running them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlx.backends.base import Capabilities, as_input, check_slots
-from rlx.backends.host import compile_host
+from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch
-from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, to_device
-from rlx.errors import DeviceLostError, DeviceMemoryError, RlxError, describe
-from rlx.ir.opdef import Array
-from rlx.ir.plan import ARENA, Call, MemoryPlan, Schedule, Value
+from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
+from rlx.backends.webgpu.transfers import Moved, Several, spans, words
+from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
+from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
+from rlx.ir.opdef import Array, TensorType
+from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 
-
-def padded(nbytes: int) -> int:
-    """Bytes bound for a value: whole vectors, and never none."""
-    return max(16, -(-nbytes // 16) * 16)
-
-
-class Fixed:
-    """The buffers of params and constants, shared between an executable and its clones.
-
-    Raises:
-        DeviceMemoryError: One is above the device's limits.
-    """
-
-    def __init__(self, gpu: GpuDevice, schedule: Schedule) -> None:
-        import wgpu
-
-        self.buffers: dict[int, Any] = {}
-        self.nbytes = 0
-        self._gpu = gpu
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-        for value in schedule.values:
-            if value.kind in ARENA:
-                continue
-            size = padded(device_bytes(value.type))
-            check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
-            check_limit(gpu, "max-buffer-size", size, value.name)
-            label = f"{value.kind} {value.name}"
-            self.buffers[value.id] = gpu.device.create_buffer(label=label, size=size, usage=usage)
-            self.nbytes += size
-            if value.array is not None:
-                self.write(value, value.array)
-
-    def write(self, value: Value, array: Array) -> None:
-        """Uploads a value."""
-        data = np.zeros(padded(device_bytes(value.type)), np.uint8)
-        raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
-        data[: raw.size] = raw
-        self._gpu.queue.write_buffer(self.buffers[value.id], 0, data)
-
-
-def check_limit(gpu: GpuDevice, limit: str, nbytes: int, where: str) -> None:
-    """Refuses a buffer that the device can't hold.
-
-    Raises:
-        DeviceMemoryError: Names the limit, its value, and whose memory it is.
-    """
-    if nbytes > gpu.limits[limit]:
-        raise DeviceMemoryError(
-            describe(
-                f"a buffer is above the device's {limit}",
-                where=where,
-                got=f"{nbytes} bytes",
-                expected=f"at most {gpu.limits[limit]} bytes",
-                hint="use smaller batches, or the CPU",
-            )
-        )
-
-
-class HostStep:
-    """A part of the graph that runs on the CPU between two batches of dispatches."""
-
-    def __init__(
-        self, gpu: GpuDevice, call: Call, place: Callable[[Value], tuple[Any, int]]
-    ) -> None:
-        import wgpu
-
-        graph: Any = call.params["graph"]
-        self.executable = compile_host(graph)
-        self._gpu = gpu
-        self._reads = [(*place(v), v.type) for v in call.inputs if v is not None]
-        self._writes = [(*place(v), v.type, v.name) for v in call.outputs]
-        self._nbytes = sum(padded(device_bytes(type)) for _, _, type in self._reads)
-        check_limit(gpu, "max-buffer-size", self._nbytes, call.node.where())
-        usage = wgpu.BufferUsage
-        self._staging: Any = gpu.device.create_buffer(
-            label=f"read-back for {call.node.op}",
-            size=max(16, self._nbytes),
-            usage=usage.MAP_READ | usage.COPY_DST,
-        )
-        self._mode = int(wgpu.MapMode.READ)
-
-    def read_back(self, encoder: Any) -> None:
-        """Adds the copies of what the host needs to the batch that computes it."""
-        at = 0
-        for buffer, offset, type in self._reads:
-            size = padded(device_bytes(type))
-            encoder.copy_buffer_to_buffer(buffer, offset, self._staging, at, size)
-            at += size
-
-    def run(self) -> None:
-        """Computes on the CPU and uploads the results; the batch before has been submitted."""
-        at = 0
-        if self._reads:
-            self._staging.map_sync(self._mode, 0, self._nbytes)
-            try:
-                mapped = self._staging.read_mapped(0, self._nbytes, copy=False)
-                raw = np.frombuffer(mapped, np.uint8)
-                for view, (_, _, type) in zip(
-                    self.executable.input_views, self._reads, strict=True
-                ):
-                    # A value may be read as a view, under another shape.
-                    view[...] = from_device(raw[at:], type).reshape(view.shape)
-                    at += padded(device_bytes(type))
-                del raw
-            finally:
-                self._staging.unmap()
-        results = self.executable.run_slots()
-        for result, (buffer, offset, type, name) in zip(results, self._writes, strict=True):
-            raw = to_device(result, type, name)
-            data = np.zeros(padded(raw.size), np.uint8)
-            data[: raw.size] = raw
-            self._gpu.queue.write_buffer(buffer, offset, data)
-
-    def close(self) -> None:
-        """Frees the staging buffer."""
-        self._staging.destroy()
-
-
-Batch = list[tuple[Any, Any, int, int]]
+__all__ = ["Moved", "WebGpuExecutable", "padded"]
 
 
 class WebGpuExecutable:
-    """Dispatches on one arena. Clones share params, constants and pipelines."""
+    """Dispatches on one arena. Clones share params, constants and pipelines.
+
+    The slots of inputs and outputs stay where they are between runs, so an input that stays on the
+    device is one that is not uploaded (``set_resident``), and a result becomes the next run's input
+    by a copy on the device (``set_feeds``).
+    """
 
     def __init__(
         self,
@@ -166,10 +58,13 @@ class WebGpuExecutable:
         self._arena: Any = gpu.device.create_buffer(
             label="arena", size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
         )
-        self._staged = plan.outputs_end - plan.inputs_end
-        self._staging: Any = gpu.device.create_buffer(
-            label="staging", size=max(256, self._staged), usage=usage.MAP_READ | usage.COPY_DST
-        )
+        self._input_slots = [self._slot(v, v.type) for v in schedule.inputs]
+        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
+        self._output_slots = [self._slot(v, type) for v, type in pairs]
+        self._every_output = tuple(range(len(self._output_slots)))
+        staged = sum(size for _, size in spans(self._output_slots, self._every_output))
+        self._staging_bytes = max(256, staged)
+        self._staging = self._readable("staging", self._staging_bytes)
         # Batches of dispatches, and the host's parts between them.
         self._batches: list[Batch] = [[]]
         self._host_steps: list[HostStep] = []
@@ -188,10 +83,33 @@ class WebGpuExecutable:
         self.input_views = self._mirror.input_views
         self.output_views = self._mirror.output_views
         self.output_slots = self._mirror.output_slots
-        self._read = int(wgpu.MapMode.READ)
-        self._gpu_error: Any = wgpu.GPUError
+        self._moved: Array = np.zeros(3, np.int64)
+        self._maker = Maker(gpu, self._moved)
         self._busy = threading.Lock()
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._run_slots
+        self._resident: frozenset[int] = frozenset()
+        self._feeds: tuple[tuple[int, int], ...] = ()
+        self._feed_buffer: Any = None
+        self._row_buffer: Any = None
+        self._many: Several | None = None
+        self._prepared: dict[tuple[int, ...], list[Runner]] = {}
+        self._pending = False
+        self._closed = False
+        self._entry = self._maker.entry(
+            self._busy,
+            self.input_views,
+            self.output_views,
+            self._entered,
+            self._fail,
+            self._take,
+            self._run_all,
+        )
+        self.run_slots: Callable[..., tuple[Array, ...]] = self._entry.run_slots
+        self._prepare()
+
+    # --- where things are --------------------------------------------------------------------------
+
+    def _slot(self, value: Value, type: TensorType) -> tuple[int, int]:
+        return self._plan.slots[value.id].offset, device_bytes(type)
 
     def _place(self, value: Value) -> tuple[Any, int]:
         """The buffer that holds a value, and where in it."""
@@ -205,80 +123,392 @@ class WebGpuExecutable:
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
 
-    def _run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        if not self._busy.acquire(blocking=False):
-            raise RlxError(
-                describe(
-                    "this CompiledGraph is running in another thread",
-                    hint="give each thread its own: compiled.clone()",
+    def _readable(self, label: str, size: int) -> Any:
+        import wgpu
+
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self._gpu.device.create_buffer(label=label, size=size, usage=usage)
+
+    # --- preparing submissions ---------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Makes the submissions of a run anew, after a change of what travels."""
+        self._prepared.clear()
+        self._forget_many()
+        runners = self._runners(self._every_output)
+        alone = runners[0] if len(runners) == 1 else None
+        self._entry.prepare(alone, bool(self._skipped))
+
+    def _forget_many(self) -> None:
+        if self._many is not None:
+            self._many.staging.destroy()
+            self._many = None
+
+    @property
+    def _skipped(self) -> frozenset[int]:
+        return self._resident | {to for to, _ in self._feeds}
+
+    def _runners(self, outputs: tuple[int, ...]) -> list[Runner]:
+        """The submissions of a run that brings back these outputs."""
+        if outputs not in self._prepared:
+            if len(self._prepared) > 64:
+                self._prepared.clear()
+            made = [self._maker.runner(work) for work in self._submissions(outputs)]
+            self._prepared[outputs] = made
+        return self._prepared[outputs]
+
+    def _submissions(self, outputs: Sequence[int]) -> list[Submission]:
+        memory = self._mirror.memory
+        chosen = [at for at in range(len(self._input_slots)) if at not in self._skipped]
+        narrow = [wide for at, wide in self._mirror.wide_inputs.items() if at in chosen]
+        uploads = [
+            (memory[offset : offset + size], self._arena, offset)
+            for offset, size in spans(self._input_slots, chosen)
+        ]
+        found = []
+        for batch, step in zip(self._batches, self._host_steps, strict=False):
+            found.append(
+                Submission(
+                    batch,
+                    narrow,
+                    uploads,
+                    copies=step.copies,
+                    staging=step.staging,
+                    staged=step.staged,
+                    reads=step.reads,
                 )
             )
+            narrow, uploads = [], step.uploads
+        copies, staged = self._staged(outputs)
+        reads = [(to, memory[offset : offset + size]) for _, offset, to, size in copies]
+        widen = [wide for at, wide in self._mirror.wide_outputs.items() if at in outputs]
+        batch, moves, staging = self._batches[-1], self._moves(), self._staging
+        found.append(
+            Submission(batch, narrow, uploads, moves, copies, staging, staged, reads, widen)
+        )
+        return found
+
+    def _staged(self, outputs: Sequence[int]) -> tuple[list[tuple[Any, int, int, int]], int]:
+        """Copies that stage these outputs, and their size."""
+        at, copies = 0, []
+        for offset, size in spans(self._output_slots, outputs):
+            copies.append((self._arena, offset, at, size))
+            at += size
+        return copies, at
+
+    def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
+        """The copies of feeds. All are taken before one is put in place, as if at the same time."""
+        at, out, back = 0, [], []
+        for to, source in self._feeds:
+            size = words(self._output_slots[source][1])
+            if size:
+                out.append(
+                    (self._arena, self._output_slots[source][0], self._feed_buffer, at, size)
+                )
+                back.append((self._feed_buffer, at, self._arena, self._input_slots[to][0], size))
+            at += size
+        return out + back
+
+    # --- running -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            self._entered()
         try:
-            if arrays:
-                check_slots(arrays, len(self.input_views))
-                # All are checked before one is copied, so that a refused call changes nothing.
-                checked = [
-                    as_input(array, view, at)
-                    for at, (array, view) in enumerate(zip(arrays, self.input_views, strict=True))
-                ]
-                for array, view in zip(checked, self.input_views, strict=True):
-                    np.copyto(view, array, casting="same_kind")
-            self._execute()
-        except self._gpu_error as error:
-            raise DeviceLostError(
-                describe("the device failed during a run", got=error, hint="compile again")
-            ) from error
+            yield
         finally:
             self._busy.release()
+
+    def _entered(self) -> NoReturn:
+        if self._closed:
+            raise RlxError(describe("this CompiledGraph is closed", hint="compile again"))
+        raise RlxError(
+            describe(
+                "this CompiledGraph is already running in another thread",
+                hint="give each thread its own: compiled.clone()",
+            )
+        )
+
+    def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
+        """Views and what goes into them; nothing is written yet."""
+        check_slots(arrays, len(self.input_views))
+        checked = []
+        for at, (array, view) in enumerate(zip(arrays, self.input_views, strict=True)):
+            if at not in self._skipped:
+                checked.append((view, as_input(array, view, at)))
+            elif array is not None:
+                raise InputError(
+                    describe(
+                        f"input {self._schedule.inputs[at].name!r} stays on the device",
+                        got="an array for it",
+                        expected="None in its place",
+                        hint="write_input replaces what is there",
+                    )
+                )
+        return checked
+
+    def _take(self, arrays: Sequence[Any]) -> None:
+        # All are checked before one is copied, so that a refused call changes nothing.
+        for view, array in self._check(arrays):
+            np.copyto(view, array, casting="same_kind")
+
+    def _run_all(self, outputs: tuple[int, ...] | None = None) -> None:
+        runners = self._runners(self._every_output if outputs is None else outputs)
+        self._lead(runners)
+        if runners[-1].run() != OK:
+            self._fail(runners[-1])
+
+    def _lead(self, runners: list[Runner]) -> None:
+        """Everything up to the last submission: batches, and the host's parts behind them."""
+        for runner, step in zip(runners, self._host_steps, strict=False):
+            if runner.run() != OK:
+                self._fail(runner)
+            step.run()
+
+    def _fail(self, runner: Runner) -> NoReturn:
+        fault, said, at = runner.error()
+        if fault == RANGE:
+            chosen = [w for k, w in self._mirror.wide_inputs.items() if k not in self._skipped]
+            narrowed(chosen[at].wide, chosen[at].name)
+        if fault == MEMORY:
+            hint = "use smaller batches, or the CPU"
+            raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
+        text = said or "no answer"
+        raise DeviceLostError(
+            describe("the device failed during a run", got=text, hint="compile again")
+        )
+
+    def run_outputs(self, indices: Sequence[int], *arrays: Any) -> tuple[Array, ...]:
+        """A run that brings back only some outputs.
+
+        Args:
+            indices: Which ones; the others never leave the device.
+            arrays: As for ``run_slots``.
+
+        Returns:
+            Their views, in the order of ``indices``.
+
+        Raises:
+            InputError: There is no such output, or the arrays do not fit.
+        """
+        chosen = tuple(self._known(at, self._output_slots, "output") for at in indices)
+        with self._alone():
+            if arrays:
+                self._take(arrays)
+            self._run_all(tuple(sorted(set(chosen))))
+        return tuple(self.output_views[at] for at in chosen)
+
+    def submit(self, *arrays: Any) -> None:
+        """Enqueues a run without waiting for it; the inputs may change once this returns.
+
+        Host steps inside the graph are waited for; what stands behind the last of them is not.
+        """
+        with self._alone():
+            if arrays:
+                self._take(arrays)
+            runners = self._runners(self._every_output)
+            self._lead(runners)
+            self._pending = True
+            if runners[-1].submit() != OK:
+                self._fail(runners[-1])
+
+    def wait(self) -> tuple[Array, ...]:
+        """Waits for everything submitted; the views show the outputs of the last run."""
+        with self._alone():
+            if self._pending:
+                self._pending = False
+                runner = self._runners(self._every_output)[-1]
+                if runner.wait() != OK:
+                    self._fail(runner)
         return self.output_views
 
-    def _execute(self) -> None:
-        self._mirror.pack()
-        if self._mirror.inputs.size:
-            self._gpu.queue.write_buffer(self._arena, 0, self._mirror.inputs)
-        for batch, step in zip(self._batches, self._host_steps, strict=False):
-            self._submit(batch, step.read_back)
-            step.run()
-        self._submit(self._batches[-1], self._copy_outputs)
-        if self._staged:
-            self._staging.map_sync(self._read, 0, self._staged)
-            try:
-                mapped = self._staging.read_mapped(0, self._staged, copy=False)
-                self._mirror.outputs[:] = np.frombuffer(mapped, np.uint8)
-            finally:
-                self._staging.unmap()
-        self._mirror.unpack()
+    def run_many(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
+        """Runs on several sets of inputs, one submission each and one wait for all.
 
-    def _submit(self, batch: Batch, read_back: Callable[[Any], None]) -> None:
-        encoder = self._gpu.device.create_command_encoder(label="rlx")
-        if batch:
-            work = encoder.begin_compute_pass(label="rlx")
-            for pipeline, group, x, y in batch:
-                work.set_pipeline(pipeline)
-                work.set_bind_group(0, group)
-                work.dispatch_workgroups(x, y, 1)
-            work.end()
-        read_back(encoder)
-        self._gpu.queue.submit([encoder.finish()])
+        Args:
+            sets: One sequence of arrays each, as for ``run_slots``.
 
-    def _copy_outputs(self, encoder: Any) -> None:
-        if self._staged:
-            encoder.copy_buffer_to_buffer(
-                self._arena, self._plan.inputs_end, self._staging, 0, self._staged
+        Returns:
+            Fresh arrays: the outputs of every set.
+
+        Raises:
+            InputError: A set does not fit; none has run then.
+        """
+        wide = self._mirror.wide_inputs
+        with self._alone():
+            for arrays in sets:
+                for view, array in self._check(arrays):
+                    for one in wide.values():
+                        if one.wide is view:
+                            narrowed(array, one.name)
+            results: list[list[Array]] = []
+            while len(results) < len(sets):
+                results += self._run_some(sets[len(results) :])
+        return results
+
+    def _run_some(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
+        """As many sets as may be staged at the same time."""
+        last = self._submissions(self._every_output)[-1]
+        sets = sets[: Several.most(self._gpu, last)]
+        if self._many is None or len(self._many.blocks) != len(sets):
+            self._forget_many()
+            self._many = Several(self._gpu, self._maker, last, len(sets))
+        many = self._many
+        for at, arrays in enumerate(sets):
+            self._take(arrays)
+            self._lead(self._runners(self._every_output))
+            if many.runner.submit(at * many.stride) != OK:
+                self._fail(many.runner)
+        if many.runner.wait() != OK:
+            self._fail(many.runner)
+        types = self._schedule.output_types
+        places = [many.place(offset) for offset, _ in self._output_slots]
+        return [
+            [from_device(block[at:], type) for at, type in zip(places, types, strict=True)]
+            for block in many.blocks
+        ]
+
+    # --- what stays on the device ------------------------------------------------------------------
+
+    def set_resident(self, indices: Sequence[int]) -> None:
+        """Chooses the inputs that later runs do not upload: their slots hold them already.
+
+        Args:
+            indices: Which ones; an empty sequence uploads all again. In ``run_slots`` they take None.
+        """
+        with self._alone():
+            self._resident = frozenset(
+                self._known(at, self._input_slots, "input") for at in indices
             )
+            self._prepare()
+
+    def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Chooses what each run copies, after it, on the device, from its outputs to its inputs.
+
+        Args:
+            pairs: ``(input, output)`` positions. Such an input counts as resident; ``write_input``
+                gives its first value.
+
+        Raises:
+            InputError: The two differ in shape or dtype, or an input is fed twice.
+        """
+        import wgpu
+
+        feeds: list[tuple[int, int]] = []
+        for to, source in pairs:
+            self._known(to, self._input_slots, "input")
+            self._known(source, self._output_slots, "output")
+            given, taken = self._schedule.output_types[source], self._schedule.inputs[to].type
+            if given != taken or to in dict(feeds):
+                raise InputError(
+                    describe(
+                        f"output {source} can't feed input {to}",
+                        got=given if given != taken else "a second feed of this input",
+                        expected=taken,
+                    )
+                )
+            feeds.append((to, source))
+        with self._alone():
+            size = sum(words(self._output_slots[source][1]) for _, source in feeds)
+            if size and (self._feed_buffer is None or self._feed_buffer.size < size):
+                usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+                self._feed_buffer = self._gpu.device.create_buffer(
+                    label="feeds", size=size, usage=usage
+                )
+            self._feeds = tuple(feeds)
+            self._prepare()
+
+    def write_input(self, index: int, array: Any) -> None:
+        """Uploads one input into its slot now.
+
+        Raises:
+            InputError: There is no such input, or the array does not fit it.
+        """
+        offset, nbytes = self._input_slots[self._known(index, self._input_slots, "input")]
+        view = self.input_views[index]
+        with self._alone():
+            np.copyto(view, as_input(array, view, index), casting="same_kind")
+            if index in self._mirror.wide_inputs:
+                self._mirror.wide_inputs[index].narrow()
+            if nbytes:
+                data = self._mirror.memory[offset : offset + words(nbytes)]
+                self._run_once(Submission([], uploads=[(data, self._arena, offset)]))
+
+    def read_input(self, index: int) -> Array:
+        """What an input's slot on the device holds now, as a fresh array."""
+        self._known(index, self._input_slots, "input")
+        with self._alone():
+            return self._fetch(self._input_slots[index][0], self._schedule.inputs[index].type)
+
+    def read_row(self, out_index: int, row: int) -> Array:
+        """One row of an output of the last run, read from the device alone.
+
+        Args:
+            out_index: Which output.
+            row: Position on its first axis.
+
+        Raises:
+            InputError: There is no such output or row.
+        """
+        self._known(out_index, self._output_slots, "output")
+        type = self._schedule.output_types[out_index]
+        if not type.shape or not 0 <= row < type.shape[0]:
+            raise InputError(
+                describe(f"output {out_index} has no row {row}", got=f"shape {type.shape}")
+            )
+        one = TensorType(type.shape[1:], type.dtype)
+        with self._alone():
+            return self._fetch(self._output_slots[out_index][0] + row * device_bytes(one), one)
+
+    def _fetch(self, offset: int, type: TensorType) -> Array:
+        """The bytes of a value in the arena, and at most three beside them."""
+        nbytes = device_bytes(type)
+        start, end = offset // 4 * 4, words(offset + nbytes)
+        data = np.zeros(end - start, np.uint8)
+        if nbytes:
+            if self._row_buffer is None or self._row_buffer.size < data.size:
+                size = max(256, 1 << (data.size - 1).bit_length())
+                self._row_buffer = self._readable("rows", size)
+            copies, reads = [(self._arena, start, 0, data.size)], [(0, data)]
+            buffer = self._row_buffer
+            work = Submission([], copies=copies, staging=buffer, staged=data.size, reads=reads)
+            self._run_once(work)
+        return from_device(data[offset - start :], type)
+
+    def _run_once(self, work: Submission) -> None:
+        runner = self._maker.runner(work)
+        fault = runner.run() if work.staged else runner.submit()
+        if fault != OK:
+            self._fail(runner)
+
+    @staticmethod
+    def _known(index: int, slots: Sequence[Any], what: str) -> int:
+        if not 0 <= index < len(slots):
+            raise InputError(
+                describe(f"there is no {what} {index}", expected=f"0 to {len(slots) - 1}")
+            )
+        return index
+
+    # --- the rest of the protocol ------------------------------------------------------------------
+
+    @property
+    def bytes_moved(self) -> Moved:
+        """Bytes that runs of this executable have moved so far."""
+        return Moved(*(int(count) for count in self._moved))
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight."""
         self._fixed.write(self._schedule.params[name], array)
 
     def clone(self) -> WebGpuExecutable:
-        """The same dispatches on an arena of their own."""
+        """The same dispatches on an arena of their own, where nothing is resident or fed."""
         return WebGpuExecutable(self._gpu, self._schedule, self._plan, self._work, self._fixed)
 
     def memory(self) -> dict[str, int]:
-        """The arena, the params and constants, and the buffer that results come back through."""
+        """The arena, the params and constants, and the buffers that results come back through."""
         arena, params = self._plan.nbytes, self._fixed.nbytes
-        staging = max(256, self._staged)
+        staging = self._staging_bytes
         total = arena + params + staging
         return {"arena": arena, "params": params, "staging": staging, "peak": total}
 
@@ -296,8 +526,16 @@ class WebGpuExecutable:
 
     def close(self) -> None:
         """Frees the arena; params go with the last clone."""
+        if self._closed:
+            return
+        # Kept for good: wgpu-native ends the process when a run meets a freed buffer.
+        self._busy.acquire()
+        self._closed = True
+        self._prepared.clear()
         self._batches = [[]]
         for step in self._host_steps:
             step.close()
-        self._arena.destroy()
-        self._staging.destroy()
+        self._forget_many()
+        for buffer in (self._arena, self._staging, self._feed_buffer, self._row_buffer):
+            if buffer is not None:
+                buffer.destroy()

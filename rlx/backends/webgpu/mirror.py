@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rlx.backends.webgpu.storage import device_itemsize
@@ -55,51 +57,75 @@ def narrowed(array: Array, where: str) -> Array:
     return array.astype(np.int32)
 
 
+class Wide(NamedTuple):
+    """The 64-bit array that a caller sees, and the 32-bit one that travels.
+
+    Attributes:
+        name: What errors call it.
+        wide: i64.
+        held: i32, the same elements.
+    """
+
+    name: str
+    wide: Array
+    held: Array
+
+    def narrow(self) -> None:
+        """Brings what the caller wrote into the bytes that are uploaded.
+
+        Raises:
+            InputError: A value does not fit.
+        """
+        self.held[...] = narrowed(self.wide, self.name)
+
+    def widen(self) -> None:
+        """Brings what was read back into the array that the caller sees."""
+        self.wide[...] = self.held
+
+
 class Mirror:
     """What callers see of a GPU's arena: views of inputs and outputs in one piece of host memory.
 
     Attributes:
-        inputs: Bytes that are uploaded before a run.
-        outputs: Bytes that are read back after it.
+        memory: Bytes that stand for the arena's inputs and outputs, at the same offsets.
+        inputs: Its part that is uploaded before a run.
+        outputs: Its part that is read back after it.
         input_views: Writable arrays, one per input.
         output_views: Read-only arrays, one per output.
         output_slots: Byte offset and element count of each output at ``address``.
         address: Where the memory is.
+        wide_inputs: By position, those inputs whose 64 bits travel as 32.
+        wide_outputs: The same for outputs.
     """
 
     def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
         block = np.zeros(plan.outputs_end + _ALIGNMENT, np.uint8)
         start = -block.ctypes.data % _ALIGNMENT
-        memory: Array = block[start : start + plan.outputs_end]
+        self.memory: Array = block[start : start + plan.outputs_end]
         self.address: int = block.ctypes.data + start
-        self.inputs: Array = memory[: plan.inputs_end]
-        self.outputs: Array = memory[plan.inputs_end :]
-        # (name, 64-bit array that the caller sees, 32-bit view that travels)
-        self._wide_inputs: list[tuple[str, Array, Array]] = []
-        self._wide_outputs: list[tuple[Array, Array]] = []
-
-        def view(offset: int, type: TensorType) -> Array:
-            part: Array = memory[offset : offset + device_bytes(type)]
-            held = np.dtype(np.int32) if type.dtype is DType.I64 else type.dtype.numpy
-            return part.view(held).reshape(type.shape)
-
+        self.inputs: Array = self.memory[: plan.inputs_end]
+        self.outputs: Array = self.memory[plan.inputs_end :]
+        self.wide_inputs: dict[int, Wide] = {}
+        self.wide_outputs: dict[int, Wide] = {}
         views = []
-        for value in schedule.inputs:
-            held = view(plan.slots[value.id].offset, value.type)
+        for at, value in enumerate(schedule.inputs):
+            held = self._view(plan.slots[value.id].offset, value.type)
             if value.type.dtype is DType.I64:
                 wide = np.zeros(value.type.shape, np.int64)
-                self._wide_inputs.append((value.name, wide, held))
+                self.wide_inputs[at] = Wide(f"input {value.name!r}", wide, held)
                 held = wide
             views.append(held)
         self.input_views = tuple(views)
         views = []
         slots = []
-        for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
+        for at, (value, type) in enumerate(
+            zip(schedule.outputs, schedule.output_types, strict=True)
+        ):
             offset = plan.slots[value.id].offset
-            held = view(offset, type)
+            held = self._view(offset, type)
             if type.dtype is DType.I64:
                 wide = np.zeros(type.shape, np.int64)
-                self._wide_outputs.append((wide, held))
+                self.wide_outputs[at] = Wide(f"output {at}", wide, held)
                 held = wide.view()
             held.setflags(write=False)
             views.append(held)
@@ -107,16 +133,7 @@ class Mirror:
         self.output_views = tuple(views)
         self.output_slots = tuple(slots)
 
-    def pack(self) -> None:
-        """Brings 64-bit inputs into the bytes that are uploaded.
-
-        Raises:
-            InputError: A value does not fit.
-        """
-        for name, wide, held in self._wide_inputs:
-            held[...] = narrowed(wide, f"input {name!r}")
-
-    def unpack(self) -> None:
-        """Brings 32-bit results into the 64-bit arrays that the caller sees."""
-        for wide, held in self._wide_outputs:
-            wide[...] = held
+    def _view(self, offset: int, type: TensorType) -> Array:
+        part: Array = self.memory[offset : offset + device_bytes(type)]
+        held = np.dtype(np.int32) if type.dtype is DType.I64 else type.dtype.numpy
+        return part.view(held).reshape(type.shape)

@@ -1,0 +1,354 @@
+# The GPU's hot path: wgpu-native's C functions, called in one stretch without the GIL.
+"""Runs prepared GPU work through the addresses of wgpu-native's functions."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+cnp.import_array()
+
+
+cdef extern from "webgpu_run.h" nogil:
+    ctypedef struct rlx_wgpu:
+        pass
+
+    ctypedef struct rlx_dispatch:
+        void* pipeline
+        void* group
+        uint32_t x
+        uint32_t y
+
+    ctypedef struct rlx_upload:
+        const void* source "from"
+        void* to
+        uint64_t at
+        uint64_t size
+
+    ctypedef struct rlx_move:
+        void* source "from"
+        uint64_t at
+        void* to
+        uint64_t to_at
+        uint64_t size
+
+    ctypedef struct rlx_read:
+        uint64_t at
+        void* to
+        uint64_t size
+
+    ctypedef struct rlx_wide:
+        int64_t* wide
+        int* held
+        int64_t count
+
+    ctypedef struct rlx_work:
+        const rlx_wgpu* api
+        void* device
+        void* queue
+        void* staging
+        uint64_t staged
+        int64_t spin_ns
+        int64_t* moved
+        size_t dispatches, uploads, moves, copies, reads, narrow, widen
+        const rlx_dispatch* dispatch
+        const rlx_upload* upload
+        const rlx_move* move
+        const rlx_move* copy
+        const rlx_read* read
+        const rlx_wide* narrowed
+        const rlx_wide* widened
+        int mapped
+        int status
+        int64_t wrong
+        char* message
+
+    ctypedef struct rlx_string:
+        pass
+
+    ctypedef struct rlx_label:
+        pass
+
+    ctypedef struct rlx_pass_label:
+        pass
+
+    ctypedef struct rlx_future:
+        pass
+
+    ctypedef struct rlx_map_info:
+        pass
+
+    ctypedef struct rlx_scope_info:
+        pass
+
+    int rlx_submit(rlx_work* work, uint64_t shift)
+    int rlx_wait(rlx_work* work)
+    int RLX_GPU_OK
+
+# In the order of ``rlx_wgpu``, which is a table of nothing but function addresses.
+FUNCTIONS = (
+    "wgpuDeviceCreateCommandEncoder",
+    "wgpuCommandEncoderBeginComputePass",
+    "wgpuComputePassEncoderSetPipeline",
+    "wgpuComputePassEncoderSetBindGroup",
+    "wgpuComputePassEncoderDispatchWorkgroups",
+    "wgpuComputePassEncoderEnd",
+    "wgpuComputePassEncoderRelease",
+    "wgpuCommandEncoderCopyBufferToBuffer",
+    "wgpuCommandEncoderFinish",
+    "wgpuCommandEncoderRelease",
+    "wgpuCommandBufferRelease",
+    "wgpuQueueSubmitForIndex",
+    "wgpuDevicePoll",
+    "wgpuQueueWriteBuffer",
+    "wgpuBufferMapAsync",
+    "wgpuBufferGetConstMappedRange",
+    "wgpuBufferUnmap",
+    "wgpuDevicePushErrorScope",
+    "wgpuDevicePopErrorScope",
+)
+
+# The sizes that webgpu_run.h gives to wgpu-native's structures.
+SIZES = {
+    "WGPUStringView": sizeof(rlx_string),
+    "WGPUCommandEncoderDescriptor": sizeof(rlx_label),
+    "WGPUCommandBufferDescriptor": sizeof(rlx_label),
+    "WGPUComputePassDescriptor": sizeof(rlx_pass_label),
+    "WGPUFuture": sizeof(rlx_future),
+    "WGPUBufferMapCallbackInfo": sizeof(rlx_map_info),
+    "WGPUPopErrorScopeCallbackInfo": sizeof(rlx_scope_info),
+}
+
+
+cdef class Api:
+    """The table of addresses.
+
+    Args:
+        addresses: One for each of ``FUNCTIONS``.
+    """
+
+    cdef rlx_wgpu table
+
+    def __cinit__(self, addresses):
+        cdef uintptr_t* slots = <uintptr_t*>&self.table
+        if len(addresses) != len(FUNCTIONS) or sizeof(rlx_wgpu) != len(FUNCTIONS) * sizeof(void*):
+            raise ValueError("an address for every function is needed")
+        for at, address in enumerate(addresses):
+            slots[at] = address
+
+
+cdef class Dispatches:
+    """``(pipeline, bind group, x, y)`` rows as C, shared by every run that makes them.
+
+    Args:
+        rows: Handles as integers.
+    """
+
+    cdef rlx_dispatch* rows
+    cdef size_t count
+
+    def __cinit__(self, rows):
+        self.count = len(rows)
+        self.rows = <rlx_dispatch*>_table(self.count, sizeof(rlx_dispatch))
+        for at, (pipeline, group, x, y) in enumerate(rows):
+            self.rows[at] = rlx_dispatch(_pointer(pipeline), _pointer(group), x, y)
+
+    def __dealloc__(self):
+        free(self.rows)
+
+
+cdef class Runner:
+    """One submission, prepared.
+
+    Args:
+        api: The functions.
+        device: Handle of the device.
+        queue: Handle of its queue.
+        dispatches: What is computed.
+        uploads: ``(address, buffer, offset, size)`` before it.
+        moves: ``(buffer, offset, buffer, offset, size)`` after it, on the device.
+        copies: ``(buffer, offset, offset in the staging buffer, size)`` after those.
+        staging: Handle of the staging buffer.
+        staged: Bytes of it that ``wait`` maps; 0 brings nothing back.
+        reads: ``(offset in the staging buffer, address, size)``.
+        narrow: ``(i64 address, i32 address, count)`` before the uploads.
+        widen: The same, after the reads.
+        spin_ns: How long ``wait`` asks the device before it sleeps.
+        moved: Counters of bytes uploaded, read back and moved on the device.
+        keep: Owns the memory and the GPU's objects.
+    """
+
+    cdef rlx_work work
+    cdef object _keep
+
+    def __cinit__(
+        self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
+        staged, reads, narrow, widen, spin_ns, cnp.ndarray moved, keep,
+    ):
+        cdef rlx_work* work = &self.work
+        cdef rlx_upload* upload
+        cdef rlx_move* move
+        cdef rlx_read* read
+        self._keep = (api, dispatches, moved, keep)
+        work.api = &api.table
+        work.device, work.queue = _pointer(device), _pointer(queue)
+        work.staging, work.staged = _pointer(staging), staged
+        work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
+        work.dispatches, work.dispatch = dispatches.count, dispatches.rows
+        work.uploads = len(uploads)
+        work.upload = upload = <rlx_upload*>_table(work.uploads, sizeof(rlx_upload))
+        for at, (address, buffer, offset, size) in enumerate(uploads):
+            upload[at] = rlx_upload(_pointer(address), _pointer(buffer), offset, size)
+        work.moves = len(moves)
+        work.move = move = <rlx_move*>_table(work.moves, sizeof(rlx_move))
+        for at, (source, offset, buffer, to, size) in enumerate(moves):
+            move[at] = rlx_move(_pointer(source), offset, _pointer(buffer), to, size)
+        work.copies = len(copies)
+        work.copy = move = <rlx_move*>_table(work.copies, sizeof(rlx_move))
+        for at, (source, offset, to, size) in enumerate(copies):
+            move[at] = rlx_move(_pointer(source), offset, work.staging, to, size)
+        work.reads = len(reads)
+        work.read = read = <rlx_read*>_table(work.reads, sizeof(rlx_read))
+        for at, (offset, address, size) in enumerate(reads):
+            read[at] = rlx_read(offset, _pointer(address), size)
+        work.narrow, work.narrowed = len(narrow), _wide_table(narrow)
+        work.widen, work.widened = len(widen), _wide_table(widen)
+
+    def __dealloc__(self):
+        free(<void*>self.work.upload)
+        free(<void*>self.work.move)
+        free(<void*>self.work.copy)
+        free(<void*>self.work.read)
+        free(<void*>self.work.narrowed)
+        free(<void*>self.work.widened)
+
+    def submit(self, uint64_t shift=0):
+        """Uploads and enqueues; the results go to ``shift`` in the staging buffer. 0 if all is well."""
+        cdef int status
+        with nogil:
+            status = rlx_submit(&self.work, shift)
+        return status
+
+    def wait(self):
+        """Waits for the last submission and reads back what was staged. 0 if all is well."""
+        cdef int status
+        with nogil:
+            status = rlx_wait(&self.work)
+        return status
+
+    def run(self):
+        """``submit``, then ``wait``. 0 if all is well."""
+        cdef int status
+        with nogil:
+            status = rlx_submit(&self.work, 0)
+            if status == RLX_GPU_OK:
+                status = rlx_wait(&self.work)
+        return status
+
+    def error(self):
+        """``(status, message, which of narrow)`` of the last call."""
+        return self.work.status, (<bytes>self.work.message).decode(errors="replace"), self.work.wrong
+
+
+cdef class Entry:
+    """``run_slots``: copies the arguments into their slots, runs, returns the output views.
+
+    Args:
+        guard: A lock that is held while the executable runs.
+        input_views: What the arguments are copied into.
+        output_views: What is returned.
+        entered: Called without arguments when the lock is taken; raises.
+        failed: Called with the runner that failed; raises.
+        take: Called with the arguments when one does not fit as it is; copies them or raises.
+        slow: Runs the whole when there is more to it than one runner.
+    """
+
+    cdef object _acquire, _release, _entered, _failed, _take, _slow
+    cdef tuple _input_views, _output_views
+    cdef Runner _runner
+    cdef bint _checked
+
+    def __cinit__(self, guard, tuple input_views, tuple output_views, entered, failed, take, slow):
+        self._acquire, self._release = guard.acquire, guard.release
+        self._input_views, self._output_views = input_views, output_views
+        self._entered, self._failed = entered, failed
+        self._take, self._slow = take, slow
+
+    def prepare(self, runner, bint checked):
+        """Sets the runner, None for the slow way, and whether ``take`` has to see all arguments."""
+        self._runner = runner
+        self._checked = checked
+
+    def run_slots(self, *arrays):
+        """See ``CompiledGraph.run_slots``."""
+        cdef Py_ssize_t at, count = len(arrays)
+        cdef int status
+        if not self._acquire(False):
+            self._entered()
+        try:
+            if count:
+                if self._checked or not _fit(arrays, self._input_views):
+                    self._take(arrays)
+                else:
+                    for at in range(count):
+                        _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._input_views[at])
+            if self._runner is None:
+                self._slow()
+            else:
+                with nogil:
+                    status = rlx_submit(&self._runner.work, 0)
+                    if status == RLX_GPU_OK:
+                        status = rlx_wait(&self._runner.work)
+                if status != RLX_GPU_OK:
+                    self._failed(self._runner)
+        finally:
+            self._release()
+        return self._output_views
+
+
+cdef void* _table(size_t count, size_t size) except NULL:
+    cdef void* found = calloc(count + 1, size)
+    if found == NULL:
+        raise MemoryError()
+    return found
+
+
+cdef rlx_wide* _wide_table(rows) except NULL:
+    cdef rlx_wide* table = <rlx_wide*>_table(len(rows), sizeof(rlx_wide))
+    for at, (wide, held, count) in enumerate(rows):
+        table[at] = rlx_wide(<int64_t*>_pointer(wide), <int*>_pointer(held), count)
+    return table
+
+
+cdef void* _pointer(address):
+    return <void*><uintptr_t>address
+
+
+cdef bint _fit(tuple arrays, tuple views):
+    """Whether every argument fits its slot as it is."""
+    cdef Py_ssize_t at
+    cdef int axis, rank
+    cdef cnp.ndarray array, view
+    if len(arrays) != len(views):
+        return False
+    for at in range(len(arrays)):
+        if not cnp.PyArray_CheckExact(arrays[at]):
+            return False
+        array, view = <cnp.ndarray>arrays[at], <cnp.ndarray>views[at]
+        rank = cnp.PyArray_NDIM(view)
+        if (
+            cnp.PyArray_TYPE(array) != cnp.PyArray_TYPE(view)
+            or cnp.PyArray_NDIM(array) != rank
+            or not cnp.PyArray_ISCARRAY_RO(array)
+        ):
+            return False
+        for axis in range(rank):
+            if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
+                return False
+    return True
+
+
+cdef void _copy(cnp.ndarray array, cnp.ndarray view) noexcept:
+    if cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
+        memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))

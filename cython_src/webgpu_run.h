@@ -1,0 +1,306 @@
+/* One run on a GPU through wgpu-native's C API: upload, encode, submit, map, read back.
+ *
+ * The declarations below are the few of webgpu.h and wgpu.h that a run needs, written for the ABI of
+ * wgpu-native 29 (the release inside wgpu 0.32). Nothing is linked: the functions' addresses come from the
+ * library that wgpu-py has loaded. Nothing here allocates.
+ */
+#ifndef RLX_WEBGPU_RUN_H
+#define RLX_WEBGPU_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef _MSC_VER
+#include <intrin.h>
+#include <windows.h>
+#define RLX_LOAD(p) _InterlockedOr((volatile long *)(p), 0)
+#define RLX_STORE(p, v) _InterlockedExchange((volatile long *)(p), v)
+#define RLX_REST() SwitchToThread()
+#else
+#define RLX_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define RLX_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
+#define RLX_REST() nanosleep(&(struct timespec){0, 20000}, NULL)
+#endif
+
+/* --- wgpu-native --------------------------------------------------------------------------------- */
+
+typedef void *rlx_handle; /* every WGPU object is an opaque pointer */
+
+typedef struct {
+    const char *data;
+    size_t length;
+} rlx_string; /* WGPUStringView */
+
+typedef struct {
+    const void *next;
+    rlx_string label;
+} rlx_label; /* WGPUCommandEncoderDescriptor, WGPUCommandBufferDescriptor */
+
+typedef struct {
+    const void *next;
+    rlx_string label;
+    const void *timestamps;
+} rlx_pass_label; /* WGPUComputePassDescriptor */
+
+typedef struct {
+    uint64_t id;
+} rlx_future; /* WGPUFuture */
+
+typedef void (*rlx_map_callback)(int status, rlx_string message, void *first, void *second);
+typedef void (*rlx_scope_callback)(int status, int type, rlx_string message, void *first, void *second);
+
+typedef struct {
+    const void *next;
+    int mode;
+    rlx_map_callback callback;
+    void *first, *second;
+} rlx_map_info; /* WGPUBufferMapCallbackInfo */
+
+typedef struct {
+    const void *next;
+    int mode;
+    rlx_scope_callback callback;
+    void *first, *second;
+} rlx_scope_info; /* WGPUPopErrorScopeCallbackInfo */
+
+enum { RLX_MAP_SUCCESS = 1, RLX_MAP_READ = 1, RLX_SPONTANEOUS = 3 };
+/* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches; wgpu-native knows no other. */
+enum { RLX_FILTER_VALIDATION = 1, RLX_FILTER_MEMORY = 2 };
+enum { RLX_TYPE_NONE = 1, RLX_TYPE_MEMORY = 3 };
+
+typedef struct {
+    rlx_handle (*create_encoder)(rlx_handle device, const rlx_label *label);
+    rlx_handle (*begin_pass)(rlx_handle encoder, const rlx_pass_label *label);
+    void (*set_pipeline)(rlx_handle pass, rlx_handle pipeline);
+    void (*set_group)(rlx_handle pass, uint32_t at, rlx_handle group, size_t n, const uint32_t *offsets);
+    void (*dispatch)(rlx_handle pass, uint32_t x, uint32_t y, uint32_t z);
+    void (*end_pass)(rlx_handle pass);
+    void (*release_pass)(rlx_handle pass);
+    void (*copy)(rlx_handle encoder, rlx_handle from, uint64_t at, rlx_handle to, uint64_t to_at,
+                 uint64_t size);
+    rlx_handle (*finish)(rlx_handle encoder, const rlx_label *label);
+    void (*release_encoder)(rlx_handle encoder);
+    void (*release_commands)(rlx_handle commands);
+    uint64_t (*submit)(rlx_handle queue, size_t n, const rlx_handle *commands);
+    uint32_t (*poll)(rlx_handle device, uint32_t wait, const uint64_t *submission);
+    void (*write)(rlx_handle queue, rlx_handle buffer, uint64_t at, const void *data, size_t size);
+    rlx_future (*map)(rlx_handle buffer, uint64_t mode, size_t at, size_t size, rlx_map_info info);
+    const void *(*mapped)(rlx_handle buffer, size_t at, size_t size);
+    void (*unmap)(rlx_handle buffer);
+    void (*push_scope)(rlx_handle device, int filter);
+    rlx_future (*pop_scope)(rlx_handle device, rlx_scope_info info);
+} rlx_wgpu;
+
+/* --- what a run does -------------------------------------------------------------------------------- */
+
+typedef struct {
+    rlx_handle pipeline, group;
+    uint32_t x, y;
+} rlx_dispatch;
+
+typedef struct { /* host memory to a buffer */
+    const void *from;
+    rlx_handle to;
+    uint64_t at, size;
+} rlx_upload;
+
+typedef struct { /* buffer to buffer */
+    rlx_handle from;
+    uint64_t at;
+    rlx_handle to;
+    uint64_t to_at, size;
+} rlx_move;
+
+typedef struct { /* staging to host memory */
+    uint64_t at;
+    void *to;
+    uint64_t size;
+} rlx_read;
+
+typedef struct { /* an i64 array that the caller sees, and the i32 one that travels */
+    int64_t *wide;
+    int32_t *held;
+    int64_t count;
+} rlx_wide;
+
+enum { RLX_GPU_OK, RLX_GPU_ERROR, RLX_GPU_MEMORY, RLX_GPU_LOST, RLX_GPU_RANGE };
+
+typedef struct {
+    const rlx_wgpu *api;
+    rlx_handle device, queue, staging;
+    uint64_t staged, submission;
+    int64_t spin_ns;  /* how long to ask before sleeping until the device is done */
+    int64_t *moved;   /* bytes uploaded, read back, copied on the device */
+    size_t dispatches, uploads, moves, copies, reads, narrow, widen;
+    const rlx_dispatch *dispatch;
+    const rlx_upload *upload;
+    const rlx_move *move, *copy; /* after the dispatches: moves first, then copies to the staging buffer */
+    const rlx_read *read;
+    const rlx_wide *narrowed, *widened;
+    int mapped;       /* 0 while the map is pending, else its WGPUMapAsyncStatus */
+    int status;
+    int64_t wrong;    /* which of ``narrowed`` holds a value out of range */
+    char message[600];
+} rlx_work;
+
+static void rlx_say(rlx_work *work, rlx_string text) {
+    size_t n = text.data == NULL ? 0 : text.length;
+    if (n == SIZE_MAX) /* WGPU_STRLEN: it ends with a zero */
+        n = strlen(text.data);
+    n = n < sizeof work->message ? n : sizeof work->message - 1;
+    if (n)
+        memcpy(work->message, text.data, n);
+    work->message[n] = 0;
+}
+
+static void rlx_on_map(int status, rlx_string text, void *first, void *second) {
+    rlx_work *work = (rlx_work *)first;
+    (void)second;
+    if (status != RLX_MAP_SUCCESS)
+        rlx_say(work, text);
+    RLX_STORE(&work->mapped, status);
+}
+
+static void rlx_on_scope(int status, int type, rlx_string text, void *first, void *second) {
+    rlx_work *work = (rlx_work *)first;
+    (void)status, (void)second;
+    if (type == RLX_TYPE_NONE || type == 0)
+        return;
+    if (work->status == RLX_GPU_OK) {
+        work->status = type == RLX_TYPE_MEMORY ? RLX_GPU_MEMORY : RLX_GPU_ERROR;
+        rlx_say(work, text);
+    }
+}
+
+/* Errors of the calls between the two end in ``status``, not in wgpu-py's log. */
+static void rlx_catch(rlx_work *work) {
+    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
+        work->api->push_scope(work->device, filter);
+}
+
+static void rlx_caught(rlx_work *work) {
+    const rlx_scope_info info = {NULL, RLX_SPONTANEOUS, rlx_on_scope, work, NULL};
+    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
+        work->api->pop_scope(work->device, info);
+}
+
+static int rlx_narrow(rlx_work *work) {
+    for (size_t k = 0; k < work->narrow; k++) {
+        const rlx_wide *one = &work->narrowed[k];
+        int64_t lost = 0;
+        for (int64_t i = 0; i < one->count; i++) {
+            one->held[i] = (int32_t)one->wide[i];
+            lost |= one->wide[i] ^ (int64_t)one->held[i];
+        }
+        if (lost) {
+            work->wrong = (int64_t)k;
+            return work->status = RLX_GPU_RANGE;
+        }
+    }
+    return RLX_GPU_OK;
+}
+
+/* Uploads, encodes and submits; ``shift`` is where in the staging buffer the results go. */
+static int rlx_submit(rlx_work *work, uint64_t shift) {
+    const rlx_wgpu *api = work->api;
+    const rlx_label label = {NULL, {"rlx", 3}};
+    const rlx_pass_label pass_label = {NULL, {"rlx", 3}, NULL};
+    work->status = RLX_GPU_OK;
+    if (rlx_narrow(work))
+        return work->status;
+    rlx_catch(work);
+    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
+        api->write(work->queue, u->to, u->at, u->from, u->size);
+        work->moved[0] += (int64_t)u->size;
+    }
+    rlx_handle encoder = api->create_encoder(work->device, &label);
+    if (work->dispatches) {
+        rlx_handle pass = api->begin_pass(encoder, &pass_label), pipeline = NULL, group = NULL;
+        for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
+            if (d->pipeline != pipeline)
+                api->set_pipeline(pass, pipeline = d->pipeline);
+            if (d->group != group)
+                api->set_group(pass, 0, group = d->group, 0, NULL);
+            api->dispatch(pass, d->x, d->y, 1);
+        }
+        api->end_pass(pass);
+        api->release_pass(pass);
+    }
+    for (const rlx_move *m = work->move; m < work->move + work->moves; m++) {
+        api->copy(encoder, m->from, m->at, m->to, m->to_at, m->size);
+        work->moved[2] += (int64_t)m->size;
+    }
+    for (const rlx_move *m = work->copy; m < work->copy + work->copies; m++)
+        api->copy(encoder, m->from, m->at, m->to, m->to_at + shift, m->size);
+    rlx_handle commands = api->finish(encoder, &label);
+    /* wgpu-native ends the process when a submission fails, so one that has failed is not made. */
+    rlx_caught(work);
+    if (work->status == RLX_GPU_OK)
+        work->submission = api->submit(work->queue, 1, &commands);
+    api->release_commands(commands);
+    api->release_encoder(encoder);
+    return work->status;
+}
+
+static int64_t rlx_now(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Until the map's callback has run. */
+static int rlx_await(rlx_work *work) {
+    const rlx_wgpu *api = work->api;
+    if (work->spin_ns > 0) {
+        const int64_t begin = rlx_now();
+        while (!RLX_LOAD(&work->mapped) && rlx_now() - begin < work->spin_ns)
+            api->poll(work->device, 0, NULL);
+    }
+    if (!RLX_LOAD(&work->mapped))
+        api->poll(work->device, 1, &work->submission);
+    /* Another thread's poll may have taken our callback from the queue, and be about to call it. */
+    for (int64_t done = rlx_now(); !RLX_LOAD(&work->mapped); RLX_REST()) {
+        if (rlx_now() - done > 10000000000) /* ten seconds after the device was */
+            return work->status = RLX_GPU_LOST;
+        api->poll(work->device, 1, &work->submission);
+    }
+    return work->status;
+}
+
+/* Waits for the last submission and brings what it staged into host memory. */
+static int rlx_wait(rlx_work *work) {
+    const rlx_wgpu *api = work->api;
+    const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_map, work, NULL};
+    work->status = RLX_GPU_OK;
+    if (work->staged == 0) {
+        api->poll(work->device, 1, &work->submission);
+        return work->status;
+    }
+    RLX_STORE(&work->mapped, 0);
+    rlx_catch(work);
+    api->map(work->staging, RLX_MAP_READ, 0, work->staged, info);
+    rlx_caught(work);
+    if (work->status != RLX_GPU_OK)
+        return work->status;
+    if (rlx_await(work) != RLX_GPU_OK)
+        return work->status;
+    if (work->mapped != RLX_MAP_SUCCESS)
+        return work->status = RLX_GPU_LOST;
+    const char *mapped = (const char *)api->mapped(work->staging, 0, work->staged);
+    if (mapped == NULL)
+        work->status = RLX_GPU_LOST;
+    else
+        for (const rlx_read *r = work->read; r < work->read + work->reads; r++) {
+            memcpy(r->to, mapped + r->at, r->size);
+            work->moved[1] += (int64_t)r->size;
+        }
+    api->unmap(work->staging);
+    for (const rlx_wide *w = work->widened; w < work->widened + work->widen; w++)
+        for (int64_t i = 0; i < w->count; i++)
+            w->wide[i] = w->held[i];
+    return work->status;
+}
+
+#endif

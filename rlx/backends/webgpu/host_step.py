@@ -1,0 +1,77 @@
+"""A part of the graph that runs on the CPU between two batches of dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.host import compile_host
+from rlx.backends.webgpu.buffers import check_limit, padded
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
+from rlx.ir.opdef import Array
+from rlx.ir.plan import Call, Value
+
+
+class HostStep:
+    """One such part, with the memory that its operands and results pass through.
+
+    Attributes:
+        executable: The part, compiled for the CPU.
+        copies: What the submission before it copies to ``staging``.
+        staging: The buffer that its operands come back through.
+        staged: Bytes of it.
+        reads: Where they go.
+        uploads: What the submission after it uploads.
+    """
+
+    def __init__(
+        self, gpu: GpuDevice, call: Call, place: Callable[[Value], tuple[Any, int]]
+    ) -> None:
+        import wgpu
+
+        graph: Any = call.params["graph"]
+        self.executable = compile_host(graph)
+        self.copies: list[tuple[Any, int, int, int]] = []
+        self.reads: list[tuple[int, Array]] = []
+        self.uploads: list[tuple[Array, Any, int]] = []
+        self.staged = 0
+        self._operands = []
+        self._results = []
+        for value in call.inputs:
+            if value is None:
+                continue
+            data = np.zeros(padded(device_bytes(value.type)), np.uint8)
+            self.copies.append((*place(value), self.staged, data.size))
+            self.reads.append((self.staged, data))
+            self._operands.append((data, value.type))
+            self.staged += data.size
+        for value in call.outputs:
+            data = np.zeros(padded(device_bytes(value.type)), np.uint8)
+            self.uploads.append((data, *place(value)))
+            self._results.append((data, value))
+        check_limit(gpu, "max-buffer-size", self.staged, call.node.where())
+        self.staging: Any = gpu.device.create_buffer(
+            label=f"read-back for {call.node.op}",
+            size=max(16, self.staged),
+            usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST,
+        )
+
+    def run(self) -> None:
+        """Computes on the CPU; the operands have been read back.
+
+        Raises:
+            InputError: An i64 result is out of the range that the device carries.
+        """
+        for view, (data, type) in zip(self.executable.input_views, self._operands, strict=True):
+            # A value may be read as a view, under another shape.
+            view[...] = from_device(data, type).reshape(view.shape)
+        for result, (data, value) in zip(self.executable.run_slots(), self._results, strict=True):
+            raw = to_device(result, value.type, value.name)
+            data[: raw.size] = raw
+
+    def close(self) -> None:
+        """Frees the staging buffer."""
+        self.staging.destroy()

@@ -1,0 +1,98 @@
+"""Which way a submission runs: C calls into wgpu-native where its release is known, else wgpu-py."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from rlx import flags
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.work import Batch, PythonEntry, PythonRunner, Runner, Submission
+from rlx.ir.opdef import Array
+
+# The C declarations in cython_src/webgpu_run.h are those of this release, which wgpu 0.32 carries.
+_KNOWN = (29, 0)
+
+
+@functools.cache
+def _binding() -> tuple[Any, Any, Any] | None:
+    """wgpu-py's cffi interface, its library as addresses, and the C path; None where that can't be."""
+    from wgpu.backends import wgpu_native
+
+    try:
+        from rlx._ext import webgpu_hot
+
+        ffi, lib = wgpu_native.ffi, wgpu_native.lib
+        if wgpu_native.lib_version_info[:2] != _KNOWN:
+            raise RuntimeError(f"wgpu-native {wgpu_native.lib_version_info} is not known to rlx")
+        for name, size in webgpu_hot.SIZES.items():
+            if ffi.sizeof(name) != size:
+                raise RuntimeError(f"{name} has {ffi.sizeof(name)} bytes, not {size}")
+        functions = [ffi.addressof(lib, name) for name in webgpu_hot.FUNCTIONS]
+        api = webgpu_hot.Api([int(ffi.cast("uintptr_t", one)) for one in functions])
+    except (ImportError, AttributeError, RuntimeError) as error:
+        warnings.warn(
+            f"{error}: runs on the GPU go through wgpu-py's Python calls, which cost more",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return ffi, webgpu_hot, api
+
+
+class Maker:
+    """Makes the runners of one executable.
+
+    Attributes:
+        hot: Whether they run in C.
+        moved: Bytes uploaded, read back, and copied on the device by all of them so far.
+    """
+
+    def __init__(self, gpu: GpuDevice, moved: Array) -> None:
+        self._gpu, self.moved = gpu, moved
+        self._binding = _binding() if flags.WEBGPU_HOT.get() else None
+        self.hot = self._binding is not None
+        self._batches: dict[int, Any] = {}
+
+    def runner(self, work: Submission) -> Runner:
+        """A prepared submission; those with the same list of dispatches share its C form."""
+        if self._binding is None:
+            return PythonRunner(self._gpu, work, self.moved)
+        _, module, api = self._binding
+        handle = self._handle
+        keep = (self._gpu, work)
+        runner: Runner = module.Runner(
+            api,
+            handle(self._gpu.device),
+            handle(self._gpu.queue),
+            self._dispatches(work.batch),
+            [(data.ctypes.data, handle(to), at, data.nbytes) for data, to, at in work.uploads],
+            [(handle(a), at, handle(b), to, size) for a, at, b, to, size in work.moves],
+            [(handle(buffer), at, to, size) for buffer, at, to, size in work.copies],
+            handle(work.staging) if work.staging is not None else 0,
+            work.staged,
+            [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
+            [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.narrow],
+            [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.widen],
+            self._gpu.spin_ns,
+            self.moved,
+            keep,
+        )
+        return runner
+
+    def _dispatches(self, batch: Batch) -> Any:
+        assert self._binding is not None
+        if id(batch) not in self._batches:
+            rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
+            # The list is kept too, so that its id stays its own.
+            self._batches[id(batch)] = (self._binding[1].Dispatches(rows), batch)
+        return self._batches[id(batch)][0]
+
+    def _handle(self, thing: Any) -> int:
+        assert self._binding is not None
+        return int(self._binding[0].cast("uintptr_t", thing._internal))
+
+    def entry(self, *given: Any) -> Any:
+        """What ``run_slots`` is a method of; the arguments are those of ``PythonEntry``."""
+        return self._binding[1].Entry(*given) if self._binding is not None else PythonEntry(*given)

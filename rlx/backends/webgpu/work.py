@@ -1,0 +1,200 @@
+"""One submission to the GPU as data, and the way of running it through wgpu-py's Python calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.mirror import Wide
+from rlx.errors import InputError
+from rlx.ir.opdef import Array
+
+Batch = list[tuple[Any, Any, int, int]]
+
+# What a run comes back with; the numbers are those of cython_src/webgpu_run.h.
+OK, ERROR, MEMORY, LOST, RANGE = range(5)
+
+
+@dataclass(frozen=True, eq=False)
+class Submission:
+    """What one submission does, in this order.
+
+    Attributes:
+        narrow: 64-bit arrays brought into their 32-bit ones.
+        uploads: ``(bytes, buffer, offset)``, whole words.
+        batch: Dispatches as ``(pipeline, bind group, x, y)``.
+        moves: ``(buffer, offset, buffer, offset, size)`` copied on the device.
+        copies: ``(buffer, offset, offset in staging, size)``.
+        staging: The buffer that results come back through, None when there are none.
+        staged: Bytes of it that are mapped.
+        reads: ``(offset in staging, bytes)``.
+        widen: 32-bit arrays brought into their 64-bit ones.
+    """
+
+    batch: Batch
+    narrow: Sequence[Wide] = ()
+    uploads: Sequence[tuple[Array, Any, int]] = ()
+    moves: Sequence[tuple[Any, int, Any, int, int]] = ()
+    copies: Sequence[tuple[Any, int, int, int]] = ()
+    staging: Any = None
+    staged: int = 0
+    reads: Sequence[tuple[int, Array]] = ()
+    widen: Sequence[Wide] = ()
+
+
+class Runner(Protocol):
+    """A prepared submission."""
+
+    def submit(self, shift: int = 0) -> int:
+        """Uploads and enqueues; results go to ``shift`` in the staging buffer. ``OK`` or a fault."""
+
+    def wait(self) -> int:
+        """Waits for the last submission and reads back what it staged. ``OK`` or a fault."""
+
+    def run(self) -> int:
+        """``submit``, then ``wait``."""
+
+    def error(self) -> tuple[int, str, int]:
+        """The fault of the last call, what the driver says, and which of ``narrow`` it is about."""
+
+
+class PythonRunner:
+    """Runs a submission through wgpu-py.
+
+    Args:
+        gpu: The device.
+        work: What to do.
+        moved: Counters of bytes uploaded, read back and copied on the device.
+    """
+
+    def __init__(self, gpu: GpuDevice, work: Submission, moved: Array) -> None:
+        import wgpu
+
+        self._gpu, self._work, self._moved = gpu, work, moved
+        self._read = int(wgpu.MapMode.READ)
+        self._error: tuple[int, str, int] = (OK, "", 0)
+
+    def submit(self, shift: int = 0) -> int:
+        """See ``Runner``."""
+        work = self._work
+        for at, wide in enumerate(work.narrow):
+            try:
+                wide.narrow()
+            except InputError as error:
+                return self._failed(RANGE, error, at)
+        return self._guarded(lambda: self._submit(work, shift))
+
+    def _submit(self, work: Submission, shift: int) -> None:
+        for data, buffer, offset in work.uploads:
+            self._gpu.queue.write_buffer(buffer, offset, data)
+            self._moved[0] += data.nbytes
+        encoder = self._gpu.device.create_command_encoder(label="rlx")
+        if work.batch:
+            compute = encoder.begin_compute_pass(label="rlx")
+            for pipeline, group, x, y in work.batch:
+                compute.set_pipeline(pipeline)
+                compute.set_bind_group(0, group)
+                compute.dispatch_workgroups(x, y, 1)
+            compute.end()
+        for source, offset, buffer, to, size in work.moves:
+            encoder.copy_buffer_to_buffer(source, offset, buffer, to, size)
+            self._moved[2] += size
+        for source, offset, to, size in work.copies:
+            encoder.copy_buffer_to_buffer(source, offset, work.staging, to + shift, size)
+        self._gpu.queue.submit([encoder.finish(label="rlx")])
+
+    def wait(self) -> int:
+        """See ``Runner``."""
+        if not self._work.staged:
+            return self._guarded(self._gpu.device._poll_wait)
+        return self._guarded(self._bring)
+
+    def _bring(self) -> None:
+        staging, staged = self._work.staging, self._work.staged
+        staging.map_sync(self._read, 0, staged)
+        try:
+            mapped = np.frombuffer(staging.read_mapped(0, staged, copy=False), np.uint8)
+            for at, data in self._work.reads:
+                data[:] = mapped[at : at + data.size]
+                self._moved[1] += data.size
+            del mapped
+        finally:
+            staging.unmap()
+        for wide in self._work.widen:
+            wide.widen()
+
+    def run(self) -> int:
+        """See ``Runner``."""
+        return self.submit() or self.wait()
+
+    def error(self) -> tuple[int, str, int]:
+        """See ``Runner``."""
+        return self._error
+
+    def _guarded(self, call: Callable[[], None]) -> int:
+        import wgpu
+
+        try:
+            call()
+        except wgpu.GPUOutOfMemoryError as error:
+            return self._failed(MEMORY, error)
+        except wgpu.GPUError as error:
+            return self._failed(ERROR, error)
+        except RuntimeError as error:  # wgpu-py's way of saying that a buffer can't be mapped
+            return self._failed(LOST, error)
+        return OK
+
+    def _failed(self, fault: int, error: Exception, at: int = 0) -> int:
+        self._error = (fault, str(error), at)
+        return fault
+
+
+class PythonEntry:
+    """``run_slots`` in Python; see ``rlx._ext.webgpu_hot.Entry``, which does the same.
+
+    Args:
+        guard: A lock that is held while the executable runs.
+        input_views: What the arguments are copied into.
+        output_views: What is returned.
+        entered: Called without arguments when the lock is taken; raises.
+        failed: Called with the runner that failed; raises.
+        take: Called with the arguments; copies them or raises.
+        slow: Runs the whole when there is more to it than one runner.
+    """
+
+    def __init__(
+        self,
+        guard: Any,
+        input_views: tuple[Array, ...],
+        output_views: tuple[Array, ...],
+        entered: Callable[[], None],
+        failed: Callable[[Any], None],
+        take: Callable[[Sequence[Any]], None],
+        slow: Callable[[], None],
+    ) -> None:
+        self._guard, self._views = guard, output_views
+        self._entered, self._failed, self._take, self._slow = entered, failed, take, slow
+        self._runner: Runner | None = None
+
+    def prepare(self, runner: Any, checked: bool) -> None:
+        """Sets the runner, None for the slow way."""
+        self._runner = runner
+
+    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        """See ``CompiledGraph.run_slots``."""
+        if not self._guard.acquire(False):
+            self._entered()
+        try:
+            if arrays:
+                self._take(arrays)
+            if self._runner is None:
+                self._slow()
+            elif self._runner.run() != OK:
+                self._failed(self._runner)
+        finally:
+            self._guard.release()
+        return self._views

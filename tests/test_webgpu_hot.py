@@ -1,0 +1,468 @@
+"""Runs on a GPU through C and through wgpu-py: same bits, bytes moved, nothing allocated, errors."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.backends.webgpu import hot
+
+pytestmark = pytest.mark.webgpu
+X = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
+W = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
+
+
+@pytest.fixture(params=["hot", "python"])
+def way(request, monkeypatch, webgpu):
+    """Both ways of running a submission."""
+    monkeypatch.setenv("RLX_WEBGPU_HOT", "1" if request.param == "hot" else "0")
+    return request.param
+
+
+def layer():
+    g = rlx.Graph()
+    x = g.input("x", (4, 16))
+    g.set_outputs([g.softmax(g.gelu(x @ g.param("w", (16, 16)) + 1.0)), g.sum(x, axes=1)])
+    return g, {"w": W}
+
+
+def mixed():
+    """Narrow and wide dtypes, odd sizes, nothing at all, and a repeated output."""
+    g = rlx.Graph()
+    i, b = g.input("i", (3, 5), rlx.DType.I64), g.input("b", (7,), rlx.DType.BOOL)
+    h, e = g.input("h", (3, 3), rlx.DType.F16), g.input("e", (0, 4))
+    g.set_outputs([i + i, g.logical_not(b), h * 2.0, e, i, i + i])
+    return g, {}
+
+
+def hosted():
+    """f64 runs on the host, in the middle of the graph."""
+    g = rlx.Graph()
+    x = g.input("x", (4, 16))
+    wide = g.exp(g.cast(g.tanh(x), rlx.DType.F64))
+    g.set_outputs([g.cast(wide, rlx.DType.F32) + x, x * 2.0])
+    return g, {}
+
+
+def arguments(name, seed=0):
+    rng = np.random.default_rng(seed)
+    if name != "mixed":
+        return [rng.normal(size=(4, 16)).astype(np.float32)]
+    return [
+        rng.integers(-1000, 1000, (3, 5)),
+        rng.integers(0, 2, 7).astype(bool),
+        rng.normal(size=(3, 3)).astype(np.float16),
+        np.zeros((0, 4), np.float32),
+    ]
+
+
+GRAPHS = {"layer": layer, "mixed": mixed, "hosted": hosted}
+
+
+def compiled(name):
+    g, params = GRAPHS[name]()
+    return rlx.compile(g, "webgpu", params=params)
+
+
+def executable(name="layer"):
+    return compiled(name)._executable
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_same_bits(name, webgpu, monkeypatch):
+    results = []
+    for flag in ("1", "0"):
+        monkeypatch.setenv("RLX_WEBGPU_HOT", flag)
+        with compiled(name) as one:
+            assert one._executable._maker.hot == (flag == "1")
+            runs = [[y.copy() for y in one.run_slots(*arguments(name, k))] for k in range(3)]
+            results.append(runs)
+    for ours, theirs in zip(*results, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.dtype == other.dtype
+            assert one.tobytes() == other.tobytes()
+    if name == "mixed":
+        i, b, h, _ = arguments(name, 2)
+        expected = [i + i, ~b, h * np.float16(2), np.zeros((0, 4), np.float32), i, i + i]
+        for got, want in zip(results[0][2], expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_way_of_running_agrees(name, way):
+    one = executable(name)
+    given = arguments(name)
+    expected = [y.copy() for y in one.run_slots(*given)]
+
+    def same(got):
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    one.run_slots(*arguments(name, 1))
+    same(one.run_outputs(range(len(expected)), *given))
+    one.run_slots(*arguments(name, 1))
+    one.submit(*arguments(name, 2))
+    one.submit(*given)
+    same(one.wait())
+    same(one.wait())  # nothing is pending: the views stay
+    sets = [arguments(name, k) for k in (1, 0, 2)]
+    many = one.run_many(sets)
+    same(many[1])
+    for k, got in zip((1, 0, 2), many, strict=True):
+        for a, b in zip(got, one.run_slots(*arguments(name, k)), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert one.run_many([]) == []
+
+
+def test_bytes_moved(way):
+    one = executable()
+    one.run_slots(X)
+    assert one.bytes_moved == (256, 256 + 16, 0)
+    one.run_outputs([1])
+    assert one.bytes_moved == (512, 272 + 16, 0)
+    one.run_outputs([0])
+    assert one.bytes_moved == (768, 288 + 256, 0)
+    one.run_outputs([])
+    assert one.bytes_moved == (1024, 544, 0)
+    one.read_row(0, 2)
+    assert one.bytes_moved == (1024, 544 + 64, 0)
+    one.set_resident([0])
+    one.run_outputs([1])
+    assert one.bytes_moved == (1024, 608 + 16, 0)
+
+
+def test_rows(way):
+    with compiled("mixed") as graph:
+        outputs = [y.copy() for y in graph.run_slots(*arguments("mixed"))]
+        for at in (0, 1, 2, 5):
+            for row in range(len(outputs[at])):
+                got = graph._executable.read_row(at, row)
+                np.testing.assert_array_equal(got, outputs[at][row])
+                assert got.dtype == outputs[at].dtype
+        before = graph._executable.bytes_moved
+        graph._executable.read_row(2, 1)  # three f16 values from byte 6 on
+        assert graph._executable.bytes_moved.read_back - before.read_back == 8
+        for at, row in ((0, 3), (0, -1), (3, 0)):
+            with pytest.raises(rlx.InputError, match="no row"):
+                graph._executable.read_row(at, row)
+        with pytest.raises(rlx.InputError, match="no output 6"):
+            graph._executable.read_row(6, 0)
+
+
+def state():
+    g = rlx.Graph()
+    x, s, n = g.input("x", (3,)), g.input("s", (3,)), g.input("n", (3,), rlx.DType.I64)
+    g.set_outputs([s * 2.0, s + x, n + n])
+    return rlx.compile(g, "webgpu")._executable
+
+
+def test_resident_inputs(way):
+    one = state()
+    x, s, n = np.ones(3, np.float32), np.arange(3, dtype=np.float32), np.arange(3)
+    one.write_input(1, s)
+    one.write_input(2, n)
+    one.set_resident([1, 2])
+    uploaded = one.bytes_moved.uploaded
+    for _ in range(3):
+        doubled, total, twice = one.run_slots(x, None, None)
+        np.testing.assert_array_equal(doubled, s * 2)
+        np.testing.assert_array_equal(total, s + x)
+        np.testing.assert_array_equal(twice, n * 2)
+    assert one.bytes_moved.uploaded - uploaded == 3 * 12
+    np.testing.assert_array_equal(one.read_input(1), s)
+    np.testing.assert_array_equal(one.read_input(2), n)
+    assert one.read_input(2).dtype == np.int64
+    with pytest.raises(rlx.InputError, match="'s' stays on the device"):
+        one.run_slots(x, s, None)
+    with pytest.raises(rlx.InputError, match="run_slots takes every input"):
+        one.run_slots(x)
+    # What stands in the views of resident inputs does not travel.
+    one.input_views[1][:] = 100
+    np.testing.assert_array_equal(one.run_slots()[1], s + x)
+    one.set_resident([])
+    np.testing.assert_array_equal(one.run_slots(x, x, n)[1], x + x)
+
+
+def test_feeds(way):
+    g = rlx.Graph()
+    a, b, i = g.input("a", (5,)), g.input("b", (5,)), g.input("i", (3,), rlx.DType.I64)
+    # The two states change places, and the third grows.
+    g.set_outputs([b + 0.0, a + 1.0, i * 2, g.sum(a)])
+    one = rlx.compile(g, "webgpu")._executable
+    one.write_input(0, np.zeros(5, np.float32))
+    one.write_input(1, np.full(5, 10, np.float32))
+    one.write_input(2, np.arange(3))
+    one.set_feeds([(0, 0), (1, 1), (2, 2)])
+    before = one.bytes_moved
+    values = (0.0, 10.0)
+    for _ in range(5):
+        one.run_outputs([3])
+        values = values[1], values[0] + 1
+    after = one.bytes_moved
+    assert after.uploaded == before.uploaded
+    assert after.read_back - before.read_back == 5 * 4
+    assert after.copied - before.copied == 5 * 2 * (20 + 20 + 12)
+    assert one.read_input(0).tolist() == [values[0]] * 5
+    assert one.read_input(1).tolist() == [values[1]] * 5
+    assert one.read_input(2).tolist() == [0, 32, 64]
+    many = one.run_many([[None] * 3] * 3)
+    assert [m[2].tolist() for m in many] == [[0, 64, 128], [0, 128, 256], [0, 256, 512]]
+    one.set_feeds([])
+    with pytest.raises(rlx.InputError, match="can't feed"):
+        one.set_feeds([(0, 3)])
+    with pytest.raises(rlx.InputError, match="second feed"):
+        one.set_feeds([(0, 0), (0, 1)])
+    with pytest.raises(rlx.InputError, match="no input 3"):
+        one.set_feeds([(3, 0)])
+
+
+def test_feeds_across_a_host_step(way):
+    g = rlx.Graph()
+    x = g.input("x", (4,))
+    g.set_outputs([g.cast(g.cast(x, rlx.DType.F64) + 1.0, rlx.DType.F32)])
+    one = rlx.compile(g, "webgpu")._executable
+    assert one._host_steps
+    one.write_input(0, np.zeros(4, np.float32))
+    one.set_feeds([(0, 0)])
+    for _ in range(3):
+        one.submit()
+    assert one.wait()[0].tolist() == [3.0] * 4
+    assert one.read_input(0).tolist() == [3.0] * 4
+
+
+def test_a_clone_starts_anew(way):
+    one = state()
+    one.write_input(1, np.ones(3, np.float32))
+    one.set_resident([1])
+    other = one.clone()
+    x, n = np.ones(3, np.float32), np.arange(3)
+    np.testing.assert_array_equal(other.run_slots(x, x, n)[1], x + x)
+    np.testing.assert_array_equal(one.run_slots(x, None, n)[1], x + 1)
+
+
+def test_more_sets_than_fit_the_staging_buffer(way, monkeypatch):
+    monkeypatch.setattr("rlx.backends.webgpu.transfers._MOST_STAGED", 1000)
+    one = executable()
+    sets = [arguments("layer", k) for k in range(8)]
+    many = one.run_many(sets)
+    assert len(many) == 8
+    for given, got in zip(sets, many, strict=True):
+        for a, b in zip(got, one.run_slots(*given), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# --- errors --------------------------------------------------------------------------------------------
+
+
+def test_wide_values_that_do_not_fit(way):
+    one = executable("mixed")
+    good = arguments("mixed")
+    expected = one.run_slots(*good)[0].copy()
+    moved = one.bytes_moved
+    bad = [good[0] + 2**31, *good[1:]]
+    for call in (
+        lambda: one.run_slots(*bad),
+        lambda: one.submit(*bad),
+        lambda: one.run_many([good, bad]),
+        lambda: one.write_input(0, bad[0]),
+    ):
+        with pytest.raises(rlx.InputError, match="out of the range") as caught:
+            call()
+        assert "input 'i'" in str(caught.value)
+        assert one.bytes_moved == moved
+    np.testing.assert_array_equal(one.run_slots(*good)[0], expected)
+
+
+def test_arguments_that_do_not_fit(way):
+    one = state()
+    good = [np.ones(3, np.float32), np.ones(3, np.float32), np.ones(3, np.int64)]
+    expected = [y.copy() for y in one.run_slots(*good)]
+    for bad in (np.ones(4, np.float32), np.ones(3, np.complex64)):
+        with pytest.raises(rlx.InputError, match="does not fit its slot"):
+            one.run_slots(good[0] * 5, bad, good[2])
+    for a, b in zip(one.run_slots(), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    # Other dtypes of the same kind, and strided arrays, are copied as they fit.
+    got = one.run_slots(np.ones(3), np.ones(6, np.float32)[::2], np.ones(3, np.int32))
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+LOST = """
+import numpy as np, rlx
+g = rlx.Graph()
+x = g.input("x", (4,))
+g.set_outputs([x + 1.0])
+one = rlx.compile(g, "webgpu")._executable
+array = np.ones(4, np.float32)
+one.run_slots(array)
+one._gpu.device.destroy()
+calls = [
+    lambda: one.run_slots(array), lambda: one.submit(array), lambda: one.run_many([[array]]),
+    lambda: one.run_outputs([0], array), lambda: one.read_row(0, 0), lambda: one.read_input(0),
+    lambda: one.write_input(0, array), lambda: one.run_slots(array),
+]
+for call in calls:
+    try:
+        call()
+    except rlx.DeviceLostError as error:
+        assert "Parent device is lost" in str(error), error
+        assert "compile again" in str(error)
+        print("lost")
+"""
+
+
+def test_a_lost_device_is_an_error(way):
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], env={**os.environ}, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["lost"] * 8, done.stderr
+    assert done.returncode == 0
+
+
+def test_closed(way):
+    one = executable()
+    one.run_slots(X)
+    one.close()
+    one.close()
+    for call in (one.run_slots, one.submit, one.wait, lambda: one.write_input(0, X)):
+        with pytest.raises(rlx.RlxError, match="closed"):
+            call()
+
+
+def test_entered_twice(way):
+    one = executable()
+    assert one._busy.acquire(blocking=False)
+    try:
+        for call in (one.run_slots, one.submit, one.wait, lambda: one.read_row(0, 0)):
+            with pytest.raises(rlx.RlxError, match="already running in another thread"):
+                call()
+    finally:
+        one._busy.release()
+    one.run_slots(X)
+
+
+def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
+    monkeypatch.setattr(hot, "_KNOWN", (1, 0))
+    hot._binding.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="not known to rlx"):
+            one = executable()
+        assert not one._maker.hot
+        np.testing.assert_allclose(one.run_slots(X)[1], X.sum(1), rtol=1e-5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            executable()
+    finally:
+        hot._binding.cache_clear()
+
+
+def test_the_declarations_are_those_of_the_library(webgpu):
+    """Numbers that webgpu_run.h repeats, as wgpu-py's own header has them."""
+    from wgpu.backends.wgpu_native import ffi, lib
+
+    assert lib.WGPUMapAsyncStatus_Success == 1
+    assert lib.WGPUMapMode_Read == 1
+    assert lib.WGPUCallbackMode_AllowSpontaneous == 3
+    assert (lib.WGPUErrorFilter_Validation, lib.WGPUErrorFilter_OutOfMemory) == (1, 2)
+    assert (lib.WGPUErrorType_NoError, lib.WGPUErrorType_OutOfMemory) == (1, 3)
+    fields = dict(ffi.typeof("WGPUBufferMapCallbackInfo").fields)
+    assert list(fields) == ["nextInChain", "mode", "callback", "userdata1", "userdata2"]
+    from rlx._ext import webgpu_hot
+
+    for name in webgpu_hot.FUNCTIONS:
+        ffi.addressof(lib, name)
+
+
+# --- what a call costs -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_allocated(webgpu):
+    run, x = executable().run_slots, X.copy()
+    for _ in range(100):
+        run(x)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(1000):
+            run(x)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before <= 512
+    assert peak - before <= 1024
+
+
+GROWTH = """
+import resource
+import numpy as np, rlx
+g = rlx.Graph()
+x = g.input("x", (64, 64))
+g.set_outputs([x + 1.0])
+run, array = rlx.compile(g, "webgpu").run_slots, np.ones((64, 64), np.float32)
+def kib():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+for _ in range(1000):
+    run(array)
+before = kib()
+for _ in range(5000):
+    run(array)
+print(kib() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_stays_flat_over_5000_calls(webgpu):
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], env={**os.environ}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    # 5,000 calls that each kept 1 KiB would show as 5,000; an allocator's own steps are smaller.
+    assert int(done.stdout) < 2048
+
+
+def test_two_threads_run_at_the_same_time(way):
+    """Each its own executable: right results, and both are inside a run at once."""
+    g = rlx.Graph()
+    x = g.input("x", (256, 256))
+    y = x
+    for _ in range(8):
+        y = g.tanh(y @ x)
+    g.set_outputs([y])
+    first = rlx.compile(g, "webgpu")
+    both = [first, first.clone()]
+    arrays = [np.full((256, 256), 0.001 * k, np.float32) for k in (1, 2)]
+    expected = [one.run_slots(a)[0].copy() for one, a in zip(both, arrays, strict=True)]
+    inside, seen, failures = [0], set(), []
+    barrier = threading.Barrier(2)
+
+    def work(at):
+        barrier.wait()
+        for _ in range(30):
+            inside[0] += 1
+            seen.add(inside[0])
+            got = both[at].run_slots(arrays[at])[0]
+            inside[0] -= 1
+            if not np.array_equal(got, expected[at]):
+                failures.append(at)
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert 2 in seen
