@@ -120,10 +120,11 @@ def test_clones_with_a_custom_op_run_in_threads(device):
     assert not failures, failures[0]
 
 
-def test_a_second_thread_is_refused_during_a_custom_op(device):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_a_second_thread_is_refused_during_a_custom_op(device, request):
     """A function that lets another thread run does not let it into the same graph."""
-    if device == "reference":
-        pytest.skip("the reference backend keeps no program that could be entered twice")
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
     inside, leave = threading.Event(), threading.Event()
 
     def wait(x):
