@@ -41,8 +41,6 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        import wgpu
-
         self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
@@ -54,17 +52,14 @@ class WebGpuExecutable:
                 key=lambda value: value.type.nbytes,
             )
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
-        usage = wgpu.BufferUsage
-        self._arena: Any = gpu.device.create_buffer(
-            label="arena", size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        )
+        self._arena: Any = gpu.buffer("arena", size, "STORAGE", "COPY_SRC", "COPY_DST")
         self._input_slots = [self._slot(v, v.type) for v in schedule.inputs]
         pairs = zip(schedule.outputs, schedule.output_types, strict=True)
         self._output_slots = [self._slot(v, type) for v, type in pairs]
         self._every_output = tuple(range(len(self._output_slots)))
         staged = sum(size for _, size in spans(self._output_slots, self._every_output))
         self._staging_bytes = max(256, staged)
-        self._staging = self._readable("staging", self._staging_bytes)
+        self._staging = gpu.buffer("staging", self._staging_bytes, "MAP_READ", "COPY_DST")
         # Batches of dispatches, and the host's parts between them.
         self._batches: list[Batch] = [[]]
         self._host_steps: list[HostStep] = []
@@ -122,12 +117,6 @@ class WebGpuExecutable:
         where = dispatch.call.node.where()
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
-
-    def _readable(self, label: str, size: int) -> Any:
-        import wgpu
-
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        return self._gpu.device.create_buffer(label=label, size=size, usage=usage)
 
     # --- preparing submissions ---------------------------------------------------------------------
 
@@ -393,8 +382,6 @@ class WebGpuExecutable:
         Raises:
             InputError: The two differ in shape or dtype, or an input is fed twice.
         """
-        import wgpu
-
         feeds: list[tuple[int, int]] = []
         for to, source in pairs:
             self._known(to, self._input_slots, "input")
@@ -412,10 +399,7 @@ class WebGpuExecutable:
         with self._alone():
             size = sum(words(self._output_slots[source][1]) for _, source in feeds)
             if size and (self._feed_buffer is None or self._feed_buffer.size < size):
-                usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-                self._feed_buffer = self._gpu.device.create_buffer(
-                    label="feeds", size=size, usage=usage
-                )
+                self._feed_buffer = self._gpu.buffer("feeds", size, "COPY_SRC", "COPY_DST")
             self._feeds = tuple(feeds)
             self._prepare()
 
@@ -469,7 +453,7 @@ class WebGpuExecutable:
         if nbytes:
             if self._row_buffer is None or self._row_buffer.size < data.size:
                 size = max(256, 1 << (data.size - 1).bit_length())
-                self._row_buffer = self._readable("rows", size)
+                self._row_buffer = self._gpu.buffer("rows", size, "MAP_READ", "COPY_DST")
             copies, reads = [(self._arena, start, 0, data.size)], [(0, data)]
             buffer = self._row_buffer
             work = Submission([], copies=copies, staging=buffer, staged=data.size, reads=reads)
