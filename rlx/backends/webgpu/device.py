@@ -20,7 +20,8 @@ from rlx.errors import (
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
-_SPIN_NS = 100_000
+# Longer than a small run, shorter than what anyone minds; in nanoseconds.
+SPIN_NS = 100_000
 
 
 class GpuDevice:
@@ -48,7 +49,7 @@ class GpuDevice:
                 describe(f"{info.adapter} gives no device", got=error)
             ) from error
         self.queue: Any = self.device.queue
-        self.spin_ns = 0 if info.software else _SPIN_NS
+        self.spin_ns = 0 if info.software else SPIN_NS
         self._pipelines: dict[tuple[str, bool], Any] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
