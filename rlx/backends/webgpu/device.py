@@ -54,13 +54,14 @@ class GpuDevice:
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
-    def buffer(self, label: str, size: int, *usages: str) -> Any:
+    def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
         """A buffer.
 
         Args:
             label: What the driver's messages call it.
             size: Bytes.
             usages: Names of ``wgpu.BufferUsage``.
+            mapped: Whether it starts out mapped.
 
         Raises:
             DeviceMemoryError: The device has no room for it.
@@ -72,7 +73,9 @@ class GpuDevice:
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
         try:
-            return self.device.create_buffer(label=label, size=size, usage=usage)
+            return self.device.create_buffer(
+                label=label, size=size, usage=usage, mapped_at_creation=mapped
+            )
         except wgpu.GPUOutOfMemoryError as error:
             text = describe(f"no room for buffer {label!r}", got=error, expected=f"{size} bytes")
             raise DeviceMemoryError(text) from error

@@ -173,7 +173,7 @@ class WebGpuExecutable:
         widen = [wide for at, wide in self._mirror.wide_outputs.items() if at in outputs]
         batch, moves, staging = self._batches[-1], self._moves(), self._staging
         found.append(
-            Submission(batch, narrow, uploads, moves, copies, staging, staged, reads, widen)
+            Submission(batch, narrow, uploads, moves, copies, staging, staged, reads, widen, True)
         )
         return found
 
