@@ -1,7 +1,7 @@
 """What a call costs: P1 (CPU, small MLP), P2 (GPU round trip) and P3 (100 dependent dispatches).
 
 usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000] [--spin-us 100]
-                                     [--json overhead.json]
+                                     [--porch 65536] [--json overhead.json]
 
 Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for P1, PyTorch
 on CUDA for P2 and P3. "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
@@ -226,12 +226,17 @@ def main():
     parser.add_argument("--device", default="webgpu")
     parser.add_argument("--calls", type=int, default=3000)
     parser.add_argument("--spin-us", type=float, help="how long a wait asks before it sleeps")
+    parser.add_argument("--porch", type=int, help="uploads up to this many bytes stay mapped")
     parser.add_argument("--json", default="overhead.json")
     args = parser.parse_args()
     if args.spin_us is not None:
         from rlx.backends.webgpu import device
 
         device.SPIN_NS = int(args.spin_us * 1e3)
+    if args.porch is not None:
+        from rlx.backends.webgpu import hot
+
+        hot.PORCH = args.porch
     found = {
         "machine": platform.platform(),
         "processors": os.cpu_count(),
