@@ -271,6 +271,28 @@ def test_uploads_large_and_small(porch, webgpu, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+def test_changes_between_submit_and_wait(way):
+    one = executable("layer")
+    expected = [y.copy() for y in one.run_slots(X)]
+
+    def submitted():
+        one.run_slots(X * 2)
+        one.submit(X)
+
+    submitted()
+    one.set_resident([0])
+    for a, b in zip(one.wait(), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    one.set_resident([])
+    submitted()
+    np.testing.assert_array_equal(one.run_outputs([1])[0], expected[1])
+    np.testing.assert_array_equal(one.wait()[1], expected[1])
+    submitted()
+    one.run_many([[X * 3]])
+    for a, b in zip(one.wait(), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_dropped_while_running(way):
     for _ in range(20):
         one = executable()
