@@ -9,7 +9,7 @@
 var<workgroup> power: array<f32, {{ chunk }}>;
 var<workgroup> part: array<f32, 256>;
 
-{% include "lib/nan_max.wgsl" %}
+{% include "lib/nan.wgsl" %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
         if (mel < MELS) {
-            let level = {{ "sum" if linear else "log(nan_max(sum, 1e-10)) * 0.4342944819032518" }};
+            let level = {{ "sum" if linear else "nan_log(nan_max(sum, 1e-10)) * 0.4342944819032518" }};
             y[g * MELS + mel] = level;
             top = nan_max(top, level);
         }

@@ -3,7 +3,7 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> top: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-{% include "lib/nan_max.wgsl" %}
+{% include "lib/nan.wgsl" %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

@@ -5,6 +5,8 @@
 
 var<workgroup> part: array<f32, {{ lanes }}>;
 
+{% include "lib/nan.wgsl" %}
+
 @compute @workgroup_size({{ lanes }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
@@ -23,7 +25,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     var total = 0.0;
     for (var i = lane; i < N; i += {{ lanes }}u) {
-        let e = exp(x[base + i * INNER] - top);
+        let e = nan_exp(x[base + i * INNER] - top);
 {% if not log %}
         y[base + i * INNER] = e;
 {% endif %}
@@ -36,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 {% if log %}
-    let shift = top + log(part[0]);
+    let shift = top + nan_log(part[0]);
     for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - shift; }
 {% else %}
     let share = 1.0 / part[0];

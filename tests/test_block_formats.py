@@ -121,7 +121,7 @@ def test_encoder_errors():
     assert len(SCHEMES) == 13
 
 
-# --- in graphs -----------------------------------------------------------------------------------------
+# --- in graphs ------------------------------------------------------------------------------------
 
 
 def run(device, build, *arrays):
@@ -139,7 +139,12 @@ def run(device, build, *arrays):
 def test_decoding_is_exact(scheme, device):
     packed = scrambled_blocks(scheme, 7, 512)
     y = run(device, lambda g, p: g.dequantize_blocks(p, scheme), packed)
-    np.testing.assert_array_equal(y, decode_blocks(packed, scheme).astype(np.float32))
+    expected = decode_blocks(packed, scheme).astype(np.float32)
+    if device == "webgpu":
+        # WGSL may take a scale that is a subnormal number for 0: 127 weights of 2^-126 at the most.
+        flushed = (y == 0) & (np.abs(expected) < 128 * 2.0**-126)
+        expected = np.where(flushed, 0, expected)
+    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("scheme", FORMATS)

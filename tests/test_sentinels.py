@@ -12,12 +12,15 @@ import functools
 import numpy as np
 import pytest
 from dispatches import CASES, native, thinned
+from random_graphs import random_graph
+from test_half import HALF
 
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import lower
 from rlx.backends.webgpu.executable import WebGpuExecutable, padded
 from rlx.backends.webgpu.mirror import device_bytes
+from rlx.device.names import info_of
 from rlx.passes.memory import plan_memory
 
 GUARD = 256
@@ -92,8 +95,22 @@ def run_poisoned(compiled, operands):
 @pytest.mark.webgpu
 @pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
 def test_webgpu(case, webgpu, guarded):
+    check_webgpu(case, rlx.Session(webgpu, options=OPTIONS))
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_webgpu_half_precision(case, webgpu, guarded):
+    if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
+        with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
+            rlx.Session(webgpu, precision="f16").compile(case.graph())
+        return
+    check_webgpu(case, rlx.Session(webgpu, precision="f16", options=OPTIONS))
+
+
+def check_webgpu(case, session):
     graph, operands = case.graph(), case.operands()
-    with rlx.Session(webgpu, options=OPTIONS).compile(graph) as compiled:
+    with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
         check_inputs(memory, compiled, compiled._executable._mirror.inputs)
@@ -111,9 +128,11 @@ def test_cpu(case, guarded):
 def test_cpu_instruction_sets(case, isa, guarded, monkeypatch):
     from rlx._ext import cpu
 
-    if isa not in cpu.isas():
-        pytest.skip(f"this processor has no {isa}")
     monkeypatch.setenv("RLX_CPU_ISA", isa)
+    if isa not in cpu.isas():
+        with pytest.raises(rlx.DeviceUnavailableError):
+            check_cpu(case)
+        return
     check_cpu(case)
 
 
@@ -125,6 +144,9 @@ def check_cpu(case):
         fixed = {at: memory.copy() for at, memory in executable._fixed.items()}
         got = compiled.run_slots(*operands)
         check_gaps(executable._arena, gaps(compiled, in_host), case)
+        # What stands before the first value: the bytes that align the arena.
+        block = executable._arena.base
+        assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
         for view, operand in zip(compiled.input_views, operands, strict=True):
             assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
         for at, memory in executable._fixed.items():
@@ -149,3 +171,26 @@ def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
         found = gaps(compiled, on_device)
     with pytest.raises(AssertionError, match="first 0 bytes behind"):
         check_gaps(memory, found, "layer_norm")
+
+
+SEEDS = [pytest.param(s, marks=[] if s < 20 else pytest.mark.slow) for s in range(300)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs_cpu(seed, guarded):
+    """Fused regions and everything between them."""
+    graph, inputs, params = random_graph(seed)
+    with rlx.Session("cpu", options=OPTIONS).compile(graph, params) as compiled:
+        compiled._executable._arena[:] = POISON
+        compiled.run(inputs)
+        check_gaps(compiled._executable._arena, gaps(compiled, in_host), seed)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs_webgpu(seed, webgpu, guarded):
+    graph, inputs, params = random_graph(seed)
+    with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
+        _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
+        check_gaps(memory, gaps(compiled, on_device), seed)
+        check_inputs(memory, compiled, compiled._executable._mirror.inputs)

@@ -1,4 +1,4 @@
-/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode as they go.
+/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode.
 
    The layouts are those of GGUF files, little endian. Decoding takes three steps: codes to signed
    bytes, bytes to floats, and for every 16 weights scale * code + offset. In the first and the last
@@ -44,7 +44,7 @@ static inline void put(int8_t *codes, u8x16 v) { memcpy(codes, &v, 16); }
     static void unpack_##name(const uint8_t *restrict b, int8_t *restrict codes,                  \
                               float *restrict scale, float *restrict offset)
 
-/* --- 32 weights to a block: low halves of 16 bytes, then the high ones ------------------------------- */
+/* --- 32 weights to a block: low halves of 16 bytes, then the high ones ------------------------ */
 
 UNPACK(q4_0)
 {
@@ -85,7 +85,7 @@ UNPACK(q8_0)
     offset[0] = offset[1] = 0;
 }
 
-/* --- 256 weights to a block: 16 sub-blocks, half a run of 32 bytes each ------------------------------ */
+/* --- 256 weights to a block: 16 sub-blocks, half a run of 32 bytes each ----------------------- */
 
 UNPACK(q2_k)
 {
@@ -105,14 +105,16 @@ UNPACK(q3_k)
         const uint8_t *q = b + 32 + (s >> 3) * 32 + (s & 1) * 16, *third = b + (s & 1) * 16;
         const u8x16 top = up(fields(third, (uint64_t)(s >> 1), 1), 2);
         put(codes + 16 * s, (fields(q, (uint64_t)(s >> 1 & 3) * 2, 3) | top) - 4);
-        const int low = b[96 + (s & 7)] >> (s >> 3) * 4 & 15, high = b[104 + (s & 3)] >> (s >> 2) * 2 & 3;
+        const int low = b[96 + (s & 7)] >> (s >> 3) * 4 & 15;
+        const int high = b[104 + (s & 3)] >> (s >> 2) * 2 & 3;
         scale[s] = d * (float)((low | high << 4) - 32);
         offset[s] = 0;
     }
 }
 
 /* Of 12 bytes that hold 8 scales and 8 minima in 6 bits each (Q4_K, Q5_K): those of 32 weights. */
-static inline void scales_k4(const uint8_t *b, int j, float *restrict scale, float *restrict offset)
+static inline void scales_k4(const uint8_t *b, int j, float *restrict scale,
+                             float *restrict offset)
 {
     const uint8_t *s = b + 4;
     const int wide = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
@@ -145,7 +147,8 @@ UNPACK(q6_k)
     const float d = block_half(b + 208);
     for (int s = 0; s < 16; s++) {
         const int half = s >> 3, part = s >> 1 & 3, from = (s & 1) * 16;
-        const uint8_t *low = b + half * 64 + (part & 1) * 32 + from, *high = b + 128 + half * 32 + from;
+        const uint8_t *low = b + half * 64 + (part & 1) * 32 + from;
+        const uint8_t *high = b + 128 + half * 32 + from;
         const u8x16 top = up(fields(high, (uint64_t)part * 2, 3), 4);
         put(codes + 16 * s, (fields(low, (uint64_t)(part >> 1) * 4, 15) | top) - 32);
         scale[s] = d * (float)(int8_t)b[192 + s];
@@ -166,13 +169,14 @@ static const struct {
     int64_t weights, nbytes;
     void (*unpack)(const uint8_t *restrict, int8_t *restrict, float *restrict, float *restrict);
 } block_formats[] = {
-    {32, 18, unpack_q4_0},   {32, 20, unpack_q4_1},   {32, 22, unpack_q5_0},   {32, 24, unpack_q5_1},
-    {32, 34, unpack_q8_0},   {256, 84, unpack_q2_k},  {256, 110, unpack_q3_k}, {256, 144, unpack_q4_k},
-    {256, 176, unpack_q5_k}, {256, 210, unpack_q6_k}, {256, 292, unpack_q8_k},
+    {32, 18, unpack_q4_0}, {32, 20, unpack_q4_1}, {32, 22, unpack_q5_0},
+    {32, 24, unpack_q5_1}, {32, 34, unpack_q8_0}, {256, 84, unpack_q2_k},
+    {256, 110, unpack_q3_k}, {256, 144, unpack_q4_k}, {256, 176, unpack_q5_k},
+    {256, 210, unpack_q6_k}, {256, 292, unpack_q8_k},
 };
 enum { SCHEME_INT4 = 11, SCHEME_INT8 = 12 };
 
-/* --- rows ------------------------------------------------------------------------------------------ */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 #define LANES4 ((int64_t)(VECTOR_BYTES / sizeof(float)))
 /* Weights that are decoded at a time: a whole number of blocks and groups of every format. */
@@ -186,8 +190,8 @@ static float group_value(const void *values, int64_t bytes, int64_t at)
 }
 
 /* The first step for plain groups; codes are moved down by half their range. */
-static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_t count, int8_t *codes,
-                          float *scale, float *offset)
+static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
+                          int8_t *codes, float *scale, float *offset)
 {
     const int four = p->scheme == SCHEME_INT4;
     const uint8_t *b = p->codes + row * p->row_bytes + (four ? from / 2 : from);
@@ -209,12 +213,14 @@ static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_
 }
 
 /* Weights from ... from + count of a row; from is a multiple of SPAN, count one of 16. */
-static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t count, float *restrict w)
+static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
+                        float *restrict w)
 {
     int8_t codes[SPAN] = {0}; /* or a compiler that can't follow the blocks warns */
     float scale[SPAN / 16], offset[SPAN / 16];
     if (p->scheme < SCHEME_INT4) {
-        const int64_t weights = block_formats[p->scheme].weights, nbytes = block_formats[p->scheme].nbytes;
+        const int64_t weights = block_formats[p->scheme].weights;
+        const int64_t nbytes = block_formats[p->scheme].nbytes;
         const uint8_t *b = p->codes + row * p->row_bytes + from / weights * nbytes;
         for (int64_t at = 0; at < count; at += weights, b += nbytes)
             block_formats[p->scheme].unpack(b, codes + at, scale + at / 16, offset + at / 16);
@@ -228,27 +234,30 @@ static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t 
     }
 }
 
-/* Parameters: scheme, rows of the result, rows of the table, bytes of an index (0: all rows in order),
-   k, bytes of a row, group, bytes of a scale, bytes of a zero point. */
+/* Parameters: scheme, rows of the result, rows of the table, bytes of an index (0: all rows in
+   order), k, bytes of a row, group, bytes of a scale, bytes of a zero point. */
 static int kernel_dequantize_blocks_u8(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t rows = p[1].i, table = p[2].i, index_bytes = p[3].i, k = p[4].i;
-    const rlx_packed w = {call->in[0], call->in[1], call->in[2], p[0].i, p[5].i, p[6].i, p[7].i, p[8].i, k};
+    const rlx_packed w = {call->in[0], call->in[1], call->in[2], p[0].i, p[5].i,
+                          p[6].i,      p[7].i,      p[8].i,      k};
     float *y = call->out[0];
     for (int64_t r = 0; r < rows; r++, y += k) {
         int64_t from = r;
         if (index_bytes) {
-            from = index_bytes == 4 ? ((const int32_t *)call->in[3])[r] : ((const int64_t *)call->in[3])[r];
+            from = index_bytes == 4 ? ((const int32_t *)call->in[3])[r]
+                                    : ((const int64_t *)call->in[3])[r];
             from += from < 0 ? table : 0;
             if (from < 0 || from >= table) return RLX_INDEX_OUT_OF_RANGE;
         }
-        for (int64_t at = 0; at < k; at += SPAN) decode_span(&w, from, at, k - at < SPAN ? k - at : SPAN, y + at);
+        for (int64_t at = 0; at < k; at += SPAN)
+            decode_span(&w, from, at, k - at < SPAN ? k - at : SPAN, y + at);
     }
     return RLX_OK;
 }
 
-/* --- products -------------------------------------------------------------------------------------- */
+/* --- products --------------------------------------------------------------------------------- */
 
 #define DEQUANT_NR (2 * LANES4) /* columns of a tile of matmul.h */
 /* Up to here decoded weights are used once per row; above, in tiles of several columns. */
@@ -274,7 +283,8 @@ static inline vec_f32 span_dot(vec_f32 sum, const float *x, const float *w, int6
 }
 
 /* The same for four rows, k apart. */
-static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const float *w, int64_t count)
+static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const float *w,
+                             int64_t count)
 {
     vec_f32 s0 = sums[0], s1 = sums[1], s2 = sums[2], s3 = sums[3];
     for (int64_t i = 0; i < count; i += LANES4) {
@@ -308,7 +318,8 @@ static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m
     }
 }
 
-static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n, float *scratch)
+static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
+                          float *scratch)
 {
     const int64_t k = p->k;
     float *panel = scratch, *edge = panel + SPAN * DEQUANT_NR;
@@ -336,7 +347,8 @@ static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t
                         edge[r * DEQUANT_NR + v] = v < width && at ? y[(i + r) * n + j + v] : 0;
                 tiles_f32(x + i * k + at, k, panel, edge, DEQUANT_NR, rows, depth, first);
                 for (int64_t r = 0; r < rows; r++)
-                    memcpy(y + (i + r) * n + j, edge + r * DEQUANT_NR, (size_t)width * sizeof(float));
+                    memcpy(y + (i + r) * n + j, edge + r * DEQUANT_NR,
+                           (size_t)width * sizeof(float));
             }
         }
     }
@@ -348,7 +360,8 @@ static int kernel_dequant_matmul_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t m = p[1].i, n = p[2].i, k = p[3].i;
-    const rlx_packed w = {call->in[1], call->in[2], call->in[3], p[0].i, p[4].i, p[5].i, p[6].i, p[7].i, k};
+    const rlx_packed w = {call->in[1], call->in[2], call->in[3], p[0].i, p[4].i,
+                          p[5].i,      p[6].i,      p[7].i,      k};
     if (m <= DEQUANT_FEW || k == 0)
         for (int64_t i = 0; i < m; i += DEQUANT_FEW)
             dequant_few(&w, (const float *)call->in[0] + i * k, (float *)call->out[0] + i * n,

@@ -216,7 +216,8 @@ class OpDef:
             takes the place of the tolerance.
         samples: Cases of the conformance tests.
         view: The result is the operand's memory under another shape; no kernel runs.
-        elementwise: May be part of a fused elementwise region.
+        elementwise: One result element per operand element: a node may be part of a fused region, and
+            ``g.activation`` or ``g.binary`` knows it.
         host_reason: Says why a node has no WebGPU kernel and runs on the host, or None when it has.
         internal: Made by passes only; has no builder method.
     """

@@ -24,7 +24,9 @@ def _leaky_relu(g: Graph, x: Node, alpha: float) -> Node:
     return g.where(g.lt(x, 0.0), g.mul(x, float(alpha)), x)
 
 
-@composite(_leaky_relu, dtypes=FLOAT_KERNELS, samples=_samples({}, {"alpha": 0.2}))
+@composite(
+    _leaky_relu, dtypes=FLOAT_KERNELS, elementwise=True, samples=_samples({}, {"alpha": 0.2})
+)
 def leaky_relu(x: Array, alpha: float = 0.01) -> Array:
     """X where x >= 0, alpha * x below."""
     return np.where(x < 0, alpha * x, x)
@@ -40,7 +42,11 @@ def _expm1(g: Graph, x: Node) -> Node:
 
 
 @composite(
-    _elu, dtypes=FLOAT_KERNELS, tolerance={DType.F32: 1e-5}, samples=_samples({}, {"alpha": 0.5})
+    _elu,
+    dtypes=FLOAT_KERNELS,
+    elementwise=True,
+    tolerance={DType.F32: 1e-5},
+    samples=_samples({}, {"alpha": 0.5}),
 )
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """X where x > 0, alpha * (exp(x) - 1) below (arXiv:1511.07289)."""
@@ -53,7 +59,11 @@ def _celu(g: Graph, x: Node, alpha: float) -> Node:
 
 
 @composite(
-    _celu, dtypes=FLOAT_KERNELS, tolerance={DType.F32: 1e-5}, samples=_samples({}, {"alpha": 0.5})
+    _celu,
+    dtypes=FLOAT_KERNELS,
+    elementwise=True,
+    tolerance={DType.F32: 1e-5},
+    samples=_samples({}, {"alpha": 0.5}),
 )
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """X where x > 0, alpha * (exp(x / alpha) - 1) below (arXiv:1704.07483)."""
@@ -65,7 +75,12 @@ def _hard_sigmoid(g: Graph, x: Node, alpha: float, beta: float) -> Node:
     return g.minimum(g.maximum(line, 0.0), 1.0)
 
 
-@composite(_hard_sigmoid, dtypes=FLOAT_KERNELS, samples=_samples({}, {"alpha": 1 / 6, "beta": 0.5}))
+@composite(
+    _hard_sigmoid,
+    dtypes=FLOAT_KERNELS,
+    elementwise=True,
+    samples=_samples({}, {"alpha": 1 / 6, "beta": 0.5}),
+)
 def hard_sigmoid(x: Array, alpha: float = 0.2, beta: float = 0.5) -> Array:
     """Alpha * x + beta, held between 0 and 1."""
     return np.clip(alpha * x + beta, 0, 1)
@@ -84,6 +99,7 @@ def _clip(g: Graph, x: Node, min: Any, max: Any) -> Node:
 @composite(
     _clip,
     dtypes=CPU_DTYPES - {DType.BOOL},
+    elementwise=True,
     samples=_samples({"min": 0, "max": 2}, {"min": 1}, {"max": 1}, {}, {"min": 2, "max": 1}),
 )
 def clip(x: Array, min: Any = None, max: Any = None) -> Array:

@@ -65,7 +65,7 @@ def _nearest(x: Array, low: int, high: int) -> Array:
     return np.clip(np.floor(x + x.dtype.type(0.5)), low, high)
 
 
-# --- 32 weights to a block -----------------------------------------------------------------------------
+# --- 32 weights to a block ------------------------------------------------------------------------
 
 
 def _codes_32(codes: Array, fifth: bool) -> Array:
@@ -105,7 +105,7 @@ def _q8_0(x: Array) -> Array:
     return np.hstack([_half(scale)[0], _bytes(codes, "i1")])
 
 
-# --- 256 weights to a block ----------------------------------------------------------------------------
+# --- 256 weights to a block -----------------------------------------------------------------------
 
 
 def _with_minima(x: Array, parts: int, top: int, scale_top: int) -> tuple[Array, ...]:

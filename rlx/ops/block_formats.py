@@ -50,7 +50,7 @@ def _signed(values: Array) -> Array:
     return values.copy().view(np.int8).astype(np.float64)
 
 
-# --- 32 weights to a block: a scale, for some an offset ------------------------------------------------
+# --- 32 weights to a block: a scale, for some an offset -------------------------------------------
 
 
 def _nibbles(blocks: Array) -> Array:
@@ -84,7 +84,7 @@ def _q8_0(blocks: Array) -> Array:
     return _half(blocks, 0) * _signed(blocks[:, 2:])
 
 
-# --- 256 weights to a block: sub-blocks whose scales are quantised too ---------------------------------
+# --- 256 weights to a block: sub-blocks whose scales are quantised too ----------------------------
 
 
 def _spread(scale: Array, per: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Block-quantised weights in graphs: a product that leaves them packed, and their plain decoding."""
+"""Block-quantised weights in graphs: products that leave them packed, and plain decoding."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _webgpu_scheme(scheme: str) -> dict[str, Any]:
     }
 
 
-# --- the product ---------------------------------------------------------------------------------------
+# --- the product ----------------------------------------------------------------------------------
 
 _PRODUCT = ("x", "packed", "scales", "zeros")
 
@@ -263,7 +263,7 @@ def dequant_matmul(
     return np.asarray(x @ decode_blocks(packed, scheme, scales, zeros).T)
 
 
-# --- decoding ------------------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------
 
 _DECODED = ("packed", "scales", "zeros", "rows")
 

@@ -41,12 +41,24 @@ fn sign_i32(x: vec4<i32>) -> vec4<i32> { return sign(x); }
 
 fn sign_u32(x: vec4<u32>) -> vec4<u32> { return min(x, vec4<u32>(1u)); }
 
+fn infinity_like(x: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) & vec4<u32>(0u)) | vec4<u32>(0x7f800000u));
+}
+
+// The driver's exp and log may lose a NaN, and log may give anything at 0 and below.
+fn exponential(x: vec4<f32>) -> vec4<f32> { return keep_nan(x, exp(x)); }
+
+fn logarithm(x: vec4<f32>) -> vec4<f32> {
+    let y = select(log(x), -infinity_like(x), x == vec4<f32>(0.0));
+    return keep_nan(x, select(y, nan_like(x), x < vec4<f32>(0.0)));
+}
+
 // exp(x) - 1: Taylor near 0, where the subtraction would cancel.
 fn expm1(x: vec4<f32>) -> vec4<f32> {
     let t = clamp(x, vec4<f32>(-0.6), vec4<f32>(0.6));
     let near = t + t * t * (0.5 + t * (0.16666667 + t * (0.041666667 + t * (0.0083333333 + t * (0.0013888889
         + t * (0.00019841270 + t * (0.000024801587 + t * 0.0000027557319)))))));
-    return select(exp(x) - 1.0, near, abs(x) <= vec4<f32>(0.5));
+    return keep_nan(x, select(exp(x) - 1.0, near, abs(x) <= vec4<f32>(0.5)));
 }
 
 // log(1 + x): 2 atanh(x / (2 + x)) near 0.
@@ -56,7 +68,7 @@ fn log1p(x: vec4<f32>) -> vec4<f32> {
     let z = s * s;
     let near = 2.0 * s + s * z * (0.66666667 + z * (0.4 + z * (0.28571429 + z * (0.22222222
         + z * (0.18181818 + z * 0.15384615)))));
-    return select(log(1.0 + x), near, abs(x) < vec4<f32>(0.5));
+    return select(logarithm(1.0 + x), near, abs(x) < vec4<f32>(0.5));
 }
 
 // The sine of an angle plus quarter turns: pi/2 in three parts, then a polynomial on -pi/4 to pi/4.
@@ -119,19 +131,19 @@ fn hyperbolic_sine(x: vec4<f32>) -> vec4<f32> {
     let far = sign_f32(x) * ((0.5 * e) * e - 0.5 / (e * e));
     let z = x * x;
     let near = x * (1.0 + z * (0.16666667 + z * (0.0083333333 + z * (0.00019841270 + z * 0.0000027557319))));
-    return select(far, near, abs(x) < vec4<f32>(1.0));
+    return keep_nan(x, select(far, near, abs(x) < vec4<f32>(1.0)));
 }
 
 fn hyperbolic_cosine(x: vec4<f32>) -> vec4<f32> {
     let e = exp(abs(x) * 0.5);
-    return (0.5 * e) * e + 0.5 / (e * e);
+    return keep_nan(x, (0.5 * e) * e + 0.5 / (e * e));
 }
 
 fn area_sine(x: vec4<f32>) -> vec4<f32> {
     let a = abs(x);
     let near = log1p(a + a * a / (1.0 + sqrt(a * a + 1.0)));
     let y = select(near, log(a) + 0.6931471806, a > vec4<f32>(1e8));
-    return select(y, -y, x < vec4<f32>(0.0));
+    return keep_nan(x, select(y, -y, x < vec4<f32>(0.0)));
 }
 
 fn area_cosine(x: vec4<f32>) -> vec4<f32> {
@@ -198,7 +210,8 @@ fn modulo_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> { return remainder_u32(x,
 
 // pow with C's meaning for x <= 0, which WGSL leaves undefined.
 fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    let r = pow(abs(x), y);
+    let at_zero = select(vec4<f32>(0.0), infinity_like(x), y < vec4<f32>(0.0));
+    let r = select(pow(abs(x), y), at_zero, x == vec4<f32>(0.0));
     let whole = floor(y) == y;
     let odd = floor(y * 0.5) * 2.0 != y;
     let signed = select(r, -r, whole & odd);

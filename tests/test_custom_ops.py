@@ -1,0 +1,148 @@
+"""Users' own operations as NumPy functions: results, errors, clones and threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from test_control import VECTOR, countdown
+
+import rlx
+
+
+class Refused(Exception):
+    """What the NumPy function of the tests raises."""
+
+
+def _root(x, scale):
+    if np.any(x < 0):
+        raise Refused(f"negative: {x.min()}")
+    return scale * np.sqrt(x)
+
+
+rlx.register_custom_op("checked_root", shape=lambda x, scale: x, numpy=_root)
+rlx.register_custom_op(
+    "extent", shape=lambda x: [((), "f32"), (x, "i32")],
+    numpy=lambda x: (np.ptp(x), np.argsort(x, kind="stable")),
+)  # fmt: skip
+
+
+def rooted(n=5):
+    """A custom op between compiled kernels."""
+    g = rlx.Graph("rooted")
+    x = g.input("x", (n,))
+    g.set_outputs(g.custom("checked_root", [x + 1.0], {"scale": 2.0}) * 3.0)
+    return g
+
+
+def test_a_custom_op_of_several_results(device):
+    g = rlx.Graph()
+    extent, order = g.custom("extent", [g.input("x", (4,)) * 2.0])
+    g.set_outputs([extent + 1.0, order + 1])
+    with rlx.compile(g, device) as compiled:
+        got = compiled.run({"x": np.float32([3, -1, 2, 0])})
+    assert got[0] == 9
+    assert got[1].tolist() == [2, 4, 3, 1]
+    assert [v.dtype for v in got] == [np.float32, np.int32]
+
+
+def test_a_custom_op_that_raises(device):
+    """Its own error comes out, every time; and the graph, its clone and its views stay usable."""
+    with rlx.compile(rooted(), device) as compiled:
+        good, bad = np.float32([0, 3, 8, 15, 24]), np.float32([0, 3, -8, 15, 24])
+        clone = compiled.clone()
+        for one in (compiled, clone):
+            for _ in range(3):
+                with pytest.raises(Refused, match="negative: -7"):
+                    one.run({"x": bad})
+                with pytest.raises(Refused, match="negative: -7"):
+                    one.run_slots(bad)
+                np.testing.assert_allclose(one.run({"x": good})[0], [6, 12, 18, 24, 30], rtol=1e-6)
+        view = compiled.run_slots(good)[0]
+        with pytest.raises(Refused):
+            clone.run_slots(bad)
+        np.testing.assert_allclose(view, [6, 12, 18, 24, 30], rtol=1e-6)
+
+
+def test_a_custom_op_in_a_loop_that_raises(device):
+    """The error leaves the loop at once, and the next run starts afresh."""
+
+    def body(g, x):
+        return [g.custom("checked_root", [x], {"scale": 1.0}) - 1.0]
+
+    g = countdown(body, VECTOR)
+    with rlx.compile(g, device) as compiled:
+        x = np.float32([16, 25, 81])
+        for _ in range(2):
+            with pytest.raises(Refused):
+                compiled.run({"n": np.int32(9), "s0": x})
+            n, y = compiled.run({"n": np.int32(2), "s0": x})
+            assert n == 0
+            np.testing.assert_allclose(y, np.sqrt(np.sqrt(x) - 1) - 1, rtol=1e-5)
+
+
+def test_a_custom_op_of_another_shape_than_its_rule(device):
+    rlx.register_custom_op("liar", shape=lambda x: x, numpy=lambda x: x[:-1])
+    g = rlx.Graph()
+    g.set_outputs(g.custom("liar", [g.input("x", (3,))]))
+    with rlx.compile(g, device) as compiled, pytest.raises(rlx.ShapeError, match="another shape"):
+        compiled.run({"x": np.zeros(3, "f4")})
+
+
+def test_clones_with_a_custom_op_run_in_threads(device):
+    """Each clone has its own memory, also where Python is called amid the kernels."""
+    n, failures = 501, []
+    with rlx.compile(rooted(n), device) as compiled:
+
+        def work(clone, seed):
+            rng = np.random.default_rng(seed)
+            try:
+                for at in range(30):
+                    x = rng.random(n).astype("f4") * 9
+                    if at % 7 == 3:
+                        x[at] = -5
+                        try:
+                            clone.run_slots(x)
+                            failures.append("nothing was raised")
+                        except Refused:
+                            continue
+                    got = clone.run_slots(x)[0]
+                    np.testing.assert_allclose(got, 6 * np.sqrt(x + 1), rtol=1e-5)
+            except BaseException as error:
+                failures.append(repr(error))
+
+        workers = [threading.Thread(target=work, args=(compiled.clone(), s)) for s in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert not failures, failures[0]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_a_second_thread_is_refused_during_a_custom_op(device, request):
+    """A function that lets another thread run does not let it into the same graph."""
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait(x):
+        inside.set()
+        assert leave.wait(20)
+        return x
+
+    rlx.register_custom_op("waits", shape=lambda x: x, numpy=wait)
+    g = rlx.Graph()
+    g.set_outputs(g.custom("waits", [g.input("x", (3,))]))
+    with rlx.compile(g, device) as compiled:
+        worker = threading.Thread(target=lambda: compiled.run_slots(np.ones(3, "f4")))
+        worker.start()
+        try:
+            assert inside.wait(20)
+            with pytest.raises(rlx.RlxError, match="running"):
+                compiled.run_slots(np.zeros(3, "f4"))
+        finally:
+            leave.set()
+            worker.join()
+        assert compiled.run_slots(np.zeros(3, "f4"))[0].tolist() == [0, 0, 0]
