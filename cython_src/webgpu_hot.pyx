@@ -49,6 +49,9 @@ cdef extern from "webgpu_run.h" nogil:
         void* queue
         void* staging
         uint64_t staged
+        void* porch
+        uint64_t porch_bytes
+        int porch_open
         int64_t spin_ns
         int64_t* moved
         size_t dispatches, uploads, moves, copies, reads, narrow, widen
@@ -84,6 +87,7 @@ cdef extern from "webgpu_run.h" nogil:
 
     int rlx_submit(rlx_work* work, uint64_t shift)
     int rlx_wait(rlx_work* work)
+    void rlx_forget(rlx_work* work)
     int RLX_GPU_OK
 
 # In the order of ``rlx_wgpu``, which is a table of nothing but function addresses.
@@ -104,6 +108,7 @@ FUNCTIONS = (
     "wgpuQueueWriteBuffer",
     "wgpuBufferMapAsync",
     "wgpuBufferGetConstMappedRange",
+    "wgpuBufferGetMappedRange",
     "wgpuBufferUnmap",
     "wgpuDevicePushErrorScope",
     "wgpuDevicePopErrorScope",
@@ -174,6 +179,8 @@ cdef class Runner:
         reads: ``(offset in the staging buffer, address, size)``.
         narrow: ``(i64 address, i32 address, count)`` before the uploads.
         widen: The same, after the reads.
+        porch: Handle of a buffer, mapped for writing, that the uploads go through; 0 for none.
+        porch_bytes: Its size.
         spin_ns: How long ``wait`` asks the device before it sleeps.
         moved: Counters of bytes uploaded, read back and moved on the device.
         keep: Owns the memory and the GPU's objects.
@@ -184,7 +191,8 @@ cdef class Runner:
 
     def __cinit__(
         self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
-        staged, reads, narrow, widen, spin_ns, cnp.ndarray moved, keep,
+        staged, reads, narrow, widen, porch, porch_bytes, spin_ns,
+        cnp.ndarray moved, keep,
     ):
         cdef rlx_work* work = &self.work
         cdef rlx_upload* upload
@@ -194,6 +202,7 @@ cdef class Runner:
         work.api = &api.table
         work.device, work.queue = _pointer(device), _pointer(queue)
         work.staging, work.staged = _pointer(staging), staged
+        work.porch, work.porch_bytes, work.porch_open = _pointer(porch), porch_bytes, 1
         work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
         work.uploads = len(uploads)
@@ -216,6 +225,8 @@ cdef class Runner:
         work.widen, work.widened = len(widen), _wide_table(widen)
 
     def __dealloc__(self):
+        if self.work.api != NULL:
+            rlx_forget(&self.work)
         free(<void*>self.work.upload)
         free(<void*>self.work.move)
         free(<void*>self.work.copy)

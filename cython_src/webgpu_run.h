@@ -65,7 +65,7 @@ typedef struct {
     void *first, *second;
 } rlx_scope_info; /* WGPUPopErrorScopeCallbackInfo */
 
-enum { RLX_MAP_SUCCESS = 1, RLX_MAP_READ = 1, RLX_SPONTANEOUS = 3 };
+enum { RLX_MAP_SUCCESS = 1, RLX_MAP_CANCELLED = 2, RLX_MAP_READ = 1, RLX_MAP_WRITE = 2, RLX_SPONTANEOUS = 3 };
 /* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches; wgpu-native knows no other. */
 enum { RLX_FILTER_VALIDATION = 1, RLX_FILTER_MEMORY = 2 };
 enum { RLX_TYPE_NONE = 1, RLX_TYPE_MEMORY = 3 };
@@ -88,6 +88,7 @@ typedef struct {
     void (*write)(rlx_handle queue, rlx_handle buffer, uint64_t at, const void *data, size_t size);
     rlx_future (*map)(rlx_handle buffer, uint64_t mode, size_t at, size_t size, rlx_map_info info);
     const void *(*mapped)(rlx_handle buffer, size_t at, size_t size);
+    void *(*writable)(rlx_handle buffer, size_t at, size_t size);
     void (*unmap)(rlx_handle buffer);
     void (*push_scope)(rlx_handle device, int filter);
     rlx_future (*pop_scope)(rlx_handle device, rlx_scope_info info);
@@ -131,6 +132,9 @@ typedef struct {
     const rlx_wgpu *api;
     rlx_handle device, queue, staging;
     uint64_t staged, submission;
+    rlx_handle porch;     /* mapped memory that uploads are put into, or NULL */
+    uint64_t porch_bytes;
+    int porch_open;       /* 0 while its map is pending, else the WGPUMapAsyncStatus */
     int64_t spin_ns;  /* how long to ask before sleeping until the device is done */
     int64_t *moved;   /* bytes uploaded, read back, copied on the device */
     size_t dispatches, uploads, moves, copies, reads, narrow, widen;
@@ -161,6 +165,11 @@ static void rlx_on_map(int status, rlx_string text, void *first, void *second) {
     if (status != RLX_MAP_SUCCESS)
         rlx_say(work, text);
     RLX_STORE(&work->mapped, status);
+}
+
+static void rlx_on_porch(int status, rlx_string text, void *first, void *second) {
+    (void)text, (void)second;
+    RLX_STORE(&((rlx_work *)first)->porch_open, status);
 }
 
 static void rlx_on_scope(int status, int type, rlx_string text, void *first, void *second) {
@@ -211,11 +220,22 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     if (rlx_narrow(work))
         return work->status;
     rlx_catch(work);
+    char *porch = NULL;
+    if (work->porch != NULL && RLX_LOAD(&work->porch_open) == RLX_MAP_SUCCESS)
+        porch = (char *)api->writable(work->porch, 0, work->porch_bytes);
+    rlx_handle encoder = api->create_encoder(work->device, &label);
+    uint64_t at = 0;
     for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
-        api->write(work->queue, u->to, u->at, u->from, u->size);
+        if (porch != NULL) {
+            memcpy(porch + at, u->from, u->size);
+            api->copy(encoder, work->porch, at, u->to, u->at, u->size);
+            at += u->size;
+        } else
+            api->write(work->queue, u->to, u->at, u->from, u->size);
         work->moved[0] += (int64_t)u->size;
     }
-    rlx_handle encoder = api->create_encoder(work->device, &label);
+    if (porch != NULL)
+        api->unmap(work->porch);
     if (work->dispatches) {
         rlx_handle pass = api->begin_pass(encoder, &pass_label), pipeline = NULL, group = NULL;
         for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
@@ -241,6 +261,13 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         work->submission = api->submit(work->queue, 1, &commands);
     api->release_commands(commands);
     api->release_encoder(encoder);
+    if (porch != NULL && work->status != RLX_GPU_OK)
+        RLX_STORE(&work->porch_open, RLX_MAP_CANCELLED); /* it stays unmapped: no longer used */
+    else if (porch != NULL) {
+        const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_porch, work, NULL};
+        RLX_STORE(&work->porch_open, 0);
+        api->map(work->porch, RLX_MAP_WRITE, 0, work->porch_bytes, info);
+    }
     return work->status;
 }
 
@@ -301,6 +328,15 @@ static int rlx_wait(rlx_work *work) {
         for (int64_t i = 0; i < w->count; i++)
             w->wide[i] = w->held[i];
     return work->status;
+}
+
+/* Before ``work`` is freed: no callback may find it any more. */
+static void rlx_forget(rlx_work *work) {
+    if (work->porch == NULL || RLX_LOAD(&work->porch_open))
+        return;
+    work->api->unmap(work->porch); /* ends the pending map, and calls back */
+    for (int tries = 0; tries < 10000 && !RLX_LOAD(&work->porch_open); tries++)
+        RLX_REST();
 }
 
 #endif

@@ -258,6 +258,50 @@ def test_more_sets_than_fit_the_staging_buffer(way, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("porch", [0, 100, 1 << 16])
+def test_uploads_large_and_small(porch, webgpu, monkeypatch):
+    """Through memory that stays mapped, and without it, in any order of submitting and waiting."""
+    monkeypatch.setattr(hot, "PORCH", porch)
+    one = executable()
+    expected = [[y.copy() for y in one.run_slots(*arguments("layer", k))] for k in range(4)]
+    for count in (1, 2, 3, 4):
+        for k in range(count):
+            one.submit(*arguments("layer", k))
+        for a, b in zip(one.wait(), expected[count - 1], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_changes_between_submit_and_wait(way):
+    one = executable("layer")
+    expected = [y.copy() for y in one.run_slots(X)]
+
+    def submitted():
+        one.run_slots(X * 2)
+        one.submit(X)
+
+    submitted()
+    one.set_resident([0])
+    for a, b in zip(one.wait(), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    one.set_resident([])
+    submitted()
+    np.testing.assert_array_equal(one.run_outputs([1])[0], expected[1])
+    np.testing.assert_array_equal(one.wait()[1], expected[1])
+    submitted()
+    one.run_many([[X * 3]])
+    for a, b in zip(one.wait(), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dropped_while_running(way):
+    for _ in range(20):
+        one = executable()
+        one.submit(X)
+        del one
+        gc.collect()
+    np.testing.assert_allclose(executable().run_slots(X)[1], X.sum(1), rtol=1e-5)
+
+
 # --- errors --------------------------------------------------------------------------------------------
 
 

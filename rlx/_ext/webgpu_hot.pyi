@@ -27,6 +27,8 @@ class Runner:
         reads: Sequence[tuple[int, int, int]],
         narrow: Sequence[tuple[int, int, int]],
         widen: Sequence[tuple[int, int, int]],
+        porch: int,
+        porch_bytes: int,
         spin_ns: int,
         moved: Array,
         keep: object,

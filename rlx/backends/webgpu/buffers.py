@@ -26,12 +26,9 @@ class Fixed:
     """
 
     def __init__(self, gpu: GpuDevice, schedule: Schedule) -> None:
-        import wgpu
-
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
         self._gpu = gpu
-        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
@@ -39,7 +36,7 @@ class Fixed:
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
             check_limit(gpu, "max-buffer-size", size, value.name)
             label = f"{value.kind} {value.name}"
-            self.buffers[value.id] = gpu.device.create_buffer(label=label, size=size, usage=usage)
+            self.buffers[value.id] = gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
             self.nbytes += size
             if value.array is not None:
                 self.write(value, value.array)

@@ -10,11 +10,18 @@ from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu.adapters import adapters, features_of
 from rlx.backends.webgpu.lower import Dispatch
 from rlx.backends.webgpu.modules import shader_module
-from rlx.errors import CompileError, DeviceUnavailableError, describe
+from rlx.errors import (
+    CompileError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceUnavailableError,
+    describe,
+)
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
-_SPIN_NS = 100_000
+# Longer than a small run, shorter than what anyone minds; in nanoseconds.
+SPIN_NS = 100_000
 
 
 class GpuDevice:
@@ -42,10 +49,39 @@ class GpuDevice:
                 describe(f"{info.adapter} gives no device", got=error)
             ) from error
         self.queue: Any = self.device.queue
-        self.spin_ns = 0 if info.software else _SPIN_NS
+        self.spin_ns = 0 if info.software else SPIN_NS
         self._pipelines: dict[tuple[str, bool], Any] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
+
+    def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
+        """A buffer.
+
+        Args:
+            label: What the driver's messages call it.
+            size: Bytes.
+            usages: Names of ``wgpu.BufferUsage``.
+            mapped: Whether it starts out mapped.
+
+        Raises:
+            DeviceMemoryError: The device has no room for it.
+            DeviceLostError: The device is gone.
+        """
+        import wgpu
+
+        usage = 0
+        for name in usages:
+            usage |= int(getattr(wgpu.BufferUsage, name))
+        try:
+            return self.device.create_buffer(
+                label=label, size=size, usage=usage, mapped_at_creation=mapped
+            )
+        except wgpu.GPUOutOfMemoryError as error:
+            text = describe(f"no room for buffer {label!r}", got=error, expected=f"{size} bytes")
+            raise DeviceMemoryError(text) from error
+        except wgpu.GPUError as error:
+            text = describe(f"no buffer {label!r} could be made", got=error, hint="compile again")
+            raise DeviceLostError(text) from error
 
     def pipeline(self, dispatch: Dispatch) -> Any:
         """The pipeline of a dispatch, made once per source.

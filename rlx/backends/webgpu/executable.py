@@ -16,7 +16,8 @@ from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
-from rlx.backends.webgpu.transfers import Moved, Several, spans, words
+from rlx.backends.webgpu.submissions import Traffic
+from rlx.backends.webgpu.transfers import Moved, Several, words
 from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
@@ -41,8 +42,6 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        import wgpu
-
         self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
@@ -54,17 +53,10 @@ class WebGpuExecutable:
                 key=lambda value: value.type.nbytes,
             )
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
-        usage = wgpu.BufferUsage
-        self._arena: Any = gpu.device.create_buffer(
-            label="arena", size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        )
-        self._input_slots = [self._slot(v, v.type) for v in schedule.inputs]
-        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
-        self._output_slots = [self._slot(v, type) for v, type in pairs]
-        self._every_output = tuple(range(len(self._output_slots)))
-        staged = sum(size for _, size in spans(self._output_slots, self._every_output))
-        self._staging_bytes = max(256, staged)
-        self._staging = self._readable("staging", self._staging_bytes)
+        self._arena: Any = gpu.buffer("arena", size, "STORAGE", "COPY_SRC", "COPY_DST")
+        self._mirror = Mirror(schedule, plan)
+        self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
+        self._staging = self._traffic.staging
         # Batches of dispatches, and the host's parts between them.
         self._batches: list[Batch] = [[]]
         self._host_steps: list[HostStep] = []
@@ -78,7 +70,6 @@ class WebGpuExecutable:
                 group = gpu.bind(one, [self._resource(v, one) for v in one.values])
                 bound[id(one)] = (gpu.pipeline(one), group, *one.grid)
             self._batches[-1].append(bound[id(one)])
-        self._mirror = Mirror(schedule, plan)
         self.arena_ptr = self._mirror.address
         self.input_views = self._mirror.input_views
         self.output_views = self._mirror.output_views
@@ -86,9 +77,6 @@ class WebGpuExecutable:
         self._moved: Array = np.zeros(3, np.int64)
         self._maker = Maker(gpu, self._moved)
         self._busy = threading.Lock()
-        self._resident: frozenset[int] = frozenset()
-        self._feeds: tuple[tuple[int, int], ...] = ()
-        self._feed_buffer: Any = None
         self._row_buffer: Any = None
         self._many: Several | None = None
         self._prepared: dict[tuple[int, ...], list[Runner]] = {}
@@ -108,9 +96,6 @@ class WebGpuExecutable:
 
     # --- where things are --------------------------------------------------------------------------
 
-    def _slot(self, value: Value, type: TensorType) -> tuple[int, int]:
-        return self._plan.slots[value.id].offset, device_bytes(type)
-
     def _place(self, value: Value) -> tuple[Any, int]:
         """The buffer that holds a value, and where in it."""
         if value.id in self._fixed.buffers:
@@ -123,91 +108,29 @@ class WebGpuExecutable:
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
 
-    def _readable(self, label: str, size: int) -> Any:
-        import wgpu
-
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        return self._gpu.device.create_buffer(label=label, size=size, usage=usage)
-
     # --- preparing submissions ---------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Makes the submissions of a run anew, after a change of what travels."""
         self._prepared.clear()
         self._forget_many()
-        runners = self._runners(self._every_output)
+        runners = self._runners(self._traffic.every)
         alone = runners[0] if len(runners) == 1 else None
-        self._entry.prepare(alone, bool(self._skipped))
+        self._entry.prepare(alone, bool(self._traffic.skipped))
 
     def _forget_many(self) -> None:
         if self._many is not None:
             self._many.staging.destroy()
             self._many = None
 
-    @property
-    def _skipped(self) -> frozenset[int]:
-        return self._resident | {to for to, _ in self._feeds}
-
     def _runners(self, outputs: tuple[int, ...]) -> list[Runner]:
         """The submissions of a run that brings back these outputs."""
         if outputs not in self._prepared:
             if len(self._prepared) > 64:
                 self._prepared.clear()
-            made = [self._maker.runner(work) for work in self._submissions(outputs)]
-            self._prepared[outputs] = made
+            works = self._traffic.submissions(self._batches, self._host_steps, outputs)
+            self._prepared[outputs] = [self._maker.runner(work) for work in works]
         return self._prepared[outputs]
-
-    def _submissions(self, outputs: Sequence[int]) -> list[Submission]:
-        memory = self._mirror.memory
-        chosen = [at for at in range(len(self._input_slots)) if at not in self._skipped]
-        narrow = [wide for at, wide in self._mirror.wide_inputs.items() if at in chosen]
-        uploads = [
-            (memory[offset : offset + size], self._arena, offset)
-            for offset, size in spans(self._input_slots, chosen)
-        ]
-        found = []
-        for batch, step in zip(self._batches, self._host_steps, strict=False):
-            found.append(
-                Submission(
-                    batch,
-                    narrow,
-                    uploads,
-                    copies=step.copies,
-                    staging=step.staging,
-                    staged=step.staged,
-                    reads=step.reads,
-                )
-            )
-            narrow, uploads = [], step.uploads
-        copies, staged = self._staged(outputs)
-        reads = [(to, memory[offset : offset + size]) for _, offset, to, size in copies]
-        widen = [wide for at, wide in self._mirror.wide_outputs.items() if at in outputs]
-        batch, moves, staging = self._batches[-1], self._moves(), self._staging
-        found.append(
-            Submission(batch, narrow, uploads, moves, copies, staging, staged, reads, widen)
-        )
-        return found
-
-    def _staged(self, outputs: Sequence[int]) -> tuple[list[tuple[Any, int, int, int]], int]:
-        """Copies that stage these outputs, and their size."""
-        at, copies = 0, []
-        for offset, size in spans(self._output_slots, outputs):
-            copies.append((self._arena, offset, at, size))
-            at += size
-        return copies, at
-
-    def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
-        """The copies of feeds. All are taken before one is put in place, as if at the same time."""
-        at, out, back = 0, [], []
-        for to, source in self._feeds:
-            size = words(self._output_slots[source][1])
-            if size:
-                out.append(
-                    (self._arena, self._output_slots[source][0], self._feed_buffer, at, size)
-                )
-                back.append((self._feed_buffer, at, self._arena, self._input_slots[to][0], size))
-            at += size
-        return out + back
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -233,9 +156,9 @@ class WebGpuExecutable:
     def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
         """Views and what goes into them; nothing is written yet."""
         check_slots(arrays, len(self.input_views))
-        checked = []
+        checked, skipped = [], self._traffic.skipped
         for at, (array, view) in enumerate(zip(arrays, self.input_views, strict=True)):
-            if at not in self._skipped:
+            if at not in skipped:
                 checked.append((view, as_input(array, view, at)))
             elif array is not None:
                 raise InputError(
@@ -254,7 +177,7 @@ class WebGpuExecutable:
             np.copyto(view, array, casting="same_kind")
 
     def _run_all(self, outputs: tuple[int, ...] | None = None) -> None:
-        runners = self._runners(self._every_output if outputs is None else outputs)
+        runners = self._runners(self._traffic.every if outputs is None else outputs)
         self._lead(runners)
         if runners[-1].run() != OK:
             self._fail(runners[-1])
@@ -269,8 +192,8 @@ class WebGpuExecutable:
     def _fail(self, runner: Runner) -> NoReturn:
         fault, said, at = runner.error()
         if fault == RANGE:
-            chosen = [w for k, w in self._mirror.wide_inputs.items() if k not in self._skipped]
-            narrowed(chosen[at].wide, chosen[at].name)
+            one = self._traffic.narrow()[at]
+            narrowed(one.wide, one.name)
         if fault == MEMORY:
             hint = "use smaller batches, or the CPU"
             raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
@@ -292,10 +215,11 @@ class WebGpuExecutable:
         Raises:
             InputError: There is no such output, or the arrays do not fit.
         """
-        chosen = tuple(self._known(at, self._output_slots, "output") for at in indices)
+        chosen = tuple(self._known(at, self._traffic.outputs, "output") for at in indices)
         with self._alone():
             if arrays:
                 self._take(arrays)
+            self._pending = False  # this run's results replace those staged before
             self._run_all(tuple(sorted(set(chosen))))
         return tuple(self.output_views[at] for at in chosen)
 
@@ -307,21 +231,24 @@ class WebGpuExecutable:
         with self._alone():
             if arrays:
                 self._take(arrays)
-            runners = self._runners(self._every_output)
+            runners = self._runners(self._traffic.every)
             self._lead(runners)
-            self._pending = True
             if runners[-1].submit() != OK:
                 self._fail(runners[-1])
+            self._pending = True
 
     def wait(self) -> tuple[Array, ...]:
         """Waits for everything submitted; the views show the outputs of the last run."""
         with self._alone():
-            if self._pending:
-                self._pending = False
-                runner = self._runners(self._every_output)[-1]
-                if runner.wait() != OK:
-                    self._fail(runner)
+            self._drain()
         return self.output_views
+
+    def _drain(self) -> None:
+        if self._pending:
+            self._pending = False
+            runner = self._runners(self._traffic.every)[-1]
+            if runner.wait() != OK:
+                self._fail(runner)
 
     def run_many(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
         """Runs on several sets of inputs, one submission each and one wait for all.
@@ -349,7 +276,8 @@ class WebGpuExecutable:
 
     def _run_some(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
         """As many sets as may be staged at the same time."""
-        last = self._submissions(self._every_output)[-1]
+        every = self._traffic.every
+        last = self._traffic.submissions(self._batches, self._host_steps, every)[-1]
         sets = sets[: Several.most(self._gpu, last)]
         if self._many is None or len(self._many.blocks) != len(sets):
             self._forget_many()
@@ -357,13 +285,13 @@ class WebGpuExecutable:
         many = self._many
         for at, arrays in enumerate(sets):
             self._take(arrays)
-            self._lead(self._runners(self._every_output))
+            self._lead(self._runners(every))
             if many.runner.submit(at * many.stride) != OK:
                 self._fail(many.runner)
         if many.runner.wait() != OK:
             self._fail(many.runner)
         types = self._schedule.output_types
-        places = [many.place(offset) for offset, _ in self._output_slots]
+        places = [many.place(offset) for offset, _ in self._traffic.outputs]
         return [
             [from_device(block[at:], type) for at, type in zip(places, types, strict=True)]
             for block in many.blocks
@@ -377,10 +305,10 @@ class WebGpuExecutable:
         Args:
             indices: Which ones; an empty sequence uploads all again. In ``run_slots`` they take None.
         """
+        chosen = frozenset(self._known(at, self._traffic.inputs, "input") for at in indices)
         with self._alone():
-            self._resident = frozenset(
-                self._known(at, self._input_slots, "input") for at in indices
-            )
+            self._drain()
+            self._traffic.resident = chosen
             self._prepare()
 
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -393,12 +321,10 @@ class WebGpuExecutable:
         Raises:
             InputError: The two differ in shape or dtype, or an input is fed twice.
         """
-        import wgpu
-
         feeds: list[tuple[int, int]] = []
         for to, source in pairs:
-            self._known(to, self._input_slots, "input")
-            self._known(source, self._output_slots, "output")
+            self._known(to, self._traffic.inputs, "input")
+            self._known(source, self._traffic.outputs, "output")
             given, taken = self._schedule.output_types[source], self._schedule.inputs[to].type
             if given != taken or to in dict(feeds):
                 raise InputError(
@@ -410,13 +336,8 @@ class WebGpuExecutable:
                 )
             feeds.append((to, source))
         with self._alone():
-            size = sum(words(self._output_slots[source][1]) for _, source in feeds)
-            if size and (self._feed_buffer is None or self._feed_buffer.size < size):
-                usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-                self._feed_buffer = self._gpu.device.create_buffer(
-                    label="feeds", size=size, usage=usage
-                )
-            self._feeds = tuple(feeds)
+            self._drain()
+            self._traffic.set_feeds(feeds)
             self._prepare()
 
     def write_input(self, index: int, array: Any) -> None:
@@ -425,7 +346,7 @@ class WebGpuExecutable:
         Raises:
             InputError: There is no such input, or the array does not fit it.
         """
-        offset, nbytes = self._input_slots[self._known(index, self._input_slots, "input")]
+        offset, nbytes = self._traffic.inputs[self._known(index, self._traffic.inputs, "input")]
         view = self.input_views[index]
         with self._alone():
             np.copyto(view, as_input(array, view, index), casting="same_kind")
@@ -437,9 +358,9 @@ class WebGpuExecutable:
 
     def read_input(self, index: int) -> Array:
         """What an input's slot on the device holds now, as a fresh array."""
-        self._known(index, self._input_slots, "input")
+        self._known(index, self._traffic.inputs, "input")
         with self._alone():
-            return self._fetch(self._input_slots[index][0], self._schedule.inputs[index].type)
+            return self._fetch(self._traffic.inputs[index][0], self._schedule.inputs[index].type)
 
     def read_row(self, out_index: int, row: int) -> Array:
         """One row of an output of the last run, read from the device alone.
@@ -451,7 +372,7 @@ class WebGpuExecutable:
         Raises:
             InputError: There is no such output or row.
         """
-        self._known(out_index, self._output_slots, "output")
+        self._known(out_index, self._traffic.outputs, "output")
         type = self._schedule.output_types[out_index]
         if not type.shape or not 0 <= row < type.shape[0]:
             raise InputError(
@@ -459,7 +380,7 @@ class WebGpuExecutable:
             )
         one = TensorType(type.shape[1:], type.dtype)
         with self._alone():
-            return self._fetch(self._output_slots[out_index][0] + row * device_bytes(one), one)
+            return self._fetch(self._traffic.outputs[out_index][0] + row * device_bytes(one), one)
 
     def _fetch(self, offset: int, type: TensorType) -> Array:
         """The bytes of a value in the arena, and at most three beside them."""
@@ -469,7 +390,7 @@ class WebGpuExecutable:
         if nbytes:
             if self._row_buffer is None or self._row_buffer.size < data.size:
                 size = max(256, 1 << (data.size - 1).bit_length())
-                self._row_buffer = self._readable("rows", size)
+                self._row_buffer = self._gpu.buffer("rows", size, "MAP_READ", "COPY_DST")
             copies, reads = [(self._arena, start, 0, data.size)], [(0, data)]
             buffer = self._row_buffer
             work = Submission([], copies=copies, staging=buffer, staged=data.size, reads=reads)
@@ -508,7 +429,7 @@ class WebGpuExecutable:
     def memory(self) -> dict[str, int]:
         """The arena, the params and constants, and the buffers that results come back through."""
         arena, params = self._plan.nbytes, self._fixed.nbytes
-        staging = self._staging_bytes
+        staging = self._traffic.staging_bytes
         total = arena + params + staging
         return {"arena": arena, "params": params, "staging": staging, "peak": total}
 
@@ -536,6 +457,7 @@ class WebGpuExecutable:
         for step in self._host_steps:
             step.close()
         self._forget_many()
-        for buffer in (self._arena, self._staging, self._feed_buffer, self._row_buffer):
-            if buffer is not None:
-                buffer.destroy()
+        self._traffic.close()
+        self._arena.destroy()
+        if self._row_buffer is not None:
+            self._row_buffer.destroy()

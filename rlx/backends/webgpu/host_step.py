@@ -30,8 +30,6 @@ class HostStep:
     def __init__(
         self, gpu: GpuDevice, call: Call, place: Callable[[Value], tuple[Any, int]]
     ) -> None:
-        import wgpu
-
         graph: Any = call.params["graph"]
         self.executable = compile_host(graph)
         self.copies: list[tuple[Any, int, int, int]] = []
@@ -53,11 +51,8 @@ class HostStep:
             self.uploads.append((data, *place(value)))
             self._results.append((data, value))
         check_limit(gpu, "max-buffer-size", self.staged, call.node.where())
-        self.staging: Any = gpu.device.create_buffer(
-            label=f"read-back for {call.node.op}",
-            size=max(16, self.staged),
-            usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST,
-        )
+        label, size = f"read-back for {call.node.op}", max(16, self.staged)
+        self.staging: Any = gpu.buffer(label, size, "MAP_READ", "COPY_DST")
 
     def run(self) -> None:
         """Computes on the CPU; the operands have been read back.

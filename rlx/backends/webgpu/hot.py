@@ -13,6 +13,9 @@ from rlx.ir.opdef import Array
 
 # The C declarations in cython_src/webgpu_run.h are those of this release, which wgpu 0.32 carries.
 _KNOWN = (29, 0)
+# Uploads of at most this many bytes go through memory that stays mapped between runs: wgpu-native's own way
+# makes and frees a buffer for each.
+PORCH = 1 << 16
 
 
 @functools.cache
@@ -61,7 +64,11 @@ class Maker:
             return PythonRunner(self._gpu, work, self.moved)
         _, module, api = self._binding
         handle = self._handle
-        keep = (self._gpu, work)
+        size = sum(data.nbytes for data, _, _ in work.uploads)
+        porch = None
+        if work.often and 0 < size <= PORCH:
+            porch = self._gpu.buffer("porch", size, "MAP_WRITE", "COPY_SRC", mapped=True)
+        keep = (self._gpu, work, porch)
         runner: Runner = module.Runner(
             api,
             handle(self._gpu.device),
@@ -75,6 +82,8 @@ class Maker:
             [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
             [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.narrow],
             [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.widen],
+            handle(porch) if porch is not None else 0,
+            size,
             self._gpu.spin_ns,
             self.moved,
             keep,

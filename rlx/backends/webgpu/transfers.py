@@ -81,18 +81,15 @@ class Several:
     """
 
     def __init__(self, gpu: GpuDevice, maker: Maker, work: Submission, count: int) -> None:
-        import wgpu
-
         self.stride = _stride(work)
         self._copies = work.copies
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         size = count * self.stride
-        self.staging: Any = gpu.device.create_buffer(label="several", size=size, usage=usage)
+        self.staging: Any = gpu.buffer("several", size, "MAP_READ", "COPY_DST")
         memory: Array = np.zeros(size, np.uint8)
         self.blocks = memory.reshape(count, self.stride)
         staged, reads = (size, [(0, memory)]) if work.staged else (0, [])
         self.runner: Runner = maker.runner(
-            replace(work, staging=self.staging, staged=staged, reads=reads, widen=())
+            replace(work, staging=self.staging, staged=staged, reads=reads, widen=(), often=False)
         )
 
     @staticmethod

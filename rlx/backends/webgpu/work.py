@@ -33,6 +33,7 @@ class Submission:
         staged: Bytes of it that are mapped.
         reads: ``(offset in staging, bytes)``.
         widen: 32-bit arrays brought into their 64-bit ones.
+        often: Whether it is worth preparing memory for the uploads.
     """
 
     batch: Batch
@@ -44,6 +45,7 @@ class Submission:
     staged: int = 0
     reads: Sequence[tuple[int, Array]] = ()
     widen: Sequence[Wide] = ()
+    often: bool = False
 
 
 class Runner(Protocol):

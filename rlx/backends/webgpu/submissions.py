@@ -1,0 +1,139 @@
+"""From batches of dispatches to submissions: what travels before, between and after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.mirror import Mirror, Wide, device_bytes
+from rlx.backends.webgpu.transfers import spans, words
+from rlx.backends.webgpu.work import Batch, Submission
+from rlx.ir.plan import MemoryPlan, Schedule
+
+
+class Traffic:
+    """What runs of one executable move between host and device.
+
+    Args:
+        gpu: The device.
+        schedule: Its inputs and outputs.
+        plan: Where they stand in the arena.
+        arena: The buffer.
+        mirror: The host memory that stands for it.
+
+    Attributes:
+        inputs: Offset and size in bytes of each input in the arena.
+        outputs: The same of each output.
+        every: Positions of all outputs.
+        staging: The buffer that outputs come back through.
+        staging_bytes: Its size.
+        resident: Inputs that are not uploaded.
+        feeds: ``(input, output)`` pairs copied on the device after each run.
+    """
+
+    def __init__(
+        self, gpu: GpuDevice, schedule: Schedule, plan: MemoryPlan, arena: Any, mirror: Mirror
+    ) -> None:
+        self._gpu, self._arena, self._mirror = gpu, arena, mirror
+        self.inputs = [(plan.slots[v.id].offset, device_bytes(v.type)) for v in schedule.inputs]
+        pairs = zip(schedule.outputs, schedule.output_types, strict=True)
+        self.outputs = [(plan.slots[v.id].offset, device_bytes(type)) for v, type in pairs]
+        self.every = tuple(range(len(self.outputs)))
+        self.staging_bytes = max(256, self._staged(self.every)[1])
+        self.staging = gpu.buffer("staging", self.staging_bytes, "MAP_READ", "COPY_DST")
+        self.resident: frozenset[int] = frozenset()
+        self.feeds: tuple[tuple[int, int], ...] = ()
+        self._between: Any = None
+
+    @property
+    def skipped(self) -> frozenset[int]:
+        """Inputs whose slots hold them already: resident ones, and those that are fed."""
+        return self.resident | {to for to, _ in self.feeds}
+
+    def narrow(self) -> list[Wide]:
+        """The 64-bit inputs among those that are uploaded."""
+        return [wide for at, wide in self._mirror.wide_inputs.items() if at not in self.skipped]
+
+    def set_feeds(self, feeds: Sequence[tuple[int, int]]) -> None:
+        """Chooses the feeds, and makes room for what travels between two slots."""
+        size = sum(words(self.outputs[source][1]) for _, source in feeds)
+        if size and (self._between is None or self._between.size < size):
+            self._between = self._gpu.buffer("feeds", size, "COPY_SRC", "COPY_DST")
+        self.feeds = tuple(feeds)
+
+    def submissions(
+        self, batches: Sequence[Batch], steps: Sequence[HostStep], outputs: Sequence[int]
+    ) -> list[Submission]:
+        """The submissions of a run.
+
+        Args:
+            batches: Dispatches; one more than there are steps.
+            steps: What the host computes between two of them.
+            outputs: Positions of the outputs that are brought back.
+        """
+        memory = self._mirror.memory
+        chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
+        narrow = self.narrow()
+        uploads = [
+            (memory[offset : offset + size], self._arena, offset)
+            for offset, size in spans(self.inputs, chosen)
+        ]
+        found = []
+        for batch, step in zip(batches, steps, strict=False):
+            found.append(
+                Submission(
+                    batch,
+                    narrow,
+                    uploads,
+                    copies=step.copies,
+                    staging=step.staging,
+                    staged=step.staged,
+                    reads=step.reads,
+                    often=True,
+                )
+            )
+            narrow, uploads = [], step.uploads
+        copies, staged = self._staged(outputs)
+        found.append(
+            Submission(
+                batches[-1],
+                narrow,
+                uploads,
+                moves=self._moves(),
+                copies=copies,
+                staging=self.staging,
+                staged=staged,
+                reads=[(to, memory[offset : offset + size]) for _, offset, to, size in copies],
+                widen=[w for at, w in self._mirror.wide_outputs.items() if at in outputs],
+                often=True,
+            )
+        )
+        return found
+
+    def _staged(self, outputs: Sequence[int]) -> tuple[list[tuple[Any, int, int, int]], int]:
+        """Copies that stage these outputs, and their size."""
+        at, copies = 0, []
+        for offset, size in spans(self.outputs, outputs):
+            copies.append((self._arena, offset, at, size))
+            at += size
+        return copies, at
+
+    def _moves(self) -> list[tuple[Any, int, Any, int, int]]:
+        """The copies of feeds. All are taken before one is put in place, as if at the same time."""
+        at, out, back = 0, [], []
+        for to, source in self.feeds:
+            offset, nbytes = self.outputs[source]
+            size = words(nbytes)
+            if size:
+                out.append((self._arena, offset, self._between, at, size))
+                back.append((self._between, at, self._arena, self.inputs[to][0], size))
+            at += size
+        return out + back
+
+    def close(self) -> None:
+        """Frees the buffers."""
+        self.staging.destroy()
+        if self._between is not None:
+            self._between.destroy()
