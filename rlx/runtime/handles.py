@@ -32,9 +32,9 @@ class Handles:
 
         def _open(self) -> None: ...
 
-        def run_read_outputs(
+        def run_read_outputs(  # noqa: D102
             self, inputs: Mapping[str, Any], indices: Any = None
-        ) -> list[Array]: ...  # noqa: D102
+        ) -> list[Array]: ...
 
         @staticmethod
         def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array: ...

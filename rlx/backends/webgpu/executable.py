@@ -154,22 +154,13 @@ class WebGpuExecutable:
         )
 
     def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
-        """Views and what goes into them; nothing is written yet."""
-        check_slots(arrays, len(self.input_views))
-        checked, skipped = [], self._traffic.skipped
-        for at, (array, view) in enumerate(zip(arrays, self.input_views, strict=True)):
-            if at not in skipped:
-                checked.append((view, as_input(array, view, at)))
-            elif array is not None:
-                raise InputError(
-                    describe(
-                        f"input {self._schedule.inputs[at].name!r} stays on the device",
-                        got="an array for it",
-                        expected="None in its place",
-                        hint="write_input replaces what is there",
-                    )
-                )
-        return checked
+        """Views and what goes into them; nothing is written yet. Residents take no argument."""
+        taken = [v for at, v in enumerate(self.input_views) if at not in self._traffic.skipped]
+        check_slots(arrays, len(taken))
+        return [
+            (view, as_input(array, view, at))
+            for at, (array, view) in enumerate(zip(arrays, taken, strict=True))
+        ]
 
     def _take(self, arrays: Sequence[Any]) -> None:
         # All are checked before one is copied, so that a refused call changes nothing.
@@ -303,7 +294,8 @@ class WebGpuExecutable:
         """Chooses the inputs that later runs do not upload: their slots hold them already.
 
         Args:
-            indices: Which ones; an empty sequence uploads all again. In ``run_slots`` they take None.
+            indices: Which ones; an empty sequence uploads all again.
+                ``run_slots`` takes no argument for them.
         """
         chosen = frozenset(self._known(at, self._traffic.inputs, "input") for at in indices)
         with self._alone():
