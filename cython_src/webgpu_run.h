@@ -132,9 +132,9 @@ typedef struct {
     const rlx_wgpu *api;
     rlx_handle device, queue, staging;
     uint64_t staged, submission;
-    rlx_handle porch;     /* mapped memory that uploads are put into, or NULL */
+    rlx_handle porch; /* mapped memory that uploads are put into, or NULL */
     uint64_t porch_bytes;
-    int porch_open;       /* 0 while its map is pending, else the WGPUMapAsyncStatus */
+    int porch_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
     int64_t spin_ns;  /* how long to ask before sleeping until the device is done */
     int64_t *moved;   /* bytes uploaded, read back, copied on the device */
     size_t dispatches, uploads, moves, copies, reads, narrow, widen;
@@ -143,9 +143,9 @@ typedef struct {
     const rlx_move *move, *copy; /* after the dispatches: moves first, then copies to the staging buffer */
     const rlx_read *read;
     const rlx_wide *narrowed, *widened;
-    int mapped;       /* 0 while the map is pending, else its WGPUMapAsyncStatus */
+    int mapped;      /* 0 while the map is pending, else its WGPUMapAsyncStatus */
     int status;
-    int64_t wrong;    /* which of ``narrowed`` holds a value out of range */
+    int64_t wrong;   /* which of ``narrowed`` holds a value out of range */
     char message[600];
 } rlx_work;
 
@@ -217,6 +217,7 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     const rlx_label label = {NULL, {"rlx", 3}};
     const rlx_pass_label pass_label = {NULL, {"rlx", 3}, NULL};
     work->status = RLX_GPU_OK;
+    work->message[0] = 0;
     if (rlx_narrow(work))
         return work->status;
     rlx_catch(work);
@@ -301,6 +302,7 @@ static int rlx_wait(rlx_work *work) {
     const rlx_wgpu *api = work->api;
     const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_map, work, NULL};
     work->status = RLX_GPU_OK;
+    work->message[0] = 0;
     if (work->staged == 0) {
         api->poll(work->device, 1, &work->submission);
         return work->status;
