@@ -4,14 +4,7 @@
 {% set next = namespace(at=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
-{% if scale_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> scales: array<u32>;
-{% set next.at = next.at + 1 %}
-{% endif %}
-{% if zero_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> zeros: array<u32>;
-{% set next.at = next.at + 1 %}
-{% endif %}
+{% include "lib/scales.wgsl" %}
 @group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y: array<f32>;
 
 var<workgroup> left: array<vec4<f32>, 512>;

@@ -2,14 +2,7 @@
 // out of range takes the nearest row: a shader can't report it.
 @group(0) @binding(0) var<storage, {{ access[0] }}> packed: array<u32>;
 {% set next = namespace(at=1) %}
-{% if scale_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> scales: array<u32>;
-{% set next.at = next.at + 1 %}
-{% endif %}
-{% if zero_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> zeros: array<u32>;
-{% set next.at = next.at + 1 %}
-{% endif %}
+{% include "lib/scales.wgsl" %}
 {% if index_bytes %}
 @group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> rows: array<i32>;
 {% set next.at = next.at + 1 %}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 
 import numpy as np
@@ -146,3 +147,34 @@ def test_a_second_thread_is_refused_during_a_custom_op(device, request):
             leave.set()
             worker.join()
         assert compiled.run_slots(np.zeros(3, "f4"))[0].tolist() == [0, 0, 0]
+
+
+def test_a_c_function_only_sees_the_dtypes_it_is_written_for():
+    """It is told no dtypes: f64 and f16 take the NumPy function, in memory of their own width."""
+    signature = ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.POINTER(ctypes.c_float)),
+        ctypes.POINTER(ctypes.POINTER(ctypes.c_float)),
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.POINTER(ctypes.c_double),
+    )
+    calls = []
+
+    @signature
+    def triple(inputs, outputs, sizes, numbers):
+        calls.append(sizes[0])
+        for at in range(sizes[0]):
+            outputs[0][at] = 3 * inputs[0][at]
+        return 0
+
+    rlx.register_custom_op("triple", shape=lambda x: x, numpy=lambda x: 3 * x, c=triple)
+    for dtype, expected in (("f32", [4]), ("f64", [4]), ("f16", [4])):
+        g = rlx.Graph()
+        g.set_outputs(g.custom("triple", [g.input("x", (4,), dtype)]))
+        x = np.arange(4, dtype=rlx.DType.parse(dtype).numpy)
+        (y,) = rlx.compile(g, "cpu").run({"x": x})
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(y, 3 * x)
+        assert calls == expected
+    with pytest.raises(rlx.DTypeError):
+        rlx.register_custom_op("triple", shape=lambda x: x, numpy=lambda x: x, dtypes=["f31"])

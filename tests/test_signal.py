@@ -386,3 +386,9 @@ def test_arrays_dtypes_and_threads(rng):
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(results, expected)
+
+
+def test_large_integers_are_not_rounded():
+    x = np.arange(64, dtype=np.int64) + 2**40
+    assert rlx.signal.psd(x % 100).dtype == np.float32
+    assert rlx.signal.psd(x, detrend=False).dtype == np.float64

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import ALL, DType, store, widen
+from rlx.ir.dtype import ALL, DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape
 from rlx.ops.record import op
 
 _WORKGROUP = 256
-# What a WGSL implementation may bind: types that don't share words.
+# What a WGSL implementation can bind: types that don't share words.
 _WGSL_DTYPES = frozenset({DType.F32, DType.I32, DType.U32})
 
 ShapeRule = Callable[..., Any]
@@ -40,6 +40,7 @@ class CustomOp:
         wgsl: A function ``fn compute(i: u32)`` that makes element ``i`` of the results.
         c: Address of a C function ``int f(const void *const *inputs, void *const *outputs,
             const int64_t *sizes, const double *numbers)``.
+        dtypes: What the WGSL and the C function are written for.
         flops: Floating-point operations per element of the first result, for the cost model.
     """
 
@@ -48,6 +49,7 @@ class CustomOp:
     numpy: Callable[..., Any]
     wgsl: str | None = None
     c: int | None = None
+    dtypes: frozenset[DType] = frozenset({DType.F32})
     flops: float = 1.0
 
 
@@ -61,6 +63,7 @@ def register_custom_op(
     numpy: Callable[..., Any],
     wgsl: str | None = None,
     c: Any = None,
+    dtypes: Sequence[DTypeLike] = ("f32",),
     flops: float = 1.0,
 ) -> CustomOp:
     """Registers an operation under a name; one of that name is replaced.
@@ -79,6 +82,8 @@ def register_custom_op(
             void *const *outputs, const int64_t *sizes, const double *numbers)``. ``sizes`` counts the
             elements of every input, then of every output; ``numbers`` are the numeric attributes in the
             order of their names. It returns 0; it may be called from any thread, without the GIL.
+        dtypes: The dtypes of operands and results that ``wgsl`` and ``c`` are written for; with any
+            other the NumPy function runs, for they are told no dtypes.
         flops: Operations per element of the first result, for the cost model.
 
     Returns:
@@ -86,6 +91,7 @@ def register_custom_op(
 
     Raises:
         GraphError: The WGSL has no function ``compute``.
+        DTypeError: ``dtypes`` names something that is no dtype.
 
     Example:
         >>> import rlx
@@ -103,7 +109,8 @@ def register_custom_op(
             )
         )
     address = c if c is None or isinstance(c, int) else ctypes.cast(c, ctypes.c_void_p).value
-    CUSTOM[name] = CustomOp(name, shape, numpy, wgsl, address, flops)
+    written_for = frozenset(DType.parse(dtype) for dtype in dtypes)
+    CUSTOM[name] = CustomOp(name, shape, numpy, wgsl, address, written_for, flops)
     if address is not None and not isinstance(c, int):
         _KEPT[name] = c
     return CUSTOM[name]
@@ -150,6 +157,11 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
         )
     where = f"custom {one.name}"
     return tuple(TensorType(as_shape(shape, where=where), dtype) for shape, dtype in listed)
+
+
+def _held(node: Node) -> set[DType]:
+    """Dtypes of a node's operands and results."""
+    return {operand.dtype for operand in node.inputs} | {type.dtype for type in node.types}
 
 
 def _numbers(node: Node) -> dict[str, float]:
@@ -209,7 +221,7 @@ def _call_numpy(
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     one = custom_op(node.attrs["name"])
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
-    if one.c is None:
+    if one.c is None or _held(node) - one.dtypes:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
@@ -245,10 +257,10 @@ def _host_reason(node: Node) -> str | None:
     one = custom_op(node.attrs["name"])
     if one.wgsl is None:
         return f"custom op {one.name!r} has no WGSL"
-    held = {operand.dtype for operand in node.inputs} | {type.dtype for type in node.types}
+    held = _held(node)
     if DType.F64 in held:
         return NO_F64
-    other = ", ".join(sorted(map(str, held - _WGSL_DTYPES)))
+    other = ", ".join(sorted(map(str, held - (one.dtypes & _WGSL_DTYPES))))
     return f"custom op {one.name!r} has no WGSL for {other}" if other else None
 
 

@@ -266,7 +266,7 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
     return x
 
 
-def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: str, value: Any) -> Node:
+def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: Any, value: Any) -> Node:
     cut = max(0, -before), max(0, -after)
     n = x.shape[axis] - sum(cut)
     if n < 0:
@@ -286,7 +286,7 @@ def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: str, 
     if n == 0:
         raise ShapeError(describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}"))
     # Every other mode reads entries of the axis again: one gather with fixed indices.
-    indices = np.pad(np.arange(n, dtype=np.int32), (before, after), mode)  # type: ignore[call-overload]
+    indices = np.pad(np.arange(n, dtype=np.int32), (before, after), mode)
     return g.gather(x, g.constant(indices), axis)
 
 
@@ -305,7 +305,7 @@ def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: str, 
         Sample(((),), {"pads": ()}),
     ),
 )
-def pad(x: Array, pads: Any, mode: str = "constant", value: Any = 0) -> Array:
+def pad(x: Array, pads: Any, mode: Any = "constant", value: Any = 0) -> Array:
     """``x`` with entries added before and after each axis.
 
     Args:
@@ -321,5 +321,5 @@ def pad(x: Array, pads: Any, mode: str = "constant", value: Any = 0) -> Array:
         extra = [(0, 0)] * x.ndim
         extra[axis] = (max(0, before), max(0, after))
         fill = {"constant_values": value} if mode == "constant" else {}
-        x = np.pad(x[tuple(cut)], extra, mode, **fill)  # type: ignore[call-overload]
+        x = np.pad(x[tuple(cut)], extra, mode, **fill)
     return x

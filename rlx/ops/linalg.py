@@ -94,7 +94,7 @@ TILE = 64
 GEMV_COLUMNS = 64
 GEMV_ROWS = 4
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
-_PANEL = (256 + 8) * 32
+_PANEL = (128 + 8) * 32
 
 
 def _params(node: Node, p: Product) -> dict[str, Any]:

@@ -154,8 +154,8 @@ def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
     return names
 
 
-def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Array]) -> dict[str, Any]:
-    """Arguments of a record's reference function."""
+def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Any]) -> dict[str, Any]:
+    """Arguments of a record's reference function, or with nodes for operands of its expansion."""
     bound: dict[str, Any] = {k: v for k, v in attrs.items() if k != "present"}
     listed = opdef.operands[-1][:-1] if opdef.operands and opdef.operands[-1][-1] == "*" else None
     if listed:
@@ -270,7 +270,7 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         names = [name for name, _ in given]
         check_dtypes(opdef, names, [node.type for node in nodes])
         absent = {text[:-1]: None for text in opdef.operands if text.endswith("?")}
-        return opdef.expand(graph, **{**absent, **bind_reference(opdef, attrs, nodes)})  # type: ignore[arg-type]
+        return opdef.expand(graph, **{**absent, **bind_reference(opdef, attrs, nodes)})
     node = graph.add_node(opdef, nodes, attrs)
     if len(node.types) == 1:
         return node

@@ -133,7 +133,8 @@ def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[No
     node = g.add_node("ordered", [moved], {"k": k, "largest": largest})
     both = [g.add_node(PART, [node], {"index": at}) for at in (0, 1)]
     back = [order.index(a) for a in range(rank)]
-    return tuple(p if axis == rank - 1 else g.transpose(p, back) for p in both)  # type: ignore[return-value]
+    values, indices = (p if axis == rank - 1 else g.transpose(p, back) for p in both)
+    return values, indices
 
 
 def _expand_topk(g: Graph, x: Node, k: int, axis: int, largest: bool) -> tuple[Node, Node]:

@@ -91,7 +91,7 @@ _HALVES = (DType.F16, DType.BF16)
 
 
 def _cast(node: Node, dtype: DType) -> Node:
-    """The node as ``dtype``; a cast that was just put in is looked through where nothing is lost."""
+    """The node as ``dtype``: itself where it is that already."""
     if node.dtype is dtype:
         return node
     return node.graph.add_node("cast", [node], {"dtype": dtype})

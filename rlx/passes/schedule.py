@@ -246,7 +246,7 @@ class Scheduler:
         else:
             self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
             kernels = node.opdef.kernels(self._backend)
-            assert kernels is not None, "blockers() was not asked first"
+            assert kernels is not None, "check_supported was not asked first"
             kernels.lower(node, self)
 
     def _run_on_host(self, pending: dict[int, Node]) -> None:

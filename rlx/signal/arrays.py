@@ -157,7 +157,7 @@ def _entry(
 
 
 def _array(value: Any, where: str) -> Array:
-    """The value as a float array: float32 or float64 as it is, anything narrower as float32."""
+    """The value as a float array: floats as they are, integers in float32 unless it would round them."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise DTypeError(
@@ -169,6 +169,8 @@ def _array(value: Any, where: str) -> Array:
             )
         )
     dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+    if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**24:
+        dtype = np.dtype(np.float64)
     return np.ascontiguousarray(array, dtype).reshape(array.shape)
 
 

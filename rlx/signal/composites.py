@@ -43,7 +43,7 @@ def stft(
     hop: int,
     window: Any = "hann",
     center: bool = False,
-    pad_mode: str = "reflect",
+    pad_mode: Any = "reflect",
 ) -> Array:
     """Short-time Fourier transform along the last axis; see ``rlx.signal.stft``.
 
@@ -60,7 +60,7 @@ def stft(
     """
     if center:
         sides = [(0, 0)] * (x.ndim - 1) + [(n_fft // 2, n_fft // 2)]
-        x = np.pad(x, sides, pad_mode)  # type: ignore[call-overload]
+        x = np.pad(x, sides, pad_mode)
     frames = np.lib.stride_tricks.sliding_window_view(x, n_fft, -1)[..., ::hop, :]
     z = np.fft.rfft(frames * samples(window, n_fft, "stft"))
     return np.concatenate([z.real, z.imag], -1)
