@@ -40,7 +40,7 @@ def in_host(value):
 
 def gaps(compiled, nbytes):
     """(start, end, the value before) of all memory between values."""
-    schedule, plan = compiled._schedule, compiled._plan
+    schedule, plan = compiled._lowered.schedule, compiled._lowered.plan
     ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
     starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
     return [
@@ -61,8 +61,8 @@ def check_gaps(memory, found, case):
 
 def check_inputs(memory, compiled, before):
     """Kernels leave the graph's inputs alone."""
-    for value in compiled._schedule.inputs:
-        start = compiled._plan.slots[value.id].offset
+    for value in compiled._lowered.schedule.inputs:
+        start = compiled._lowered.plan.slots[value.id].offset
         part = slice(start, start + device_bytes(value.type))
         np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
 

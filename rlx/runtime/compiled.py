@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, CompileOptions, Executable
+from rlx.backends.base import Capabilities, Executable
 from rlx.cost.model import NodeCost, node_costs
 from rlx.device.choose import cost_model
-from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.runtime.build import Lowered, Target
 from rlx.runtime.handles import Handles
 from rlx.runtime.runs import Runs
 
@@ -44,14 +43,11 @@ class CompiledGraph(Handles, Runs):
         "_closed",
         "_executable",
         "_feeds",
-        "_fused",
         "_graph",
+        "_lowered",
         "_missing",
         "_names",
-        "_notes",
-        "_options",
-        "_plan",
-        "_schedule",
+        "_target",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -62,26 +58,20 @@ class CompiledGraph(Handles, Runs):
 
     def __init__(
         self,
-        device: Device,
         graph: Graph,
-        fused: Graph,
-        schedule: Schedule | None,
-        plan: MemoryPlan | None,
-        notes: list[str],
+        target: Target,
+        lowered: Lowered,
         executable: Executable,
-        options: CompileOptions,
         missing: set[str],
     ) -> None:
-        self.device = device
+        self.device = target.device
         self.capabilities: Capabilities = executable.capabilities
+        schedule = lowered.schedule
         self.host_fallbacks = schedule.host_fallbacks() if schedule else ()
         self._graph = graph
-        self._fused = fused
-        self._schedule = schedule
-        self._plan = plan
-        self._notes = notes
+        self._target = target
+        self._lowered = lowered
         self._executable = executable
-        self._options = options
         self._names = graph.input_names
         self._closed = False
         self._missing = missing
@@ -243,17 +233,8 @@ class CompiledGraph(Handles, Runs):
     def clone(self) -> CompiledGraph:
         """An independent executable, for another thread, that shares the params."""
         self._open()
-        return CompiledGraph(
-            self.device,
-            self._graph,
-            self._fused,
-            self._schedule,
-            self._plan,
-            self._notes,
-            self._executable.clone(),
-            self._options,
-            self._missing,
-        )
+        clone = self._executable.clone()
+        return CompiledGraph(self._graph, self._target, self._lowered, clone, self._missing)
 
     # --- explaining --------------------------------------------------------------------------------
 
@@ -271,14 +252,15 @@ class CompiledGraph(Handles, Runs):
             raise UnknownNameError(
                 describe(f"no stage is named {stage!r}", hint=did_you_mean(stage, STAGES))
             )
+        lowered = self._lowered
         none = f"{self.device} runs the graph without this stage"
         if stage == "graph":
             return str(self._graph)
         if stage == "fused":
-            return "\n".join([str(self._fused), *(f"# {note}" for note in self._notes)])
+            return "\n".join([str(lowered.graph), *(f"# {note}" for note in lowered.notes)])
         if stage == "kernels":
             return self._executable.kernels()
-        found = self._schedule if stage == "schedule" else self._plan
+        found = lowered.schedule if stage == "schedule" else lowered.plan
         return none if found is None else str(found)
 
     def memory(self) -> dict[str, int]:
@@ -287,7 +269,7 @@ class CompiledGraph(Handles, Runs):
 
     def cost(self) -> list[NodeCost]:
         """The cost model's estimate of every node, on the graph as it runs."""
-        return node_costs(self._fused, cost_model(self.device, info_of(self.device)))
+        return node_costs(self._lowered.graph, cost_model(self.device, self._target.info))
 
     # --- life --------------------------------------------------------------------------------------
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rlx.backends.base import Backend, CompileOptions, DeviceInfo, backend
+from rlx.backends.base import CompileOptions
 from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
-from rlx.errors import (
-    CompileError,
-    DeviceMemoryError,
-    GraphError,
-    UnknownNameError,
-    describe,
-    did_you_mean,
-)
+from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
-from rlx.passes.memory import plan_memory
-from rlx.passes.pipeline import run_pipeline
-from rlx.passes.schedule import Scheduler, check_supported
+from rlx.runtime.build import Target, load, lower
 from rlx.runtime.compiled import CompiledGraph
 
 PRECISIONS = ("f32", "f16")
@@ -54,12 +46,14 @@ class Session:
         precision: str | None = None,
         options: CompileOptions | None = None,
     ) -> None:
-        self.options = options or CompileOptions()
-        self.precision = precision or self.options.precision
+        options = options or CompileOptions()
+        if precision is not None:
+            options = replace(options, precision=precision)
+        self.options = options
         self.device = None if device == "auto" else Device.parse(device)
         if self.device is not None:
             info_of(self.device)
-        _check_options(self.options, self.precision)
+        _check_options(self.options)
 
     def compile(self, graph: Graph, params: Mapping[str, Any] | None = None) -> CompiledGraph:
         """Compiles a graph; it is not changed and can be compiled again.
@@ -90,54 +84,10 @@ class Session:
                         hint=did_you_mean(name, graph.param_names),
                     )
                 )
-        device = self.device or choose(graph).device
-        info, runs_on = info_of(device), backend(device.backend)
-        options = self.options
-
-        def enabled(name: str) -> bool:
-            return bool(getattr(options, name))
-
-        kernel_set = _kernel_set(device, info, runs_on, self.precision)
-        if kernel_set:
-            check_supported(graph, kernel_set, str(device), options.allow_host_fallback)
-
-        def specialise(one: Graph) -> tuple[Graph, list[str]]:
-            return run_pipeline(one, enabled, kernel_set)
-
-        fused, notes = specialise(graph)
-        schedule = plan = None
-        if kernel_set:
-            schedule = Scheduler(fused, kernel_set, info.limits, specialise).run()
-            param_bytes = sum(value.type.nbytes for value in schedule.params.values())
-            limit = options.memory_limit
-            if limit is not None and param_bytes > limit:
-                raise DeviceMemoryError(
-                    describe(
-                        "the params alone are above the memory limit",
-                        got=f"{param_bytes} bytes",
-                        expected=f"at most {limit} bytes (memory_limit)",
-                    )
-                )
-            plan = plan_memory(
-                schedule,
-                max(
-                    options.arena_alignment,
-                    info.limits.get("min-storage-buffer-offset-alignment", 1),
-                ),
-                None if limit is None else limit - param_bytes,
-                options.reuse_memory,
-            )
-        executable = runs_on.load(info, fused, schedule, plan, options)
+        target = Target.of(self.device or choose(graph).device, self.options)
+        lowered = lower(graph, target)
         compiled = CompiledGraph(
-            device,
-            graph,
-            fused,
-            schedule,
-            plan,
-            notes,
-            executable,
-            options,
-            set(graph.param_names),
+            graph, target, lowered, load(lowered, target), set(graph.param_names)
         )
         for name, value in values.items():
             compiled.set_param(name, value)
@@ -175,27 +125,8 @@ def compile(
     return Session(device, options=options).compile(graph, params)
 
 
-def _kernel_set(device: Device, info: DeviceInfo, runs_on: Backend, precision: str) -> str:
-    """The kernels to compile for: those of the backend, or its half-precision ones.
-
-    Raises:
-        CompileError: The device has no half-precision arithmetic.
-    """
-    if precision == "f32" or not runs_on.kernel_set:
-        return runs_on.kernel_set
-    if runs_on.kernel_set != "webgpu" or "shader-f16" not in info.features:
-        raise CompileError(
-            describe(
-                f"{device} has no half-precision arithmetic",
-                got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
-                expected="a GPU with shader-f16",
-                hint='precision="f32" keeps f16 in memory and computes in f32',
-            )
-        )
-    return "webgpu-f16"
-
-
-def _check_options(options: CompileOptions, precision: str) -> None:
+def _check_options(options: CompileOptions) -> None:
+    precision = options.precision
     if precision not in PRECISIONS:
         raise CompileError(
             describe(
