@@ -72,7 +72,7 @@ def guarded(monkeypatch):
     """Guards between values, which a GPU's bindings cover."""
     monkeypatch.delenv("RLX_SHADER_CHECKS", raising=False)
     planned = functools.partial(plan_memory, guard=GUARD)
-    monkeypatch.setattr("rlx.runtime.session.plan_memory", planned)
+    monkeypatch.setattr("rlx.runtime.build.plan_memory", planned)
 
     # A driver may drop what is written behind a binding, and hide the fault.
     def resource(self, value, dispatch):
