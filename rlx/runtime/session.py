@@ -87,7 +87,7 @@ class Session:
         target = Target.of(self.device or choose(graph).device, self.options)
         lowered = lower(graph, target)
         compiled = CompiledGraph(
-            graph, target, lowered, load(lowered, target), set(graph.param_names)
+            graph, target, lowered, load(lowered, target), set(graph.param_names), {}
         )
         for name, value in values.items():
             compiled.set_param(name, value)
