@@ -119,6 +119,9 @@ class Executable(Protocol):
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight of the declared shape and dtype."""
 
+    def read_param(self, name: str) -> Array:
+        """The weight as it is held, as a fresh array."""
+
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
         """Runs on ``input_views`` and brings back only these outputs, as views."""
 

@@ -16,6 +16,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows
+from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.handles import Handles
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
@@ -23,7 +24,7 @@ from rlx.runtime.runs import Runs
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs, Recovery):
+class CompiledGraph(Handles, Runs, Recovery, Experts):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -50,8 +51,10 @@ class CompiledGraph(Handles, Runs, Recovery):
         "_lowered",
         "_missing",
         "_names",
+        "_placement",
         "_target",
         "_values",
+        "_wrap",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -84,7 +87,20 @@ class CompiledGraph(Handles, Runs, Recovery):
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
+        self._placement = placement_of(graph)
+        self._wrap: Callable[[Executable], Executable] = _as_it_is
         self._take(executable, missing)
+
+    def _exchange(
+        self,
+        lowered: Lowered,
+        wrap: Callable[[Executable], Executable],
+        extent: Extent | None,
+        placement: Placement,
+    ) -> None:
+        self._lowered, self._wrap, self._extent = lowered, wrap, extent
+        self._placement = placement
+        self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
     def _take(self, executable: Executable, missing: set[str]) -> None:
         self._executable = executable
@@ -290,9 +306,11 @@ class CompiledGraph(Handles, Runs, Recovery):
         """An independent executable, for another thread, that shares the params."""
         self._open()
         clone = self._executable.clone()
-        return CompiledGraph(
+        found = CompiledGraph(
             self._graph, self._target, self._lowered, clone, self._missing, self._values
         )
+        found._placement, found._wrap = self._placement, self._wrap
+        return found
 
     # --- explaining --------------------------------------------------------------------------------
 
@@ -385,6 +403,10 @@ class CompiledGraph(Handles, Runs, Recovery):
                     describe(f"{where} holds values that {held} can't", got=str(array.dtype))
                 )
         return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
+
+
+def _as_it_is(executable: Executable) -> Executable:
+    return executable
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

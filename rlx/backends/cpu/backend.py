@@ -227,6 +227,11 @@ class CpuExecutable(HostMemory):
         value = self._schedule.params[name]
         _view(self._fixed[value.id], 0, value.type)[...] = array
 
+    def read_param(self, name: str) -> Array:
+        """A copy of the weight."""
+        value = self._schedule.params[name]
+        return _view(self._fixed[value.id], 0, value.type).copy()
+
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
         return CpuExecutable(self._schedule, self._plan, self._fixed, self._isa)

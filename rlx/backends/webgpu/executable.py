@@ -62,7 +62,9 @@ class WebGpuExecutable:
         self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
         self._staging = self._traffic.staging
         self._host_steps = [
-            HostStep(gpu, one, self._place) for one in work if isinstance(one, Call)
+            HostStep(gpu, one, fixed.program(one), self._place)
+            for one in work
+            if isinstance(one, Call)
         ]
         self._bound: dict[int, tuple[Any, Any]] = {}
         for one in work:
@@ -457,7 +459,13 @@ class WebGpuExecutable:
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight."""
-        self._fixed.write(self._schedule.params[name], array)
+        self._fixed.set_param(name, array)
+
+    def read_param(self, name: str) -> Array:
+        """Reads a weight back."""
+        with self._alone():
+            self._drain()
+            return self._fixed.read_param(name)
 
     def clone(self) -> WebGpuExecutable:
         """The same dispatches on an arena of their own, where nothing is resident or fed."""
