@@ -2,10 +2,11 @@
 """Compiled kernels of the CPU backend, and the program that runs them."""
 
 from libc.stdint cimport int64_t, uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 cimport numpy as cnp
+import numpy as np
 
 from _types cimport (
     RLX_CUSTOM_ERROR,
@@ -25,6 +26,14 @@ from rlx.backends.base import as_input, check_slots
 from rlx.errors import InputError, RlxError, describe
 
 cnp.import_array()
+
+cdef extern from "clock.h" nogil:
+    int64_t rlx_clock_ns()
+
+
+def clock_ns():
+    """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
+    return rlx_clock_ns()
 
 
 cdef const rlx_table* _table(str isa) except NULL:
@@ -82,6 +91,45 @@ def python_kernel():
     its attribute ``error``.
     """
     return <uintptr_t><void*>_call_python
+
+
+cdef struct rlx_time:
+    int64_t call
+    int64_t start
+    int64_t end
+
+
+cdef class Times:
+    """Room for the time of every call of a run; it grows, since the values decide on the trips of a loop."""
+
+    cdef rlx_time* _rows
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _count
+
+    def __dealloc__(self):
+        free(self._rows)
+
+    cdef bint add(self, int64_t call, int64_t start, int64_t end) noexcept nogil:
+        """Keeps one time; False when there is no memory."""
+        cdef rlx_time* rows
+        cdef Py_ssize_t room
+        if self._count == self._room:
+            room = max(64, 2 * self._room)
+            rows = <rlx_time*>realloc(self._rows, room * sizeof(rlx_time))
+            if rows == NULL:
+                return False
+            self._rows, self._room = rows, room
+        self._rows[self._count] = rlx_time(call, start, end)
+        self._count += 1
+        return True
+
+    def take(self):
+        """``(number of the call, start, end)`` rows in ns, int64, oldest first; they are kept no longer."""
+        rows = np.empty((self._count, 3), np.int64)
+        if self._count:
+            memcpy(cnp.PyArray_DATA(<cnp.ndarray>rows), self._rows, self._count * sizeof(rlx_time))
+        self._count = 0
+        return rows
 
 
 cdef class Program:
@@ -158,12 +206,7 @@ cdef class Program:
         cdef int status = 0
         cdef object given
         if self._busy:
-            raise RlxError(
-                describe(
-                    "this CompiledGraph is already running in another thread",
-                    hint="give each thread its own: cg.clone() shares the params",
-                )
-            )
+            self._entered()
         self._busy = True
         try:
             if count:
@@ -188,19 +231,69 @@ cdef class Program:
                 if status == RLX_OK:
                     for at in range(self._feed_count):
                         memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
-            if status == RLX_PYTHON_ERROR:
-                raise (<object>self._calls[at].p[0].p).error
-            if status == RLX_CUSTOM_ERROR:
-                raise RlxError(
-                    describe("a C function reports an error", where=self._names[at])
-                )
             if status:
-                raise InputError(
-                    describe("an index is out of range", where=self._names[at])
-                )
+                self._fail(status, at)
         finally:
             self._busy = False
         return self._output_views
+
+    def run_timed(self, Times times, *arrays):
+        """``run_slots`` with the time of every call; slower, and in a loop of its own.
+
+        What ran before a call that fails is kept as well.
+        """
+        cdef Py_ssize_t at
+        cdef int status = 0
+        cdef int64_t start, end
+        cdef bint kept = True
+        if self._busy:
+            self._entered()
+        self._busy = True
+        try:
+            if arrays:
+                check_slots(arrays, len(self._given))
+                for at, (which, given) in enumerate(zip(self._given, arrays)):
+                    view = self._input_views[which]
+                    view[...] = as_input(given, view, at)
+            at = 0
+            with nogil:
+                while at < self._count and kept:
+                    start = rlx_clock_ns()
+                    status = self._calls[at].fn(&self._calls[at])
+                    end = rlx_clock_ns()
+                    kept = times.add(at, start, end)
+                    if status == RLX_OK:
+                        at += 1
+                    elif status == RLX_JUMP:
+                        at = self._calls[at].p[0].i
+                        status = RLX_OK
+                    else:
+                        break
+                if status == RLX_OK and kept:
+                    for at in range(self._feed_count):
+                        memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+            if not kept:
+                raise MemoryError()
+            if status:
+                self._fail(status, at)
+        finally:
+            self._busy = False
+        return self._output_views
+
+    cdef _entered(self):
+        raise RlxError(
+            describe(
+                "this CompiledGraph is already running in another thread",
+                hint="give each thread its own: cg.clone() shares the params",
+            )
+        )
+
+    cdef _fail(self, int status, Py_ssize_t at):
+        if status == RLX_PYTHON_ERROR:
+            raise (<object>self._calls[at].p[0].p).error
+        if status == RLX_CUSTOM_ERROR:
+            raise RlxError(describe("a C function reports an error", where=self._names[at]))
+        raise InputError(describe("an index is out of range", where=self._names[at]))
 
 
 cdef bint _take(object given, cnp.ndarray view):

@@ -1,0 +1,163 @@
+"""What is kept of runs while somebody watches: spans on the host, kernels on the device, counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from rlx.cost.model import FREE
+from rlx.ir.graph import Graph, Node
+from rlx.ir.plan import HOST, Call
+from rlx.ir.spans import Span
+
+# Tracks: the calls of the user's program and what they are made of, kernels of the CPU or the GPU,
+# and parts of a WebGPU graph that the host computes.
+CALLS, KERNELS, THUNKS = "calls", "kernels", "host parts"
+# Kernels that only decide which call is next.
+_CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel call of a loaded graph, which a run may make more than once.
+
+    Attributes:
+        label: Op and kernel.
+        op: The op's name.
+        node: The node that it belongs to.
+        inputs: Types read, such as "f32[2, 3]".
+        outputs: Types written.
+        nbytes: Bytes of the different tensors that it reads and writes.
+        flops: Its part of the node's floating-point operations; they are shared out evenly where a
+            node takes several kernels.
+    """
+
+    label: str
+    op: str
+    node: Node
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nbytes: int
+    flops: float
+
+    def args(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+        return {
+            "node": self.node.where(),
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "bytes": self.nbytes,
+            "flops": self.flops,
+        }
+
+
+def kernels_of(calls: Iterable[Call]) -> dict[int, Kernel]:
+    """The kernels behind calls, by the ``id`` of each call.
+
+    Args:
+        calls: The calls of a schedule; one that a loop repeats may stand there many times.
+    """
+    different = list({id(call): call for call in calls}.values())
+    working = [call for call in different if call.kernel not in _CONTROL]
+    shared = Counter(id(call.node) for call in working)
+    found = {}
+    for call in different:
+        node, flops = call.node, 0.0
+        if call.kernel == HOST:
+            flops = _flops(call.params["graph"])
+        elif call.kernel not in _CONTROL and not _holds_graphs(node):
+            flops = float(node.opdef.flops(node)) / shared[id(node)]
+        reads = [value for value in call.inputs if value is not None]
+        tensors = {value.id: value.type.nbytes for value in (*reads, *call.outputs)}
+        found[id(call)] = Kernel(
+            f"{node.op}/{call.kernel}",
+            node.op,
+            node,
+            tuple(str(value.type) for value in reads),
+            tuple(str(value.type) for value in call.outputs),
+            0 if call.kernel in _CONTROL else sum(tensors.values()),
+            flops,
+        )
+    return found
+
+
+def _flops(graph: Any) -> float:
+    nodes: list[Node] = [node for node in graph.nodes if node.op not in FREE]
+    return float(sum(node.opdef.flops(node) for node in nodes))
+
+
+def _holds_graphs(node: Node) -> bool:
+    """Whether the work of a node is that of other nodes, which have calls of their own."""
+    return any(isinstance(value, Graph) for value in node.attrs.values())
+
+
+@dataclass(frozen=True)
+class Count:
+    """The state of counters at one moment.
+
+    Attributes:
+        name: What is counted.
+        at: The moment, on the clock of ``time.perf_counter_ns``.
+        values: The counters.
+    """
+
+    name: str
+    at: int
+    values: Mapping[str, int]
+
+
+class Recorder:
+    """Keeps everything that happens.
+
+    Attributes:
+        spans: What took time, in the order in which it ended.
+        counts: Counters from time to time.
+        notes: What a reader of the spans has to know.
+        runs: Runs so far.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.counts: list[Count] = []
+        self.notes: dict[str, str] = {}
+        self.runs = 0
+
+    @contextmanager
+    def span(self, name: str, track: str = CALLS, **args: Any) -> Iterator[None]:
+        """Times what stands inside it, also when that raises.
+
+        Args:
+            name: What it is.
+            track: Where it runs.
+            **args: More about it.
+        """
+        start = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.spans.append(Span(name, start, perf_counter_ns(), track, args))
+
+    def kernel(self, kernel: Kernel, start: int, end: int, track: str, **args: Any) -> None:
+        """One kernel that ran.
+
+        Args:
+            kernel: Which.
+            start: When it began, on the clock of ``time.perf_counter_ns``.
+            end: When it was over.
+            track: Where it ran.
+            **args: More about this time.
+        """
+        self.spans.append(Span(kernel.label, start, end, track, _measured(kernel, end - start, args)))
+
+    def count(self, name: str, values: Mapping[str, int]) -> None:
+        """The state of counters now."""
+        self.counts.append(Count(name, perf_counter_ns(), values))
+
+
+def _measured(kernel: Kernel, ns: int, args: Mapping[str, Any]) -> dict[str, Any]:
+    speeds = {"GB/s": kernel.nbytes / ns, "GFLOP/s": kernel.flops / ns} if ns > 0 else {}
+    return {**kernel.args(), **args, **speeds}
