@@ -12,11 +12,8 @@ from typing import Any
 from rlx.cost.model import FREE
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call
-from rlx.ir.spans import Span
+from rlx.ir.spans import CALL, KERNEL, Span
 
-# Tracks: the calls of the user's program and what they are made of, kernels of the CPU or the GPU,
-# and parts of a WebGPU graph that the host computes.
-CALLS, KERNELS, THUNKS = "calls", "kernels", "host parts"
 # Kernels that only decide which call is next.
 _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
 
@@ -127,31 +124,35 @@ class Recorder:
         self.runs = 0
 
     @contextmanager
-    def span(self, name: str, track: str = CALLS, **args: Any) -> Iterator[None]:
+    def span(self, name: str, kind: str = CALL, **args: Any) -> Iterator[None]:
         """Times what stands inside it, also when that raises.
 
         Args:
             name: What it is.
-            track: Where it runs.
+            kind: See ``Span``.
             **args: More about it.
         """
         start = perf_counter_ns()
         try:
             yield
         finally:
-            self.spans.append(Span(name, start, perf_counter_ns(), track, args))
+            self.add(name, kind, start, perf_counter_ns(), **args)
 
-    def kernel(self, kernel: Kernel, start: int, end: int, track: str, **args: Any) -> None:
+    def add(self, name: str, kind: str, start: int, end: int, **args: Any) -> None:
+        """A span whose times are known, on the clock of ``time.perf_counter_ns``."""
+        self.spans.append(Span(name, start, end, kind, args))
+
+    def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
         """One kernel that ran.
 
         Args:
             kernel: Which.
             start: When it began, on the clock of ``time.perf_counter_ns``.
             end: When it was over.
-            track: Where it ran.
+            kind: KERNEL, or PART for one that the host computes for a GPU.
             **args: More about this time.
         """
-        self.spans.append(Span(kernel.label, start, end, track, _measured(kernel, end - start, args)))
+        self.add(kernel.label, kind, start, end, **_measured(kernel, end - start, args))
 
     def count(self, name: str, values: Mapping[str, int]) -> None:
         """The state of counters now."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
+PHASE, CALL, KERNEL, PART = "phase", "call", "kernel", "host part"
+
 
 @dataclass(frozen=True)
 class Span:
@@ -18,14 +20,15 @@ class Span:
         name: What it was.
         start: When it began, on the clock of ``time.perf_counter_ns``.
         end: When it was over, on the same clock.
-        track: Where it ran: spans of one track lie in or behind each other.
+        kind: "phase" of a compile, "call" or what a call is made of, "kernel", or "host part" of a
+            graph that runs on a GPU. Spans of one kind lie in or behind each other.
         args: More about it, fit for JSON.
     """
 
     name: str
     start: int
     end: int
-    track: str = ""
+    kind: str
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -59,4 +62,4 @@ def phase(name: str, **args: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        found.append(Span(name, start, perf_counter_ns(), "compile", args))
+        found.append(Span(name, start, perf_counter_ns(), PHASE, args))

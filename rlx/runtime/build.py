@@ -9,6 +9,7 @@ from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.spans import phase
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
@@ -94,11 +95,14 @@ def lower(graph: Graph, target: Target) -> Lowered:
     def specialise(one: Graph) -> tuple[Graph, list[str]]:
         return run_pipeline(one, enabled, kernel_set)
 
-    fused, notes = specialise(graph)
+    with phase("passes"):
+        fused, notes = specialise(graph)
     if not kernel_set:
         return Lowered(fused, notes, None, None)
-    schedule = Scheduler(fused, kernel_set, target.info.limits, specialise).run()
-    return Lowered(fused, notes, schedule, _plan(schedule, target))
+    with phase("schedule"):
+        schedule = Scheduler(fused, kernel_set, target.info.limits, specialise).run()
+    with phase("memory plan"):
+        return Lowered(fused, notes, schedule, _plan(schedule, target))
 
 
 def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
@@ -128,6 +132,7 @@ def load(lowered: Lowered, target: Target) -> Executable:
         CompileError: A kernel does not compile.
         DeviceMemoryError: The device has no room.
     """
-    return target.backend.load(
-        target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
-    )
+    with phase("load"):
+        return target.backend.load(
+            target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
+        )

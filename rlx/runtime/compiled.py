@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,17 @@ from rlx.errors import CompileError, InputError, UnknownNameError, describe, did
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.spans import Span
 from rlx.runtime.build import Lowered, Target
 from rlx.runtime.handles import Handles
+from rlx.runtime.observed import Observed
+from rlx.runtime.profile import Totals
 from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs):
+class CompiledGraph(Handles, Runs, Observed):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -47,7 +50,9 @@ class CompiledGraph(Handles, Runs):
         "_lowered",
         "_missing",
         "_names",
+        "_phases",
         "_target",
+        "_totals",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -63,6 +68,7 @@ class CompiledGraph(Handles, Runs):
         lowered: Lowered,
         executable: Executable,
         missing: set[str],
+        phases: Sequence[Span] = (),
     ) -> None:
         self.device = target.device
         self.capabilities: Capabilities = executable.capabilities
@@ -78,7 +84,11 @@ class CompiledGraph(Handles, Runs):
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
-        self.run_slots = self._incomplete if missing else executable.run_slots
+        self._phases = tuple(phases)
+        self._totals: Totals | None = None
+        self._bind_slots()
+        if target.options.profile:
+            self._keep_totals()
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -108,6 +118,10 @@ class CompiledGraph(Handles, Runs):
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
+
+    def _bind_slots(self) -> None:
+        """Puts the hot call in place, or what stands for it as long as params are missing."""
+        self.run_slots = self._incomplete if self._missing else self._executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.
@@ -234,7 +248,9 @@ class CompiledGraph(Handles, Runs):
         """An independent executable, for another thread, that shares the params."""
         self._open()
         clone = self._executable.clone()
-        return CompiledGraph(self._graph, self._target, self._lowered, clone, self._missing)
+        return CompiledGraph(
+            self._graph, self._target, self._lowered, clone, self._missing, self._phases
+        )
 
     # --- explaining --------------------------------------------------------------------------------
 

@@ -14,10 +14,13 @@ from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.backends.cpu.region import region_params
+from rlx.backends.cpu.timed import timed
+from rlx.backends.record import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.ir.spans import phase
 
 _ALIGNMENT = 256
 
@@ -76,7 +79,7 @@ def _view(memory: Array, offset: int, type: TensorType) -> Array:
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
-    capabilities = Capabilities(zero_copy_inputs=True)
+    capabilities = Capabilities(zero_copy_inputs=True, device_timestamps=True)
 
     def __init__(
         self,
@@ -103,7 +106,8 @@ class CpuExecutable(HostMemory):
         keep = (self._arena, fixed, self._functions)
         self._names = [name for *_, name in calls]
         self._program = compiled.Program(calls, self.input_views, self.output_views, keep)
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
+        self._hot = self._program.run_slots
+        self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
 
     def _call(
         self, call: Call, kernels: dict[str, int], loops: dict[str, int]
@@ -139,6 +143,12 @@ class CpuExecutable(HostMemory):
             address: int = self._fixed[value.id].ctypes.data
             return address
         return self.arena_ptr + self._plan.slots[value.id].offset
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Times every kernel of later runs; None ends it."""
+        found = kernels_of(self._schedule.calls) if recorder else {}
+        kernels = [found[id(call)] for call in self._schedule.calls] if recorder else []
+        self.run_slots = timed(self._program, kernels, recorder) if recorder else self._hot
 
     def set_resident(self, indices: Sequence[int]) -> None:
         """Inputs that ``run_slots`` takes no argument for."""
@@ -218,12 +228,14 @@ class CpuBackend:
         assert schedule is not None
         assert plan is not None
         fixed: dict[int, Array] = {}
-        for value in schedule.values:
-            if value.kind in ("param", "constant"):
-                fixed[value.id] = aligned(max(1, value.type.nbytes))
-                if value.array is not None:
-                    _view(fixed[value.id], 0, value.type)[...] = value.array
-        return CpuExecutable(schedule, plan, fixed, instruction_set())
+        with phase("allocate"):
+            for value in schedule.values:
+                if value.kind in ("param", "constant"):
+                    fixed[value.id] = aligned(max(1, value.type.nbytes))
+                    if value.array is not None:
+                        _view(fixed[value.id], 0, value.type)[...] = value.array
+        with phase("link"):
+            return CpuExecutable(schedule, plan, fixed, instruction_set())
 
 
 BACKEND = CpuBackend()
