@@ -24,13 +24,13 @@ class Kernel:
 
     Attributes:
         label: Op and kernel.
-        op: The op's name.
+        op: The op's name; several, joined by "+", for a part that the host computes.
         node: The node that it belongs to.
         inputs: Types read, such as "f32[2, 3]".
         outputs: Types written.
-        nbytes: Bytes of the different tensors that it reads and writes.
-        flops: Its part of the node's floating-point operations; they are shared out evenly where a
-            node takes several kernels.
+        nbytes: Bytes of the tensors that it reads and writes, each once.
+        flops: Floating-point operations. Where a node takes several kernels they are shared out
+            evenly, and ``nbytes`` holds what lies between the kernels too.
     """
 
     label: str
@@ -59,32 +59,30 @@ def kernels_of(calls: Iterable[Call]) -> dict[int, Kernel]:
         calls: The calls of a schedule; one that a loop repeats may stand there many times.
     """
     different = list({id(call): call for call in calls}.values())
-    working = [call for call in different if call.kernel not in _CONTROL]
-    shared = Counter(id(call.node) for call in working)
-    found = {}
-    for call in different:
-        node, flops = call.node, 0.0
-        if call.kernel == HOST:
-            flops = _flops(call.params["graph"])
-        elif call.kernel not in _CONTROL and not _holds_graphs(node):
-            flops = float(node.opdef.flops(node)) / shared[id(node)]
-        reads = [value for value in call.inputs if value is not None]
-        tensors = {value.id: value.type.nbytes for value in (*reads, *call.outputs)}
-        found[id(call)] = Kernel(
-            f"{node.op}/{call.kernel}",
-            node.op,
-            node,
-            tuple(str(value.type) for value in reads),
-            tuple(str(value.type) for value in call.outputs),
-            0 if call.kernel in _CONTROL else sum(tensors.values()),
-            flops,
-        )
-    return found
+    shared = Counter(id(call.node) for call in different if call.kernel not in _CONTROL)
+    return {id(call): _kernel(call, shared[id(call.node)]) for call in different}
 
 
-def _flops(graph: Any) -> float:
-    nodes: list[Node] = [node for node in graph.nodes if node.op not in FREE]
-    return float(sum(node.opdef.flops(node) for node in nodes))
+def _kernel(call: Call, shared: int) -> Kernel:
+    """What a call does; its node takes this many calls."""
+    node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
+    reads = [value for value in call.inputs if value is not None]
+    writes = call.outputs
+    tensors = {value.id: value.type.nbytes for value in (*reads, *writes)}
+    if call.kernel == HOST:
+        nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
+        op, nbytes = "+".join(one.op for one in nodes), sum(tensors.values())
+        flops = float(sum(one.opdef.flops(one) for one in nodes))
+    elif call.kernel not in _CONTROL:
+        if shared == 1:
+            # Not what the kernel has besides: tables, and room to work in.
+            tensors = {id(operand): operand.type.nbytes for operand in node.inputs}
+            tensors[id(node)] = sum(type.nbytes for type in node.types)
+        nbytes = sum(tensors.values())
+        if not _holds_graphs(node):
+            flops = float(node.opdef.flops(node)) / shared
+    types = tuple(str(value.type) for value in reads), tuple(str(value.type) for value in writes)
+    return Kernel(f"{op}/{call.kernel}", op, node, *types, nbytes, flops)
 
 
 def _holds_graphs(node: Node) -> bool:

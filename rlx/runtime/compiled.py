@@ -77,7 +77,6 @@ class CompiledGraph(Handles, Runs, Observed):
         self._graph = graph
         self._target = target
         self._lowered = lowered
-        self._executable = executable
         self._names = graph.input_names
         self._closed = False
         self._missing = missing
@@ -85,10 +84,9 @@ class CompiledGraph(Handles, Runs, Observed):
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
         self._phases = tuple(phases)
-        self._totals: Totals | None = None
-        self._bind_slots()
-        if target.options.profile:
-            self._keep_totals()
+        self._use(executable)
+        self._totals = Totals() if target.options.profile else None
+        self._keep_totals()
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -119,9 +117,10 @@ class CompiledGraph(Handles, Runs, Observed):
         if not self._missing:
             self.run_slots = self._executable.run_slots
 
-    def _bind_slots(self) -> None:
-        """Puts the hot call in place, or what stands for it as long as params are missing."""
-        self.run_slots = self._incomplete if self._missing else self._executable.run_slots
+    def _use(self, executable: Executable) -> None:
+        """Runs on this executable from now on; nothing runs as long as params are missing."""
+        self._executable = executable
+        self.run_slots = self._incomplete if self._missing else executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.

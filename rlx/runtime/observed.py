@@ -43,7 +43,7 @@ class Observed:
 
         def _open(self) -> None: ...
 
-        def _bind_slots(self) -> None: ...
+        def _use(self, executable: Executable) -> None: ...
 
         def _fill(self, inputs: Mapping[str, Any]) -> None: ...
 
@@ -139,13 +139,14 @@ class Observed:
     # -----------------------------------------------------------------------------------------------
 
     def _keep_totals(self) -> None:
-        """Watches every run from now on, for ``profile``."""
+        """Watches every run from now on, if ``CompileOptions(profile=True)`` asks for it."""
+        if self._totals is None:
+            return
         try:
             self._needs_times()
         except CompileError:
             self._executable.close()
             raise
-        self._totals = Totals()
         self._watch(self._totals)
 
     def _needs_times(self) -> None:
@@ -176,19 +177,16 @@ class Observed:
             yield
         finally:
             self._unwatch()
-            if self._totals is not None and not self._closed:
-                self._watch(self._totals)
+            if not self._closed:
+                self._keep_totals()
 
     def _watch(self, recorder: Recorder) -> None:
-        self._executable = cast(Executable, WatchedExecutable(self._executable, recorder))
-        self._bind_slots()
+        self._use(cast(Executable, WatchedExecutable(self._executable, recorder)))
 
     def _unwatch(self) -> None:
         watched = self._executable
-        if isinstance(watched, WatchedExecutable):
-            self._executable = watched.plain
-            if not self._closed:
-                try:
-                    watched.end()
-                finally:
-                    self._bind_slots()
+        if isinstance(watched, WatchedExecutable) and not self._closed:
+            try:
+                watched.end()
+            finally:
+                self._use(watched.plain)

@@ -18,7 +18,7 @@ from rlx.ir.spans import KERNEL, PART
 _KEPT = 4096
 # A product of this size is what a device is best at.
 _LARGE = (4096, 4096, 4096)
-PEAKS = "peaks are the cost model's figures for this kind of device, not measured on this one"
+PEAKS = "the cost model's figures for this kind of device, not measured on this one"
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ class Profile:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(
-            title=f"{self.device}: {self.us:,.1f} us in kernels per run, {self.runs} runs",
-            caption=f"of {self.peak_gb_per_s:,.0f} GB/s and {self.peak_gflop_per_s:,.0f} GFLOP/s; "
-            + self.peaks,
-        )
+        title = f"{self.device}: {self.us:,.1f} us in kernels per run, median of {self.runs} runs"
+        peaks = f"peak {self.peak_gb_per_s:,.0f} GB/s, {self.peak_gflop_per_s:,.0f} GFLOP/s"
+        table = Table(title=title, title_justify="left")
         for heading, _ in _COLUMNS:
             table.add_column(heading, justify="left" if heading == "op" else "right")
         for row in self.rows:
             table.add_row(*(shown(row) for _, shown in _COLUMNS))
         text = io.StringIO()
-        Console(file=text, width=140).print(table)
+        console = Console(file=text, width=140)
+        console.print(table)
+        console.print(f"{peaks}: {self.peaks}", highlight=False)
         return text.getvalue().rstrip()
 
 
@@ -151,9 +151,8 @@ class Totals(Recorder):
         total = sum(part.ns for part in parts)
         rows = [_row(_op, group, total, peaks) for group in _grouped(parts, _op)]
         nodes = [_row(_node, group, total, peaks) for group in _grouped(parts, _node)]
-        by_time = sorted(rows, key=lambda row: -row.us), sorted(nodes, key=lambda row: -row.us)
         return Profile(
-            device, self.runs, total / 1e3, *(tuple(each) for each in by_time), *peaks, PEAKS
+            device, self.runs, total / 1e3, _sorted(rows), _sorted(nodes), *peaks, peaks=PEAKS
         )
 
 
@@ -192,6 +191,10 @@ def _grouped(parts: Iterable[_Part], name: Callable[[_Part], str]) -> Iterable[l
     for part in parts:
         groups[name(part)].append(part)
     return groups.values()
+
+
+def _sorted(rows: Iterable[ProfileRow]) -> tuple[ProfileRow, ...]:
+    return tuple(sorted(rows, key=lambda row: -row.us))
 
 
 def _row(

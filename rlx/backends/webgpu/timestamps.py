@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter_ns
 from typing import Any
 
@@ -127,7 +128,8 @@ class Timestamps:
 
     def close(self) -> None:
         """Frees the query sets."""
-        for queries in (*sum(self._free.values(), []), *(one for one, _ in self._open)):
+        free = chain.from_iterable(self._free.values())
+        for queries in (*free, *(one for one, _ in self._open)):
             for one in (queries.set, queries.resolved, queries.staging):
                 one.destroy()
         self._free.clear()
