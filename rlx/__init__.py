@@ -43,6 +43,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"
@@ -72,6 +73,8 @@ __all__ = [
     "ImportModelError",
     "InputError",
     "Node",
+    "Profile",
+    "ProfileRow",
     "RlxError",
     "Session",
     "ShapeError",

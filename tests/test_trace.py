@@ -1,6 +1,7 @@
 """Traces on every device: the file, its spans and counters, and that nothing else changes."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +195,7 @@ def test_bytes_moved(webgpu, way, monkeypatch, tmp_path):
     moved = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
     assert states[-1] == moved
     assert min(moved.values()) > 0
-    for earlier, later in zip(states, states[1:], strict=False):
+    for earlier, later in pairwise(states):
         assert all(earlier[name] <= later[name] for name in moved)
     for span, name, arg in (
         ("upload", "uploaded", "bytes"),
@@ -271,15 +272,19 @@ def test_a_gpu_without_timestamps(webgpu, monkeypatch, tmp_path):
 # --- what goes wrong -------------------------------------------------------------------------------------
 
 
+def interrupted(cg, error):
+    cg.run_slots(X)
+    cg.commit_no_wait({"x": X})  # still in flight
+    raise error
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_what_was_recorded_is_written_when_the_block_raises(place, error, tmp_path):
     path = tmp_path / "trace.json"
     with compiled(layer(), place) as cg:
         plain, expected = cg.run_slots, cg.run({"x": X})
         with pytest.raises(error), cg.trace(path):
-            cg.run_slots(X)
-            cg.commit_no_wait({"x": X})  # still in flight
-            raise error
+            interrupted(cg, error)
         assert cg.run_slots is plain
         for a, b in zip(expected, cg.run({"x": X}), strict=True):
             np.testing.assert_array_equal(a, b)
