@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #ifdef _WIN32
+#define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
 static inline int64_t rlx_clock_ns(void) {

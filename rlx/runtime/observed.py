@@ -71,14 +71,14 @@ class Observed:
         Example:
             >>> import numpy as np, rlx, json, tempfile, os
             >>> g = rlx.Graph()
-            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> g.set_outputs([g.exp(g.input("x", (2,)))])
             >>> cg = rlx.compile(g, device="cpu")
             >>> path = os.path.join(tempfile.mkdtemp(), "trace.json")
             >>> with cg.trace(path):
             ...     outputs = cg.run({"x": np.zeros(2, np.float32)})
             >>> events = json.load(open(path))["traceEvents"]
             >>> [e["name"] for e in events if e.get("cat") == "kernel"]
-            ['add/elementwise']
+            ['exp/elementwise']
         """
         self._open()
         self._unwatched()

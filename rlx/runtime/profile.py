@@ -42,7 +42,7 @@ class ProfileRow:
     calls: float
     us: float
     share: float
-    nbytes: float
+    nbytes: int
     flops: float
     gb_per_s: float | None
     gflop_per_s: float | None
@@ -102,7 +102,7 @@ _COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (
     ("calls", lambda row: f"{row.calls:g}"),
     ("us", lambda row: f"{row.us:,.1f}"),
     ("share", lambda row: _percent(row.share)),
-    ("bytes", lambda row: f"{row.nbytes:,.0f}"),
+    ("bytes", lambda row: f"{row.nbytes:,}"),
     ("GB/s", lambda row: _number(row.gb_per_s)),
     ("of peak", lambda row: _percent(row.bandwidth_share)),
     ("GFLOP/s", lambda row: _number(row.gflop_per_s)),
@@ -201,7 +201,7 @@ def _row(
     name: Callable[[_Part], str], parts: list[_Part], total: float, peaks: tuple[float, float]
 ) -> ProfileRow:
     ns = sum(part.ns for part in parts)
-    nbytes = sum(part.kernel.nbytes * part.calls for part in parts)
+    nbytes = round(sum(part.kernel.nbytes * part.calls for part in parts))
     flops = sum(part.kernel.flops * part.calls for part in parts)
     hosted = any(part.kind == PART for part in parts)
     # Bytes and operations per ns are 1e9 of them per second.
