@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.backends.record import kernels_of
+from rlx.runtime.profile import Totals
 
 N = 64
 A = np.random.default_rng(0).normal(size=(N, N)).astype(np.float32)
@@ -109,6 +111,21 @@ def test_a_loop_counts_its_trips(place):
     assert row.flops == trips * PRODUCT[3]
     assert sum(row.flops for row in profile.rows) == trips * PRODUCT[3]
     check_sums(profile)
+
+
+def test_a_time_is_the_median_times_the_calls_of_a_run():
+    with rlx.compile(product_and_sum(), "cpu") as cg:
+        kernels = list(kernels_of(cg._lowered.schedule.calls).values())
+    totals = Totals()
+    for ns in (100, 300, 200_000, 100, 300, 300):
+        totals.kernel(kernels[0], 1000, 1000 + ns)
+    totals.kernel(kernels[1], 0, 5, device_ns=1800)  # the device's own time goes before
+    totals.runs = 2
+    profile = totals.profile("cpu", rlx.cost.CpuCostModel())
+    by_calls = {row.calls: row for row in profile.rows}
+    assert by_calls[3].us == pytest.approx(3 * 0.3)
+    assert by_calls[0.5].us == pytest.approx(0.5 * 1.8)
+    assert profile.us == pytest.approx(1.8)
 
 
 @pytest.mark.webgpu
