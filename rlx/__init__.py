@@ -44,6 +44,7 @@ from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.experts import MoeResidencyStats
+from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"
@@ -74,6 +75,8 @@ __all__ = [
     "ImportModelError",
     "InputError",
     "Node",
+    "Profile",
+    "ProfileRow",
     "RlxError",
     "Session",
     "ShapeError",

@@ -21,9 +21,10 @@ class Capabilities:
     Attributes:
         run_slots: Has preallocated input and output views.
         arena_ptr: The outputs stand at an address of host memory that stays.
-        zero_copy_inputs: Filling ``input_views`` saves the copy of the inputs.
+        zero_copy_inputs: ``run_slots`` reads arrays of an input's shape and dtype where they are.
         f16: Computes in half precision.
-        device_timestamps: Kernels can be timed on the device.
+        device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
+            shows whole calls only without it.
         can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
     """
 
@@ -73,7 +74,8 @@ class CompileOptions:
         precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
         threads: At most this many CPU threads; the CPU kernels of this release run on one.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
-        profile: Reserved; True is refused.
+        profile: Keep the time of every kernel of every run for ``cg.profile()``. Runs then take the
+            slower, timed way all the time; a device that can't time kernels is refused.
         arena_alignment: Offsets in the arena are multiples of this power of two.
         allow_host_fallback: Whether ops without a kernel on the device may run on the CPU inside the
             compiled graph; False makes them an ``UnsupportedOpError``.
@@ -114,6 +116,10 @@ class Moved(NamedTuple):
 
 class Executable(Protocol):
     """A graph loaded on a device: everything is allocated and prepared.
+
+    One that can take the time of its kernels has ``device_timestamps`` among its capabilities, and a
+    method ``record(recorder: rlx.backends.record.Recorder | None)`` from which on later runs tell
+    the recorder about each kernel, until it is called with None.
 
     Attributes:
         input_views: Writable arrays, one per input.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,20 @@ from rlx.errors import CompileError, InputError, UnknownNameError, describe, did
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.spans import Span
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows
 from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.handles import Handles
+from rlx.runtime.observed import Observed
+from rlx.runtime.profile import Totals
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs, Recovery, Experts):
+class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -33,8 +36,9 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         device: The device it runs on.
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
             same preallocated read-only views at every call; the next run overwrites them. With no
-            argument it runs on what stands in ``input_views``. It allocates nothing, looks nothing
-            up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
+            argument it runs on what stands in ``input_views``, where arguments need not show up: the
+            CPU reads contiguous arrays of the right dtype where they are. It allocates nothing,
+            looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
             a param that was never set, ``RlxError`` when entered from a second thread.
         capabilities: What this device's executable can do.
         host_fallbacks: Ops that run on the host for want of a kernel on the device, each with the
@@ -51,8 +55,10 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         "_lowered",
         "_missing",
         "_names",
+        "_phases",
         "_placement",
         "_target",
+        "_totals",
         "_values",
         "_wrap",
         "capabilities",
@@ -71,6 +77,7 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         executable: Executable,
         missing: set[str],
         values: dict[str, Array],
+        phases: Sequence[Span] = (),
     ) -> None:
         self.device = target.device
         self.capabilities: Capabilities = executable.capabilities
@@ -83,13 +90,16 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         self._extent: Extent | None = None
         self._closed = False
         # Shared between clones, as the params are.
-        self._values = values
+        self._values, self._missing = values, missing
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
         self._placement = placement_of(graph)
         self._wrap: Callable[[Executable], Executable] = _as_it_is
-        self._take(executable, missing)
+        self._phases = tuple(phases)
+        self._use(executable)
+        self._totals = Totals() if target.options.profile else None
+        self._keep_totals()
 
     def _exchange(
         self,
@@ -103,9 +113,8 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
     def _take(self, executable: Executable, missing: set[str]) -> None:
-        self._executable = executable
         self._missing = missing
-        self.run_slots = self._incomplete if missing else executable.run_slots
+        self._use(executable)
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -136,6 +145,11 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
+
+    def _use(self, executable: Executable) -> None:
+        """Runs on this executable from now on; nothing runs as long as params are missing."""
+        self._executable = executable
+        self.run_slots = self._incomplete if self._missing else executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.
@@ -315,7 +329,13 @@ class CompiledGraph(Handles, Runs, Recovery, Experts):
         self._open()
         clone = self._executable.clone()
         found = CompiledGraph(
-            self._graph, self._target, self._lowered, clone, self._missing, self._values
+            self._graph,
+            self._target,
+            self._lowered,
+            clone,
+            self._missing,
+            self._values,
+            self._phases,
         )
         found._placement, found._wrap = self._placement, self._wrap
         return found

@@ -11,6 +11,7 @@ from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
+from rlx.ir.spans import phase
 
 
 class WebGpuBackend:
@@ -43,20 +44,26 @@ class WebGpuBackend:
         """
         assert schedule is not None
         assert plan is not None
-        gpu = gpu_device(info)
+        with phase("device"):
+            gpu = gpu_device(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
-        for call in schedule.calls:
-            if id(call) in lowered:
-                continue
-            one = call if call.kernel == HOST else lower(call, per_dimension)
-            if isinstance(one, Dispatch):
-                _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-            lowered[id(call)] = one
+        with phase("render"):
+            for call in schedule.calls:
+                if id(call) in lowered:
+                    continue
+                one = call if call.kernel == HOST else lower(call, per_dimension)
+                if isinstance(one, Dispatch):
+                    _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
+                lowered[id(call)] = one
+        with phase("pipelines"):
+            for one in lowered.values():
+                if isinstance(one, Dispatch):
+                    gpu.pipeline(one)
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
-        with gpu.all_or_nothing():
+        with phase("allocate"), gpu.all_or_nothing():
             return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 

@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlx.backends.base import Capabilities, Moved, as_input, check_slots
+from rlx.backends.record import Recorder
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
+from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.transfers import Several, words
 from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
@@ -46,7 +48,12 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features, can_be_lost=True)
+        features = gpu.device.features
+        self.capabilities = Capabilities(
+            f16="shader-f16" in features,
+            device_timestamps="timestamp-query" in features,
+            can_be_lost=True,
+        )
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # The padding lets the last slot be bound in whole vectors, and an empty one at the end.
@@ -133,7 +140,8 @@ class WebGpuExecutable:
     def _select(self) -> None:
         self._forget_many()
         runners = self._runners(self._traffic.every)
-        alone = runners[0] if len(runners) == 1 else None
+        # The compiled entry runs compiled runners only.
+        alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
         self._entry.prepare(alone, bool(self._traffic.skipped))
 
     def _forget_many(self) -> None:
@@ -325,6 +333,7 @@ class WebGpuExecutable:
                 if len(self._fewer) >= _MOST_PREPARED:
                     self._fewer.clear()
                     self._prepared.clear()
+                    self._maker.forget()
                 self._batches = self._fewer[key] = self._batched(extent)
             else:
                 self._batches = self._fewer[key]
@@ -451,6 +460,20 @@ class WebGpuExecutable:
         return index
 
     # --- the rest of the protocol ------------------------------------------------------------------
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Times every kernel and transfer of later runs; None ends it."""
+        with self._alone():
+            self._drain()
+            if self._maker.recording is not None:
+                self._host_steps = self._maker.recording.end()
+                self._maker.recording = None
+            if recorder is not None:
+                recording = Recording(
+                    self._gpu, recorder, self._work, self._bound, self._host_steps
+                )
+                self._maker.recording, self._host_steps = recording, list(recording.steps)
+            self._prepare()
 
     @property
     def bytes_moved(self) -> Moved:
