@@ -43,6 +43,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.experts import MoeResidencyStats
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
@@ -57,6 +58,7 @@ __all__ = [
     "CompileError",
     "CompileOptions",
     "CompiledGraph",
+    "MoeResidencyStats",
     "DType",
     "DTypeError",
     "Device",

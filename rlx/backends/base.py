@@ -11,6 +11,7 @@ from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.extent import Extent
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Capabilities:
         f16: Computes in half precision.
         device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
             shows whole calls only without it.
+        can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
     """
 
     run_slots: bool = True
@@ -31,6 +33,7 @@ class Capabilities:
     zero_copy_inputs: bool = False
     f16: bool = False
     device_timestamps: bool = False
+    can_be_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class CompileOptions:
         allow_host_fallback: Whether ops without a kernel on the device may run on the CPU inside the
             compiled graph; False makes them an ``UnsupportedOpError``.
         reuse_memory: False gives each value memory of its own, to tell faults apart.
+        keep_params: Whether values of params stay in host memory as well where a device may be lost, for
+            ``CompiledGraph.recover``. Read-only arrays are kept without a copy.
     """
 
     fuse: bool = True
@@ -91,6 +96,7 @@ class CompileOptions:
     arena_alignment: int = 256
     allow_host_fallback: bool = True
     reuse_memory: bool = True
+    keep_params: bool = True
 
 
 class Executable(Protocol):
@@ -119,6 +125,9 @@ class Executable(Protocol):
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight of the declared shape and dtype."""
 
+    def read_param(self, name: str) -> Array:
+        """The weight as it is held, as a fresh array."""
+
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
         """Runs on ``input_views`` and brings back only these outputs, as views."""
 
@@ -137,6 +146,9 @@ class Executable(Protocol):
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
         """After each run these inputs take these outputs, on the device: (input, output)."""
 
+    def set_extent(self, extent: Extent | None) -> None:
+        """Later runs compute fewer rows, or all again; see ``CompiledGraph.set_active_extent``."""
+
     def submit(self) -> None:
         """Starts a run on ``input_views`` without waiting for it."""
 
@@ -154,6 +166,9 @@ class Executable(Protocol):
 
     def kernels(self) -> str:
         """The kernels as text: names, or WGSL."""
+
+    def abandon(self) -> None:
+        """Before another is loaded in its place because the device is lost: that one gets a new device."""
 
     def close(self) -> None:
         """Frees device memory."""
@@ -183,6 +198,9 @@ class HostMemory:
     def read_input(self, index: int) -> Array:
         """A copy of the input's view."""
         return self.input_views[index].copy()
+
+    def abandon(self) -> None:
+        """Host memory is not lost."""
 
     def submit(self) -> None:
         """Runs; there is nothing to wait for afterwards."""

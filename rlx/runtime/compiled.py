@@ -15,16 +15,19 @@ from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
-from rlx.runtime.build import Lowered, Target
+from rlx.passes.extent import Extent
+from rlx.runtime.build import Lowered, Target, fewer_rows
+from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.handles import Handles
 from rlx.runtime.observed import Observed
 from rlx.runtime.profile import Totals
+from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs, Observed):
+class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -45,14 +48,18 @@ class CompiledGraph(Handles, Runs, Observed):
         "_bound",
         "_closed",
         "_executable",
+        "_extent",
         "_feeds",
         "_graph",
         "_lowered",
         "_missing",
         "_names",
         "_phases",
+        "_placement",
         "_target",
         "_totals",
+        "_values",
+        "_wrap",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -68,6 +75,7 @@ class CompiledGraph(Handles, Runs, Observed):
         lowered: Lowered,
         executable: Executable,
         missing: set[str],
+        values: dict[str, Array],
         phases: Sequence[Span] = (),
     ) -> None:
         self.device = target.device
@@ -78,15 +86,35 @@ class CompiledGraph(Handles, Runs, Observed):
         self._target = target
         self._lowered = lowered
         self._names = graph.input_names
+        self._extent: Extent | None = None
         self._closed = False
-        self._missing = missing
+        # Shared between clones, as the params are.
+        self._values = values
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
+        self._placement = placement_of(graph)
+        self._wrap: Callable[[Executable], Executable] = _as_it_is
         self._phases = tuple(phases)
-        self._use(executable)
+        self._take(executable, missing)
         self._totals = Totals() if target.options.profile else None
         self._keep_totals()
+
+    def _exchange(
+        self,
+        lowered: Lowered,
+        wrap: Callable[[Executable], Executable],
+        extent: Extent | None,
+        placement: Placement,
+    ) -> None:
+        self._lowered, self._wrap, self._extent = lowered, wrap, extent
+        self._placement = placement
+        self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
+
+    def _take(self, executable: Executable, missing: set[str]) -> None:
+        self._executable = executable
+        self._missing = missing
+        self.run_slots = self._incomplete if missing else executable.run_slots
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -113,14 +141,10 @@ class CompiledGraph(Handles, Runs, Observed):
         node = self._graph.named(name)
         value = self._fit(array, node.shape, node.dtype, f"param {name!r}")
         self._executable.set_param(name, value)
+        self._keep(name, array, value)
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
-
-    def _use(self, executable: Executable) -> None:
-        """Runs on this executable from now on; nothing runs as long as params are missing."""
-        self._executable = executable
-        self.run_slots = self._incomplete if self._missing else executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.
@@ -216,6 +240,50 @@ class CompiledGraph(Handles, Runs, Observed):
         if self._missing:
             self._incomplete()
 
+    def set_active_extent(self, extent: tuple[int, int] | None) -> None:
+        """Makes later runs compute fewer rows than the graph was compiled for.
+
+        Each input whose leading axis is ``upper`` counts as ``actual`` rows, and so does all that is
+        computed from them row by row; arrays keep their shapes. The caller promises that rows are
+        independent. Rows past ``actual`` of inputs are not read where that saves something, and those
+        of outputs are unspecified. Nothing is compiled on a GPU: it dispatches fewer workgroups. Where
+        an op allows no other number of rows the whole is computed; ``as_text("schedule")`` says so.
+
+        Args:
+            extent: ``(actual, upper)``; None computes everything again.
+
+        Raises:
+            InputError: ``actual`` is not in 0 to ``upper``, or no input has ``upper`` rows.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (8, 2)) * 2.0])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> cg.set_active_extent((3, 8))
+            >>> cg.run({"x": np.ones((8, 2), np.float32)})[0][:3].tolist()
+            [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+        """
+        self._open()
+        found = None
+        if extent is not None:
+            actual, upper = map(int, extent)
+            leading = {self._graph.named(name).shape[:1] for name in self._names}
+            if not 0 <= actual <= upper or (upper,) not in leading:
+                sizes = sorted(shape[0] for shape in leading if shape)
+                raise InputError(
+                    describe(
+                        "no such extent",
+                        got=f"{actual} of {upper} rows",
+                        expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
+                        hint="upper is the leading axis of the inputs that hold rows",
+                    )
+                )
+            if actual < upper:
+                found = fewer_rows(self._lowered, self._target, actual, upper)
+        self._executable.set_extent(found)
+        self._extent = found
+
     def __call__(self, **inputs: Any) -> list[Array]:
         """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""
         return self.run(inputs)
@@ -247,9 +315,17 @@ class CompiledGraph(Handles, Runs, Observed):
         """An independent executable, for another thread, that shares the params."""
         self._open()
         clone = self._executable.clone()
-        return CompiledGraph(
-            self._graph, self._target, self._lowered, clone, self._missing, self._phases
+        found = CompiledGraph(
+            self._graph,
+            self._target,
+            self._lowered,
+            clone,
+            self._missing,
+            self._values,
+            self._phases,
         )
+        found._placement, found._wrap = self._placement, self._wrap
+        return found
 
     # --- explaining --------------------------------------------------------------------------------
 
@@ -275,8 +351,12 @@ class CompiledGraph(Handles, Runs, Observed):
             return "\n".join([str(lowered.graph), *(f"# {note}" for note in lowered.notes)])
         if stage == "kernels":
             return self._executable.kernels()
-        found = lowered.schedule if stage == "schedule" else lowered.plan
-        return none if found is None else str(found)
+        found = str(lowered.schedule or none) if stage == "schedule" else str(lowered.plan or none)
+        if self._extent is not None:
+            extent = self._extent
+            how = f"; all are computed: {extent.reason}" if extent.graph is None else ""
+            found += f"\n# active extent {extent.actual} of {extent.upper} rows{how}"
+        return found
 
     def memory(self) -> dict[str, int]:
         """Bytes held: ``arena``, ``params``, ``staging`` and their sum ``peak``."""
@@ -338,6 +418,10 @@ class CompiledGraph(Handles, Runs, Observed):
                     describe(f"{where} holds values that {held} can't", got=str(array.dtype))
                 )
         return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
+
+
+def _as_it_is(executable: Executable) -> Executable:
+    return executable
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

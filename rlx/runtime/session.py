@@ -83,7 +83,7 @@ class Session:
             lowered = lower(graph, target)
             executable = load(lowered, target)
         missing = set(graph.param_names)
-        compiled = CompiledGraph(graph, target, lowered, executable, missing, spans)
+        compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():
             compiled.set_param(name, value)
         return compiled

@@ -63,7 +63,7 @@ class WebGpuBackend:
                     gpu.pipeline(one)
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
-        with phase("allocate"):
+        with phase("allocate"), gpu.all_or_nothing():
             return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 
