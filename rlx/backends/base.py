@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -99,6 +99,21 @@ class CompileOptions:
     keep_params: bool = True
 
 
+class Moved(NamedTuple):
+    """Bytes that runs have moved so far, weights apart.
+
+    Attributes:
+        uploaded: From the host.
+        read_back: To the host.
+        copied: On the device, for feeds. A value that is fed counts twice: a buffer can't be copied
+            into itself, so it goes through a second one.
+    """
+
+    uploaded: int
+    read_back: int
+    copied: int
+
+
 class Executable(Protocol):
     """A graph loaded on a device: everything is allocated and prepared.
 
@@ -113,6 +128,7 @@ class Executable(Protocol):
         output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
         arena_ptr: Address of that memory.
         capabilities: What it can do.
+        bytes_moved: What runs have moved between host and device.
     """
 
     input_views: tuple[Array, ...]
@@ -121,6 +137,10 @@ class Executable(Protocol):
     output_slots: tuple[tuple[int, int], ...]
     arena_ptr: int
     capabilities: Capabilities
+
+    @property
+    def bytes_moved(self) -> Moved:
+        """Bytes that runs have moved so far."""
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight of the declared shape and dtype."""
@@ -180,6 +200,11 @@ class HostMemory:
     input_views: tuple[Array, ...]
     output_views: tuple[Array, ...]
     run_slots: Callable[..., tuple[Array, ...]]
+
+    @property
+    def bytes_moved(self) -> Moved:
+        """Nothing moves."""
+        return Moved(0, 0, 0)
 
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
         """Runs, and gives views of these outputs."""
@@ -311,6 +336,17 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
         )
 
 
+def as_array(value: Any) -> Array:
+    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
 def as_input(value: Any, view: Array, position: int) -> Array:
     """An argument of ``run_slots`` as an array that fits its slot.
 
@@ -321,7 +357,7 @@ def as_input(value: Any, view: Array, position: int) -> Array:
 
     from rlx.errors import InputError
 
-    array = np.asarray(value)
+    array = as_array(value)
     if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
         raise InputError(
             describe(

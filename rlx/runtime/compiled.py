@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable
+from rlx.backends.base import Capabilities, Executable, Moved, as_array
 from rlx.cost.model import NodeCost, node_costs
 from rlx.device.choose import cost_model
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
@@ -289,6 +289,14 @@ class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
         return self.run(inputs)
 
     @property
+    def bytes_moved(self) -> Moved:
+        """Bytes that runs have moved so far: ``(uploaded, read_back, copied)``, params apart.
+
+        On the CPU nothing moves.
+        """
+        return self._executable.bytes_moved
+
+    @property
     def input_views(self) -> tuple[Array, ...]:
         """Writable arrays, one per input: fill them, then call ``run_slots()``."""
         return self._executable.input_views
@@ -395,7 +403,7 @@ class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
     @staticmethod
     def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
         """A value as its storage: floats are rounded to bf16, which is else given in uint16."""
-        array, held = np.asarray(value), dtype.numpy
+        array, held = as_array(value), dtype.numpy
         if dtype is DType.BF16:
             fits = array.dtype.kind == "f" or array.dtype == held
         else:

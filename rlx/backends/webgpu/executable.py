@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, as_input, check_slots
+from rlx.backends.base import Capabilities, Moved, as_input, check_slots
 from rlx.backends.record import Recorder
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
@@ -19,14 +19,14 @@ from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
-from rlx.backends.webgpu.transfers import Moved, Several, words
+from rlx.backends.webgpu.transfers import Several, words
 from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 from rlx.passes.extent import Extent
 
-__all__ = ["Moved", "WebGpuExecutable", "padded"]
+__all__ = ["WebGpuExecutable", "padded"]
 
 # Prepared runs, and extents, that an executable keeps.
 _MOST_PREPARED = 64
