@@ -69,6 +69,8 @@ class Observed:
         Raises:
             InputError: The file can't be written (before anything runs), or this CompiledGraph is
                 being traced already, or is closed.
+            DeviceLostError: At the end, once the file is written: the device was lost inside, and
+                ``recover`` was not called.
 
         Example:
             >>> import numpy as np, rlx, json, tempfile, os
