@@ -137,17 +137,21 @@ cdef class Calls:
 
     Args:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name)``.
+        slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
         keep: Objects that own the memory at the addresses.
     """
 
     cdef rlx_call* rows
     cdef Py_ssize_t count
     cdef list names
+    cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
+    cdef Py_ssize_t* _starts
     cdef object _keep
 
-    def __cinit__(self, calls, keep):
-        cdef Py_ssize_t at, k
+    def __cinit__(self, calls, slots, keep):
+        cdef Py_ssize_t at, k, spots = 0
         cdef uintptr_t address
+        found = {slot: [] for slot in slots if slot}
         self.count = len(calls)
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
@@ -160,14 +164,39 @@ cdef class Calls:
             for k, value in enumerate(inputs):
                 address = value
                 self.rows[at].ins[k] = <void*>address
+                if value in found:
+                    found[value].append((at, k))
+                    spots += 1
             for k, value in enumerate(outputs):
                 address = value
                 self.rows[at].out[k] = <void*>address
             address = params.ctypes.data
             self.rows[at].p = <const rlx_param*>address
+        self._spots = <void***>calloc(max(1, spots), sizeof(void**))
+        self._starts = <Py_ssize_t*>calloc(len(slots) + 1, sizeof(Py_ssize_t))
+        if self._spots == NULL or self._starts == NULL:
+            raise MemoryError()
+        spots = 0
+        for at, slot in enumerate(slots):
+            for row, k in found.pop(slot, ()):
+                self._spots[spots] = &self.rows[<Py_ssize_t>row].ins[<Py_ssize_t>k]
+                spots += 1
+            self._starts[at + 1] = spots
 
     def __dealloc__(self):
         free(self.rows)
+        free(self._spots)
+        free(self._starts)
+
+    cdef bint movable(self, Py_ssize_t which) noexcept:
+        """Whether an input may be read where its owner has it."""
+        return self._starts[which + 1] > self._starts[which]
+
+    cdef void point(self, Py_ssize_t which, void* address) noexcept:
+        """From now on an input is read there."""
+        cdef Py_ssize_t at
+        for at in range(self._starts[which], self._starts[which + 1]):
+            self._spots[at][0] = address
 
 
 cdef class Program:
@@ -175,8 +204,9 @@ cdef class Program:
 
     Args:
         calls: The calls.
-        input_views: Arrays that ``run_slots`` copies its arguments into.
+        input_views: Arrays that hold the inputs, unless ``run_slots`` is given others.
         output_views: Arrays that it returns.
+        arena: The memory that calls write to. What stands in it is copied before it is read.
     """
 
     cdef rlx_call* _calls
@@ -185,14 +215,19 @@ cdef class Program:
     cdef Py_ssize_t _feed_count
     cdef list _given
     cdef bint _busy
+    cdef bint _away  # whether an input is read elsewhere than in its view
     cdef tuple _input_views
     cdef tuple _output_views
     cdef Calls _used
+    cdef char* _arena
+    cdef char* _arena_end
 
-    def __cinit__(self, Calls calls, tuple input_views, tuple output_views):
+    def __cinit__(self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena):
         self._given = list(range(len(input_views)))
         self._input_views = input_views
         self._output_views = output_views
+        self._arena = <char*>cnp.PyArray_DATA(arena)
+        self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
         self.use(calls)
 
     def __dealloc__(self):
@@ -201,11 +236,43 @@ cdef class Program:
     def use(self, Calls calls):
         """Later runs make these calls."""
         self._alone()
+        if self._used is not None:
+            self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
+
+    cdef void _home(self) noexcept:
+        """All inputs are read in their views."""
+        cdef Py_ssize_t at
+        if self._away:
+            for at in range(len(self._input_views)):
+                self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
+            self._away = False
+
+    cdef int _take(self, Py_ssize_t which, object given, Py_ssize_t position) except -1:
+        """Reads an argument where it is, or copies it into its view."""
+        cdef cnp.ndarray view = <cnp.ndarray>self._input_views[which]
+        cdef void* slot = cnp.PyArray_DATA(view)
+        cdef char* data
+        if not _fits(given, view):
+            # May be of another dtype, or strided, or no array at all.
+            view[...] = as_input(given, view, position)
+            self._used.point(which, slot)
+            return 0
+        data = <char*>cnp.PyArray_DATA(<cnp.ndarray>given)
+        if data == slot:
+            self._used.point(which, slot)
+        elif self._used.movable(which) and (data >= self._arena_end or data < self._arena):
+            self._used.point(which, data)
+            self._away = True
+        else:
+            memcpy(slot, data, cnp.PyArray_NBYTES(view))
+            self._used.point(which, slot)
+        return 0
 
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
         self._alone()
+        self._home()
         self._given = [at for at in range(len(self._input_views)) if at not in indices]
 
     def set_feeds(self, pairs):
@@ -227,19 +294,13 @@ cdef class Program:
 
     cdef int _alone(self) except -1:
         if self._busy:
-            raise RlxError(
-                describe(
-                    "this CompiledGraph is already running in another thread",
-                    hint="give each thread its own: cg.clone() shares the params",
-                )
-            )
+            self._entered()
         return 0
 
     def run_slots(self, *arrays):
-        """Copies the arguments into their slots, runs, and returns the output views."""
+        """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
         cdef Py_ssize_t at, count = len(arrays)
         cdef int status = 0
-        cdef object given
         self._alone()
         self._busy = True
         try:
@@ -247,10 +308,9 @@ cdef class Program:
                 if count != len(self._given):
                     check_slots(arrays, len(self._given))
                 for at in range(count):
-                    given = arrays[at]
-                    view = self._input_views[self._given[at]]
-                    if not _take(given, <cnp.ndarray>view):
-                        view[...] = as_input(given, view, at)
+                    self._take(self._given[at], arrays[at], at)
+            else:
+                self._home()
             at = 0
             with nogil:
                 while at < self._count:
@@ -283,6 +343,7 @@ cdef class Program:
         self._alone()
         self._busy = True
         try:
+            self._home()
             if arrays:
                 check_slots(arrays, len(self._given))
                 for at, (which, given) in enumerate(zip(self._given, arrays)):
@@ -313,6 +374,14 @@ cdef class Program:
             self._busy = False
         return self._output_views
 
+    cdef _entered(self):
+        raise RlxError(
+            describe(
+                "this CompiledGraph is already running in another thread",
+                hint="give each thread its own: cg.clone() shares the params",
+            )
+        )
+
     cdef _fail(self, int status, Py_ssize_t at):
         if status == RLX_PYTHON_ERROR:
             raise (<object>self._calls[at].p[0].p).error
@@ -321,8 +390,8 @@ cdef class Program:
         raise InputError(describe("an index is out of range", where=self._used.names[at]))
 
 
-cdef bint _take(object given, cnp.ndarray view):
-    """Copies an array that fits its slot as it is; False leaves it to the checked, slower way."""
+cdef bint _fits(object given, cnp.ndarray view) noexcept:
+    """Whether an argument is an array just like its view."""
     cdef cnp.ndarray array
     cdef int axis, rank
     if not cnp.PyArray_CheckExact(given):
@@ -338,6 +407,4 @@ cdef bint _take(object given, cnp.ndarray view):
     for axis in range(rank):
         if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
             return False
-    if cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
-        memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))
     return True

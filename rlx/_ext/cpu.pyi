@@ -14,12 +14,19 @@ class Times:
 
 class Calls:
     def __init__(
-        self, calls: list[tuple[int, list[int], list[int], Array, str]], keep: object
+        self,
+        calls: list[tuple[int, list[int], list[int], Array, str]],
+        slots: Sequence[int],
+        keep: object,
     ) -> None: ...
 
 class Program:
     def __init__(
-        self, calls: Calls, input_views: tuple[Array, ...], output_views: tuple[Array, ...]
+        self,
+        calls: Calls,
+        input_views: tuple[Array, ...],
+        output_views: tuple[Array, ...],
+        arena: Array,
     ) -> None: ...
     def use(self, calls: Calls) -> None: ...
     def set_resident(self, indices: Sequence[int]) -> None: ...

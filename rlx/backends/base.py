@@ -21,7 +21,7 @@ class Capabilities:
     Attributes:
         run_slots: Has preallocated input and output views.
         arena_ptr: The outputs stand at an address of host memory that stays.
-        zero_copy_inputs: Filling ``input_views`` saves the copy of the inputs.
+        zero_copy_inputs: ``run_slots`` reads arrays of an input's shape and dtype where they are.
         f16: Computes in half precision.
         device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
             shows whole calls only without it.

@@ -75,7 +75,7 @@ class Placement:
             self.last = [one.copy() for one in chosen]
 
 
-class Watched:
+class Routed:
     """An executable whose last outputs are the choices of the routers: they are counted, not shown.
 
     Args:
@@ -163,9 +163,9 @@ class Watched:
         pairs = ((split.resident, split.mask), (split.host, ~split.mask))
         return [(part, mask) for part, mask in pairs if part]
 
-    def clone(self) -> Watched:
+    def clone(self) -> Routed:
         """The same on an arena of its own, counted together with this one."""
-        return Watched(self._inner.clone(), self._shown, self._splits, self._placement)
+        return Routed(self._inner.clone(), self._shown, self._splits, self._placement)
 
 
 class Experts:
@@ -309,7 +309,7 @@ class Experts:
         def watched(executable: Executable) -> Executable:
             if masks is None and not capture:
                 return executable
-            return cast(Executable, Watched(executable, shown, splits, placement))
+            return cast(Executable, Routed(executable, shown, splits, placement))
 
         self._rebuild(graph, watched, placement)
 

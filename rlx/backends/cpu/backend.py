@@ -96,12 +96,14 @@ class Linker:
 
     Attributes:
         functions: The Python functions among the calls.
+        viewed: Addresses that they have views of.
     """
 
     def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
         self._place = place
         self.functions: list[Any] = []
+        self.viewed: set[int] = set()
 
     def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         """Kernel, inputs, outputs, parameters and name of one call."""
@@ -123,6 +125,7 @@ class Linker:
         function.inputs = [self._memory(value) for value in call.inputs if value is not None]
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
+        self.viewed.update(view.ctypes.data for view in function.inputs)
         params = np.array([id(function)], np.int64)
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
@@ -161,10 +164,12 @@ class CpuExecutable(HostMemory):
         linker = Linker(isa, self._place)
         rows = [linker.call(call) for call in schedule.calls]
         self._names = [name for *_, name in rows]
-        self._whole = compiled.Calls(rows, (self._arena, fixed, linker.functions))
+        self._whole = self._calls(linker, rows, fixed)
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
-        self._program = compiled.Program(self._whole, self.input_views, self.output_views)
-        self._calls: Sequence[Call] = schedule.calls
+        self._program = compiled.Program(
+            self._whole, self.input_views, self.output_views, self._arena
+        )
+        self._used: Sequence[Call] = schedule.calls
         self._recorder: Recorder | None = None
         self._hot = self._program.run_slots
         self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
@@ -177,19 +182,15 @@ class CpuExecutable(HostMemory):
 
     def set_extent(self, extent: Extent | None) -> None:
         """Fewer rows are another program on the same memory; it is kept for the next time."""
-        if extent is None or extent.lowered is None:
-            self._use(self._whole, self._schedule)
-            return
-        key = extent.actual, extent.upper
-        if key not in self._fewer:
-            if len(self._fewer) >= _MOST_EXTENTS:
-                self._fewer.pop(next(iter(self._fewer)))
-            self._fewer[key] = self._linked(*extent.lowered)
-        self._use(self._fewer[key], extent.lowered[0])
-
-    def _use(self, calls: compiled.Calls, schedule: Schedule) -> None:
+        calls, self._used = self._whole, self._schedule.calls
+        if extent is not None and extent.lowered is not None:
+            key = extent.actual, extent.upper
+            if key not in self._fewer:
+                if len(self._fewer) >= _MOST_EXTENTS:
+                    self._fewer.pop(next(iter(self._fewer)))
+                self._fewer[key] = self._linked(*extent.lowered)
+            calls, self._used = self._fewer[key], extent.lowered[0].calls
         self._program.use(calls)
-        self._calls = schedule.calls
         self.record(self._recorder)
 
     def _linked(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
@@ -223,16 +224,24 @@ class CpuExecutable(HostMemory):
 
         linker = Linker(self._isa, place)
         rows = [linker.call(call) for call in schedule.calls]
-        return compiled.Calls(rows, (self._arena, temps, extra, self._fixed, linker.functions))
+        return self._calls(linker, rows, (temps, extra, self._fixed))
+
+    def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
+        # A Python function has views of its own, of the inputs' slots.
+        slots = [
+            view.ctypes.data if view.size and view.ctypes.data not in linker.viewed else 0
+            for view in self.input_views
+        ]
+        return compiled.Calls(rows, slots, (self._arena, linker.functions, keep))
 
     def record(self, recorder: Recorder | None) -> None:
         """Times every kernel of later runs; None ends it."""
         self._recorder = recorder
-        self.run_slots = self._hot
-        if recorder is not None:
-            found = kernels_of(self._calls)
-            kernels = [found[id(call)] for call in self._calls]
-            self.run_slots = timed(self._program, kernels, recorder)
+        if recorder is None:
+            self.run_slots = self._hot
+            return
+        found = kernels_of(self._used)
+        self.run_slots = timed(self._program, [found[id(call)] for call in self._used], recorder)
 
     def set_resident(self, indices: Sequence[int]) -> None:
         """Inputs that ``run_slots`` takes no argument for."""

@@ -61,6 +61,10 @@ class Maker:
         self._batches: dict[int, Any] = {}
         self.recording: Recording | None = None
 
+    def forget(self) -> None:
+        """Lists of dispatches that no prepared submission has any more need not be kept."""
+        self._batches.clear()
+
     def runner(self, work: Submission) -> Runner:
         """A prepared submission; those with the same list of dispatches share its C form."""
         if self.recording is not None:
