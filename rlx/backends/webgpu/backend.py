@@ -57,10 +57,6 @@ class WebGpuBackend:
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 lowered[id(call)] = one
-        with phase("pipelines"):
-            for one in lowered.values():
-                if isinstance(one, Dispatch):
-                    gpu.pipeline(one)
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
         with phase("allocate"), gpu.all_or_nothing():
