@@ -1,0 +1,133 @@
+"""From a verified graph to something that runs: the steps of a compile, each from one record to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
+from rlx.device.names import Device, info_of
+from rlx.errors import CompileError, DeviceMemoryError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.memory import plan_memory
+from rlx.passes.pipeline import run_pipeline
+from rlx.passes.schedule import Scheduler, check_supported
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a graph is compiled for.
+
+    Attributes:
+        device: The device as it was named.
+        info: The device as it was found.
+        backend: What runs graphs on it.
+        kernel_set: Which kernels of the op records it runs; "" when it reads none.
+        options: The user's choices.
+    """
+
+    device: Device
+    info: DeviceInfo
+    backend: Backend
+    kernel_set: str
+    options: CompileOptions
+
+    @classmethod
+    def of(cls, device: Device, options: CompileOptions) -> Target:
+        """The target that a device's name stands for.
+
+        Raises:
+            DeviceUnavailableError: It is not on this machine.
+            CompileError: It has no half-precision arithmetic, and that was asked for.
+        """
+        info, runs_on = info_of(device), backend(device.backend)
+        kernel_set = runs_on.kernel_set
+        if options.precision != "f32" and kernel_set:
+            if kernel_set != "webgpu" or "shader-f16" not in info.features:
+                raise CompileError(
+                    describe(
+                        f"{device} has no half-precision arithmetic",
+                        got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
+                        expected="a GPU with shader-f16",
+                        hint='precision="f32" keeps f16 in memory and computes in f32',
+                    )
+                )
+            kernel_set = "webgpu-f16"
+        return cls(device, info, runs_on, kernel_set, options)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph made ready for a target, with nothing of the target's memory taken yet.
+
+    Attributes:
+        graph: The graph after the passes.
+        notes: A line for every change that a pass took or refused.
+        schedule: Its calls; None for a backend that reads no kernels.
+        plan: Where its values live; None likewise.
+    """
+
+    graph: Graph
+    notes: list[str]
+    schedule: Schedule | None
+    plan: MemoryPlan | None
+
+
+def lower(graph: Graph, target: Target) -> Lowered:
+    """Passes, schedule and memory plan.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        DeviceMemoryError: The graph is above the memory limit.
+    """
+    options, kernel_set = target.options, target.kernel_set
+    if kernel_set:
+        check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
+
+    def enabled(name: str) -> bool:
+        return bool(getattr(options, name))
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        return run_pipeline(one, enabled, kernel_set)
+
+    fused, notes = specialise(graph)
+    if not kernel_set:
+        return Lowered(fused, notes, None, None)
+    schedule = Scheduler(fused, kernel_set, target.info.limits, specialise).run()
+    return Lowered(fused, notes, schedule, _plan(schedule, target))
+
+
+def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
+    options, limit = target.options, target.options.memory_limit
+    param_bytes = sum(value.type.nbytes for value in schedule.params.values())
+    if limit is not None and param_bytes > limit:
+        raise DeviceMemoryError(
+            describe(
+                "the params alone are above the memory limit",
+                got=f"{param_bytes} bytes",
+                expected=f"at most {limit} bytes (memory_limit)",
+            )
+        )
+    alignment = target.info.limits.get("min-storage-buffer-offset-alignment", 1)
+    return plan_memory(
+        schedule,
+        max(options.arena_alignment, alignment),
+        None if limit is None else limit - param_bytes,
+        options.reuse_memory,
+    )
+
+
+def load(lowered: Lowered, target: Target) -> Executable:
+    """Takes the target's memory and makes everything that runs need.
+
+    Raises:
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The device has no room.
+    """
+    return target.backend.load(
+        target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
+    )
