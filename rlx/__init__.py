@@ -43,6 +43,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ signal.compile_with(compile)
 __all__ = [
     "Backend",
     "BackendCostModel",
+    "CacheStats",
     "Capabilities",
     "CompileError",
     "CompileOptions",
@@ -80,6 +82,8 @@ __all__ = [
     "VerifyError",
     "__version__",
     "available_devices",
+    "cache_stats",
+    "clear_cache",
     "compile",
     "cost",
     "estimate_graph_cost",

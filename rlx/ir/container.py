@@ -9,7 +9,7 @@ Little endian::
     24  8   bytes of the whole file
     32  32  SHA-256 of the body: everything from the first array on
     64  32  SHA-256 of bytes 0 to 64 and the header
-    96      the header: JSON with "kind", "data" and "arrays" [[offset, dtype, shape], ...]
+    96      the header: JSON with "kind", "data" and "arrays" [[offset in the body, dtype, shape], ...]
             arrays, each at a multiple of 64 from the start of the file
 
 Nothing in it is code and reading it runs none: the header is data, and only plain numbers make arrays.

@@ -11,8 +11,9 @@ from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
-from rlx.runtime.build import Target, load, lower
+from rlx.runtime.build import Target
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.memo import build
 
 PRECISIONS = ("f32", "f16")
 
@@ -85,10 +86,7 @@ class Session:
                     )
                 )
         target = Target.of(self.device or choose(graph).device, self.options)
-        lowered = lower(graph, target)
-        compiled = CompiledGraph(
-            graph, target, lowered, load(lowered, target), set(graph.param_names)
-        )
+        compiled = CompiledGraph(graph, target, *build(graph, target), set(graph.param_names))
         for name, value in values.items():
             compiled.set_param(name, value)
         return compiled
