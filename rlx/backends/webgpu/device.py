@@ -17,8 +17,12 @@ from rlx.errors import (
     DeviceUnavailableError,
     describe,
 )
+from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
+
+# Pipelines kept per device for graphs to come.
+MOST_PIPELINES = 1024
 
 # Longer than a small run, shorter than what anyone minds; in nanoseconds.
 SPIN_NS = 100_000
@@ -50,7 +54,8 @@ class GpuDevice:
             ) from error
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
-        self._pipelines: dict[tuple[str, bool], Any] = {}
+        # Executables hold their own pipelines, so that one forgotten here lives as long as they do.
+        self._pipelines: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -91,9 +96,11 @@ class GpuDevice:
         """
         with self._lock:
             key = dispatch.source, flags.SHADER_CHECKS.get()
-            if key not in self._pipelines:
-                self._pipelines[key] = self._make(dispatch)
-            return self._pipelines[key]
+            found = self._pipelines.get(key)
+            if found is None:
+                found = self._make(dispatch)
+                self._pipelines.put(key, found)
+            return found
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:
