@@ -42,6 +42,8 @@ from rlx.errors import (
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
+from rlx.runtime.buckets import BucketedCompileCache
+from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
 from rlx.runtime.session import Session, compile
@@ -53,8 +55,10 @@ signal.compile_with(compile)
 __all__ = [
     "Backend",
     "BackendCostModel",
+    "BucketedCompileCache",
     "CacheStats",
     "Capabilities",
+    "CompileCache",
     "CompileError",
     "CompileOptions",
     "CompiledGraph",

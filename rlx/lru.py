@@ -30,9 +30,8 @@ class Lru(Generic[K, V]):
 
     Example:
         >>> kept = Lru[str, int](2)
-        >>> kept.put("a", 1); kept.put("b", 2)
-        >>> kept.get("a"), kept.put("c", 3)
-        (1, None)
+        >>> kept.put("a", 1), kept.put("b", 2), kept.get("a"), kept.put("c", 3)
+        ([], [], 1, [2])
         >>> kept.keys()
         ['a', 'c']
     """
@@ -55,23 +54,31 @@ class Lru(Generic[K, V]):
             self._kept.move_to_end(key)
             return self._kept[key][0]
 
-    def put(self, key: K, value: V, nbytes: int = 0) -> None:
+    def put(self, key: K, value: V, nbytes: int = 0) -> list[V]:
         """Keeps a value, in place of one under the same key.
 
         Args:
             key: Its key.
             value: The value.
             nbytes: Its size.
+
+        Returns:
+            The values that were forgotten to make room.
         """
+        gone: list[V] = []
         with self._lock:
             if key in self._kept:
                 self.nbytes -= self._kept.pop(key)[1]
+            if self._most is not None and nbytes > self._most:
+                return gone
             self._kept[key] = value, nbytes
             self.nbytes += nbytes
-            while self._kept and self._over():
-                _, (_, size) = self._kept.popitem(last=False)
+            while self._over():
+                _, (old, size) = self._kept.popitem(last=False)
                 self.nbytes -= size
                 self.evictions += 1
+                gone.append(old)
+        return gone
 
     def _over(self) -> bool:
         too_large = self._most is not None and self.nbytes > self._most
