@@ -84,14 +84,51 @@ def python_kernel():
     return <uintptr_t><void*>_call_python
 
 
-cdef class Program:
-    """Kernel calls on fixed addresses, with the arrays that they read and write.
+cdef class Calls:
+    """Kernel calls on fixed addresses.
 
     Args:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name)``.
+        keep: Objects that own the memory at the addresses.
+    """
+
+    cdef rlx_call* rows
+    cdef Py_ssize_t count
+    cdef list names
+    cdef object _keep
+
+    def __cinit__(self, calls, keep):
+        cdef Py_ssize_t at, k
+        cdef uintptr_t address
+        self.count = len(calls)
+        self.names = [call[4] for call in calls]
+        self._keep = (keep, [call[3] for call in calls])
+        self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
+        if self.rows == NULL:
+            raise MemoryError()
+        for at, (kernel, inputs, outputs, params, _) in enumerate(calls):
+            address = kernel
+            self.rows[at].fn = <rlx_kernel><void*>address
+            for k, value in enumerate(inputs):
+                address = value
+                self.rows[at].ins[k] = <void*>address
+            for k, value in enumerate(outputs):
+                address = value
+                self.rows[at].out[k] = <void*>address
+            address = params.ctypes.data
+            self.rows[at].p = <const rlx_param*>address
+
+    def __dealloc__(self):
+        free(self.rows)
+
+
+cdef class Program:
+    """The calls of a run, with the arrays that they read and write.
+
+    Args:
+        calls: The calls.
         input_views: Arrays that ``run_slots`` copies its arguments into.
         output_views: Arrays that it returns.
-        keep: Objects that own the memory at the addresses.
     """
 
     cdef rlx_call* _calls
@@ -102,46 +139,34 @@ cdef class Program:
     cdef bint _busy
     cdef tuple _input_views
     cdef tuple _output_views
-    cdef list _names
-    cdef object _keep
+    cdef Calls _used
 
-    def __cinit__(self, calls, tuple input_views, tuple output_views, keep):
-        cdef Py_ssize_t at, k
-        cdef uintptr_t address
-        self._count = len(calls)
+    def __cinit__(self, Calls calls, tuple input_views, tuple output_views):
         self._given = list(range(len(input_views)))
         self._input_views = input_views
         self._output_views = output_views
-        self._names = [call[4] for call in calls]
-        self._keep = (keep, [call[3] for call in calls])
-        self._calls = <rlx_call*>calloc(max(1, self._count), sizeof(rlx_call))
-        if self._calls == NULL:
-            raise MemoryError()
-        for at, (kernel, inputs, outputs, params, _) in enumerate(calls):
-            address = kernel
-            self._calls[at].fn = <rlx_kernel><void*>address
-            for k, value in enumerate(inputs):
-                address = value
-                self._calls[at].ins[k] = <void*>address
-            for k, value in enumerate(outputs):
-                address = value
-                self._calls[at].out[k] = <void*>address
-            address = params.ctypes.data
-            self._calls[at].p = <const rlx_param*>address
+        self.use(calls)
 
     def __dealloc__(self):
-        free(self._calls)
         free(self._feeds)
+
+    def use(self, Calls calls):
+        """Later runs make these calls."""
+        self._alone()
+        self._used, self._calls, self._count = calls, calls.rows, calls.count
 
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
+        self._alone()
         self._given = [at for at in range(len(self._input_views)) if at not in indices]
 
     def set_feeds(self, pairs):
         """After each run these inputs take these outputs: ``(input, output)`` of one size."""
-        cdef rlx_feed* feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
+        cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
         cdef Py_ssize_t at
+        self._alone()
+        feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
         if feeds == NULL:
             raise MemoryError()
         for at, (which, output) in enumerate(pairs):
@@ -152,11 +177,7 @@ cdef class Program:
         free(self._feeds)
         self._feeds, self._feed_count = feeds, len(pairs)
 
-    def run_slots(self, *arrays):
-        """Copies the arguments into their slots, runs, and returns the output views."""
-        cdef Py_ssize_t at, count = len(arrays)
-        cdef int status = 0
-        cdef object given
+    cdef int _alone(self) except -1:
         if self._busy:
             raise RlxError(
                 describe(
@@ -164,6 +185,14 @@ cdef class Program:
                     hint="give each thread its own: cg.clone() shares the params",
                 )
             )
+        return 0
+
+    def run_slots(self, *arrays):
+        """Copies the arguments into their slots, runs, and returns the output views."""
+        cdef Py_ssize_t at, count = len(arrays)
+        cdef int status = 0
+        cdef object given
+        self._alone()
         self._busy = True
         try:
             if count:
@@ -192,11 +221,11 @@ cdef class Program:
                 raise (<object>self._calls[at].p[0].p).error
             if status == RLX_CUSTOM_ERROR:
                 raise RlxError(
-                    describe("a C function reports an error", where=self._names[at])
+                    describe("a C function reports an error", where=self._used.names[at])
                 )
             if status:
                 raise InputError(
-                    describe("an index is out of range", where=self._names[at])
+                    describe("an index is out of range", where=self._used.names[at])
                 )
         finally:
             self._busy = False

@@ -44,11 +44,11 @@ fn load_x(base: u32, start: vec3<i32>, step: vec3<i32>) -> f32 {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let across = {{ (batch * out[0] * out[1] * out[2] + 63) // 64 }}u;
+    // All outputs of some windows, then those of the next ones: images come one after the other.
     let down = {{ (m + 63) // 64 }}u;
-    let part = g / (across * down);
-    let row0 = ((g / across) % down) * 64u;
-    let column0 = (g % across) * 64u;
+    let column0 = (g / {{ parts * ((m + 63) // 64) }}u) * 64u;
+    let part = (g / down) % {{ parts }}u;
+    let row0 = (g % down) * 64u;
     let tx = lane % 16u;
     let ty = lane / 16u;
     // The four windows of this thread; those past the end repeat the last and are not stored.

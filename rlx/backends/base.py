@@ -11,6 +11,7 @@ from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.extent import Extent
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,9 @@ class Executable(Protocol):
 
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
         """After each run these inputs take these outputs, on the device: (input, output)."""
+
+    def set_extent(self, extent: Extent | None) -> None:
+        """Later runs compute fewer rows, or all again; see ``CompiledGraph.set_active_extent``."""
 
     def submit(self) -> None:
         """Starts a run on ``input_views`` without waiting for it."""

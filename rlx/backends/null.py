@@ -12,6 +12,7 @@ from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.extent import Extent
 
 
 class NullExecutable(HostMemory):
@@ -46,6 +47,9 @@ class NullExecutable(HostMemory):
 
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Nothing runs, so nothing is fed."""
+
+    def set_extent(self, extent: Extent | None) -> None:
+        """Nothing runs, on however few rows."""
 
     def set_param(self, name: str, array: Array) -> None:
         """Accepted and dropped: there is nothing to upload to."""

@@ -15,10 +15,11 @@ from rlx.backends.base import (
     as_input,
     check_slots,
 )
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ops.interpret import interpret
+from rlx.passes.extent import Extent
 
 
 class ReferenceExecutable(HostMemory):
@@ -30,6 +31,7 @@ class ReferenceExecutable(HostMemory):
 
     def __init__(self, graph: Graph, params: dict[str, Array]) -> None:
         self._graph = graph
+        self._fewer: Graph | None = None
         self._params = params
         declared = [node for node in graph.nodes if node.op == "input"]
         self._inputs = {node.name: np.zeros(node.shape, node.dtype.numpy) for node in declared}
@@ -46,9 +48,13 @@ class ReferenceExecutable(HostMemory):
             for at, (which, given) in enumerate(zip(self._given, arrays, strict=True)):
                 view = self.input_views[which]
                 view[...] = as_input(given, view, at)
-        results = interpret(self._graph, {**self._inputs, **self._params})
-        for target, result in zip(self._outputs, results, strict=True):
-            target[...] = result
+        graph, inputs = self._graph, self._inputs
+        if self._fewer is not None:
+            graph = self._fewer
+            inputs = {name: array[_of(graph.named(name), array)] for name, array in inputs.items()}
+        results = interpret(graph, {**inputs, **self._params})
+        for node, target, result in zip(graph.outputs, self._outputs, results, strict=True):
+            target[_of(node, target)] = result
         for which, output in self._feeds:
             self.input_views[which][...] = self.output_views[output]
         return self.output_views
@@ -60,6 +66,10 @@ class ReferenceExecutable(HostMemory):
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Inputs that take an output after each run."""
         self._feeds = list(pairs)
+
+    def set_extent(self, extent: Extent | None) -> None:
+        """Fewer rows are another graph, on the beginnings of the arrays."""
+        self._fewer = None if extent is None else extent.graph
 
     def set_param(self, name: str, array: Array) -> None:
         """Keeps a copy of the weight."""
@@ -82,6 +92,11 @@ class ReferenceExecutable(HostMemory):
 
     def close(self) -> None:
         """Nothing is held outside Python."""
+
+
+def _of(node: Node, array: Array) -> Any:
+    """The beginning of an array that a node on fewer rows stands for."""
+    return slice(node.shape[0]) if node.shape != array.shape else ...
 
 
 def _read_only(array: Array) -> Array:

@@ -119,6 +119,7 @@ class Emitter(Protocol):
         outputs: Sequence[Any],
         params: Mapping[str, Any],
         work: int = 0,
+        unit: int = 1,
     ) -> None:
         """One kernel call.
 
@@ -131,6 +132,8 @@ class Emitter(Protocol):
             params: What the kernel needs to know: C parameters in this order (tuples laid out
                 flat), or WGSL constants of the same names in upper case.
             work: On WebGPU the number of workgroups; no meaning on the CPU.
+            unit: So many consecutive workgroups make the same rows of the result; 0 when consecutive
+                workgroups do not make consecutive parts of it.
         """
 
 

@@ -51,6 +51,8 @@ class Call:
         work: Workgroups on WebGPU.
         node: The node it belongs to.
         in_place: Positions of inputs whose memory the first output may take over.
+        unit: Workgroups that make the same rows of the result, when the first workgroups make the first
+            rows; 0 when they do not.
     """
 
     kernel: str
@@ -60,6 +62,7 @@ class Call:
     work: int
     node: Node
     in_place: tuple[int, ...] = ()
+    unit: int = 1
 
 
 @dataclass

@@ -141,7 +141,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     taps = size(node.inputs[1].shape[1:])
     positions = node.shape[0] * size(window.out)
     if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
-        kernel = "conv_direct"
+        kernel, unit = "conv_direct", 1
         work = math.ceil(
             size(node.shape[:2])
             * math.prod(window.out[:2])
@@ -149,9 +149,9 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
             / _DIRECT
         )
     else:
-        kernel = "conv"
-        work = node.attrs["groups"] * math.ceil(outputs / _TILE) * math.ceil(positions / _TILE)
-    emitter.call(kernel, operands, [emitter.result()], params, work)
+        kernel, unit = "conv", node.attrs["groups"] * math.ceil(outputs / _TILE)
+        work = unit * math.ceil(positions / _TILE)
+    emitter.call(kernel, operands, [emitter.result()], params, work, unit)
 
 
 def _samples(rank: int) -> tuple[Sample, ...]:

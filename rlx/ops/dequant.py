@@ -166,10 +166,11 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
     m, n = params["m"], params["n"]
     if m <= _GEMV_ROWS:
-        kernel, work = "dequant_gemv", math.ceil(n / _GEMV_COLUMNS)
+        kernel, down, across = "dequant_gemv", 1, math.ceil(n / _GEMV_COLUMNS)
     else:
-        kernel, work = "dequant_matmul", math.ceil(m / _TILE) * math.ceil(n / _TILE)
-    emitter.call(kernel, _operands(node, emitter, _PRODUCT), [emitter.result()], params, work)
+        kernel, down, across = "dequant_matmul", math.ceil(m / _TILE), math.ceil(n / _TILE)
+    operands = _operands(node, emitter, _PRODUCT)
+    emitter.call(kernel, operands, [emitter.result()], params, down * across, across)
 
 
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:

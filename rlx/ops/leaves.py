@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import ALL, DType
 from rlx.ir.opdef import Array, TensorType
 from rlx.ops.record import op
 
@@ -49,6 +49,17 @@ def _picked(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 def part(x: Array, index: int) -> Array:
     """Result ``index`` of an operand that has several."""
     return x
+
+
+def _leading(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    # Not checked against the operand: the number of rows may be a made-up one, larger than it.
+    return TensorType((attrs["rows"], *types[0].shape[1:]), types[0].dtype)
+
+
+@op(infer=_leading, flops=lambda node: 0.0, view=True, internal=True, dtypes=ALL, webgpu_dtypes=ALL)
+def leading(x: Array, rows: int) -> Array:
+    """The first rows of an operand: the beginning of its memory."""
+    return x[:rows]
 
 
 LEAVES = ("input", "param", "constant")

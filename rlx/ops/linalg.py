@@ -128,10 +128,11 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     if p.m <= GEMV_ROWS:
-        kernel, groups = "gemv", p.m * math.ceil(p.n / GEMV_COLUMNS)
+        kernel, down, across = "gemv", p.m, math.ceil(p.n / GEMV_COLUMNS)
     else:
-        kernel, groups = "matmul", math.ceil(p.m / TILE) * math.ceil(p.n / TILE)
-    emitter.call(kernel, operands, [emitter.result()], _params(node, p), groups * p.batch)
+        kernel, down, across = "matmul", math.ceil(p.m / TILE), math.ceil(p.n / TILE)
+    groups = p.batch * down * across
+    emitter.call(kernel, operands, [emitter.result()], _params(node, p), groups, across)
 
 
 _CPU = Kernels(("matmul",), _lower_cpu)

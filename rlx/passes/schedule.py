@@ -187,9 +187,10 @@ class Scheduler:
         outputs: Sequence[Value],
         params: Mapping[str, Any],
         work: int = 0,
+        unit: int = 1,
     ) -> None:
         """One kernel call."""
-        self._call(kernel, inputs, outputs, params, work, ())
+        self._call(kernel, inputs, outputs, params, work, (), unit)
 
     # -----------------------------------------------------------------------------------------------
 
@@ -218,9 +219,11 @@ class Scheduler:
         params: Mapping[str, Any],
         work: int,
         in_place: tuple[int, ...],
+        unit: int = 1,
     ) -> None:
+        found = tuple(inputs), tuple(outputs)
         self._schedule.calls.append(
-            Call(kernel, tuple(inputs), tuple(outputs), dict(params), work, self._node, in_place)
+            Call(kernel, *found, dict(params), work, self._node, in_place, unit)
         )
 
     def _new(self, type: TensorType, kind: str, name: str, array: Array | None = None) -> Value:

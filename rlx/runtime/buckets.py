@@ -181,7 +181,7 @@ class BucketedCompileCache:
                 name: _padded(np.asarray(value), rows, shapes.get(name, ()), bucket.high)
                 for name, value in inputs.items()
             }
-            bucket.extend((rows, bucket.high))
+            bucket.extend((rows, bucket.high) if rows < bucket.high else None)
             outputs = [
                 (view[:rows] if view.shape[:1] == (bucket.high,) else view).copy()
                 for view in compiled.run_raw(padded)

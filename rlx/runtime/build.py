@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.extent import Extent, extent_of
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
@@ -87,18 +88,29 @@ def lower(graph: Graph, target: Target) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
-
-    def enabled(name: str) -> bool:
-        return bool(getattr(options, name))
-
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
-        return run_pipeline(one, enabled, kernel_set)
-
-    fused, notes = specialise(graph)
+    fused, notes = _specialise(graph, target)
     if not kernel_set:
         return Lowered(fused, notes, None, None)
-    schedule = Scheduler(fused, kernel_set, target.info.limits, specialise).run()
+    schedule = _schedule(fused, target)
     return Lowered(fused, notes, schedule, _plan(schedule, target))
+
+
+def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
+    """What runs do on ``actual`` of ``upper`` rows."""
+    found = extent_of(lowered.graph, actual, upper)
+    if found.graph is None or target.kernel_set != "cpu":
+        return found
+    schedule = _schedule(found.graph, target)
+    return replace(found, lowered=(schedule, _plan(schedule, target)))
+
+
+def _specialise(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
+    return run_pipeline(graph, lambda name: bool(getattr(target.options, name)), target.kernel_set)
+
+
+def _schedule(graph: Graph, target: Target) -> Schedule:
+    limits, specialise = target.info.limits, lambda one: _specialise(one, target)
+    return Scheduler(graph, target.kernel_set, limits, specialise).run()
 
 
 def _plan(schedule: Schedule, target: Target) -> MemoryPlan:

@@ -14,7 +14,8 @@ from rlx.errors import CompileError, InputError, UnknownNameError, describe, did
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.runtime.build import Lowered, Target
+from rlx.passes.extent import Extent
+from rlx.runtime.build import Lowered, Target, fewer_rows
 from rlx.runtime.handles import Handles
 from rlx.runtime.runs import Runs
 
@@ -42,6 +43,7 @@ class CompiledGraph(Handles, Runs):
         "_bound",
         "_closed",
         "_executable",
+        "_extent",
         "_feeds",
         "_graph",
         "_lowered",
@@ -73,6 +75,7 @@ class CompiledGraph(Handles, Runs):
         self._lowered = lowered
         self._executable = executable
         self._names = graph.input_names
+        self._extent: Extent | None = None
         self._closed = False
         self._missing = missing
         # Inputs that keep their value from run to run, and the outputs they take over.
@@ -203,6 +206,50 @@ class CompiledGraph(Handles, Runs):
         if self._missing:
             self._incomplete()
 
+    def set_active_extent(self, extent: tuple[int, int] | None) -> None:
+        """Makes later runs compute fewer rows than the graph was compiled for.
+
+        Each input whose leading axis is ``upper`` counts as ``actual`` rows, and so does all that is
+        computed from them row by row; arrays keep their shapes. The caller promises that rows are
+        independent. Rows past ``actual`` of inputs are not read where that saves something, and those
+        of outputs are unspecified. Nothing is compiled on a GPU: it dispatches fewer workgroups. Where
+        an op allows no other number of rows the whole is computed; ``as_text("schedule")`` says so.
+
+        Args:
+            extent: ``(actual, upper)``; None computes everything again.
+
+        Raises:
+            InputError: ``actual`` is not in 0 to ``upper``, or no input has ``upper`` rows.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (8, 2)) * 2.0])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> cg.set_active_extent((3, 8))
+            >>> cg.run({"x": np.ones((8, 2), np.float32)})[0][:3].tolist()
+            [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
+        """
+        self._open()
+        found = None
+        if extent is not None:
+            actual, upper = map(int, extent)
+            leading = {self._graph.named(name).shape[:1] for name in self._names}
+            if not 0 <= actual <= upper or (upper,) not in leading:
+                sizes = sorted(shape[0] for shape in leading if shape)
+                raise InputError(
+                    describe(
+                        "no such extent",
+                        got=f"{actual} of {upper} rows",
+                        expected=f"0 to upper, and an upper of {sizes or 'no input with rows'}",
+                        hint="upper is the leading axis of the inputs that hold rows",
+                    )
+                )
+            if actual < upper:
+                found = fewer_rows(self._lowered, self._target, actual, upper)
+        self._executable.set_extent(found)
+        self._extent = found
+
     def __call__(self, **inputs: Any) -> list[Array]:
         """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""
         return self.run(inputs)
@@ -260,8 +307,12 @@ class CompiledGraph(Handles, Runs):
             return "\n".join([str(lowered.graph), *(f"# {note}" for note in lowered.notes)])
         if stage == "kernels":
             return self._executable.kernels()
-        found = lowered.schedule if stage == "schedule" else lowered.plan
-        return none if found is None else str(found)
+        found = str(lowered.schedule or none) if stage == "schedule" else str(lowered.plan or none)
+        if self._extent is not None:
+            extent = self._extent
+            how = f"; all are computed: {extent.reason}" if extent.graph is None else ""
+            found += f"\n# active extent {extent.actual} of {extent.upper} rows{how}"
+        return found
 
     def memory(self) -> dict[str, int]:
         """Bytes held: ``arena``, ``params``, ``staging`` and their sum ``peak``."""

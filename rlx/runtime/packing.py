@@ -149,6 +149,7 @@ class _Packer:
             call.work,
             [graph, call.node.id],
             list(call.in_place),
+            call.unit,
         ]
 
     def _graph(self, graph: Graph) -> int:
@@ -277,6 +278,7 @@ class _Unpacker:
         work: int,
         node: list[int],
         in_place: list[int],
+        unit: int,
     ) -> Call:
         graph, at = node
         return Call(
@@ -287,6 +289,7 @@ class _Unpacker:
             work,
             self._graphs[graph].nodes[at],
             tuple(in_place),
+            unit,
         )
 
     def _any(self, value: Any) -> Any:
@@ -344,7 +347,7 @@ def _dispatch_record(dispatch: Any, texts: dict[str, int]) -> Any:
         raise OpaqueError(f"what a backend made of a call: {type(dispatch).__qualname__}")
     text = texts.setdefault(dispatch.source, len(texts))
     values, access = _ids(dispatch.values), list(dispatch.access)
-    return [dispatch.label, text, values, access, list(dispatch.grid)]
+    return [dispatch.label, text, values, access, list(dispatch.grid), dispatch.work]
 
 
 def _dispatch(call: Call, values: list[Value], texts: list[str], record: Any) -> Any:
@@ -352,6 +355,6 @@ def _dispatch(call: Call, values: list[Value], texts: list[str], record: Any) ->
 
     if record is None:
         return None
-    label, text, ids, access, (x, y) = record
+    label, text, ids, access, (x, y), work = record
     bound = tuple(values[at] for at in ids)
-    return Dispatch(call, label, texts[text], bound, tuple(access), (x, y))
+    return Dispatch(call, label, texts[text], bound, tuple(access), (x, y), work)

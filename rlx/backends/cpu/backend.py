@@ -18,8 +18,11 @@ from rlx.errors import DeviceUnavailableError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.passes.extent import Extent
 
 _ALIGNMENT = 256
+# Programs for fewer rows that an executable keeps.
+_MOST_EXTENTS = 64
 
 
 def instruction_set() -> str:
@@ -73,6 +76,61 @@ def _view(memory: Array, offset: int, type: TensorType) -> Array:
     return part.reshape(type.shape)
 
 
+def _constant(value: Value) -> Array:
+    """Memory for a param or constant, with the constant in it."""
+    memory = aligned(max(1, value.type.nbytes))
+    if value.array is not None:
+        _view(memory, 0, value.type)[...] = value.array
+    return memory
+
+
+class Linker:
+    """Turns calls into addresses.
+
+    Args:
+        isa: The instruction set.
+        place: The memory of a value, from its first byte on.
+
+    Attributes:
+        functions: The Python functions among the calls.
+    """
+
+    def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
+        self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
+        self._place = place
+        self.functions: list[Any] = []
+
+    def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+        """Kernel, inputs, outputs, parameters and name of one call."""
+        if call.kernel == "python":
+            return self._python(call)
+        if call.kernel == "elementwise":
+            name, words = "region", region_params(call, self._loops)
+        else:
+            name, words = kernel_for(call.kernel, call, self._kernels), _words(call.params)
+        inputs = [0 if value is None else self._address(value) for value in call.inputs]
+        outputs = [self._address(value) for value in call.outputs]
+        params = np.array(words, np.int64)
+        return self._kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
+
+    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+        """A Python function amid the kernels, on views of the memory that it reads and writes."""
+        # Every executable has its own: the schedule is shared between clones.
+        function: Any = copy.copy(call.params["function"])
+        function.inputs = [self._memory(value) for value in call.inputs if value is not None]
+        function.outputs = [self._memory(value) for value in call.outputs]
+        self.functions.append(function)
+        params = np.array([id(function)], np.int64)
+        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
+
+    def _memory(self, value: Value) -> Array:
+        return _view(self._place(value), 0, value.type)
+
+    def _address(self, value: Value) -> int:
+        address: int = self._place(value).ctypes.data
+        return address
+
+
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
@@ -97,48 +155,64 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        kernels, loops = compiled.kernels(isa), compiled.loops(isa)
-        self._functions: list[Any] = []
-        calls = [self._call(call, kernels, loops) for call in schedule.calls]
-        keep = (self._arena, fixed, self._functions)
-        self._names = [name for *_, name in calls]
-        self._program = compiled.Program(calls, self.input_views, self.output_views, keep)
+        linker = Linker(isa, self._place)
+        rows = [linker.call(call) for call in schedule.calls]
+        self._names = [name for *_, name in rows]
+        self._whole = compiled.Calls(rows, (self._arena, fixed, linker.functions))
+        self._fewer: dict[tuple[int, int], compiled.Calls] = {}
+        self._program = compiled.Program(self._whole, self.input_views, self.output_views)
         self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
 
-    def _call(
-        self, call: Call, kernels: dict[str, int], loops: dict[str, int]
-    ) -> tuple[int, list[int], list[int], Array, str]:
-        if call.kernel == "python":
-            return self._python(call)
-        if call.kernel == "elementwise":
-            name, words = "region", region_params(call, loops)
-        else:
-            name, words = kernel_for(call.kernel, call, kernels), _words(call.params)
-        inputs = [0 if value is None else self._address(value) for value in call.inputs]
-        outputs = [self._address(value) for value in call.outputs]
-        params = np.array(words, np.int64)
-        return kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
-
-    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
-        """A Python function amid the kernels, on views of the memory that it reads and writes."""
-        # Every executable has its own: the schedule is shared between clones.
-        function: Any = copy.copy(call.params["function"])
-        function.inputs = [self._memory(value) for value in call.inputs if value is not None]
-        function.outputs = [self._memory(value) for value in call.outputs]
-        self._functions.append(function)
-        params = np.array([id(function)], np.int64)
-        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
-
-    def _memory(self, value: Value) -> Array:
+    def _place(self, value: Value) -> Array:
+        """The memory of a value, from its first byte on."""
         if value.id in self._fixed:
-            return _view(self._fixed[value.id], 0, value.type)
-        return _view(self._arena, self._plan.slots[value.id].offset, value.type)
+            return self._fixed[value.id]
+        return self._arena[self._plan.slots[value.id].offset :]
 
-    def _address(self, value: Value) -> int:
-        if value.id in self._fixed:
-            address: int = self._fixed[value.id].ctypes.data
-            return address
-        return self.arena_ptr + self._plan.slots[value.id].offset
+    def set_extent(self, extent: Extent | None) -> None:
+        """Fewer rows are another program on the same memory; it is kept for the next time."""
+        if extent is None or extent.lowered is None:
+            self._program.use(self._whole)
+            return
+        key = extent.actual, extent.upper
+        if key not in self._fewer:
+            if len(self._fewer) >= _MOST_EXTENTS:
+                self._fewer.pop(next(iter(self._fewer)))
+            self._fewer[key] = self._linked(*extent.lowered)
+        self._program.use(self._fewer[key])
+
+    def _linked(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
+        """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
+        whole, held = self._schedule, self._plan
+        moved = {}
+        for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
+            for value, like in zip(few, many, strict=True):
+                moved[plan.slots[value.id].offset, value.kind] = held.slots[like.id].offset
+        room = plan.nbytes - plan.outputs_end
+        fits = room <= held.nbytes - held.outputs_end
+        temps = self._arena[held.outputs_end :] if fits else aligned(room)
+        constants = {id(v.array): v.id for v in whole.values if v.array is not None}
+        extra: dict[int, Array] = {}
+
+        def place(value: Value) -> Array:
+            if value.kind == "param":
+                return self._fixed[whole.params[value.name].id]
+            if value.array is not None:
+                if id(value.array) in constants:
+                    return self._fixed[constants[id(value.array)]]
+                if value.id not in extra:
+                    extra[value.id] = _constant(value)
+                return extra[value.id]
+            offset = plan.slots[value.id].offset
+            # A temporary may share the place of the output that takes over its memory.
+            for kind in (value.kind, "output") if offset < plan.outputs_end else ():
+                if (offset, kind) in moved:
+                    return self._arena[moved[offset, kind] :]
+            return temps[offset - plan.outputs_end :]
+
+        linker = Linker(self._isa, place)
+        rows = [linker.call(call) for call in schedule.calls]
+        return compiled.Calls(rows, (self._arena, temps, extra, self._fixed, linker.functions))
 
     def set_resident(self, indices: Sequence[int]) -> None:
         """Inputs that ``run_slots`` takes no argument for."""
@@ -220,9 +294,7 @@ class CpuBackend:
         fixed: dict[int, Array] = {}
         for value in schedule.values:
             if value.kind in ("param", "constant"):
-                fixed[value.id] = aligned(max(1, value.type.nbytes))
-                if value.array is not None:
-                    _view(fixed[value.id], 0, value.type)[...] = value.array
+                fixed[value.id] = _constant(value)
         return CpuExecutable(schedule, plan, fixed, instruction_set())
 
 

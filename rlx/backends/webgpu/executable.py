@@ -14,7 +14,7 @@ from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
-from rlx.backends.webgpu.lower import Dispatch
+from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.transfers import Moved, Several, words
@@ -22,8 +22,12 @@ from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submissio
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.passes.extent import Extent
 
 __all__ = ["Moved", "WebGpuExecutable", "padded"]
+
+# Prepared runs, and extents, that an executable keeps.
+_MOST_PREPARED = 64
 
 
 class WebGpuExecutable:
@@ -57,19 +61,16 @@ class WebGpuExecutable:
         self._mirror = Mirror(schedule, plan)
         self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
         self._staging = self._traffic.staging
-        # Batches of dispatches, and the host's parts between them.
-        self._batches: list[Batch] = [[]]
-        self._host_steps: list[HostStep] = []
-        bound: dict[int, tuple[Any, Any, int, int]] = {}
+        self._host_steps = [
+            HostStep(gpu, one, self._place) for one in work if isinstance(one, Call)
+        ]
+        self._bound: dict[int, tuple[Any, Any]] = {}
         for one in work:
-            if isinstance(one, Call):
-                self._host_steps.append(HostStep(gpu, one, self._place))
-                self._batches.append([])
-                continue
-            if id(one) not in bound:
+            if isinstance(one, Dispatch) and id(one) not in self._bound:
                 group = gpu.bind(one, [self._resource(v, one) for v in one.values])
-                bound[id(one)] = (gpu.pipeline(one), group, *one.grid)
-            self._batches[-1].append(bound[id(one)])
+                self._bound[id(one)] = gpu.pipeline(one), group
+        self._fewer: dict[tuple[int, int] | None, list[Batch]] = {}
+        self._whole = self._batches = self._batched(None)
         self.arena_ptr = self._mirror.address
         self.input_views = self._mirror.input_views
         self.output_views = self._mirror.output_views
@@ -79,7 +80,7 @@ class WebGpuExecutable:
         self._busy = threading.Lock()
         self._row_buffer: Any = None
         self._many: Several | None = None
-        self._prepared: dict[tuple[int, ...], list[Runner]] = {}
+        self._prepared: dict[tuple[tuple[int, int] | None, tuple[int, ...]], list[Runner]] = {}
         self._pending = False
         self._closed = False
         self._entry = self._maker.entry(
@@ -108,11 +109,26 @@ class WebGpuExecutable:
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
 
+    def _batched(self, extent: Extent | None) -> list[Batch]:
+        """Batches of dispatches; the host's parts stand between them."""
+        batches: list[Batch] = [[]]
+        for one in self._work:
+            if isinstance(one, Call):
+                batches.append([])
+                continue
+            x, y = shrunk(one, extent)
+            if x and y:
+                batches[-1].append((*self._bound[id(one)], x, y))
+        return batches
+
     # --- preparing submissions ---------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Makes the submissions of a run anew, after a change of what travels."""
         self._prepared.clear()
+        self._select()
+
+    def _select(self) -> None:
         self._forget_many()
         runners = self._runners(self._traffic.every)
         alone = runners[0] if len(runners) == 1 else None
@@ -125,12 +141,17 @@ class WebGpuExecutable:
 
     def _runners(self, outputs: tuple[int, ...]) -> list[Runner]:
         """The submissions of a run that brings back these outputs."""
-        if outputs not in self._prepared:
-            if len(self._prepared) > 64:
+        key = self._key(), outputs
+        if key not in self._prepared:
+            if len(self._prepared) > _MOST_PREPARED:
                 self._prepared.clear()
             works = self._traffic.submissions(self._batches, self._host_steps, outputs)
-            self._prepared[outputs] = [self._maker.runner(work) for work in works]
-        return self._prepared[outputs]
+            self._prepared[key] = [self._maker.runner(work) for work in works]
+        return self._prepared[key]
+
+    def _key(self) -> tuple[int, int] | None:
+        extent = self._traffic.extent
+        return None if extent is None else (extent.actual, extent.upper)
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -268,7 +289,7 @@ class WebGpuExecutable:
     def _run_some(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
         """As many sets as may be staged at the same time."""
         every = self._traffic.every
-        last = self._traffic.submissions(self._batches, self._host_steps, every)[-1]
+        last = self._traffic.submissions(self._batches, self._host_steps, every, whole=True)[-1]
         sets = sets[: Several.most(self._gpu, last)]
         if self._many is None or len(self._many.blocks) != len(sets):
             self._forget_many()
@@ -287,6 +308,30 @@ class WebGpuExecutable:
             [from_device(block[at:], type) for at, type in zip(places, types, strict=True)]
             for block in many.blocks
         ]
+
+    # --- fewer rows ---------------------------------------------------------------------------------
+
+    def set_extent(self, extent: Extent | None) -> None:
+        """Fewer rows are fewer workgroups of the same dispatches, and fewer bytes that travel."""
+        with self._alone():
+            self._drain()
+            self._traffic.extent = extent
+            key = self._key()
+            if extent is None:
+                self._batches = self._whole
+            elif key not in self._fewer:
+                if len(self._fewer) >= _MOST_PREPARED:
+                    self._fewer.clear()
+                    self._prepared.clear()
+                self._batches = self._fewer[key] = self._batched(extent)
+            else:
+                self._batches = self._fewer[key]
+            self._select()
+
+    @property
+    def workgroups(self) -> int:
+        """How many one run dispatches."""
+        return sum(x * y for batch in self._batches for _, _, x, y in batch)
 
     # --- what stays on the device ------------------------------------------------------------------
 
@@ -445,7 +490,9 @@ class WebGpuExecutable:
         self._busy.acquire()
         self._closed = True
         self._prepared.clear()
-        self._batches = [[]]
+        self._batches = self._whole = [[]]
+        self._fewer.clear()
+        self._bound.clear()
         for step in self._host_steps:
             step.close()
         self._forget_many()

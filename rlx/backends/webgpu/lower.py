@@ -10,6 +10,7 @@ from rlx.backends.webgpu.region import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.wgsl import header, render
 from rlx.ir.plan import ARENA, Call, Value
+from rlx.passes.extent import Extent, scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class Dispatch:
         values: What is bound, in binding order.
         access: "read" or "read_write" of each.
         grid: Workgroups in x and y.
+        work: Workgroups that have something to do.
     """
 
     call: Call
@@ -31,6 +33,7 @@ class Dispatch:
     values: tuple[Value, ...]
     access: tuple[str, ...]
     grid: tuple[int, int]
+    work: int
 
 
 def grid(work: int, limit: int) -> tuple[int, int]:
@@ -39,6 +42,19 @@ def grid(work: int, limit: int) -> tuple[int, int]:
         return work, 1
     rows = math.ceil(work / limit)
     return math.ceil(work / rows), rows
+
+
+def shrunk(dispatch: Dispatch, extent: Extent | None) -> tuple[int, int]:
+    """The grid that makes the rows of an extent: the first workgroups of the whole.
+
+    The kernel and its row of workgroups stay as they are, so that nothing is compiled.
+    """
+    x, y = dispatch.grid
+    call = dispatch.call
+    if extent is None or not call.unit or call.node not in extent.rows:
+        return x, y
+    work = scaled(dispatch.work, extent, call.unit)
+    return (work, 1) if y == 1 else (x, math.ceil(work / x))
 
 
 def access_of(value: Value) -> str:
@@ -71,7 +87,9 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
         x, y = grid(work, per_dimension)
         dtypes = [value.type.dtype for value in values]
         body = region_source(call.params, dtypes[:-1], dtypes[-1], access)
-        return Dispatch(call, label, header({}, work, x) + body, values, tuple(access), (x, y))
+        return Dispatch(
+            call, label, header({}, work, x) + body, values, tuple(access), (x, y), work
+        )
     if call.work == 0:
         return None
     if kernel == "strided_copy" and STORAGE[values[0].type.dtype].per_word > 1:
@@ -81,4 +99,4 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     body = render(kernel, {**call.params, "access": access, "type": types})
     enable = "enable f16;\n" if call.params.get("half") else ""
     source = enable + header(call.params, call.work, x) + body
-    return Dispatch(call, label, source, values, tuple(access), (x, y))
+    return Dispatch(call, label, source, values, tuple(access), (x, y), call.work)

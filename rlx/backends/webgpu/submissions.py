@@ -11,6 +11,7 @@ from rlx.backends.webgpu.mirror import Mirror, Wide, device_bytes
 from rlx.backends.webgpu.transfers import spans, words
 from rlx.backends.webgpu.work import Batch, Submission
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.passes.extent import Extent, scaled
 
 
 class Traffic:
@@ -31,6 +32,7 @@ class Traffic:
         staging_bytes: Its size.
         resident: Inputs that are not uploaded.
         feeds: ``(input, output)`` pairs copied on the device after each run.
+        extent: The rows that travel; None for all.
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class Traffic:
     ) -> None:
         self._gpu, self._arena, self._mirror = gpu, arena, mirror
         self.inputs = [(plan.slots[v.id].offset, device_bytes(v.type)) for v in schedule.inputs]
+        self.extent: Extent | None = None
         pairs = zip(schedule.outputs, schedule.output_types, strict=True)
         self.outputs = [(plan.slots[v.id].offset, device_bytes(type)) for v, type in pairs]
         self.every = tuple(range(len(self.outputs)))
-        self.staging_bytes = max(256, self._staged(self.every)[1])
+        self.staging_bytes = max(256, self._staged(self.every, True)[1])
         self.staging = gpu.buffer("staging", self.staging_bytes, "MAP_READ", "COPY_DST")
         self.resident: frozenset[int] = frozenset()
         self.feeds: tuple[tuple[int, int], ...] = ()
@@ -64,7 +67,11 @@ class Traffic:
         self.feeds = tuple(feeds)
 
     def submissions(
-        self, batches: Sequence[Batch], steps: Sequence[HostStep], outputs: Sequence[int]
+        self,
+        batches: Sequence[Batch],
+        steps: Sequence[HostStep],
+        outputs: Sequence[int],
+        whole: bool = False,
     ) -> list[Submission]:
         """The submissions of a run.
 
@@ -72,13 +79,14 @@ class Traffic:
             batches: Dispatches; one more than there are steps.
             steps: What the host computes between two of them.
             outputs: Positions of the outputs that are brought back.
+            whole: Whether their rows past the extent come too.
         """
         memory = self._mirror.memory
         chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
         narrow = self.narrow()
         uploads = [
             (memory[offset : offset + size], self._arena, offset)
-            for offset, size in spans(self.inputs, chosen)
+            for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
         ]
         found = []
         for batch, step in zip(batches, steps, strict=False):
@@ -95,7 +103,7 @@ class Traffic:
                 )
             )
             narrow, uploads = [], step.uploads
-        copies, staged = self._staged(outputs)
+        copies, staged = self._staged(outputs, whole)
         found.append(
             Submission(
                 batches[-1],
@@ -112,10 +120,24 @@ class Traffic:
         )
         return found
 
-    def _staged(self, outputs: Sequence[int]) -> tuple[list[tuple[Any, int, int, int]], int]:
+    def _now(self, slots: list[tuple[int, int]], which: str) -> list[tuple[int, int]]:
+        """Slots as far as the extent goes."""
+        if self.extent is None:
+            return slots
+        rows: frozenset[int] = getattr(self.extent, which)
+        return [
+            (offset, scaled(size, self.extent) if at in rows else size)
+            for at, (offset, size) in enumerate(slots)
+        ]
+
+    def _staged(
+        self, outputs: Sequence[int], whole: bool
+    ) -> tuple[list[tuple[Any, int, int, int]], int]:
         """Copies that stage these outputs, and their size."""
         at, copies = 0, []
-        for offset, size in spans(self.outputs, outputs):
+        for offset, size in spans(
+            self.outputs if whole else self._now(self.outputs, "outputs"), outputs
+        ):
             copies.append((self._arena, offset, at, size))
             at += size
         return copies, at
