@@ -172,7 +172,7 @@ class _Packer:
             [operand.id for operand in node.inputs],
             {key: self._any(value) for key, value in node.attrs.items()},
             [self._type(type) for type in node.types],
-            self._lines.get(node.source, -1),
+            self._lines.get(node.source, node.source),
         ]
 
     def _type(self, type: TensorType) -> int:
@@ -239,7 +239,7 @@ class _Unpacker:
                 {key: self._any(value) for key, value in attrs.items()},
                 tuple(self._types[at] for at in types),
                 label,
-                self._sources[line] if line >= 0 else "",
+                line if isinstance(line, str) else self._sources[line],
             )
             graph.nodes.append(node)
             if op in ("input", "param"):
