@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -120,7 +122,7 @@ def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
         return lowered, executable
     sources = tuple(sources_of(graph))
     disk = disk_cache(wanted, flags.CACHE_BYTES.get())
-    name = hashlib.sha256(f"{key} {build_id()}".encode()).hexdigest()
+    name = hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
     found = _in_memory(key, sources) or _on_disk(disk, name, sources)
     if found is not None:
         lowered, executable = found, load(found, target)
@@ -232,26 +234,31 @@ def _options_text(options: CompileOptions) -> str:
 
 
 @functools.cache
-def build_id() -> str:
+def build_id(kernel_set: str) -> str:
     """This build of rlx and of what it calls: a digest of its sources and of their versions.
 
-    Entries of one build are never read by another. It takes some milliseconds, once.
-    """
-    from rlx.backends.webgpu.wgsl import shader_directory
+    Entries of one build are never read by another. It takes 2 to 5 ms, once.
 
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[1]
-    for folder, pattern in ((package, "*.py"), (shader_directory(), "*.wgsl")):
-        for path in sorted(folder.rglob(pattern)):
-            digest.update(f"{path.relative_to(folder)}\0".encode())
-            digest.update(path.read_bytes())
-    versions = [np.__version__, _version("wgpu"), _version("rlx"), sys.byteorder]
-    digest.update(repr(versions).encode())
+    Args:
+        kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
+    """
+    folders = [(str(Path(__file__).parents[1]), ".py")]
+    versions = [np.__version__, sys.byteorder]
+    if kernel_set != "cpu":
+        from rlx.backends.webgpu.wgsl import shader_directory
+
+        folders.append((str(shader_directory()), ".wgsl"))
+        versions.append(metadata.version("wgpu"))
+    digest = hashlib.sha256(repr(versions).encode())
+    for folder, suffix in folders:
+        for path in sorted(_files(folder, suffix)):
+            with open(path, "rb", buffering=0) as file:
+                raw = file.read()
+            digest.update(f"{os.path.relpath(path, folder)} {len(raw)}\0".encode())
+            digest.update(raw)
     return digest.hexdigest()
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return ""
+def _files(folder: str, suffix: str) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        yield from (os.path.join(where, name) for name in names if name.endswith(suffix))
