@@ -222,8 +222,16 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         return work->status;
     rlx_catch(work);
     char *porch = NULL;
-    if (work->porch != NULL && RLX_LOAD(&work->porch_open) == RLX_MAP_SUCCESS)
+    if (work->porch != NULL && RLX_LOAD(&work->porch_open) == RLX_MAP_SUCCESS) {
+        /* wgpu-native ends the process when asked for the memory of a buffer that went with its device.
+           Writing nothing asks whether the device is there. */
+        api->write(work->queue, work->upload->to, 0, work->upload->from, 0);
+        rlx_caught(work);
+        if (work->status != RLX_GPU_OK)
+            return work->status;
+        rlx_catch(work);
         porch = (char *)api->writable(work->porch, 0, work->porch_bytes);
+    }
     rlx_handle encoder = api->create_encoder(work->device, &label);
     uint64_t at = 0;
     for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {

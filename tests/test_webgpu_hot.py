@@ -356,7 +356,7 @@ for call in calls:
         call()
     except rlx.DeviceLostError as error:
         assert "Parent device is lost" in str(error), error
-        assert "compile again" in str(error)
+        assert "cg.recover()" in str(error)
         print("lost")
 """
 

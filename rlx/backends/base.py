@@ -25,6 +25,7 @@ class Capabilities:
         zero_copy_inputs: Filling ``input_views`` saves the copy of the inputs.
         f16: Computes in half precision.
         device_timestamps: Kernels can be timed on the device.
+        can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
     """
 
     run_slots: bool = True
@@ -32,6 +33,7 @@ class Capabilities:
     zero_copy_inputs: bool = False
     f16: bool = False
     device_timestamps: bool = False
+    can_be_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class CompileOptions:
         allow_host_fallback: Whether ops without a kernel on the device may run on the CPU inside the
             compiled graph; False makes them an ``UnsupportedOpError``.
         reuse_memory: False gives each value memory of its own, to tell faults apart.
+        keep_params: Whether values of params stay in host memory as well where a device may be lost, for
+            ``CompiledGraph.recover``. Read-only arrays are kept without a copy.
     """
 
     fuse: bool = True
@@ -91,6 +95,7 @@ class CompileOptions:
     arena_alignment: int = 256
     allow_host_fallback: bool = True
     reuse_memory: bool = True
+    keep_params: bool = True
 
 
 class Executable(Protocol):
@@ -154,6 +159,9 @@ class Executable(Protocol):
     def kernels(self) -> str:
         """The kernels as text: names, or WGSL."""
 
+    def abandon(self) -> None:
+        """Before another is loaded in its place because the device is lost: that one gets a new device."""
+
     def close(self) -> None:
         """Frees device memory."""
 
@@ -182,6 +190,9 @@ class HostMemory:
     def read_input(self, index: int) -> Array:
         """A copy of the input's view."""
         return self.input_views[index].copy()
+
+    def abandon(self) -> None:
+        """Host memory is not lost."""
 
     def submit(self) -> None:
         """Runs; there is nothing to wait for afterwards."""

@@ -17,12 +17,13 @@ from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows
 from rlx.runtime.handles import Handles
+from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs):
+class CompiledGraph(Handles, Runs, Recovery):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -50,6 +51,7 @@ class CompiledGraph(Handles, Runs):
         "_missing",
         "_names",
         "_target",
+        "_values",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -65,6 +67,7 @@ class CompiledGraph(Handles, Runs):
         lowered: Lowered,
         executable: Executable,
         missing: set[str],
+        values: dict[str, Array],
     ) -> None:
         self.device = target.device
         self.capabilities: Capabilities = executable.capabilities
@@ -73,14 +76,19 @@ class CompiledGraph(Handles, Runs):
         self._graph = graph
         self._target = target
         self._lowered = lowered
-        self._executable = executable
         self._names = graph.input_names
         self._extent: Extent | None = None
         self._closed = False
-        self._missing = missing
+        # Shared between clones, as the params are.
+        self._values = values
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
+        self._take(executable, missing)
+
+    def _take(self, executable: Executable, missing: set[str]) -> None:
+        self._executable = executable
+        self._missing = missing
         self.run_slots = self._incomplete if missing else executable.run_slots
 
     # --- params ------------------------------------------------------------------------------------
@@ -108,6 +116,7 @@ class CompiledGraph(Handles, Runs):
         node = self._graph.named(name)
         value = self._fit(array, node.shape, node.dtype, f"param {name!r}")
         self._executable.set_param(name, value)
+        self._keep(name, array, value)
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
@@ -281,7 +290,9 @@ class CompiledGraph(Handles, Runs):
         """An independent executable, for another thread, that shares the params."""
         self._open()
         clone = self._executable.clone()
-        return CompiledGraph(self._graph, self._target, self._lowered, clone, self._missing)
+        return CompiledGraph(
+            self._graph, self._target, self._lowered, clone, self._missing, self._values
+        )
 
     # --- explaining --------------------------------------------------------------------------------
 

@@ -86,7 +86,8 @@ class Session:
                     )
                 )
         target = Target.of(self.device or choose(graph).device, self.options)
-        compiled = CompiledGraph(graph, target, *build(graph, target), set(graph.param_names))
+        missing = set(graph.param_names)
+        compiled = CompiledGraph(graph, target, *build(graph, target), missing, {})
         for name, value in values.items():
             compiled.set_param(name, value)
         return compiled

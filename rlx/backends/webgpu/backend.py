@@ -58,7 +58,8 @@ class WebGpuBackend:
             lowered[id(call)] = one
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
-        return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
+        with gpu.all_or_nothing():
+            return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rlx import flags
@@ -58,6 +60,7 @@ class GpuDevice:
         self._pipelines: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
+        self._loading = threading.local()
 
     def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
         """A buffer.
@@ -77,16 +80,38 @@ class GpuDevice:
         usage = 0
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
+        made: list[Any] = getattr(self._loading, "made", [])
         try:
-            return self.device.create_buffer(
+            found = self.device.create_buffer(
                 label=label, size=size, usage=usage, mapped_at_creation=mapped
             )
         except wgpu.GPUOutOfMemoryError as error:
-            text = describe(f"no room for buffer {label!r}", got=error, expected=f"{size} bytes")
-            raise DeviceMemoryError(text) from error
+            raise DeviceMemoryError(
+                describe(
+                    f"no room for buffer {label!r}",
+                    got=f"{error}, after {sum(one.size for one in made)} bytes for this graph",
+                    expected=f"{size} bytes more",
+                    hint="use smaller batches, close other graphs, or use the CPU",
+                )
+            ) from error
         except wgpu.GPUError as error:
-            text = describe(f"no buffer {label!r} could be made", got=error, hint="compile again")
+            text = describe(f"no buffer {label!r} could be made", got=error, hint="cg.recover()")
             raise DeviceLostError(text) from error
+        made.append(found)
+        return found
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Frees the buffers made inside when it fails."""
+        self._loading.made = made = []
+        try:
+            yield
+        except BaseException:
+            for buffer in made:
+                buffer.destroy()
+            raise
+        finally:
+            del self._loading.made
 
     def pipeline(self, dispatch: Dispatch) -> Any:
         """The pipeline of a dispatch, made once per source.
@@ -165,3 +190,10 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
         if key not in _devices:
             _devices[key] = GpuDevice(info)
         return _devices[key]
+
+
+def forget(gpu: GpuDevice) -> None:
+    """Makes the next ``gpu_device`` a new one: this one is lost."""
+    with _devices_lock:
+        for key in [key for key, held in _devices.items() if held is gpu]:
+            del _devices[key]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.backends.base import Capabilities, as_input, check_slots
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
-from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
@@ -46,7 +46,7 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features)
+        self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features, can_be_lost=True)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # The padding lets the last slot be bound in whole vectors, and an empty one at the end.
@@ -211,7 +211,7 @@ class WebGpuExecutable:
             raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
         text = said or "no answer"
         raise DeviceLostError(
-            describe("the device failed during a run", got=text, hint="compile again")
+            describe("the device failed during a run", got=text, hint="cg.recover()")
         )
 
     def run_outputs(self, indices: Sequence[int], *arrays: Any) -> tuple[Array, ...]:
@@ -461,7 +461,8 @@ class WebGpuExecutable:
 
     def clone(self) -> WebGpuExecutable:
         """The same dispatches on an arena of their own, where nothing is resident or fed."""
-        return WebGpuExecutable(self._gpu, self._schedule, self._plan, self._work, self._fixed)
+        with self._gpu.all_or_nothing():
+            return WebGpuExecutable(self._gpu, self._schedule, self._plan, self._work, self._fixed)
 
     def memory(self) -> dict[str, int]:
         """The arena, the params and constants, and the buffers that results come back through."""
@@ -481,6 +482,10 @@ class WebGpuExecutable:
                 grid = f"grid {one.grid[0]} x {one.grid[1]}"
                 shown.append(f"// --- {one.label}, {one.call.node.where()}, {grid}\n{one.source}")
         return "\n".join(shown)
+
+    def abandon(self) -> None:
+        """Whatever is loaded next gets a new device."""
+        forget(self._gpu)
 
     def close(self) -> None:
         """Frees the arena; params go with the last clone."""
