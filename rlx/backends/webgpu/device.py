@@ -103,7 +103,8 @@ class GpuDevice:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Frees the buffers made inside when it fails."""
-        self._loading.made = made = []
+        made: list[Any] = []
+        self._loading.made = made
         try:
             yield
         except BaseException:
