@@ -24,6 +24,7 @@ from rlx.lru import Lru
 from rlx.ops.cases import cases
 from rlx.runtime import memo
 from rlx.runtime.build import Target, load, lower
+from rlx.runtime.disk import DiskCache
 from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
 
@@ -573,15 +574,33 @@ def test_a_folder_where_nothing_may_be_written(tmp_path, monkeypatch, caplog):
 
 
 def test_files_left_by_writers_that_died_are_removed(folder):
-    rlx.compile(mlp(), device="cpu")
-    (entry,) = folder.iterdir()
-    old, new = folder / f"{entry.name}.1-1.tmp", folder / f"{entry.name}.2-2.tmp"
+    folder.mkdir()
+    old, new = (folder / f"{number * 64}.rlxc.1-{number}.tmp" for number in "12")
     for path in (old, new):
         path.write_bytes(b"part")
     os.utime(old, (1, 1))
-    rlx.compile(mlp(rows=9), device="cpu")
+    rlx.compile(mlp(), device="cpu")
     assert not old.exists()
     assert new.exists()
+
+
+def test_the_folder_is_not_looked_through_at_every_entry(folder, monkeypatch):
+    looks = []
+    plain = DiskCache._prune
+    monkeypatch.setattr(DiskCache, "_prune", lambda self: looks.append(1) or plain(self))
+    disk = DiskCache(folder, 10_000)
+    for number in range(130):
+        disk.put(f"{number:064}", bytes(10))
+    assert len(looks) == 3
+    # What others stored meanwhile is seen at the latest when the own share fills the folder.
+    (folder / f"{'f' * 64}.rlxc").write_bytes(bytes(9_000))
+    os.utime(folder / f"{'f' * 64}.rlxc", (1, 1))
+    for number in range(130, 260):
+        disk.put(f"{number:064}", bytes(10))
+    assert not (folder / f"{'f' * 64}.rlxc").exists()
+    assert disk.nbytes() == 2_600
+    disk.put("a" * 64, bytes(9_000))
+    assert disk.nbytes() <= 10_000
 
 
 def test_graphs_with_custom_ops_are_not_kept(folder):

@@ -20,8 +20,8 @@ from rlx.runtime.session import Session
 class CompileCache:
     """Compiled graphs for one device, bounded in number and in bytes. Safe to use from threads.
 
-    A graph that is evicted is let go of, not closed: whoever holds it goes on running it, and its
-    memory is freed with the last holder.
+    A graph that is evicted is let go of, not closed: whoever holds it goes on running it. Memory that
+    nobody holds any more is free right after the eviction.
 
     Args:
         device: A device or its name.

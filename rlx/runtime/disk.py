@@ -11,6 +11,10 @@ from rlx.ir.container import Container, read, write
 
 _SUFFIX = ".rlxc"
 _ABANDONED_S = 3600.0
+# Looking at every file costs more than writing one, so it is done at the first of so many.
+_PUTS_PER_LOOK = 64
+# Bytes that a folder is believed to hold, and entries stored since it was looked at.
+_believed: dict[Path, tuple[int, int]] = {}
 _log = logging.getLogger(__name__)
 
 
@@ -68,11 +72,19 @@ class DiskCache:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write(self.path(key), raw)
-            self._prune()
+            self._make_room(len(raw))
         except OSError as error:
             _log.debug("nothing is stored in the compile cache: %s", error)
             return False
         return True
+
+    def _make_room(self, added: int) -> None:
+        # Other processes store entries too; what they add is seen at the next look.
+        held, puts = _believed.get(self._folder, (0, _PUTS_PER_LOOK))
+        if puts < _PUTS_PER_LOOK and held + added <= self._most:
+            _believed[self._folder] = held + added, puts + 1
+        else:
+            _believed[self._folder] = self._prune(), 1
 
     def clear(self) -> int:
         """Removes every entry.
@@ -80,19 +92,22 @@ class DiskCache:
         Returns:
             How many bytes that freed.
         """
+        _believed.pop(self._folder, None)
         return sum(_remove(path, size) for _, size, path in self._files())
 
     def nbytes(self) -> int:
         """Bytes of all entries."""
         return sum(size for _, size, _ in self._files())
 
-    def _prune(self) -> None:
+    def _prune(self) -> int:
+        """Removes what is too much or was abandoned, and says how many bytes are left."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         for used, size, path in files:
             abandoned = path.suffix == ".tmp" and used < time.time() - _ABANDONED_S
             if total > self._most or abandoned:
                 total -= _remove(path, size)
+        return total
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """When each file was last used, its size, and the file; those of other kinds are not ours."""
