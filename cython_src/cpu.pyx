@@ -2,10 +2,11 @@
 """Compiled kernels of the CPU backend, and the program that runs them."""
 
 from libc.stdint cimport int64_t, uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 cimport numpy as cnp
+import numpy as np
 
 from _types cimport (
     RLX_CUSTOM_ERROR,
@@ -25,6 +26,14 @@ from rlx.backends.base import as_input, check_slots
 from rlx.errors import InputError, RlxError, describe
 
 cnp.import_array()
+
+cdef extern from "clock.h" nogil:
+    int64_t rlx_clock_ns()
+
+
+def clock_ns():
+    """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
+    return rlx_clock_ns()
 
 
 cdef const rlx_table* _table(str isa) except NULL:
@@ -84,22 +93,65 @@ def python_kernel():
     return <uintptr_t><void*>_call_python
 
 
+cdef struct rlx_time:
+    int64_t call
+    int64_t start
+    int64_t end
+
+
+cdef class Times:
+    """Room for the time of every call of a run; it grows, since the values decide on the trips of a loop."""
+
+    cdef rlx_time* _rows
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _count
+
+    def __dealloc__(self):
+        free(self._rows)
+
+    cdef bint add(self, int64_t call, int64_t start, int64_t end) noexcept nogil:
+        """Keeps one time; False when there is no memory."""
+        cdef rlx_time* rows
+        cdef Py_ssize_t room
+        if self._count == self._room:
+            room = max(64, 2 * self._room)
+            rows = <rlx_time*>realloc(self._rows, room * sizeof(rlx_time))
+            if rows == NULL:
+                return False
+            self._rows, self._room = rows, room
+        self._rows[self._count] = rlx_time(call, start, end)
+        self._count += 1
+        return True
+
+    def take(self):
+        """``(number of the call, start, end)`` rows in ns, int64, oldest first; they are kept no longer."""
+        rows = np.empty((self._count, 3), np.int64)
+        if self._count:
+            memcpy(cnp.PyArray_DATA(<cnp.ndarray>rows), self._rows, self._count * sizeof(rlx_time))
+        self._count = 0
+        return rows
+
+
 cdef class Calls:
     """Kernel calls on fixed addresses.
 
     Args:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name)``.
+        slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
         keep: Objects that own the memory at the addresses.
     """
 
     cdef rlx_call* rows
     cdef Py_ssize_t count
     cdef list names
+    cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
+    cdef Py_ssize_t* _starts
     cdef object _keep
 
-    def __cinit__(self, calls, keep):
-        cdef Py_ssize_t at, k
+    def __cinit__(self, calls, slots, keep):
+        cdef Py_ssize_t at, k, spots = 0
         cdef uintptr_t address
+        found = {slot: [] for slot in slots if slot}
         self.count = len(calls)
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
@@ -112,14 +164,39 @@ cdef class Calls:
             for k, value in enumerate(inputs):
                 address = value
                 self.rows[at].ins[k] = <void*>address
+                if value in found:
+                    found[value].append((at, k))
+                    spots += 1
             for k, value in enumerate(outputs):
                 address = value
                 self.rows[at].out[k] = <void*>address
             address = params.ctypes.data
             self.rows[at].p = <const rlx_param*>address
+        self._spots = <void***>calloc(max(1, spots), sizeof(void**))
+        self._starts = <Py_ssize_t*>calloc(len(slots) + 1, sizeof(Py_ssize_t))
+        if self._spots == NULL or self._starts == NULL:
+            raise MemoryError()
+        spots = 0
+        for at, slot in enumerate(slots):
+            for row, k in found.pop(slot, ()):
+                self._spots[spots] = &self.rows[<Py_ssize_t>row].ins[<Py_ssize_t>k]
+                spots += 1
+            self._starts[at + 1] = spots
 
     def __dealloc__(self):
         free(self.rows)
+        free(self._spots)
+        free(self._starts)
+
+    cdef bint movable(self, Py_ssize_t which) noexcept:
+        """Whether an input may be read where its owner has it."""
+        return self._starts[which + 1] > self._starts[which]
+
+    cdef void point(self, Py_ssize_t which, void* address) noexcept:
+        """From now on an input is read there."""
+        cdef Py_ssize_t at
+        for at in range(self._starts[which], self._starts[which + 1]):
+            self._spots[at][0] = address
 
 
 cdef class Program:
@@ -127,8 +204,9 @@ cdef class Program:
 
     Args:
         calls: The calls.
-        input_views: Arrays that ``run_slots`` copies its arguments into.
+        input_views: Arrays that hold the inputs, unless ``run_slots`` is given others.
         output_views: Arrays that it returns.
+        arena: The memory that calls write to. What stands in it is copied before it is read.
     """
 
     cdef rlx_call* _calls
@@ -137,14 +215,19 @@ cdef class Program:
     cdef Py_ssize_t _feed_count
     cdef list _given
     cdef bint _busy
+    cdef bint _away  # whether an input is read elsewhere than in its view
     cdef tuple _input_views
     cdef tuple _output_views
     cdef Calls _used
+    cdef char* _arena
+    cdef char* _arena_end
 
-    def __cinit__(self, Calls calls, tuple input_views, tuple output_views):
+    def __cinit__(self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena):
         self._given = list(range(len(input_views)))
         self._input_views = input_views
         self._output_views = output_views
+        self._arena = <char*>cnp.PyArray_DATA(arena)
+        self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
         self.use(calls)
 
     def __dealloc__(self):
@@ -153,11 +236,43 @@ cdef class Program:
     def use(self, Calls calls):
         """Later runs make these calls."""
         self._alone()
+        if self._used is not None:
+            self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
+
+    cdef void _home(self) noexcept:
+        """All inputs are read in their views."""
+        cdef Py_ssize_t at
+        if self._away:
+            for at in range(len(self._input_views)):
+                self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
+            self._away = False
+
+    cdef int _take(self, Py_ssize_t which, object given, Py_ssize_t position) except -1:
+        """Reads an argument where it is, or copies it into its view."""
+        cdef cnp.ndarray view = <cnp.ndarray>self._input_views[which]
+        cdef void* slot = cnp.PyArray_DATA(view)
+        cdef char* data
+        if not _fits(given, view):
+            # May be of another dtype, or strided, or no array at all.
+            view[...] = as_input(given, view, position)
+            self._used.point(which, slot)
+            return 0
+        data = <char*>cnp.PyArray_DATA(<cnp.ndarray>given)
+        if data == slot:
+            self._used.point(which, slot)
+        elif self._used.movable(which) and (data >= self._arena_end or data < self._arena):
+            self._used.point(which, data)
+            self._away = True
+        else:
+            memcpy(slot, data, cnp.PyArray_NBYTES(view))
+            self._used.point(which, slot)
+        return 0
 
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
         self._alone()
+        self._home()
         self._given = [at for at in range(len(self._input_views)) if at not in indices]
 
     def set_feeds(self, pairs):
@@ -179,19 +294,13 @@ cdef class Program:
 
     cdef int _alone(self) except -1:
         if self._busy:
-            raise RlxError(
-                describe(
-                    "this CompiledGraph is already running in another thread",
-                    hint="give each thread its own: cg.clone() shares the params",
-                )
-            )
+            self._entered()
         return 0
 
     def run_slots(self, *arrays):
-        """Copies the arguments into their slots, runs, and returns the output views."""
+        """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
         cdef Py_ssize_t at, count = len(arrays)
         cdef int status = 0
-        cdef object given
         self._alone()
         self._busy = True
         try:
@@ -199,10 +308,9 @@ cdef class Program:
                 if count != len(self._given):
                     check_slots(arrays, len(self._given))
                 for at in range(count):
-                    given = arrays[at]
-                    view = self._input_views[self._given[at]]
-                    if not _take(given, <cnp.ndarray>view):
-                        view[...] = as_input(given, view, at)
+                    self._take(self._given[at], arrays[at], at)
+            else:
+                self._home()
             at = 0
             with nogil:
                 while at < self._count:
@@ -217,23 +325,73 @@ cdef class Program:
                 if status == RLX_OK:
                     for at in range(self._feed_count):
                         memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
-            if status == RLX_PYTHON_ERROR:
-                raise (<object>self._calls[at].p[0].p).error
-            if status == RLX_CUSTOM_ERROR:
-                raise RlxError(
-                    describe("a C function reports an error", where=self._used.names[at])
-                )
             if status:
-                raise InputError(
-                    describe("an index is out of range", where=self._used.names[at])
-                )
+                self._fail(status, at)
         finally:
             self._busy = False
         return self._output_views
 
+    def run_timed(self, Times times, *arrays):
+        """``run_slots`` with the time of every call; slower, and in a loop of its own.
 
-cdef bint _take(object given, cnp.ndarray view):
-    """Copies an array that fits its slot as it is; False leaves it to the checked, slower way."""
+        What ran before a call that fails is kept as well.
+        """
+        cdef Py_ssize_t at
+        cdef int status = 0
+        cdef int64_t start, end
+        cdef bint kept = True
+        self._alone()
+        self._busy = True
+        try:
+            self._home()
+            if arrays:
+                check_slots(arrays, len(self._given))
+                for at, (which, given) in enumerate(zip(self._given, arrays)):
+                    view = self._input_views[which]
+                    view[...] = as_input(given, view, at)
+            at = 0
+            with nogil:
+                while at < self._count and kept:
+                    start = rlx_clock_ns()
+                    status = self._calls[at].fn(&self._calls[at])
+                    end = rlx_clock_ns()
+                    kept = times.add(at, start, end)
+                    if status == RLX_OK:
+                        at += 1
+                    elif status == RLX_JUMP:
+                        at = self._calls[at].p[0].i
+                        status = RLX_OK
+                    else:
+                        break
+                if status == RLX_OK and kept:
+                    for at in range(self._feed_count):
+                        memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+            if not kept:
+                raise MemoryError()
+            if status:
+                self._fail(status, at)
+        finally:
+            self._busy = False
+        return self._output_views
+
+    cdef _entered(self):
+        raise RlxError(
+            describe(
+                "this CompiledGraph is already running in another thread",
+                hint="give each thread its own: cg.clone() shares the params",
+            )
+        )
+
+    cdef _fail(self, int status, Py_ssize_t at):
+        if status == RLX_PYTHON_ERROR:
+            raise (<object>self._calls[at].p[0].p).error
+        if status == RLX_CUSTOM_ERROR:
+            raise RlxError(describe("a C function reports an error", where=self._used.names[at]))
+        raise InputError(describe("an index is out of range", where=self._used.names[at]))
+
+
+cdef bint _fits(object given, cnp.ndarray view) noexcept:
+    """Whether an argument is an array just like its view."""
     cdef cnp.ndarray array
     cdef int axis, rank
     if not cnp.PyArray_CheckExact(given):
@@ -249,6 +407,4 @@ cdef bint _take(object given, cnp.ndarray view):
     for axis in range(rank):
         if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
             return False
-    if cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
-        memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))
     return True

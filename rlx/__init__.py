@@ -45,7 +45,9 @@ from rlx.ops.custom import register_custom_op
 from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.experts import MoeResidencyStats
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
+from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ __all__ = [
     "CompileError",
     "CompileOptions",
     "CompiledGraph",
+    "MoeResidencyStats",
     "DType",
     "DTypeError",
     "Device",
@@ -78,6 +81,8 @@ __all__ = [
     "ImportModelError",
     "InputError",
     "Node",
+    "Profile",
+    "ProfileRow",
     "RlxError",
     "Session",
     "ShapeError",

@@ -774,15 +774,31 @@ def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
     from rlx.device.names import info_of
 
     gpu = gpu_device(info_of(Device.parse(webgpu)))
-    assert gpu._pipelines._count == MOST_PIPELINES
-    monkeypatch.setattr(gpu, "_pipelines", Lru(2))
-    x = np.ones(3, np.float32)
-    graphs = []
-    for number in range(1, 6):
+    assert gpu._recent._count == MOST_PIPELINES
+    monkeypatch.setattr(gpu, "_recent", Lru(2))
+    gc.collect()
+    before = set(gpu._pipelines)
+    made = []
+    plain = gpu._make
+    monkeypatch.setattr(gpu, "_make", lambda dispatch: made.append(1) or plain(dispatch))
+
+    def times(number):
         g = rlx.Graph()
-        g.set_outputs([g.input("x", (3,)) * float(number)])
-        graphs.append(rlx.compile(g, device=webgpu))
-    assert len(gpu._pipelines) == 2
-    for number, one in enumerate(graphs, start=1):
+        g.set_outputs([g.input("x", (3,)) * number])
+        return rlx.compile(g, device=webgpu)
+
+    graphs = {number: times(number) for number in (1.25, 2.25, 3.25, 4.25, 5.25)}
+    x = np.ones(3, np.float32)
+    for number, one in graphs.items():
         assert one.run({"x": x})[0].tolist() == [number] * 3
         assert one.clone().run({"x": x})[0].tolist() == [number] * 3
+    times(1.25)  # in use, so it is found
+    assert len(made) == 5
+    assert len(set(gpu._pipelines) - before) == 5
+    graphs.clear()
+    del one
+    gc.collect()
+    # In use by nobody, and not among those used last.
+    assert len(set(gpu._pipelines) - before) == 2
+    times(2.25)
+    assert len(made) == 6

@@ -1,10 +1,18 @@
-"""The rows of the CompiledGraph table beyond run and run_slots, on every device."""
+"""Every member of CompiledGraph, on every device."""
+
+import array
+import ctypes
+import runpy
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rlx
 from rlx.ir.dtype import DType
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def counter_graph():
@@ -140,3 +148,237 @@ def test_a_param_that_was_never_set(device):
         ):
             with pytest.raises(rlx.InputError, match="never set"):
                 call()
+
+
+def test_what_it_is(compiled, device):
+    assert str(compiled.device) == device
+    assert compiled.capabilities.run_slots
+    with pytest.raises(AttributeError):
+        compiled.capabilities.f16 = True
+    assert {"arena", "params", "staging", "peak"} <= set(compiled.memory())
+    assert len(compiled.cost()) > 1
+    for stage in ("graph", "fused", "schedule", "memory", "kernels"):
+        assert compiled.as_text(stage)
+
+
+def test_slots_and_views(compiled, device):
+    first = compiled.run_slots(A, ONE)
+    assert all(a is b for a, b in zip(first, rlx.run_slots(compiled, A, ONE), strict=True))
+    assert not any(view.flags.writeable for view in first)
+    for view, value in zip(compiled.input_views, (A, 3 * ONE), strict=True):
+        view[...] = value
+    np.testing.assert_array_equal(compiled.run_slots()[0], A + 3)
+    raw = compiled.run_raw({"state": A, "x": ONE})
+    np.testing.assert_array_equal(raw[0], A + 1)
+    with pytest.raises(ValueError, match="read-only"):
+        raw[0][0] = 1
+    assert [y.tolist() for y in compiled(state=A, x=ONE)] == [y.tolist() for y in raw]
+    if not compiled.capabilities.arena_ptr:
+        with pytest.raises(rlx.CompileError, match="no arena in host memory"):
+            _ = compiled.arena_ptr
+        return
+    for (offset, count), view in zip(compiled.output_slots, first, strict=True):
+        memory = (ctypes.c_float * count).from_address(compiled.arena_ptr + offset)
+        np.testing.assert_array_equal(np.frombuffer(memory, np.float32), view.reshape(-1))
+
+
+class OnlyDlpack:
+    """An array of a library that knows DLPack and nothing else."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def __dlpack__(self, **given):
+        return self.held.__dlpack__(**given)
+
+    def __dlpack_device__(self):
+        return self.held.__dlpack_device__()
+
+
+def test_anything_that_holds_an_array(device):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (4,)) + g.param("w", (4,))])
+    values = [1.0, 2.0, 3.0, 4.0]
+    floats = np.float32(values)
+    with rlx.compile(g, device, {"w": OnlyDlpack(10 * floats)}) as compiled:
+        for given in (
+            OnlyDlpack(floats),
+            memoryview(floats),
+            array.array("f", values),
+            (ctypes.c_float * 4)(*values),
+            floats.astype(np.float64),
+        ):
+            np.testing.assert_array_equal(compiled.run_slots(given)[0], 11 * floats)
+            np.testing.assert_array_equal(compiled.run({"x": given})[0], 11 * floats)
+        (view,) = compiled.run_slots(floats)
+        shared = np.from_dlpack(view)
+        assert shared.ctypes.data == view.ctypes.data
+        assert not shared.flags.writeable
+        compiled.run_slots(2 * floats)
+        np.testing.assert_array_equal(shared, 12 * floats)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "i8", "i32", "u8"])
+def test_params_keep_their_dtype(device, dtype):
+    held = DType.parse(dtype)
+    g = rlx.Graph()
+    g.set_outputs([g.cast(g.param("w", (6,), dtype), "f32") + g.input("x", (6,))])
+    value = np.arange(6).astype(np.float32 if dtype == "bf16" else held.numpy)
+    with rlx.compile(g, device, {"w": value}) as compiled:
+        zero = np.zeros(6, np.float32)
+        assert compiled.run_slots(zero)[0].tolist() == list(range(6))
+        raw = (value.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else value
+        compiled.set_param("w", np.zeros(6, raw.dtype))
+        compiled.set_param_typed("w", raw.tobytes(), dtype)
+        assert compiled.run_slots(zero)[0].tolist() == list(range(6))
+        if dtype != "f32":
+            with pytest.raises(rlx.InputError):
+                compiled.set_param("w", np.zeros(6, np.complex64))
+
+
+def test_a_clone_shares_params_only(compiled):
+    other = compiled.clone()
+    kept = compiled.run_slots(A, ONE)
+    other.run_slots(5 * A, ONE)
+    np.testing.assert_array_equal(kept[0], A + 1)
+    other.set_param("w", np.full(4, 2))
+    np.testing.assert_array_equal(compiled.run({"state": A, "x": ONE})[0], A + 2)
+    other.close()
+    np.testing.assert_array_equal(compiled.run({"state": A, "x": ONE})[0], A + 2)
+
+
+def test_closed(compiled):
+    compiled.close()
+    compiled.close()
+    for call in (
+        lambda: compiled.run({"state": A, "x": ONE}),
+        lambda: compiled.run_slots(A, ONE),
+        lambda: compiled.run_raw({}),
+        lambda: compiled.run_read_outputs({}),
+        lambda: compiled.read_output_row(0, 0),
+        lambda: compiled.commit_no_wait({}),
+        lambda: compiled.sync_pending(),
+        lambda: compiled.run_pipelined([{}]),
+        lambda: compiled.run_typed([]),
+        lambda: compiled.bind_handle("state", A),
+        lambda: compiled.read_gpu_handle("state"),
+        lambda: compiled.set_gpu_handle_feed("state", 0),
+        lambda: compiled.set_active_extent(None),
+        lambda: compiled.set_param("w", np.ones(4)),
+        lambda: compiled.set_param_typed("w", b"", "f32"),
+        lambda: compiled.clone(),
+        lambda: compiled.recover(),
+        lambda: compiled.enable_moe_topk_capture(4),
+    ):
+        with pytest.raises(rlx.InputError, match="closed"):
+            call()
+
+
+def long_graph():
+    """Long enough to be met in the middle."""
+    g = rlx.Graph("long")
+    x = g.input("x", (512, 512))
+    y = x
+    for _ in range(12):
+        y = g.tanh(y @ x)
+    g.set_outputs([y])
+    return g
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_one_graph_entered_twice(device, request):
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    x = np.full((512, 512), 0.01, np.float32)
+    with rlx.compile(long_graph(), device) as compiled:
+        compiled.run_slots(x)
+        started = threading.Event()
+
+        def other():
+            started.set()
+            for _ in range(3):
+                compiled.run_slots(x)
+
+        for call in (lambda: compiled.run_slots(x), lambda: compiled.set_active_extent(None)):
+            thread = threading.Thread(target=other)
+            started.clear()
+            thread.start()
+            started.wait()
+            seen = []
+            while thread.is_alive() and not seen:
+                try:
+                    call()
+                except rlx.RlxError as error:
+                    seen.append(str(error))
+                except BaseException:
+                    thread.join()
+                    raise
+            thread.join()
+            assert seen
+            assert "already running in another thread" in seen[0]
+        compiled.run_slots(x)
+
+
+def test_two_graphs_on_two_threads(device):
+    g = rlx.Graph()
+    x = g.input("x", (64, 64))
+    g.set_outputs([g.tanh(x @ x)])
+    failures = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        with rlx.compile(g, device) as compiled:
+            for _ in range(30):
+                x = rng.normal(size=(64, 64)).astype(np.float32)
+                error = np.abs(compiled.run_slots(x)[0] - np.tanh(x @ x)).max()
+                if error > 1e-3:
+                    failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_generation_moves_one_token_a_step(device):
+    example = runpy.run_path(str(EXAMPLES / "07_kv_cache.py"))
+    graph, length = example["decoder"](), example["LENGTH"]
+    params = example["weights"](graph)
+    with rlx.compile(graph, "reference", params) as exact:
+        example["bind"](exact, graph, 7)
+        expected = [int(exact.run_read_outputs({}, [0])[0][0]) for _ in range(8)]
+    with rlx.compile(graph, device, params) as compiled:
+        example["bind"](compiled, graph, 7)
+        compiled.run_read_outputs({}, [0])
+        before = compiled.bytes_moved
+        found = [int(compiled.run_read_outputs({}, [0])[0][0]) for _ in range(7)]
+        after = compiled.bytes_moved
+        assert found == expected[1:]
+        assert compiled.read_gpu_handle("position").tolist() == [8]
+        cache = compiled.read_gpu_handle("k11")
+        assert np.abs(cache[:, :, :8]).min() > 0
+        assert not cache[:, :, 8:].any()
+    if device == "webgpu":
+        caches = 24 * example["WIDTH"] * length * 4
+        assert after.uploaded == before.uploaded
+        assert after.read_back - before.read_back == 7 * 4
+        assert after.copied - before.copied == 7 * 2 * (caches + 8)
+
+
+MEMBERS = """device set_param set_param_typed run run_read_outputs read_output_row run_raw run_slots
+input_views output_slots arena_ptr bind_handle read_handle bind_gpu_handle has_gpu_handle read_gpu_handle
+set_gpu_handle_feed run_feed_gpu_handle set_active_extent commit_no_wait sync_pending run_pipelined
+run_typed set_moe_resident_experts set_moe_resident_experts_per_layer enable_moe_topk_capture
+take_moe_topk_capture take_moe_residency_stats clone capabilities trace close recover profile""".split()
+# Members whose rows are many enough for a file of their own.
+ELSEWHERE = ("test_extent.py", "test_experts.py", "test_trace.py", "test_failures.py")
+
+
+def test_every_member_is_tested(compiled):
+    folder = Path(__file__).parent
+    text = "".join((folder / name).read_text() for name in (Path(__file__).name, *ELSEWHERE))
+    for member in MEMBERS:
+        assert member in dir(compiled), member
+        assert f".{member}" in text or f"_{member}" in text or "bind_{kind}" in text, member

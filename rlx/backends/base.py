@@ -6,7 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -22,9 +22,10 @@ class Capabilities:
     Attributes:
         run_slots: Has preallocated input and output views.
         arena_ptr: The outputs stand at an address of host memory that stays.
-        zero_copy_inputs: Filling ``input_views`` saves the copy of the inputs.
+        zero_copy_inputs: ``run_slots`` reads arrays of an input's shape and dtype where they are.
         f16: Computes in half precision.
-        device_timestamps: Kernels can be timed on the device.
+        device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
+            shows whole calls only without it.
         can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
     """
 
@@ -74,7 +75,8 @@ class CompileOptions:
         precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
         threads: At most this many CPU threads; the CPU kernels of this release run on one.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
-        profile: Reserved; True is refused.
+        profile: Keep the time of every kernel of every run for ``cg.profile()``. Runs then take the
+            slower, timed way all the time; a device that can't time kernels is refused.
         arena_alignment: Offsets in the arena are multiples of this power of two.
         allow_host_fallback: Whether ops without a kernel on the device may run on the CPU inside the
             compiled graph; False makes them an ``UnsupportedOpError``.
@@ -98,8 +100,27 @@ class CompileOptions:
     keep_params: bool = True
 
 
+class Moved(NamedTuple):
+    """Bytes that runs have moved so far, weights apart.
+
+    Attributes:
+        uploaded: From the host.
+        read_back: To the host.
+        copied: On the device, for feeds. A value that is fed counts twice: a buffer can't be copied
+            into itself, so it goes through a second one.
+    """
+
+    uploaded: int
+    read_back: int
+    copied: int
+
+
 class Executable(Protocol):
     """A graph loaded on a device: everything is allocated and prepared.
+
+    One that can take the time of its kernels has ``device_timestamps`` among its capabilities, and a
+    method ``record(recorder: rlx.backends.record.Recorder | None)`` from which on later runs tell
+    the recorder about each kernel, until it is called with None.
 
     Attributes:
         input_views: Writable arrays, one per input.
@@ -108,6 +129,7 @@ class Executable(Protocol):
         output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
         arena_ptr: Address of that memory.
         capabilities: What it can do.
+        bytes_moved: What runs have moved between host and device.
     """
 
     input_views: tuple[Array, ...]
@@ -117,8 +139,15 @@ class Executable(Protocol):
     arena_ptr: int
     capabilities: Capabilities
 
+    @property
+    def bytes_moved(self) -> Moved:
+        """Bytes that runs have moved so far."""
+
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight of the declared shape and dtype."""
+
+    def read_param(self, name: str) -> Array:
+        """The weight as it is held, as a fresh array."""
 
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
         """Runs on ``input_views`` and brings back only these outputs, as views."""
@@ -172,6 +201,11 @@ class HostMemory:
     input_views: tuple[Array, ...]
     output_views: tuple[Array, ...]
     run_slots: Callable[..., tuple[Array, ...]]
+
+    @property
+    def bytes_moved(self) -> Moved:
+        """Nothing moves."""
+        return Moved(0, 0, 0)
 
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
         """Runs, and gives views of these outputs."""
@@ -305,6 +339,17 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
         )
 
 
+def as_array(value: Any) -> Array:
+    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
 def as_input(value: Any, view: Array, position: int) -> Array:
     """An argument of ``run_slots`` as an array that fits its slot.
 
@@ -315,7 +360,7 @@ def as_input(value: Any, view: Array, position: int) -> Array:
 
     from rlx.errors import InputError
 
-    array = np.asarray(value)
+    array = as_array(value)
     if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
         raise InputError(
             describe(

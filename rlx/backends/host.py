@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.cpu import BACKEND
 from rlx.ir.graph import Graph
+from rlx.ir.spans import phase
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
@@ -20,7 +21,9 @@ def compile_host(graph: Graph) -> Executable:
     def specialise(one: Graph) -> tuple[Graph, list[str]]:
         return run_pipeline(one, lambda option: True, "cpu")
 
-    simplified, _ = specialise(graph)
-    schedule = Scheduler(simplified, "cpu", {}, specialise).run()
-    plan = plan_memory(schedule)
-    return BACKEND.load(BACKEND.devices()[0], simplified, schedule, plan, CompileOptions())
+    with phase("host part"):
+        simplified, _ = specialise(graph)
+        schedule = Scheduler(simplified, "cpu", {}, specialise).run()
+        plan = plan_memory(schedule)
+        info = BACKEND.devices()[0]
+        return BACKEND.load(info, simplified, schedule, plan, CompileOptions())

@@ -75,6 +75,10 @@ class ReferenceExecutable(HostMemory):
         """Keeps a copy of the weight."""
         self._params[name] = np.array(array)
 
+    def read_param(self, name: str) -> Array:
+        """A copy of the weight."""
+        return self._params[name].copy()
+
     def clone(self) -> ReferenceExecutable:
         """Another interpreter of the same graph and params."""
         return ReferenceExecutable(self._graph, self._params)

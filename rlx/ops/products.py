@@ -51,7 +51,8 @@ def _lower_grouped(node: Node, emitter: Emitter) -> None:
         [emitter.operand(at) for at in range(3)],
         [emitter.result()],
         {"m": m, "k": k, "n": n, "experts": experts,
-         "index_bytes": node.inputs[2].dtype.itemsize},
+         "index_bytes": node.inputs[2].dtype.itemsize,
+         "partial": int(node.op == "partial_grouped_matmul")},
         m * math.ceil(n / _COLUMNS),
     )  # fmt: skip
 
@@ -91,6 +92,34 @@ def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
         ``[M, N]``.
     """
     return np.einsum("mk,mkn->mn", x, w[idx])
+
+
+def _on_host(node: Node) -> str:
+    return "the weights of these experts stay on the host"
+
+
+@op(
+    free=("idx",),
+    infer=_infer_grouped,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
+    cpu=_GROUPED,
+    host_reason=_on_host,
+    internal=True,
+    dtypes=FLOAT_KERNELS,
+    samples=(
+        Sample(
+            ((5, 7), (3, 7, 9), (5,)),
+            dtypes=(DType.F32, DType.F32, DType.I32),
+            low=(-2, -2, -1.9),
+            high=(2, 2, 2.99),
+        ),
+        Sample(((0, 4), (2, 4, 3), (0,)), dtypes=(DType.F64, DType.F64, DType.I64)),
+    ),
+)
+def partial_grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
+    """``grouped_matmul`` of some rows: those whose index is negative are zero."""
+    y = np.einsum("mk,mkn->mn", x, w[np.maximum(idx, 0)])
+    return np.where(idx[:, None] < 0, 0.0, y)
 
 
 # --- a low-rank update -----------------------------------------------------------------------------------

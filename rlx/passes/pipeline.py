@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rlx import flags
 from rlx.ir.graph import Graph
+from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise, fuse_matmul
 from rlx.passes.legalize import legalize
@@ -63,7 +64,9 @@ def run_pipeline(
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
         device = (kernel_set,) if step.specialise else ()
-        graph = step.run(graph, notes, *device)
+        with phase(f"pass {step.name}"):
+            graph = step.run(graph, notes, *device)
         if check:
-            verify(graph, after=step.name)
+            with phase("verify"):
+                verify(graph, after=step.name)
     return graph, notes

@@ -235,6 +235,8 @@ class Scheduler:
         self._node = node
         if node.id in self._values:
             return  # an input of a subgraph, bound to an operand
+        if node.op == "param" and self._only_on_host(node):
+            return
         if node.op in ("input", "param", "constant"):
             value = self._new(node.type, node.op, node.name, node.attrs.get("value"))
             if node.op == "input":
@@ -251,6 +253,11 @@ class Scheduler:
             kernels = node.opdef.kernels(self._backend)
             assert kernels is not None, "check_supported was not asked first"
             kernels.lower(node, self)
+
+    def _only_on_host(self, node: Node) -> bool:
+        """Whether a param is read by host parts alone, which hold their own."""
+        readers = self._users[node.id]
+        return bool(readers) and all(reader.id in self._host for reader in readers)
 
     def _run_on_host(self, pending: dict[int, Node]) -> None:
         """Nodes without a kernel, side by side, become one call on the host."""
@@ -334,7 +341,7 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
 
 
 def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list[Node]]:
-    """Nodes as a graph of their own, and the nodes outside that it reads as inputs."""
+    """Nodes as a graph of their own, with constants and params, and the nodes that it reads as inputs."""
     graph = Graph(f"host part at {run[0].name}")
     copies: dict[int, Node] = {}
     reads: list[Node] = []
@@ -344,6 +351,8 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
                 continue
             if operand.op == "constant":
                 copies[operand.id] = graph.constant(operand.attrs["value"], operand.dtype)
+            elif operand.op == "param":
+                copies[operand.id] = graph.param(operand.name, operand.shape, operand.dtype)
             else:
                 copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
                 reads.append(operand)

@@ -9,6 +9,7 @@ from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.spans import phase
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
@@ -88,11 +89,14 @@ def lower(graph: Graph, target: Target) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
-    fused, notes = _specialise(graph, target)
+    with phase("passes"):
+        fused, notes = _specialise(graph, target)
     if not kernel_set:
         return Lowered(fused, notes, None, None)
-    schedule = _schedule(fused, target)
-    return Lowered(fused, notes, schedule, _plan(schedule, target))
+    with phase("schedule"):
+        schedule = _schedule(fused, target)
+    with phase("memory plan"):
+        return Lowered(fused, notes, schedule, _plan(schedule, target))
 
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
@@ -140,6 +144,7 @@ def load(lowered: Lowered, target: Target) -> Executable:
         CompileError: A kernel does not compile.
         DeviceMemoryError: The device has no room.
     """
-    return target.backend.load(
-        target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
-    )
+    with phase("load"):
+        return target.backend.load(
+            target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
+        )

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable
+from rlx.backends.base import Capabilities, Executable, Moved, as_array
 from rlx.cost.model import NodeCost, node_costs
 from rlx.device.choose import cost_model
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.spans import Span
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows
+from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.handles import Handles
+from rlx.runtime.observed import Observed
+from rlx.runtime.profile import Totals
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs, Recovery):
+class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -32,8 +36,9 @@ class CompiledGraph(Handles, Runs, Recovery):
         device: The device it runs on.
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
             same preallocated read-only views at every call; the next run overwrites them. With no
-            argument it runs on what stands in ``input_views``. It allocates nothing, looks nothing
-            up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
+            argument it runs on what stands in ``input_views``, where arguments need not show up: the
+            CPU reads contiguous arrays of the right dtype where they are. It allocates nothing,
+            looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
             a param that was never set, ``RlxError`` when entered from a second thread.
         capabilities: What this device's executable can do.
         host_fallbacks: Ops that run on the host for want of a kernel on the device, each with the
@@ -50,8 +55,12 @@ class CompiledGraph(Handles, Runs, Recovery):
         "_lowered",
         "_missing",
         "_names",
+        "_phases",
+        "_placement",
         "_target",
+        "_totals",
         "_values",
+        "_wrap",
         "capabilities",
         "device",
         "host_fallbacks",
@@ -68,6 +77,7 @@ class CompiledGraph(Handles, Runs, Recovery):
         executable: Executable,
         missing: set[str],
         values: dict[str, Array],
+        phases: Sequence[Span] = (),
     ) -> None:
         self.device = target.device
         self.capabilities: Capabilities = executable.capabilities
@@ -80,16 +90,31 @@ class CompiledGraph(Handles, Runs, Recovery):
         self._extent: Extent | None = None
         self._closed = False
         # Shared between clones, as the params are.
-        self._values = values
+        self._values, self._missing = values, missing
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
-        self._take(executable, missing)
+        self._placement = placement_of(graph)
+        self._wrap: Callable[[Executable], Executable] = _as_it_is
+        self._phases = tuple(phases)
+        self._use(executable)
+        self._totals = Totals() if target.options.profile else None
+        self._keep_totals()
+
+    def _exchange(
+        self,
+        lowered: Lowered,
+        wrap: Callable[[Executable], Executable],
+        extent: Extent | None,
+        placement: Placement,
+    ) -> None:
+        self._lowered, self._wrap, self._extent = lowered, wrap, extent
+        self._placement = placement
+        self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
     def _take(self, executable: Executable, missing: set[str]) -> None:
-        self._executable = executable
         self._missing = missing
-        self.run_slots = self._incomplete if missing else executable.run_slots
+        self._use(executable)
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -120,6 +145,11 @@ class CompiledGraph(Handles, Runs, Recovery):
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
+
+    def _use(self, executable: Executable) -> None:
+        """Runs on this executable from now on; nothing runs as long as params are missing."""
+        self._executable = executable
+        self.run_slots = self._incomplete if self._missing else executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.
@@ -264,6 +294,14 @@ class CompiledGraph(Handles, Runs, Recovery):
         return self.run(inputs)
 
     @property
+    def bytes_moved(self) -> Moved:
+        """Bytes that runs have moved so far: ``(uploaded, read_back, copied)``, params apart.
+
+        On the CPU nothing moves.
+        """
+        return self._executable.bytes_moved
+
+    @property
     def input_views(self) -> tuple[Array, ...]:
         """Writable arrays, one per input: fill them, then call ``run_slots()``."""
         return self._executable.input_views
@@ -290,9 +328,17 @@ class CompiledGraph(Handles, Runs, Recovery):
         """An independent executable, for another thread, that shares the params."""
         self._open()
         clone = self._executable.clone()
-        return CompiledGraph(
-            self._graph, self._target, self._lowered, clone, self._missing, self._values
+        found = CompiledGraph(
+            self._graph,
+            self._target,
+            self._lowered,
+            clone,
+            self._missing,
+            self._values,
+            self._phases,
         )
+        found._placement, found._wrap = self._placement, self._wrap
+        return found
 
     # --- explaining --------------------------------------------------------------------------------
 
@@ -362,7 +408,7 @@ class CompiledGraph(Handles, Runs, Recovery):
     @staticmethod
     def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
         """A value as its storage: floats are rounded to bf16, which is else given in uint16."""
-        array, held = np.asarray(value), dtype.numpy
+        array, held = as_array(value), dtype.numpy
         if dtype is DType.BF16:
             fits = array.dtype.kind == "f" or array.dtype == held
         else:
@@ -385,6 +431,10 @@ class CompiledGraph(Handles, Runs, Recovery):
                     describe(f"{where} holds values that {held} can't", got=str(array.dtype))
                 )
         return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
+
+
+def _as_it_is(executable: Executable) -> Executable:
+    return executable
 
 
 def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:

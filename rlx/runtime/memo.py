@@ -20,6 +20,7 @@ from rlx.backends.base import CompileOptions, Executable
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
+from rlx.ir.spans import phase
 from rlx.lru import Lru
 from rlx.runtime.build import Lowered, Target, load, lower
 from rlx.runtime.disk import DiskCache, disk_cache
@@ -115,22 +116,25 @@ def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
     if wanted == "off" or not target.kernel_set:
         return _fresh(graph, target)
     try:
-        key = f"{content_hash(graph)} {target_text(target)}"
+        with phase("hash"):
+            key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
         lowered, executable = _fresh(graph, target)
         _refused(lowered, error)
         return lowered, executable
-    sources = tuple(sources_of(graph))
-    disk = disk_cache(wanted, flags.CACHE_BYTES.get())
-    name = hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
-    found = _in_memory(key, sources) or _on_disk(disk, name, sources)
+    with phase("cache"):
+        sources = tuple(sources_of(graph))
+        disk = disk_cache(wanted, flags.CACHE_BYTES.get())
+        name = hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
+        found = _in_memory(key, sources) or _on_disk(disk, name, sources)
     if found is not None:
         lowered, executable = found, load(found, target)
     else:
         lowered, executable = _fresh(graph, target)
         # The weights are the caller's; nothing reads them here.
         lowered.graph.param_values.clear()
-        _store(disk, name, lowered, sources)
+        with phase("store"):
+            _store(disk, name, lowered, sources)
     _kept.put(key, (lowered, sources), _nbytes(lowered))
     return lowered, executable
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.backends.base import Capabilities, Executable
+from rlx.backends.record import Recorder
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
-from rlx.runtime.build import Lowered, Target, load
+from rlx.runtime.build import Lowered, Target, fewer_rows, load, lower
+from rlx.runtime.experts import Placement
+from rlx.runtime.watched import WatchedExecutable
 
 
 class Recovery:
@@ -27,14 +31,28 @@ class Recovery:
     _feeds: dict[int, int]
     _graph: Graph
     _lowered: Lowered
+    _missing: set[str]
     _names: tuple[str, ...]
     _target: Target
     _values: dict[str, Array]
+    _wrap: Callable[[Executable], Executable]
 
     # What CompiledGraph itself has.
     if TYPE_CHECKING:
 
         def _open(self) -> None: ...
+
+        def _exchange(
+            self,
+            lowered: Lowered,
+            wrap: Callable[[Executable], Executable],
+            extent: Extent | None,
+            placement: Placement,
+        ) -> None: ...
+
+        def _unwatch(self) -> None: ...
+
+        def _watch(self, recorder: Recorder) -> None: ...
 
         def _take(self, executable: Executable, missing: set[str]) -> None: ...
 
@@ -67,20 +85,50 @@ class Recovery:
         if not self.capabilities.can_be_lost:
             return
         self._executable.abandon()
-        self._replace(load(self._lowered, self._target))
+        self._replace(self._wrap(load(self._lowered, self._target)), self._values)
 
-    def _replace(self, executable: Executable) -> None:
+    def _rebuild(
+        self, graph: Graph, wrap: Callable[[Executable], Executable], placement: Placement
+    ) -> None:
+        """Compiles another graph with the same inputs, outputs and params in this one's place."""
+        held = set(self._graph.param_names) - self._missing
+        values = {name: self._executable.read_param(name) for name in held}
+        handles = {
+            name: self._executable.read_input(self._names.index(name)) for name in self._bound
+        }
+        lowered = lower(graph, self._target)
+        executable = wrap(load(lowered, self._target))
+        extent = self._extent
+        if extent is not None:
+            extent = fewer_rows(lowered, self._target, extent.actual, extent.upper)
+        self._exchange(lowered, wrap, extent, placement)
+        self._replace(executable, values, handles)
+
+    def _replace(
+        self,
+        executable: Executable,
+        values: Mapping[str, Array],
+        handles: Mapping[str, Array] | None = None,
+    ) -> None:
         """Tells an executable of the same graph all that the old one was told, and takes it."""
+        watched = self._executable
+        recorder = watched.recorder if isinstance(watched, WatchedExecutable) else None
+        with contextlib.suppress(RlxError):  # what is lost may fail again
+            self._unwatch()
         old = self._executable
-        for name, value in self._values.items():
+        for name, value in values.items():
             executable.set_param(name, value)
-        bound = [self._names.index(name) for name in self._bound]
-        for index in bound:
-            executable.write_input(index, old.input_views[index])
-        executable.set_resident(bound)
+        for name in self._bound:
+            index = self._names.index(name)
+            executable.write_input(
+                index, old.input_views[index] if handles is None else handles[name]
+            )
+        executable.set_resident([self._names.index(name) for name in self._bound])
         executable.set_feeds(list(self._feeds.items()))
         executable.set_extent(self._extent)
-        self._take(executable, set(self._graph.param_names) - set(self._values))
+        self._take(executable, set(self._graph.param_names) - set(values))
+        if recorder is not None:
+            self._watch(recorder)
         with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be
             old.close()
 

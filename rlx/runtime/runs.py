@@ -119,6 +119,7 @@ class Runs:
             UnknownNameError: The graph has no param of that name.
             InputError: The bytes are too few or too many, or the dtype does not convert.
         """
+        self._open()
         names = self._graph.param_names
         if name not in names:
             raise UnknownNameError(

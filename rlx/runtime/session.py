@@ -11,6 +11,7 @@ from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
+from rlx.ir.spans import phase, phases
 from rlx.runtime.build import Target
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.memo import build
@@ -75,8 +76,26 @@ class Session:
         """
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
-        graph.verify()
-        values = {**graph.param_values, **(params or {})}
+        with phases() as spans:
+            with phase("verify"):
+                graph.verify()
+            values = self._values(graph, params or {})
+            target = Target.of(self.device or choose(graph).device, self.options)
+            lowered, executable = build(graph, target)
+        missing = set(graph.param_names)
+        compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
+        for name, value in values.items():
+            compiled.set_param(name, value)
+        return compiled
+
+    @staticmethod
+    def _values(graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the params by name.
+
+        Raises:
+            UnknownNameError: ``params`` has a name that the graph has not.
+        """
+        values = {**graph.param_values, **params}
         for name in values:
             if name not in graph.param_names:
                 raise UnknownNameError(
@@ -85,12 +104,7 @@ class Session:
                         hint=did_you_mean(name, graph.param_names),
                     )
                 )
-        target = Target.of(self.device or choose(graph).device, self.options)
-        missing = set(graph.param_names)
-        compiled = CompiledGraph(graph, target, *build(graph, target), missing, {})
-        for name, value in values.items():
-            compiled.set_param(name, value)
-        return compiled
+        return values
 
 
 def compile(
@@ -132,11 +146,10 @@ def _check_options(options: CompileOptions) -> None:
                 "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
             )
         )
-    for name in ("io_gate", "profile"):
-        if getattr(options, name):
-            raise CompileError(
-                describe(f"option {name} is not supported yet", hint="leave it at its default")
-            )
+    if options.io_gate:
+        raise CompileError(
+            describe("option io_gate is not supported yet", hint="leave it at its default")
+        )
     alignment = options.arena_alignment
     if alignment < 64 or alignment & (alignment - 1):
         raise CompileError(

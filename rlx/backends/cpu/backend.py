@@ -14,10 +14,13 @@ from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.backends.cpu.region import region_params
+from rlx.backends.cpu.timed import timed
+from rlx.backends.record import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
 
 _ALIGNMENT = 256
@@ -93,12 +96,14 @@ class Linker:
 
     Attributes:
         functions: The Python functions among the calls.
+        viewed: Addresses that they have views of.
     """
 
     def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
         self._place = place
         self.functions: list[Any] = []
+        self.viewed: set[int] = set()
 
     def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         """Kernel, inputs, outputs, parameters and name of one call."""
@@ -120,6 +125,7 @@ class Linker:
         function.inputs = [self._memory(value) for value in call.inputs if value is not None]
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
+        self.viewed.update(view.ctypes.data for view in function.inputs)
         params = np.array([id(function)], np.int64)
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
@@ -134,7 +140,7 @@ class Linker:
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
-    capabilities = Capabilities(zero_copy_inputs=True)
+    capabilities = Capabilities(zero_copy_inputs=True, device_timestamps=True)
 
     def __init__(
         self,
@@ -158,10 +164,15 @@ class CpuExecutable(HostMemory):
         linker = Linker(isa, self._place)
         rows = [linker.call(call) for call in schedule.calls]
         self._names = [name for *_, name in rows]
-        self._whole = compiled.Calls(rows, (self._arena, fixed, linker.functions))
+        self._whole = self._calls(linker, rows, fixed)
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
-        self._program = compiled.Program(self._whole, self.input_views, self.output_views)
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
+        self._program = compiled.Program(
+            self._whole, self.input_views, self.output_views, self._arena
+        )
+        self._used: Sequence[Call] = schedule.calls
+        self._recorder: Recorder | None = None
+        self._hot = self._program.run_slots
+        self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
 
     def _place(self, value: Value) -> Array:
         """The memory of a value, from its first byte on."""
@@ -171,15 +182,16 @@ class CpuExecutable(HostMemory):
 
     def set_extent(self, extent: Extent | None) -> None:
         """Fewer rows are another program on the same memory; it is kept for the next time."""
-        if extent is None or extent.lowered is None:
-            self._program.use(self._whole)
-            return
-        key = extent.actual, extent.upper
-        if key not in self._fewer:
-            if len(self._fewer) >= _MOST_EXTENTS:
-                self._fewer.pop(next(iter(self._fewer)))
-            self._fewer[key] = self._linked(*extent.lowered)
-        self._program.use(self._fewer[key])
+        calls, self._used = self._whole, self._schedule.calls
+        if extent is not None and extent.lowered is not None:
+            key = extent.actual, extent.upper
+            if key not in self._fewer:
+                if len(self._fewer) >= _MOST_EXTENTS:
+                    self._fewer.pop(next(iter(self._fewer)))
+                self._fewer[key] = self._linked(*extent.lowered)
+            calls, self._used = self._fewer[key], extent.lowered[0].calls
+        self._program.use(calls)
+        self.record(self._recorder)
 
     def _linked(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
         """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
@@ -212,7 +224,24 @@ class CpuExecutable(HostMemory):
 
         linker = Linker(self._isa, place)
         rows = [linker.call(call) for call in schedule.calls]
-        return compiled.Calls(rows, (self._arena, temps, extra, self._fixed, linker.functions))
+        return self._calls(linker, rows, (temps, extra, self._fixed))
+
+    def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
+        # A Python function has views of its own, of the inputs' slots.
+        slots = [
+            view.ctypes.data if view.size and view.ctypes.data not in linker.viewed else 0
+            for view in self.input_views
+        ]
+        return compiled.Calls(rows, slots, (self._arena, linker.functions, keep))
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Times every kernel of later runs; None ends it."""
+        self._recorder = recorder
+        if recorder is None:
+            self.run_slots = self._hot
+            return
+        found = kernels_of(self._used)
+        self.run_slots = timed(self._program, [found[id(call)] for call in self._used], recorder)
 
     def set_resident(self, indices: Sequence[int]) -> None:
         """Inputs that ``run_slots`` takes no argument for."""
@@ -226,6 +255,11 @@ class CpuExecutable(HostMemory):
         """Copies a weight to where the kernels read it."""
         value = self._schedule.params[name]
         _view(self._fixed[value.id], 0, value.type)[...] = array
+
+    def read_param(self, name: str) -> Array:
+        """A copy of the weight."""
+        value = self._schedule.params[name]
+        return _view(self._fixed[value.id], 0, value.type).copy()
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
@@ -292,10 +326,12 @@ class CpuBackend:
         assert schedule is not None
         assert plan is not None
         fixed: dict[int, Array] = {}
-        for value in schedule.values:
-            if value.kind in ("param", "constant"):
-                fixed[value.id] = _constant(value)
-        return CpuExecutable(schedule, plan, fixed, instruction_set())
+        with phase("allocate"):
+            for value in schedule.values:
+                if value.kind in ("param", "constant"):
+                    fixed[value.id] = _constant(value)
+        with phase("link"):
+            return CpuExecutable(schedule, plan, fixed, instruction_set())
 
 
 BACKEND = CpuBackend()

@@ -11,6 +11,7 @@ from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
+from rlx.ir.spans import phase
 
 
 class WebGpuBackend:
@@ -43,23 +44,30 @@ class WebGpuBackend:
         """
         assert schedule is not None
         assert plan is not None
-        gpu = gpu_device(info)
+        with phase("device"):
+            gpu = gpu_device(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
-        for at, call in enumerate(schedule.calls):
-            if id(call) in lowered:
-                continue
-            if call.kernel != HOST and at not in schedule.rendered:
-                schedule.rendered[at] = lower(call, per_dimension)
-            one = call if call.kernel == HOST else schedule.rendered[at]
-            if isinstance(one, Dispatch):
-                _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-            lowered[id(call)] = one
+        with phase("render"):
+            for at, call in enumerate(schedule.calls):
+                if id(call) in lowered:
+                    continue
+                if call.kernel != HOST and at not in schedule.rendered:
+                    schedule.rendered[at] = lower(call, per_dimension)
+                one = call if call.kernel == HOST else schedule.rendered[at]
+                if isinstance(one, Dispatch):
+                    _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
+                lowered[id(call)] = one
+        with phase("pipelines"):
+            # Held until the executable holds them, however many there are.
+            ready = [gpu.pipeline(one) for one in lowered.values() if isinstance(one, Dispatch)]
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
-        with gpu.all_or_nothing():
-            return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
+        with phase("allocate"), gpu.all_or_nothing():
+            made = WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
+        ready.clear()
+        return made
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from rlx.backends.base import Executable
+from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import device_bytes, to_device
+from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
 from rlx.errors import DeviceMemoryError, describe
+from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.plan import ARENA, Schedule, Value
+from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
 
 
 def padded(nbytes: int) -> int:
@@ -19,7 +22,7 @@ def padded(nbytes: int) -> int:
 
 
 class Fixed:
-    """The buffers of params and constants, shared between an executable and its clones.
+    """Params and constants, on the device and in the host's parts; clones share them.
 
     Raises:
         DeviceMemoryError: One is above the device's limits.
@@ -28,7 +31,8 @@ class Fixed:
     def __init__(self, gpu: GpuDevice, schedule: Schedule) -> None:
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
-        self._gpu = gpu
+        self._gpu, self._schedule = gpu, schedule
+        self._programs: dict[int, Executable] = {}
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
@@ -39,14 +43,49 @@ class Fixed:
             self.buffers[value.id] = gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
             self.nbytes += size
             if value.array is not None:
-                self.write(value, value.array)
+                self._write(value, value.array)
+        for call in schedule.calls:
+            if call.kernel == HOST and id(call) not in self._programs:
+                self._programs[id(call)] = compile_host(_graph(call))
 
-    def write(self, value: Value, array: Array) -> None:
-        """Uploads a value."""
+    def program(self, call: Call) -> Executable:
+        """A host part as a program with an arena of its own."""
+        return self._programs[id(call)].clone()
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Brings a weight to everything that reads it."""
+        if name in self._schedule.params:
+            self._write(self._schedule.params[name], array)
+        for program in self._readers(name):
+            program.set_param(name, array)
+
+    def read_param(self, name: str) -> Array:
+        """A weight as it is now."""
+        for program in self._readers(name):
+            return program.read_param(name)
+        value = self._schedule.params[name]
+        raw = self._gpu.queue.read_buffer(self.buffers[value.id])
+        return from_device(np.frombuffer(raw, np.uint8), value.type)
+
+    def _readers(self, name: str) -> list[Executable]:
+        """The host parts that have a param."""
+        calls = {id(call): call for call in self._schedule.calls if call.kernel == HOST}
+        return [
+            program
+            for at, program in self._programs.items()
+            if name in _graph(calls[at]).param_names
+        ]
+
+    def _write(self, value: Value, array: Array) -> None:
         data = np.zeros(padded(device_bytes(value.type)), np.uint8)
         raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
         data[: raw.size] = raw
         self._gpu.queue.write_buffer(self.buffers[value.id], 0, data)
+
+
+def _graph(call: Call) -> Graph:
+    graph: Any = call.params["graph"]
+    return cast(Graph, graph)
 
 
 def check_limit(gpu: GpuDevice, limit: str, nbytes: int, where: str) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
@@ -56,8 +57,9 @@ class GpuDevice:
             ) from error
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
-        # Executables hold their own pipelines, so that one forgotten here lives as long as they do.
-        self._pipelines: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
+        # All that executables hold, and for graphs to come those used last.
+        self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
+        self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
         self._loading = threading.local()
@@ -125,7 +127,8 @@ class GpuDevice:
             found = self._pipelines.get(key)
             if found is None:
                 found = self._make(dispatch)
-                self._pipelines.put(key, found)
+                self._pipelines[key] = found
+            self._recent.put(key, found)
             return found
 
     def _make(self, dispatch: Dispatch) -> Any:

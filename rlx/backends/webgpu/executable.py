@@ -9,22 +9,24 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, as_input, check_slots
+from rlx.backends.base import Capabilities, Moved, as_input, check_slots
+from rlx.backends.record import Recorder
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
+from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
-from rlx.backends.webgpu.transfers import Moved, Several, words
+from rlx.backends.webgpu.transfers import Several, words
 from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 from rlx.passes.extent import Extent
 
-__all__ = ["Moved", "WebGpuExecutable", "padded"]
+__all__ = ["WebGpuExecutable", "padded"]
 
 # Prepared runs, and extents, that an executable keeps.
 _MOST_PREPARED = 64
@@ -46,7 +48,12 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        self.capabilities = Capabilities(f16="shader-f16" in gpu.device.features, can_be_lost=True)
+        features = gpu.device.features
+        self.capabilities = Capabilities(
+            f16="shader-f16" in features,
+            device_timestamps="timestamp-query" in features,
+            can_be_lost=True,
+        )
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # The padding lets the last slot be bound in whole vectors, and an empty one at the end.
@@ -62,7 +69,9 @@ class WebGpuExecutable:
         self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
         self._staging = self._traffic.staging
         self._host_steps = [
-            HostStep(gpu, one, self._place) for one in work if isinstance(one, Call)
+            HostStep(gpu, one, fixed.program(one), self._place)
+            for one in work
+            if isinstance(one, Call)
         ]
         self._bound: dict[int, tuple[Any, Any]] = {}
         for one in work:
@@ -131,7 +140,8 @@ class WebGpuExecutable:
     def _select(self) -> None:
         self._forget_many()
         runners = self._runners(self._traffic.every)
-        alone = runners[0] if len(runners) == 1 else None
+        # The compiled entry runs compiled runners only.
+        alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
         self._entry.prepare(alone, bool(self._traffic.skipped))
 
     def _forget_many(self) -> None:
@@ -323,6 +333,7 @@ class WebGpuExecutable:
                 if len(self._fewer) >= _MOST_PREPARED:
                     self._fewer.clear()
                     self._prepared.clear()
+                    self._maker.forget()
                 self._batches = self._fewer[key] = self._batched(extent)
             else:
                 self._batches = self._fewer[key]
@@ -450,6 +461,20 @@ class WebGpuExecutable:
 
     # --- the rest of the protocol ------------------------------------------------------------------
 
+    def record(self, recorder: Recorder | None) -> None:
+        """Times every kernel and transfer of later runs; None ends it."""
+        with self._alone():
+            self._drain()
+            if self._maker.recording is not None:
+                self._host_steps = self._maker.recording.end()
+                self._maker.recording = None
+            if recorder is not None:
+                recording = Recording(
+                    self._gpu, recorder, self._work, self._bound, self._host_steps
+                )
+                self._maker.recording, self._host_steps = recording, list(recording.steps)
+            self._prepare()
+
     @property
     def bytes_moved(self) -> Moved:
         """Bytes that runs of this executable have moved so far."""
@@ -457,7 +482,13 @@ class WebGpuExecutable:
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight."""
-        self._fixed.write(self._schedule.params[name], array)
+        self._fixed.set_param(name, array)
+
+    def read_param(self, name: str) -> Array:
+        """Reads a weight back."""
+        with self._alone():
+            self._drain()
+            return self._fixed.read_param(name)
 
     def clone(self) -> WebGpuExecutable:
         """The same dispatches on an arena of their own, where nothing is resident or fed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.host import compile_host
+from rlx.backends.base import Executable
 from rlx.backends.webgpu.buffers import check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
@@ -28,10 +28,13 @@ class HostStep:
     """
 
     def __init__(
-        self, gpu: GpuDevice, call: Call, place: Callable[[Value], tuple[Any, int]]
+        self,
+        gpu: GpuDevice,
+        call: Call,
+        program: Executable,
+        place: Callable[[Value], tuple[Any, int]],
     ) -> None:
-        graph: Any = call.params["graph"]
-        self.executable = compile_host(graph)
+        self.executable = program
         self.copies: list[tuple[Any, int, int, int]] = []
         self.reads: list[tuple[int, Array]] = []
         self.uploads: list[tuple[Array, Any, int]] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.work import Batch, PythonEntry, PythonRunner, Runner, Submission
 from rlx.ir.opdef import Array
 
@@ -50,6 +51,7 @@ class Maker:
     Attributes:
         hot: Whether they run in C.
         moved: Bytes uploaded, read back, and copied on the device by all of them so far.
+        recording: What makes them while somebody watches, else None.
     """
 
     def __init__(self, gpu: GpuDevice, moved: Array) -> None:
@@ -57,9 +59,16 @@ class Maker:
         self._binding = _binding() if flags.WEBGPU_HOT.get() else None
         self.hot = self._binding is not None
         self._batches: dict[int, Any] = {}
+        self.recording: Recording | None = None
+
+    def forget(self) -> None:
+        """Lists of dispatches that no prepared submission has any more need not be kept."""
+        self._batches.clear()
 
     def runner(self, work: Submission) -> Runner:
         """A prepared submission; those with the same list of dispatches share its C form."""
+        if self.recording is not None:
+            return self.recording.runner(work, self.moved)
         if self._binding is None:
             return PythonRunner(self._gpu, work, self.moved)
         _, module, api = self._binding

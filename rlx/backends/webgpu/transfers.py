@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +17,6 @@ from rlx.ir.opdef import Array
 # this much; both in bytes.
 _NEAR = 4096
 _MOST_STAGED = 1 << 28
-
-
-class Moved(NamedTuple):
-    """Bytes that runs have moved so far, weights apart.
-
-    Attributes:
-        uploaded: From the host.
-        read_back: To the host.
-        copied: On the device, for feeds. A value that is fed counts twice: a buffer can't be copied
-            into itself, so it goes through a second one.
-    """
-
-    uploaded: int
-    read_back: int
-    copied: int
 
 
 def words(nbytes: int) -> int:

@@ -91,23 +91,40 @@ class PythonRunner:
         return self._guarded(lambda: self._submit(work, shift))
 
     def _submit(self, work: Submission, shift: int) -> None:
+        self._upload(work)
+        self._send(self._encode(work, shift))
+
+    def _upload(self, work: Submission) -> None:
         for data, buffer, offset in work.uploads:
             self._gpu.queue.write_buffer(buffer, offset, data)
             self._moved[0] += data.nbytes
+
+    def _encode(self, work: Submission, shift: int) -> Any:
         encoder = self._gpu.device.create_command_encoder(label="rlx")
         if work.batch:
-            compute = encoder.begin_compute_pass(label="rlx")
-            for pipeline, group, x, y in work.batch:
-                compute.set_pipeline(pipeline)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(x, y, 1)
-            compute.end()
+            self._compute(encoder, work.batch)
         for source, offset, buffer, to, size in work.moves:
             encoder.copy_buffer_to_buffer(source, offset, buffer, to, size)
             self._moved[2] += size
         for source, offset, to, size in work.copies:
             encoder.copy_buffer_to_buffer(source, offset, work.staging, to + shift, size)
-        self._gpu.queue.submit([encoder.finish(label="rlx")])
+        return encoder.finish(label="rlx")
+
+    def _compute(self, encoder: Any, batch: Batch) -> None:
+        self.compute(encoder, batch)
+
+    @staticmethod
+    def compute(encoder: Any, batch: Batch) -> None:
+        """Encodes dispatches in one pass."""
+        compute = encoder.begin_compute_pass(label="rlx")
+        for pipeline, group, x, y in batch:
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(x, y, 1)
+        compute.end()
+
+    def _send(self, commands: Any) -> None:
+        self._gpu.queue.submit([commands])
 
     def wait(self) -> int:
         """See ``Runner``."""

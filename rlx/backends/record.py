@@ -1,0 +1,162 @@
+"""What is kept of runs while somebody watches: spans on the host, kernels on the device, counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from rlx.cost.model import FREE
+from rlx.ir.graph import Graph, Node
+from rlx.ir.plan import HOST, Call
+from rlx.ir.spans import CALL, KERNEL, Span
+
+# Kernels that only decide which call is next.
+_CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel call of a loaded graph, which a run may make more than once.
+
+    Attributes:
+        label: Op and kernel.
+        op: The op's name; several, joined by "+", for a part that the host computes.
+        node: The node that it belongs to.
+        inputs: Types read, such as "f32[2, 3]".
+        outputs: Types written.
+        nbytes: Bytes of the tensors that it reads and writes, each once.
+        flops: Floating-point operations. Where a node takes several kernels they are shared out
+            evenly, and ``nbytes`` holds what lies between the kernels too.
+    """
+
+    label: str
+    op: str
+    node: Node
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nbytes: int
+    flops: float
+
+    def args(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+        return {
+            "node": self.node.where(),
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "bytes": self.nbytes,
+            "flops": self.flops,
+        }
+
+
+def kernels_of(calls: Iterable[Call]) -> dict[int, Kernel]:
+    """The kernels behind calls, by the ``id`` of each call.
+
+    Args:
+        calls: The calls of a schedule; one that a loop repeats may stand there many times.
+    """
+    different = list({id(call): call for call in calls}.values())
+    shared = Counter(id(call.node) for call in different if call.kernel not in _CONTROL)
+    return {id(call): _kernel(call, shared[id(call.node)]) for call in different}
+
+
+def _kernel(call: Call, shared: int) -> Kernel:
+    """What a call does; its node takes this many calls."""
+    node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
+    reads = [value for value in call.inputs if value is not None]
+    writes = call.outputs
+    tensors = {value.id: value.type.nbytes for value in (*reads, *writes)}
+    if call.kernel == HOST:
+        nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
+        op, nbytes = "+".join(one.op for one in nodes), sum(tensors.values())
+        flops = float(sum(one.opdef.flops(one) for one in nodes))
+    elif call.kernel not in _CONTROL:
+        if shared == 1:
+            # Not what the kernel has besides: tables, and room to work in.
+            tensors = {id(operand): operand.type.nbytes for operand in node.inputs}
+            tensors[id(node)] = sum(type.nbytes for type in node.types)
+        nbytes = sum(tensors.values())
+        if not _holds_graphs(node):
+            flops = float(node.opdef.flops(node)) / shared
+    types = tuple(str(value.type) for value in reads), tuple(str(value.type) for value in writes)
+    return Kernel(f"{op}/{call.kernel}", op, node, *types, nbytes, flops)
+
+
+def _holds_graphs(node: Node) -> bool:
+    """Whether the work of a node is that of other nodes, which have calls of their own."""
+    return any(isinstance(value, Graph) for value in node.attrs.values())
+
+
+@dataclass(frozen=True)
+class Count:
+    """The state of counters at one moment.
+
+    Attributes:
+        name: What is counted.
+        at: The moment, on the clock of ``time.perf_counter_ns``.
+        values: The counters.
+    """
+
+    name: str
+    at: int
+    values: Mapping[str, int]
+
+
+class Recorder:
+    """Keeps everything that happens.
+
+    Attributes:
+        spans: What took time, in the order in which it ended.
+        counts: Counters from time to time.
+        notes: What a reader of the spans has to know.
+        runs: Runs so far.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.counts: list[Count] = []
+        self.notes: dict[str, str] = {}
+        self.runs = 0
+
+    @contextmanager
+    def span(self, name: str, kind: str = CALL, **args: Any) -> Iterator[None]:
+        """Times what stands inside it, also when that raises.
+
+        Args:
+            name: What it is.
+            kind: See ``Span``.
+            **args: More about it.
+        """
+        start = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.add(name, kind, start, perf_counter_ns(), **args)
+
+    def add(self, name: str, kind: str, start: int, end: int, **args: Any) -> None:
+        """A span whose times are known, on the clock of ``time.perf_counter_ns``."""
+        self.spans.append(Span(name, start, end, kind, args))
+
+    def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
+        """One kernel that ran.
+
+        Args:
+            kernel: Which.
+            start: When it began, on the clock of ``time.perf_counter_ns``.
+            end: When it was over.
+            kind: KERNEL, or PART for one that the host computes for a GPU.
+            **args: More about this time.
+        """
+        self.add(kernel.label, kind, start, end, **_measured(kernel, end - start, args))
+
+    def count(self, name: str, values: Mapping[str, int]) -> None:
+        """The state of counters now."""
+        self.counts.append(Count(name, perf_counter_ns(), values))
+
+
+def _measured(kernel: Kernel, ns: int, args: Mapping[str, Any]) -> dict[str, Any]:
+    speeds = {"GB/s": kernel.nbytes / ns, "GFLOP/s": kernel.flops / ns} if ns > 0 else {}
+    return {**kernel.args(), **args, **speeds}

@@ -1,0 +1,197 @@
+"""The runners and host steps of an executable while somebody watches: slower, and they say what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from rlx.backends.record import Kernel, Recorder, kernels_of
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.lower import Dispatch
+from rlx.backends.webgpu.timestamps import Timestamps
+from rlx.backends.webgpu.work import OK, Batch, PythonRunner, Submission
+from rlx.ir.opdef import Array
+from rlx.ir.plan import Call
+from rlx.ir.spans import KERNEL, PART
+
+
+class Clock(Protocol):
+    """What knows when the GPU worked."""
+
+    def compute(self, encoder: Any, batch: Batch) -> None:
+        """Encodes dispatches."""
+
+    def sent(self, at: int) -> None:
+        """What was encoded has been handed to the GPU, from this moment on."""
+
+    def collect(self, over: int) -> None:
+        """All of it was done at this moment."""
+
+    def close(self) -> None:
+        """Frees what it holds on the device."""
+
+
+class SubmissionTimes:
+    """The time of whole submissions, for GPUs that can't take the time of a kernel.
+
+    Args:
+        recorder: Where the times go.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._encoded, self._open = 0, list[tuple[int, int]]()
+        self._shown = 0
+        recorder.notes["GPU clock"] = (
+            "the adapter has no timestamp-query: one span per submission, from when it was handed "
+            "over to when the host knew that it was done"
+        )
+
+    def compute(self, encoder: Any, batch: Batch) -> None:
+        """Encodes the dispatches in one pass, as runs do that nobody watches."""
+        PythonRunner.compute(encoder, batch)
+        self._encoded = len(batch)
+
+    def sent(self, at: int) -> None:
+        """Begins a span."""
+        if self._encoded:
+            self._open.append((at, self._encoded))
+        self._encoded = 0
+
+    def collect(self, over: int) -> None:
+        """Ends the spans; of those in flight at one time each begins where the one before ends."""
+        for at, (sent, count) in enumerate(self._open):
+            following = self._open[at + 1][0] if at + 1 < len(self._open) else over
+            start = max(self._shown, sent)
+            self._shown = max(start, following)
+            self._recorder.add("submission", KERNEL, start, self._shown, dispatches=count)
+        self._open.clear()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class RecordedRunner(PythonRunner):
+    """A submission through wgpu-py, in spans.
+
+    Args:
+        recording: What it belongs to.
+        gpu: The device.
+        work: What to do.
+        moved: Counters of bytes.
+    """
+
+    def __init__(
+        self, recording: Recording, gpu: GpuDevice, work: Submission, moved: Array
+    ) -> None:
+        super().__init__(gpu, work, moved)
+        self._clock, self._recorder = recording.clock, recording.recorder
+
+    def _upload(self, work: Submission) -> None:
+        nbytes = sum(data.nbytes for data, _, _ in work.uploads)
+        with self._recorder.span("upload", bytes=nbytes):
+            super()._upload(work)
+
+    def _encode(self, work: Submission, shift: int) -> Any:
+        copied = sum(size for *_, size in work.moves)
+        with self._recorder.span("encode", dispatches=len(work.batch), copied_bytes=copied):
+            return super()._encode(work, shift)
+
+    def _compute(self, encoder: Any, batch: Batch) -> None:
+        self._clock.compute(encoder, batch)
+
+    def _send(self, commands: Any) -> None:
+        with self._recorder.span("submit"):
+            start = perf_counter_ns()
+            super()._send(commands)
+            self._clock.sent(start)
+
+    def wait(self) -> int:
+        """See ``Runner``."""
+        with self._recorder.span("wait"):
+            fault = self._guarded(self._gpu.device._poll_wait)
+            over = perf_counter_ns()
+        if fault == OK and self._work.staged:
+            nbytes = sum(data.nbytes for _, data in self._work.reads)
+            with self._recorder.span("read-back", bytes=nbytes):
+                fault = super().wait()
+        return fault or self._guarded(lambda: self._clock.collect(over))
+
+
+class RecordedStep:
+    """A part on the host, in a span; everything else is the part itself.
+
+    Args:
+        step: The part.
+        kernel: What it computes.
+        recorder: Where its time goes.
+    """
+
+    def __init__(
+        self, step: HostStep, kernel: Kernel, reasons: Sequence[str], to: Recorder
+    ) -> None:
+        self.step, self._kernel, self._reasons, self._recorder = step, kernel, reasons, to
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.step, name)
+
+    def run(self) -> None:
+        """See ``HostStep``."""
+        start = perf_counter_ns()
+        try:
+            self.step.run()
+        finally:
+            end, reasons = perf_counter_ns(), list(self._reasons)
+            self._recorder.kernel(self._kernel, start, end, PART, reasons=reasons)
+
+
+class Recording:
+    """Makes the runners of an executable that is watched.
+
+    Args:
+        gpu: The device.
+        recorder: Where everything goes.
+        work: Dispatches and host parts in order.
+        bound: Pipeline and bind group of each dispatch, by its ``id``.
+        steps: The host parts.
+
+    Attributes:
+        recorder: The same.
+        clock: What takes the GPU's times.
+        steps: The host parts, which now record themselves.
+    """
+
+    def __init__(
+        self,
+        gpu: GpuDevice,
+        recorder: Recorder,
+        work: Sequence[Dispatch | Call],
+        bound: Mapping[int, tuple[Any, Any]],
+        steps: Iterable[HostStep],
+    ) -> None:
+        self._gpu, self.recorder = gpu, recorder
+        kernels = kernels_of(one if isinstance(one, Call) else one.call for one in work)
+        dispatches = [one for one in work if isinstance(one, Dispatch)]
+        # A dispatch has one bind group, which a loop encodes again and again.
+        groups = {id(bound[id(one)][1]): kernels[id(one.call)] for one in dispatches}
+        timed = "timestamp-query" in gpu.device.features
+        self.clock: Clock = (
+            Timestamps(gpu, recorder, groups) if timed else SubmissionTimes(recorder)
+        )
+        hosted = [one for one in work if isinstance(one, Call)]
+        self._plain = list(steps)
+        self.steps: list[Any] = [
+            RecordedStep(step, kernels[id(call)], call.params["reasons"], recorder)
+            for step, call in zip(self._plain, hosted, strict=True)
+        ]
+
+    def runner(self, work: Submission, moved: Array) -> RecordedRunner:
+        """A submission that records itself."""
+        return RecordedRunner(self, self._gpu, work, moved)
+
+    def end(self) -> list[HostStep]:
+        """Frees what it held, and gives back the host parts as they were."""
+        self.clock.close()
+        return self._plain

@@ -1,0 +1,192 @@
+"""Watching runs: a trace of everything that happens, and a profile of the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, cast
+
+from rlx.backends.base import Capabilities, Executable
+from rlx.backends.record import Recorder
+from rlx.device.choose import cost_model
+from rlx.device.names import Device
+from rlx.errors import CompileError, InputError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.spans import Span
+from rlx.runtime.build import Target
+from rlx.runtime.profile import Profile, Totals
+from rlx.runtime.trace import check_writable, write_trace
+from rlx.runtime.watched import WatchedExecutable
+
+
+class Observed:
+    """The part of ``CompiledGraph`` that watches runs."""
+
+    __slots__ = ()
+
+    capabilities: Capabilities
+    device: Device
+    run_slots: Callable[..., tuple[Array, ...]]
+    _closed: bool
+    _executable: Executable
+    _graph: Graph
+    _phases: tuple[Span, ...]
+    _target: Target
+    _totals: Totals | None
+
+    # What CompiledGraph itself has.
+    if TYPE_CHECKING:
+
+        def _open(self) -> None: ...
+
+        def _use(self, executable: Executable) -> None: ...
+
+        def _fill(self, inputs: Mapping[str, Any]) -> None: ...
+
+    @contextmanager
+    def trace(self, path: str | PathLike[str]) -> Iterator[None]:
+        """Writes a trace of the compile and of the runs inside the ``with``, for ui.perfetto.dev.
+
+        It holds the phases of the compile; every call and what it is made of (upload, encode, submit,
+        wait, read-back, parts that run on the host); one span per kernel with its node, types, grid,
+        bytes, flops and speeds; and counters of the bytes moved. A device whose capabilities lack
+        ``device_timestamps`` shows whole calls only. Runs inside are slower than others, most of all
+        on a GPU, where each kernel gets a pass of its own; those outside are as fast as ever.
+
+        ``run_slots`` is another function inside: calls through one that was taken before, as in
+        ``run = cg.run_slots``, are not traced. What was recorded is written also when the block
+        raises, and everything is kept in memory until then: some hundred bytes for each span.
+
+        Args:
+            path: The file; an older one is replaced.
+
+        Raises:
+            InputError: The file can't be written (before anything runs), or this CompiledGraph is
+                being traced already, or is closed.
+
+        Example:
+            >>> import numpy as np, rlx, json, tempfile, os
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.exp(g.input("x", (2,)))])
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> path = os.path.join(tempfile.mkdtemp(), "trace.json")
+            >>> with cg.trace(path):
+            ...     outputs = cg.run({"x": np.zeros(2, np.float32)})
+            >>> events = json.load(open(path))["traceEvents"]
+            >>> [e["name"] for e in events if e.get("cat") == "kernel"]
+            ['exp/elementwise']
+        """
+        self._open()
+        self._unwatched()
+        file = Path(path).absolute()
+        check_writable(file)
+        recorder, info = Recorder(), self._target.info
+        about = {
+            "graph": self._graph.name,
+            "device": f"{self.device}: {info.adapter}",
+            "driver": info.driver,
+        }
+        began = perf_counter_ns()
+        try:
+            with self._watched(recorder):
+                yield
+        finally:
+            write_trace(file, recorder, self._phases, info.backend, about, began)
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
+        """Where the time of a run goes, kernel by kernel.
+
+        Args:
+            inputs: Named inputs; None runs on what stands in ``input_views``. A graph that was
+                compiled with ``CompileOptions(profile=True)`` and has run since makes no new runs
+                for None: all of its runs so far are counted.
+            runs: How many runs are made. They are runs like others: handles that are fed move on.
+
+        Returns:
+            The time, bytes and flops by kind of op and by node; ``str`` of it is a table.
+
+        Raises:
+            CompileError: The device can't take the time of kernels.
+            InputError: See ``run``; or ``runs`` is less than 1, or a trace is open.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.exp(g.input("x", (64, 64)))])
+            >>> found = rlx.compile(g, device="cpu").profile(runs=3)
+            >>> [(row.name, row.calls, row.nbytes) for row in found.rows]
+            [('exp', 1.0, 32768)]
+        """
+        self._open()
+        if runs < 1:
+            raise InputError(describe("runs of a profile", got=runs, expected="1 or more"))
+        totals = self._totals
+        if inputs is not None or totals is None or not totals.runs:
+            self._needs_times()
+            self._unwatched()
+            if inputs is not None:
+                self._fill(inputs)
+            totals = Totals()
+            with self._watched(totals):
+                for _ in range(runs):
+                    self.run_slots()
+        return totals.profile(str(self.device), cost_model(self.device, self._target.info))
+
+    # -----------------------------------------------------------------------------------------------
+
+    def _keep_totals(self) -> None:
+        """Watches every run from now on, if ``CompileOptions(profile=True)`` asks for it."""
+        if self._totals is None:
+            return
+        try:
+            self._needs_times()
+        except CompileError:
+            self._executable.close()
+            raise
+        self._watch(self._totals)
+
+    def _needs_times(self) -> None:
+        if not self.capabilities.device_timestamps:
+            raise CompileError(
+                describe(
+                    f"{self.device} can't take the time of kernels",
+                    got="capabilities.device_timestamps is False",
+                    hint="cg.trace(path) shows the time of whole calls",
+                )
+            )
+
+    def _unwatched(self) -> None:
+        watched = self._executable
+        if isinstance(watched, WatchedExecutable) and watched.recorder is not self._totals:
+            raise InputError(
+                describe(
+                    f"{self!r} is being traced already", hint="leave the trace around it first"
+                )
+            )
+
+    @contextmanager
+    def _watched(self, recorder: Recorder) -> Iterator[None]:
+        """Records the calls inside it; the totals of ``CompileOptions(profile=True)`` pause."""
+        self._unwatch()
+        try:
+            self._watch(recorder)
+            yield
+        finally:
+            self._unwatch()
+            if not self._closed:
+                self._keep_totals()
+
+    def _watch(self, recorder: Recorder) -> None:
+        self._use(cast(Executable, WatchedExecutable(self._executable, recorder)))
+
+    def _unwatch(self) -> None:
+        watched = self._executable
+        if isinstance(watched, WatchedExecutable) and not self._closed:
+            try:
+                watched.end()
+            finally:
+                self._use(watched.plain)

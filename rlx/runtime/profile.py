@@ -1,0 +1,222 @@
+"""Where the time of a run goes: kernel times summed up by op and by node, beside the device's peaks."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from rlx.backends.record import Kernel, Recorder
+from rlx.cost.model import BackendCostModel
+from rlx.ir.spans import KERNEL, PART
+
+# Times kept per kernel, the newest; the median is theirs.
+_KEPT = 4096
+# A product of this size is what a device is best at.
+_LARGE = (4096, 4096, 4096)
+PEAKS = "the cost model's figures for this kind of device, not measured on this one"
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """The kernels of one op, or of one node; all figures are those of one run.
+
+    Attributes:
+        name: The op ("... on the host" for what a GPU's graph leaves to the CPU), or the node.
+        calls: Kernel calls.
+        us: Microseconds: the median time of each kernel, times its calls.
+        share: The part of the time of all kernels, 0 to 1.
+        nbytes: Bytes of the tensors that the kernels read and write.
+        flops: Floating-point operations.
+        gb_per_s: Bytes by time, in 1e9 bytes/s; None where the clock saw no time pass.
+        gflop_per_s: Operations by time, in 1e9 flop/s; None likewise.
+        bandwidth_share: ``gb_per_s`` by the device's peak; None likewise, and on the host.
+        compute_share: ``gflop_per_s`` by the device's peak; None likewise.
+    """
+
+    name: str
+    calls: float
+    us: float
+    share: float
+    nbytes: int
+    flops: float
+    gb_per_s: float | None
+    gflop_per_s: float | None
+    bandwidth_share: float | None
+    compute_share: float | None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What ``CompiledGraph.profile`` found; ``str`` of it is a table by op.
+
+    Attributes:
+        device: What ran.
+        runs: How many runs were timed.
+        us: Microseconds of all kernels of a run; what lies between kernels is not in it.
+        rows: By kind of op, the largest time first.
+        nodes: By node, likewise.
+        peak_gb_per_s: The memory bandwidth that ``bandwidth_share`` compares with.
+        peak_gflop_per_s: The speed that ``compute_share`` compares with.
+        peaks: Where the two come from.
+    """
+
+    device: str
+    runs: int
+    us: float
+    rows: tuple[ProfileRow, ...]
+    nodes: tuple[ProfileRow, ...]
+    peak_gb_per_s: float
+    peak_gflop_per_s: float
+    peaks: str
+
+    def to_json(self) -> str:
+        """Everything as JSON, under the names of the attributes."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        # Loaded here: importing rlx must stay quick.
+        from rich.console import Console
+        from rich.table import Table
+
+        title = f"{self.device}: {self.us:,.1f} us in kernels per run, median of {self.runs} runs"
+        peaks = f"peak {self.peak_gb_per_s:,.0f} GB/s, {self.peak_gflop_per_s:,.0f} GFLOP/s"
+        table = Table(title=title, title_justify="left")
+        for heading, _ in _COLUMNS:
+            table.add_column(heading, justify="left" if heading == "op" else "right")
+        for row in self.rows:
+            table.add_row(*(shown(row) for _, shown in _COLUMNS))
+        text = io.StringIO()
+        console = Console(file=text, width=140)
+        console.print(table)
+        console.print(f"{peaks}: {self.peaks}", highlight=False)
+        return text.getvalue().rstrip()
+
+
+_COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (
+    ("op", lambda row: row.name),
+    ("calls", lambda row: f"{row.calls:g}"),
+    ("us", lambda row: f"{row.us:,.1f}"),
+    ("share", lambda row: _percent(row.share)),
+    ("bytes", lambda row: f"{row.nbytes:,}"),
+    ("GB/s", lambda row: _number(row.gb_per_s)),
+    ("of peak", lambda row: _percent(row.bandwidth_share)),
+    ("GFLOP/s", lambda row: _number(row.gflop_per_s)),
+    ("of peak", lambda row: _percent(row.compute_share)),
+)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+class Totals(Recorder):
+    """Keeps the times of kernels and forgets everything else, so that it may watch for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._times: dict[tuple[Kernel, str], _Times] = defaultdict(_Times)
+
+    def add(self, name: str, kind: str, start: int, end: int, **args: Any) -> None:
+        """Forgets a span."""
+
+    def count(self, name: str, values: Mapping[str, int]) -> None:
+        """Forgets counters."""
+
+    def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
+        """Keeps a time, the device's own if there is one."""
+        self._times[kernel, kind].add(args.get("device_ns", end - start))
+
+    def profile(self, device: str, model: BackendCostModel) -> Profile:
+        """The times so far.
+
+        Args:
+            device: Its name.
+            model: Its peaks.
+        """
+        peaks = model.memory_bw(), model.sgemm_gflops(*_LARGE)
+        runs = max(1, self.runs)
+        parts = [
+            _Part(kernel, kind, times.count / runs, median(times.newest) * times.count / runs)
+            for (kernel, kind), times in self._times.items()
+        ]
+        total = sum(part.ns for part in parts)
+        rows = [_row(_op, group, total, peaks) for group in _grouped(parts, _op)]
+        nodes = [_row(_node, group, total, peaks) for group in _grouped(parts, _node)]
+        return Profile(
+            device, self.runs, total / 1e3, _sorted(rows), _sorted(nodes), *peaks, peaks=PEAKS
+        )
+
+
+class _Times:
+    """The times of one kernel in ns: how many there were, and the newest of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest: deque[int] = deque(maxlen=_KEPT)
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.newest.append(ns)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One kernel, per run."""
+
+    kernel: Kernel
+    kind: str
+    calls: float
+    ns: float
+
+
+def _op(part: _Part) -> str:
+    return f"{part.kernel.op} on the host" if part.kind == PART else part.kernel.op
+
+
+def _node(part: _Part) -> str:
+    return part.kernel.node.where()
+
+
+def _grouped(parts: Iterable[_Part], name: Callable[[_Part], str]) -> Iterable[list[_Part]]:
+    groups: dict[str, list[_Part]] = defaultdict(list)
+    for part in parts:
+        groups[name(part)].append(part)
+    return groups.values()
+
+
+def _sorted(rows: Iterable[ProfileRow]) -> tuple[ProfileRow, ...]:
+    return tuple(sorted(rows, key=lambda row: -row.us))
+
+
+def _row(
+    name: Callable[[_Part], str], parts: list[_Part], total: float, peaks: tuple[float, float]
+) -> ProfileRow:
+    ns = sum(part.ns for part in parts)
+    nbytes = round(sum(part.kernel.nbytes * part.calls for part in parts))
+    flops = sum(part.kernel.flops * part.calls for part in parts)
+    hosted = any(part.kind == PART for part in parts)
+    # Bytes and operations per ns are 1e9 of them per second.
+    speeds = (nbytes / ns, flops / ns) if ns else (None, None)
+    shares = [
+        None if speed is None or hosted else speed / peak
+        for speed, peak in zip(speeds, peaks, strict=True)
+    ]
+    return ProfileRow(
+        name(parts[0]),
+        sum(part.calls for part in parts),
+        ns / 1e3,
+        ns / total if total else 0.0,
+        nbytes,
+        flops,
+        *speeds,
+        *shares,
+    )

@@ -1,0 +1,79 @@
+"""An executable whose calls are spans: what stands in place of the plain one while somebody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlx.backends.base import Executable
+from rlx.backends.record import Recorder
+
+# Calls that are spans, by the names that the methods of CompiledGraph have.
+_CALLS: Mapping[str, str] = {
+    "run_slots": "run",
+    "run_outputs": "run_read_outputs",
+    "submit": "commit_no_wait",
+    "wait": "sync_pending",
+    "run_many": "run_pipelined",
+    "read_row": "read_output_row",
+    "write_input": "bind_handle",
+    "read_input": "read_handle",
+    "set_param": "set_param",
+}
+# How many runs a call is.
+_RUNS: Mapping[str, Callable[..., int]] = {
+    "run_slots": lambda *arrays: 1,
+    "run_outputs": lambda *given: 1,
+    "submit": lambda *arrays: 1,
+    "run_many": len,
+}
+
+
+class WatchedExecutable:
+    """Everything that the executable is, with its calls as spans.
+
+    Args:
+        plain: The executable.
+        recorder: Where spans go; kernels too, if the executable can say when they ran.
+    """
+
+    def __init__(self, plain: Executable, recorder: Recorder) -> None:
+        self.plain, self.recorder = plain, recorder
+        for name, shown in _CALLS.items():
+            setattr(self, name, self._spanned(name, shown))
+        self._moved_before = self._moved()
+        self._record: Callable[[Recorder | None], None] = getattr(plain, "record", _nothing)
+        self._record(recorder)
+        self._count()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
+
+    def end(self) -> None:
+        """From now on nothing is recorded."""
+        self._record(None)
+
+    def _spanned(self, name: str, shown: str) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            with self.recorder.span(shown):
+                found = getattr(self.plain, name)(*given)
+            if name in _RUNS:
+                self.recorder.runs += _RUNS[name](*given)
+            self._count()
+            return found
+
+        return call
+
+    def _moved(self) -> dict[str, int]:
+        moved = getattr(self.plain, "bytes_moved", None)
+        return {} if moved is None else moved._asdict()
+
+    def _count(self) -> None:
+        moved = self._moved()
+        if moved:
+            before = self._moved_before
+            self.recorder.count("bytes moved", {k: moved[k] - before[k] for k in moved})
+
+
+def _nothing(recorder: Recorder | None) -> None:
+    """Stands for ``record`` where a backend has none."""
