@@ -11,8 +11,9 @@ from typing import Any
 
 from rlx.cost.model import FREE
 from rlx.ir.graph import Graph, Node
-from rlx.ir.plan import HOST, Call
+from rlx.ir.plan import ARENA, HOST, Call
 from rlx.ir.spans import CALL, KERNEL, Span
+from rlx.passes.extent import Extent, scaled
 
 # Kernels that only decide which call is next.
 _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
@@ -52,37 +53,44 @@ class Kernel:
         }
 
 
-def kernels_of(calls: Iterable[Call]) -> dict[int, Kernel]:
+def kernels_of(calls: Iterable[Call], extent: Extent | None = None) -> dict[int, Kernel]:
     """The kernels behind calls, by the ``id`` of each call.
 
     Args:
         calls: The calls of a schedule; one that a loop repeats may stand there many times.
+        extent: The rows that they compute, if those are not all.
     """
     different = list({id(call): call for call in calls}.values())
     shared = Counter(id(call.node) for call in different if call.kernel not in _CONTROL)
-    return {id(call): _kernel(call, shared[id(call.node)]) for call in different}
+    return {id(call): _kernel(call, shared[id(call.node)], extent) for call in different}
 
 
-def _kernel(call: Call, shared: int) -> Kernel:
+def _kernel(call: Call, shared: int, extent: Extent | None) -> Kernel:
     """What a call does; its node takes this many calls."""
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]
-    writes = call.outputs
-    tensors = {value.id: value.type.nbytes for value in (*reads, *writes)}
+    held = {value.id: value for value in (*reads, *call.outputs)}.values()
+    # Only such a call computes fewer rows; see ``Call.unit``.
+    cut = extent if extent is not None and call.unit and node in extent.rows else None
     if call.kernel == HOST:
         nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
-        op, nbytes = "+".join(one.op for one in nodes), sum(tensors.values())
+        op, nbytes = "+".join(one.op for one in nodes), sum(value.type.nbytes for value in held)
         flops = float(sum(one.opdef.flops(one) for one in nodes))
     elif call.kernel not in _CONTROL:
         if shared == 1:
             # Not what the kernel has besides: tables, and room to work in.
-            tensors = {id(operand): operand.type.nbytes for operand in node.inputs}
-            tensors[id(node)] = sum(type.nbytes for type in node.types)
-        nbytes = sum(tensors.values())
+            sizes = {one: one.type.nbytes for one in node.inputs}
+            sizes[node] = sum(type.nbytes for type in node.types)
+            rows = cut.rows if cut is not None else ()
+            nbytes = sum(scaled(n, cut) if one in rows else n for one, n in sizes.items())
+        else:
+            fixed = sum(one.type.nbytes for one in held if one.kind not in ARENA)
+            nbytes = fixed + scaled(sum(v.type.nbytes for v in held if v.kind in ARENA), cut)
         if not _holds_graphs(node):
             flops = float(node.opdef.flops(node)) / shared
-    types = tuple(str(value.type) for value in reads), tuple(str(value.type) for value in writes)
-    return Kernel(f"{op}/{call.kernel}", op, node, *types, nbytes, flops)
+            flops *= cut.actual / cut.upper if cut is not None else 1.0
+    types = [[str(value.type) for value in some] for some in (reads, call.outputs)]
+    return Kernel(f"{op}/{call.kernel}", op, node, tuple(types[0]), tuple(types[1]), nbytes, flops)
 
 
 def _holds_graphs(node: Node) -> bool:

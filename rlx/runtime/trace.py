@@ -65,6 +65,7 @@ def write_trace(
     # A span stands before those inside it.
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
     shown = [_complete(span, *tracks[span.kind], origin) for span in ordered]
+    moving = any(any(count.values.values()) for count in recorder.counts)
     counters = [
         {
             "ph": "C",
@@ -74,6 +75,7 @@ def write_trace(
             "args": dict(count.values),
         }
         for count in recorder.counts
+        if moving
     ]
     used = sorted({tracks[span.kind] for span in spans})
     moved_note = f"{moved / 1e9:.3f} s later than it was, to end where the recording begins"

@@ -337,6 +337,8 @@ class WebGpuExecutable:
                 self._batches = self._fewer[key] = self._batched(extent)
             else:
                 self._batches = self._fewer[key]
+            if self._maker.recording is not None:
+                self._maker.recording.describe(extent)
             self._select()
 
     @property
@@ -464,16 +466,21 @@ class WebGpuExecutable:
     def record(self, recorder: Recorder | None) -> None:
         """Times every kernel and transfer of later runs; None ends it."""
         with self._alone():
-            self._drain()
-            if self._maker.recording is not None:
-                self._host_steps = self._maker.recording.end()
-                self._maker.recording = None
-            if recorder is not None:
-                recording = Recording(
-                    self._gpu, recorder, self._work, self._bound, self._host_steps
-                )
-                self._maker.recording, self._host_steps = recording, list(recording.steps)
+            try:
+                self._drain()
+            finally:
+                self._record(recorder)
             self._prepare()
+
+    def _record(self, recorder: Recorder | None) -> None:
+        self._prepared.clear()
+        if self._maker.recording is not None:
+            self._host_steps = self._maker.recording.end()
+            self._maker.recording = None
+        if recorder is not None:
+            extent, steps = self._traffic.extent, self._host_steps
+            recording = Recording(self._gpu, recorder, self._work, self._bound, steps, extent)
+            self._maker.recording, self._host_steps = recording, list(recording.steps)
 
     @property
     def bytes_moved(self) -> Moved:

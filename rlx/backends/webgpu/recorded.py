@@ -15,6 +15,7 @@ from rlx.backends.webgpu.work import OK, Batch, PythonRunner, Submission
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call
 from rlx.ir.spans import KERNEL, PART
+from rlx.passes.extent import Extent
 
 
 class Clock(Protocol):
@@ -156,6 +157,7 @@ class Recording:
         work: Dispatches and host parts in order.
         bound: Pipeline and bind group of each dispatch, by its ``id``.
         steps: The host parts.
+        extent: The rows that are computed; None for all.
 
     Attributes:
         recorder: The same.
@@ -170,22 +172,30 @@ class Recording:
         work: Sequence[Dispatch | Call],
         bound: Mapping[int, tuple[Any, Any]],
         steps: Iterable[HostStep],
+        extent: Extent | None,
     ) -> None:
         self._gpu, self.recorder = gpu, recorder
-        kernels = kernels_of(one if isinstance(one, Call) else one.call for one in work)
-        dispatches = [one for one in work if isinstance(one, Dispatch)]
-        # A dispatch has one bind group, which a loop encodes again and again.
-        groups = {id(bound[id(one)][1]): kernels[id(one.call)] for one in dispatches}
+        self._dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
+        self._bound = bound
+        self._groups: dict[int, Kernel] = {}
+        self.describe(extent)
         timed = "timestamp-query" in gpu.device.features
         self.clock: Clock = (
-            Timestamps(gpu, recorder, groups) if timed else SubmissionTimes(recorder)
+            Timestamps(gpu, recorder, self._groups) if timed else SubmissionTimes(recorder)
         )
         hosted = [one for one in work if isinstance(one, Call)]
+        kernels = kernels_of(hosted)
         self._plain = list(steps)
         self.steps: list[Any] = [
             RecordedStep(step, kernels[id(call)], call.params["reasons"], recorder)
             for step, call in zip(self._plain, hosted, strict=True)
         ]
+
+    def describe(self, extent: Extent | None) -> None:
+        """Says what later dispatches do: they compute the rows of an extent."""
+        kernels = kernels_of((one.call for one in self._dispatches.values()), extent)
+        for at, one in self._dispatches.items():
+            self._groups[id(self._bound[at][1])] = kernels[id(one.call)]
 
     def runner(self, work: Submission, moved: Array) -> RecordedRunner:
         """A submission that records itself."""

@@ -29,19 +29,23 @@ _RUNS: Mapping[str, Callable[..., int]] = {
 }
 
 
-class WatchedExecutable:
+class RecordedExecutable:
     """Everything that the executable is, with its calls as spans.
 
     Args:
         plain: The executable.
         recorder: Where spans go; kernels too, if the executable can say when they ran.
+        moved: Bytes that an executable moved which this one replaces.
     """
 
-    def __init__(self, plain: Executable, recorder: Recorder) -> None:
+    def __init__(
+        self, plain: Executable, recorder: Recorder, moved: Mapping[str, int] | None = None
+    ) -> None:
         self.plain, self.recorder = plain, recorder
         for name, shown in _CALLS.items():
             setattr(self, name, self._spanned(name, shown))
-        self._moved_before = self._moved()
+        counts, before = self.plain.bytes_moved._asdict(), moved or {}
+        self._base = {name: counts[name] - before.get(name, 0) for name in counts}
         self._record: Callable[[Recorder | None], None] = getattr(plain, "record", _nothing)
         self._record(recorder)
         self._count()
@@ -64,15 +68,13 @@ class WatchedExecutable:
 
         return call
 
-    def _moved(self) -> dict[str, int]:
-        moved = getattr(self.plain, "bytes_moved", None)
-        return {} if moved is None else moved._asdict()
+    def moved(self) -> dict[str, int]:
+        """Bytes moved since the recording began."""
+        counts = self.plain.bytes_moved._asdict()
+        return {name: counts[name] - self._base[name] for name in counts}
 
     def _count(self) -> None:
-        moved = self._moved()
-        if moved:
-            before = self._moved_before
-            self.recorder.count("bytes moved", {k: moved[k] - before[k] for k in moved})
+        self.recorder.count("bytes moved", self.moved())
 
 
 def _nothing(recorder: Recorder | None) -> None:
