@@ -167,6 +167,19 @@ def test_fewer_rows_are_computed(webgpu):
     np.testing.assert_allclose(compiled.run({"x": x})[0], np.exp(x), rtol=1e-5)
 
 
+def test_numbers_of_rows_are_worked_out_once(target_device, monkeypatch):
+    from rlx.runtime import build as steps
+
+    asked = []
+    plain = steps.extent_of
+    monkeypatch.setattr(steps, "extent_of", lambda *of: asked.append(of[1:]) or plain(*of))
+    cache = rlx.BucketedCompileCache(target_device, RANGES)
+    for rows in (5, 6, 5, 6, 16, 5, 6):
+        _, outputs = cache.run_padded(rows, rows, build, inputs(rows), {"w": W})
+        np.testing.assert_allclose(outputs[0], expected(rows)[0], rtol=1e-4, atol=1e-5)
+    assert asked == [(5, 16), (6, 16)]
+
+
 def test_an_input_that_only_happens_to_have_as_many_rows(target_device):
     """It is padded where the graph has rows, and nowhere else."""
 
