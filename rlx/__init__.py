@@ -42,8 +42,11 @@ from rlx.errors import (
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
+from rlx.runtime.buckets import BucketedCompileCache
+from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.experts import MoeResidencyStats
+from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
@@ -54,7 +57,10 @@ signal.compile_with(compile)
 __all__ = [
     "Backend",
     "BackendCostModel",
+    "BucketedCompileCache",
+    "CacheStats",
     "Capabilities",
+    "CompileCache",
     "CompileError",
     "CompileOptions",
     "CompiledGraph",
@@ -85,6 +91,8 @@ __all__ = [
     "VerifyError",
     "__version__",
     "available_devices",
+    "cache_stats",
+    "clear_cache",
     "compile",
     "cost",
     "estimate_graph_cost",

@@ -81,6 +81,37 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _bytes(text: str) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ValueError("a whole number of bytes >= 1")
+    return found
+
+
+def _cache(text: str) -> str:
+    # A misspelt word would else become a folder of that name in the working directory.
+    if text.lower() in ("on", "off"):
+        return text.lower()
+    if not os.path.isabs(os.path.expanduser(text)):
+        raise ValueError("on, off or the absolute path of a folder")
+    return os.path.expanduser(text)
+
+
+CACHE = _flag(
+    "RLX_CACHE",
+    _cache,
+    "on",
+    "keep compiled graphs in memory and in the user's cache folder; off, or another folder",
+)
+CACHE_BYTES = _flag(
+    "RLX_CACHE_BYTES",
+    _bytes,
+    256 << 20,
+    "largest size of the cache folder; what was used longest ago goes first",
+)
 DEVICE = _flag("RLX_DEVICE", str, "", "device used when a call says 'auto'")
 CPU_ISA = _flag(
     "RLX_CPU_ISA",

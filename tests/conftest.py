@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("RLX_VERIFY", "1")
+# Tests patch the compiler, so each compiles anew; those of the caches have folders of their own.
+os.environ["RLX_CACHE"] = "off"
 
 import numpy as np
 import pytest

@@ -142,7 +142,9 @@ def check_cpu(case):
         executable = compiled._executable
         executable._arena[:] = POISON
         fixed = {at: memory.copy() for at, memory in executable._fixed.items()}
-        got = compiled.run_slots(*operands)
+        for view, operand in zip(compiled.input_views, operands, strict=True):
+            view[...] = operand
+        got = compiled.run_slots()
         check_gaps(executable._arena, gaps(compiled, in_host), case)
         # What stands before the first value: the bytes that align the arena.
         block = executable._arena.base

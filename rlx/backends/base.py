@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -312,6 +313,8 @@ def backend(name: str) -> Backend:
     return _loaded[name]
 
 
+# Once: it reads the metadata of everything that is installed, which costs more than a small compile.
+@functools.cache
 def _entry_points() -> dict[str, Any]:
     from importlib.metadata import entry_points
 

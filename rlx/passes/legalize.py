@@ -94,7 +94,9 @@ def _cast(node: Node, dtype: DType) -> Node:
     """The node as ``dtype``: itself where it is that already."""
     if node.dtype is dtype:
         return node
-    return node.graph.add_node("cast", [node], {"dtype": dtype})
+    made = node.graph.add_node("cast", [node], {"dtype": dtype})
+    made.source = node.source
+    return made
 
 
 def _cast_chain(rewriter: Rewriter, node: Node) -> Node:

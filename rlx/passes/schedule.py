@@ -356,6 +356,7 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
             else:
                 copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
                 reads.append(operand)
+            copies[operand.id].source = operand.source
         made = graph.add_node(
             node.opdef, [copies[o.id] for o in node.inputs], node.attrs, node.name
         )

@@ -40,7 +40,9 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
         constant = constant and len(node.types) == 1
         if constant and node.type.nbytes <= FOLD_LIMIT_BYTES:
             (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
-            rewriter.replace(node, rewriter.new.constant(value, node.dtype))
+            new = rewriter.new.constant(value, node.dtype)
+            new.source = node.source
+            rewriter.replace(node, new)
             notes.append(f"fold: computed {node.where()}")
         else:
             if constant:

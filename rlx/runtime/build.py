@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.device.names import Device, info_of
@@ -10,10 +10,14 @@ from rlx.errors import CompileError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
+from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
+
+# Numbers of rows that a lowered graph remembers.
+MOST_EXTENTS = 32
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,16 @@ class Lowered:
         notes: A line for every change that a pass took or refused.
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
+        extents: What it is on fewer rows, for those numbers of rows that were asked for last.
     """
 
     graph: Graph
     notes: list[str]
     schedule: Schedule | None
     plan: MemoryPlan | None
+    extents: Lru[tuple[int, int], Extent] = field(
+        default_factory=lambda: Lru(MOST_EXTENTS), repr=False, compare=False
+    )
 
 
 def lower(graph: Graph, target: Target) -> Lowered:
@@ -101,11 +109,14 @@ def lower(graph: Graph, target: Target) -> Lowered:
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
     """What runs do on ``actual`` of ``upper`` rows."""
-    found = extent_of(lowered.graph, actual, upper)
-    if found.graph is None or target.kernel_set != "cpu":
-        return found
-    schedule = _schedule(found.graph, target)
-    return replace(found, lowered=(schedule, _plan(schedule, target)))
+    found = lowered.extents.get((actual, upper))
+    if found is None:
+        found = extent_of(lowered.graph, actual, upper)
+        if found.graph is not None and target.kernel_set == "cpu":
+            schedule = _schedule(found.graph, target)
+            found = replace(found, lowered=(schedule, _plan(schedule, target)))
+        lowered.extents.put((actual, upper), found)
+    return found
 
 
 def _specialise(graph: Graph, target: Target) -> tuple[Graph, list[str]]:

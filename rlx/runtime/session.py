@@ -12,8 +12,9 @@ from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
-from rlx.runtime.build import Target, load, lower
+from rlx.runtime.build import Target
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.memo import build
 
 PRECISIONS = ("f32", "f16")
 
@@ -80,8 +81,7 @@ class Session:
                 graph.verify()
             values = self._values(graph, params or {})
             target = Target.of(self.device or choose(graph).device, self.options)
-            lowered = lower(graph, target)
-            executable = load(lowered, target)
+            lowered, executable = build(graph, target)
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():

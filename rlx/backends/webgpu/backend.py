@@ -50,10 +50,12 @@ class WebGpuBackend:
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
         with phase("render"):
-            for call in schedule.calls:
+            for at, call in enumerate(schedule.calls):
                 if id(call) in lowered:
                     continue
-                one = call if call.kernel == HOST else lower(call, per_dimension)
+                if call.kernel != HOST and at not in schedule.rendered:
+                    schedule.rendered[at] = lower(call, per_dimension)
+                one = call if call.kernel == HOST else schedule.rendered[at]
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 lowered[id(call)] = one

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
@@ -19,8 +20,12 @@ from rlx.errors import (
     DeviceUnavailableError,
     describe,
 )
+from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
+
+# Pipelines kept per device for graphs to come.
+MOST_PIPELINES = 1024
 
 # Longer than a small run, shorter than what anyone minds; in nanoseconds.
 SPIN_NS = 100_000
@@ -52,7 +57,9 @@ class GpuDevice:
             ) from error
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
-        self._pipelines: dict[tuple[str, bool], Any] = {}
+        # All that executables hold, and for graphs to come those used last.
+        self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
+        self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
         self._loading = threading.local()
@@ -117,9 +124,12 @@ class GpuDevice:
         """
         with self._lock:
             key = dispatch.source, flags.SHADER_CHECKS.get()
-            if key not in self._pipelines:
-                self._pipelines[key] = self._make(dispatch)
-            return self._pipelines[key]
+            found = self._pipelines.get(key)
+            if found is None:
+                found = self._make(dispatch)
+                self._pipelines[key] = found
+            self._recent.put(key, found)
+            return found
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:

@@ -1,0 +1,122 @@
+"""What compiling costs without a cache, from memory and from disk; the numbers of docs/caching.md.
+
+usage: python benchmarks/caches.py [cpu webgpu ...] [--rounds 15]
+
+Times are medians in milliseconds: the steps alone, then whole calls of ``rlx.compile``. Pipelines are cached
+in every row: a GPU driver's own compile time is not in these numbers.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.ir import container
+from rlx.ir.content import content_hash
+from rlx.runtime import memo
+from rlx.runtime.build import Target, load, lower
+from rlx.runtime.packing import KIND, pack, sources_of, unpack
+
+
+def chain(steps=16):
+    g = rlx.Graph("chain")
+    x = g.input("x", (64, 256))
+    for at in range(steps):
+        x = g.tanh(x * 1.5) if at % 2 else g.exp(-x)
+    g.set_outputs([x])
+    return g
+
+
+def transformer(layers=12, tokens=32, width=256, heads=4):
+    g = rlx.Graph("transformer")
+    x, each = g.input("x", (tokens, width)), width // heads
+    for layer in range(layers):
+
+        def linear(x, name, rows, columns, layer=layer):
+            weights = g.param(f"{name}{layer}", (rows, columns))
+            return x @ weights + g.param(f"{name}_bias{layer}", (columns,))
+
+        def norm(x, name, layer=layer):
+            scale = g.param(f"{name}_scale{layer}", (width,))
+            return g.layer_norm(x, scale, g.param(f"{name}_shift{layer}", (width,)))
+
+        def split(x, axes):
+            return g.transpose(g.reshape(x, (tokens, heads, each)), axes)
+
+        inner = norm(x, "first")
+        q = split(linear(inner, "q", width, width), (1, 0, 2))
+        k = split(linear(inner, "k", width, width), (1, 2, 0))
+        v = split(linear(inner, "v", width, width), (1, 0, 2))
+        mixed = g.transpose(g.softmax((q @ k) * each**-0.5, -1) @ v, (1, 0, 2))
+        x = x + linear(g.reshape(mixed, (tokens, width)), "o", width, width)
+        hidden = g.gelu(linear(norm(x, "second"), "up", width, 4 * width))
+        x = x + linear(hidden, "down", 4 * width, width)
+    g.set_outputs([x])
+    return g
+
+
+def median(call, rounds):
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def measured(graph, device, folder, rounds):
+    target = Target.of(rlx.Device.parse(device), CompileOptions())
+    sources = sources_of(graph)
+
+    def compile_with(cache, forget=False):
+        os.environ["RLX_CACHE"] = cache
+        if forget:
+            memo._kept.clear()
+        rlx.compile(graph, device=device).close()
+
+    lowered = lower(graph, target)
+    load(lowered, target)
+    raw = container.dump(KIND, *pack(lowered, sources))
+
+    def read():
+        found = container.load(raw)
+        unpack(found.data, found.arrays, sources)
+
+    calls = {
+        "lower": lambda: lower(graph, target),
+        "hash": lambda: content_hash(graph),
+        "write": lambda: container.dump(KIND, *pack(lowered, sources)),
+        "read": read,
+        "off": lambda: compile_with("off"),
+        "disk": lambda: compile_with(folder, forget=True),
+        "memory": lambda: compile_with(folder),
+    }
+    for call in calls.values():
+        call()
+    return {name: median(call, rounds) for name, call in calls.items()}, len(raw)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("devices", nargs="*", default=["cpu", "webgpu"])
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    for device in args.devices:
+        rlx.is_available(device)  # imports its backend, which compiling needs in any case
+    for kernel_set in ("cpu", "webgpu"):
+        begin = time.perf_counter()
+        memo.build_id(kernel_set)
+        print(f"build id {kernel_set}: {(time.perf_counter() - begin) * 1e3:.1f} ms, once")
+    with tempfile.TemporaryDirectory() as folder:
+        for device in args.devices:
+            for graph in (chain(), transformer()):
+                found, size = measured(graph, device, folder, args.rounds)
+                shown = ", ".join(f"{name} {ms:.1f}" for name, ms in found.items())
+                print(f"{device} {graph.name}, {len(graph.nodes)} nodes, {size} bytes: {shown}")
+
+
+if __name__ == "__main__":
+    main()

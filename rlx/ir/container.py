@@ -1,0 +1,207 @@
+"""The container file: a JSON header and aligned arrays, checked by SHA-256, read or memory-mapped.
+
+Little endian::
+
+    0   8   magic
+    8   4   version of this layout
+    12  4   zero
+    16  8   bytes of the header
+    24  8   bytes of the whole file
+    32  32  SHA-256 of the body: everything from the first array on
+    64  32  SHA-256 of bytes 0 to 64 and the header
+    96      the header: JSON with "kind", "data" and "arrays" [[offset in the body, dtype, shape], ...]
+            arrays, each at a multiple of 64 from the start of the file
+
+Nothing in it is code and reading it runs none: the header is data, and only plain numbers make arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import RlxError, describe
+from rlx.ir.opdef import Array
+
+MAGIC = b"\x93RLXBOX\n"
+VERSION = 1
+ALIGNMENT = 64
+_PREFIX = struct.Struct("<8sIIQQ")
+_HEADER_AT = 96
+_KINDS = "biuf"
+
+
+class ContainerError(RlxError, ValueError):
+    """A file is not a container, of another version, or damaged."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a container holds.
+
+    Attributes:
+        kind: What it is, "lowered" or "model" for instance.
+        data: What the writer's header says: JSON values.
+        arrays: Read-only arrays; of a mapped file they are views of it.
+    """
+
+    kind: str
+    data: Any
+    arrays: Sequence[Array]
+
+
+def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
+    """A container as bytes.
+
+    Args:
+        kind: What it is.
+        data: JSON values.
+        arrays: Numbers and bools of 1 to 8 bytes each.
+
+    Returns:
+        The bytes of the file.
+
+    Raises:
+        ContainerError: An array holds something else.
+
+    Example:
+        >>> import numpy as np
+        >>> load(dump("note", {"a": 1}, [np.arange(3)])).arrays[0].tolist()
+        [0, 1, 2]
+    """
+    bodies, places, at = [], [], 0
+    for array in arrays:
+        if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
+            raise ContainerError(describe("not an array for a container", got=array.dtype))
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        # Offsets count from the body's start, so that they do not change the header's length.
+        places.append([at, little.dtype.str, list(array.shape)])
+        body = little.tobytes()
+        bodies.append(body + bytes(-len(body) % ALIGNMENT))
+        at += len(bodies[-1])
+    header = json.dumps(
+        {"kind": kind, "data": data, "arrays": places}, separators=(",", ":")
+    ).encode()
+    header += b" " * (-(_HEADER_AT + len(header)) % ALIGNMENT)
+    body = b"".join(bodies)
+    total = _HEADER_AT + len(header) + len(body)
+    front = _PREFIX.pack(MAGIC, VERSION, 0, len(header), total) + hashlib.sha256(body).digest()
+    return front + hashlib.sha256(front + header).digest() + header + body
+
+
+def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) -> Container:
+    """Reads what ``dump`` made.
+
+    Args:
+        raw: The whole file.
+        where: What errors call it.
+        check: Whether the arrays' checksum is computed, which reads all of them; the header's
+            always is.
+
+    Raises:
+        ContainerError: It is damaged, of another version, or no container.
+    """
+
+    def refuse(what: str, got: object = None, expected: object = None) -> ContainerError:
+        return ContainerError(describe(what, where=where, got=got, expected=expected))
+
+    if len(raw) < _HEADER_AT:
+        raise refuse("a container file is cut short", f"{len(raw)} bytes")
+    view = memoryview(raw)
+    magic, version, zero, length, total = _PREFIX.unpack(view[: _PREFIX.size])
+    if magic != MAGIC:
+        raise refuse("not a container file", magic, MAGIC)
+    if version != VERSION or zero:
+        raise refuse("a container of another version", version, VERSION)
+    if total != len(raw) or length > total - _HEADER_AT:
+        raise refuse("a container file has another length", f"{len(raw)} bytes", f"{total} bytes")
+    start = _HEADER_AT + length
+    head = hashlib.sha256(view[:64])
+    head.update(view[_HEADER_AT:start])
+    if head.digest() != bytes(view[64:96]):
+        raise refuse("a container file is damaged: its header's checksum is another")
+    if check and hashlib.sha256(view[start:]).digest() != bytes(view[32:64]):
+        raise refuse("a container file is damaged: its arrays' checksum is another")
+    try:
+        header = json.loads(bytes(view[_HEADER_AT:start]))
+        kind, data, places = header["kind"], header["data"], header["arrays"]
+        arrays = [_array(raw, start, *place) for place in places]
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise refuse("a container file is malformed", f"{type(error).__name__}: {error}") from None
+    return Container(kind, data, arrays)
+
+
+def _array(raw: bytes | mmap.mmap, start: int, offset: int, dtype: str, shape: list[int]) -> Array:
+    kind = np.dtype(dtype)
+    count = math.prod(shape)
+    if kind.kind not in _KINDS or kind.itemsize > 8 or offset < 0 or min(shape, default=0) < 0:
+        raise ValueError(f"array {dtype}{shape} at {offset}")
+    if start + offset + count * kind.itemsize > len(raw):
+        raise ValueError(f"array {dtype}{shape} at {offset} is outside of the file")
+    if not count:
+        made: Array = np.zeros(shape, kind)
+        made.setflags(write=False)
+        return made
+    return np.frombuffer(raw, kind, count, start + offset).reshape(shape)
+
+
+def read(path: str | os.PathLike[str]) -> Container:
+    """A container file, read into memory: what happens to the file afterwards does not matter.
+
+    Raises:
+        ContainerError: It is damaged, of another version, or no container.
+        OSError: It can't be read.
+    """
+    return load(Path(path).read_bytes(), path)
+
+
+def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
+    """A container file, memory-mapped: arrays are read when they are touched.
+
+    The file must stay as it is while the arrays are in use; replace it by renaming a new one over it.
+
+    Args:
+        path: The file.
+        check: Whether the arrays' checksum is computed now, which reads the whole file.
+
+    Raises:
+        ContainerError: It is damaged, of another version, or no container.
+        OSError: It can't be read.
+    """
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ContainerError(describe("a container file is empty", where=path))
+        raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return load(raw, path, check)
+
+
+def write(path: str | os.PathLike[str], raw: bytes) -> None:
+    """Writes a file in one step: readers see the old one or the new one, never a part of it.
+
+    Args:
+        path: The file.
+        raw: What ``dump`` made.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path = Path(path)
+    # The number of the process and of the thread: two writers never share a name.
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        aside.write_bytes(raw)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,187 @@
+"""CompileCache: compiled graphs under keys of the caller's, the one used longest ago going first."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from rlx.backends.base import CompileOptions
+from rlx.device.names import Device
+from rlx.errors import InputError, describe
+from rlx.ir.graph import Graph
+from rlx.lru import Lru
+from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.session import Session
+
+
+class CompileCache:
+    """Compiled graphs for one device, bounded in number and in bytes. Safe to use from threads.
+
+    A graph that is evicted is let go of, not closed: whoever holds it goes on running it. Memory that
+    nobody holds any more is free right after the eviction.
+
+    Args:
+        device: A device or its name.
+        capacity: Most graphs.
+        max_bytes: Most bytes of all graphs' arenas, params and staging; None for no bound. A graph
+            above it alone is compiled but not kept.
+        options: How graphs are compiled.
+
+    Attributes:
+        hits: Calls that found their graph.
+        misses: Calls that compiled it.
+
+    Raises:
+        DeviceParseError: ``device`` is not a device.
+        DeviceUnavailableError: It is not on this machine.
+        InputError: A bound is below 1.
+
+    Example:
+        >>> import rlx
+        >>> def double():
+        ...     g = rlx.Graph()
+        ...     g.set_outputs([g.input("x", (2,)) * 2.0])
+        ...     return g
+        >>> cache = rlx.CompileCache("cpu", 8)
+        >>> cache.get_or_compile("double", double) is cache.get_or_compile("double", double)
+        True
+        >>> cache.hits, cache.misses, len(cache)
+        (1, 1, 1)
+    """
+
+    def __init__(
+        self,
+        device: Device | str,
+        capacity: int,
+        *,
+        max_bytes: int | None = None,
+        options: CompileOptions | None = None,
+    ) -> None:
+        self._session = Session(device, options=options)
+        self._kept: Lru[Hashable, CompiledGraph] = Lru(capacity, max_bytes)
+        self._lock = threading.Lock()
+        # Held while the graph of a key is compiled: a second thread waits instead of compiling too.
+        self._gates: dict[Hashable, _Gate] = {}
+        self._closed = False
+        self.hits = 0
+        self.misses = 0
+
+    def get_or_compile(
+        self,
+        key: Hashable,
+        builder: Callable[[], Graph],
+        params: Mapping[str, Any] | None = None,
+    ) -> CompiledGraph:
+        """The graph of a key, compiled when it is not here.
+
+        Args:
+            key: What tells it from others.
+            builder: Makes the graph; called only when it is compiled. Two threads that ask for the
+                same key at the same time get the same graph, compiled once.
+            params: Values of its params, set when it is compiled.
+
+        Returns:
+            The graph. It runs in one thread at a time; give others ``compiled.clone()``.
+
+        Raises:
+            InputError: The cache is closed.
+            RlxError: See ``Session.compile``; nothing is kept then.
+        """
+        with self._lock:
+            found = self._find(key)
+            if found is not None:
+                return found
+            gate = self._gates.setdefault(key, _Gate())
+            gate.waiting += 1
+        try:
+            with gate.lock:
+                with self._lock:
+                    found = self._find(key)
+                return found if found is not None else self._compile(key, builder, params)
+        finally:
+            with self._lock:
+                gate.waiting -= 1
+                if not gate.waiting:
+                    del self._gates[key]
+
+    def _find(self, key: Hashable) -> CompiledGraph | None:
+        if self._closed:
+            raise InputError(describe("this CompileCache is closed", hint="make a new one"))
+        found = self._kept.get(key)
+        self.hits += found is not None
+        return found
+
+    def _compile(
+        self, key: Hashable, builder: Callable[[], Graph], params: Mapping[str, Any] | None
+    ) -> CompiledGraph:
+        compiled = self._session.compile(builder(), params)
+        nbytes = compiled.memory()["peak"]
+        with self._lock:
+            if self._closed:
+                compiled.close()
+                self._find(key)
+            self.misses += 1
+            gone = self._kept.put(key, compiled, nbytes)
+        _let_go(gone)
+        return compiled
+
+    @property
+    def evictions(self) -> int:
+        """Graphs that were let go of to make room."""
+        return self._kept.evictions
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the graphs that are kept: ``cg.memory()["peak"]`` of each, summed."""
+        return self._kept.nbytes
+
+    def keys(self) -> list[Hashable]:
+        """Keys of what is kept, the one used longest ago first."""
+        return self._kept.keys()
+
+    def clear(self) -> None:
+        """Lets go of every graph, without closing it."""
+        gone = self._kept.values()
+        self._kept.clear()
+        _let_go(gone)
+
+    def close(self) -> None:
+        """Closes every graph that is kept, and the cache. Closing twice does nothing."""
+        with self._lock:
+            self._closed = True
+            gone = self._kept.values()
+            self._kept.clear()
+        for compiled in gone:
+            compiled.close()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept.keys()
+
+    def __enter__(self) -> CompileCache:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class _Gate:
+    """The lock of one key, and how many threads are at it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting = 0
+
+
+def _let_go(gone: list[CompiledGraph]) -> None:
+    """Drops graphs; the memory of those that nobody else holds is free afterwards."""
+    left = [weakref.ref(compiled._executable) for compiled in gone]
+    gone.clear()
+    # An executable on a GPU is part of reference cycles, and Python does not see how large it is.
+    if any(one() is not None for one in left):
+        gc.collect()

@@ -1,0 +1,143 @@
+"""A folder of container files under hashed names, bounded in size; nothing that goes wrong in it is an error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from rlx.ir.container import Container, read, write
+
+_SUFFIX = ".rlxc"
+_ABANDONED_S = 3600.0
+# Looking at every file costs more than writing one, so it is done at the first of so many.
+_PUTS_PER_LOOK = 64
+# Bytes that a folder is believed to hold, and entries stored since it was looked at.
+_believed: dict[Path, tuple[int, int]] = {}
+_log = logging.getLogger(__name__)
+
+
+def default_folder() -> Path:
+    """The user's cache folder for rlx; it need not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "lowered"
+
+
+class DiskCache:
+    """Entries in a folder, one file each.
+
+    Several processes may share it: a file appears whole or not at all. A folder that can't be read or
+    written is an empty one, and a debug line says so.
+
+    Args:
+        folder: Where; it is made, for this user only, when the first entry is stored.
+        most: Bytes of all files; what was used longest ago goes first.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
+
+    def path(self, key: str) -> Path:
+        """The file of a key."""
+        return self._folder / f"{key}{_SUFFIX}"
+
+    def get(self, key: str) -> Container | None:
+        """The entry, which counts as used now; None where there is none.
+
+        Raises:
+            ContainerError: Its file is damaged.
+        """
+        path = self.path(key)
+        try:
+            found = read(path)
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.debug("the compile cache can't be read: %s", error)
+            return None
+        return found
+
+    def put(self, key: str, raw: bytes) -> bool:
+        """Stores an entry, and removes what is then too much.
+
+        Returns:
+            Whether it was stored.
+        """
+        if len(raw) > self._most:
+            _log.debug("an entry of %d bytes is too large for the compile cache", len(raw))
+            return False
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(self.path(key), raw)
+            self._make_room(len(raw))
+        except OSError as error:
+            _log.debug("nothing is stored in the compile cache: %s", error)
+            return False
+        return True
+
+    def _make_room(self, added: int) -> None:
+        # Other processes store entries too; what they add is seen at the next look.
+        held, puts = _believed.get(self._folder, (0, _PUTS_PER_LOOK))
+        if puts < _PUTS_PER_LOOK and held + added <= self._most:
+            _believed[self._folder] = held + added, puts + 1
+        else:
+            _believed[self._folder] = self._prune(), 1
+
+    def clear(self) -> int:
+        """Removes every entry.
+
+        Returns:
+            How many bytes that freed.
+        """
+        _believed.pop(self._folder, None)
+        return sum(_remove(path, size) for _, size, path in self._files())
+
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(size for _, size, _ in self._files())
+
+    def _prune(self) -> int:
+        """Removes what is too much or was abandoned, and says how many bytes are left."""
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        for used, size, path in files:
+            abandoned = path.suffix == ".tmp" and used < time.time() - _ABANDONED_S
+            if total > self._most or abandoned:
+                total -= _remove(path, size)
+        return total
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """When each file was last used, its size, and the file; those of other kinds are not ours."""
+        found = []
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    name, suffix = os.path.splitext(entry.name)
+                    if suffix == _SUFFIX or (suffix == ".tmp" and _SUFFIX in name):
+                        stat = entry.stat()
+                        found.append((stat.st_mtime, stat.st_size, Path(entry.path)))
+        except OSError as error:  # also when another process removes a file meanwhile
+            _log.debug("the compile cache can't be listed: %s", error)
+        return found
+
+
+def _remove(path: Path, size: int) -> int:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.debug("an entry of the compile cache stays: %s", error)
+        return 0
+    return size
+
+
+def disk_cache(wanted: str, most: int) -> DiskCache:
+    """The cache that ``RLX_CACHE`` names.
+
+    Args:
+        wanted: "on" for the user's cache folder, or a folder.
+        most: Bytes.
+    """
+    return DiskCache(default_folder() if wanted == "on" else Path(wanted), most)

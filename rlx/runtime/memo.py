@@ -1,0 +1,268 @@
+"""Compiling a graph that was compiled before: in this process, or by one that left it on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from rlx import flags
+from rlx.backends.base import CompileOptions, Executable
+from rlx.ir import container
+from rlx.ir.content import OpaqueError, content_hash
+from rlx.ir.graph import Graph
+from rlx.ir.spans import phase
+from rlx.lru import Lru
+from rlx.runtime.build import Lowered, Target, load, lower
+from rlx.runtime.disk import DiskCache, disk_cache
+from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
+
+# Graphs kept in memory, and bytes of their constants and kernel sources.
+MOST_GRAPHS = 64
+MOST_BYTES = 256 << 20
+_PLAIN = (type(None), int, float, str, bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheStats:
+    """What the compile caches of this process did; see ``rlx.cache_stats``.
+
+    Attributes:
+        lowered: Graphs that went through the compiler.
+        memory_hits: Graphs that were found in memory instead.
+        disk_hits: Graphs that were found in the cache folder instead.
+        stored: Entries written to the cache folder.
+        damaged: Entries of the cache folder that could not be used.
+        refused: Graphs that can't be cached, because they hold custom ops or Python objects.
+    """
+
+    lowered: int = 0
+    memory_hits: int = 0
+    disk_hits: int = 0
+    stored: int = 0
+    damaged: int = 0
+    refused: int = 0
+
+
+_stats = CacheStats()
+_lock = threading.Lock()
+# Each with the lines of code that its notes and messages name.
+_kept: Lru[str, tuple[Lowered, tuple[str, ...]]] = Lru(MOST_GRAPHS, MOST_BYTES)
+
+
+def cache_stats() -> CacheStats:
+    """What the compile caches of this process did so far.
+
+    Returns:
+        Counts; compare two to see what happened between them.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+        >>> before = rlx.cache_stats()
+        >>> a, b = rlx.compile(g, device="cpu"), rlx.compile(g, device="cpu")
+        >>> after = rlx.cache_stats()
+        >>> after.lowered + after.memory_hits + after.disk_hits - before.lowered >= 2
+        True
+    """
+    return _stats
+
+
+def clear_cache() -> int:
+    """Forgets every compiled graph: in this process, and in the cache folder for all processes.
+
+    Graphs in use stay as they are. Nothing happens on disk with ``RLX_CACHE=off``.
+
+    Returns:
+        How many bytes that freed in the cache folder.
+
+    Example:
+        >>> import rlx
+        >>> rlx.clear_cache() >= 0
+        True
+    """
+    _kept.clear()
+    wanted = flags.CACHE.get()
+    return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
+
+
+def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
+    """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+
+    Returns:
+        The lowered graph, which others may share and nobody may change, and its executable.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    wanted = flags.CACHE.get()
+    # Without kernels there is little to lower, and its subgraphs stay the caller's own.
+    if wanted == "off" or not target.kernel_set:
+        return _fresh(graph, target)
+    try:
+        with phase("hash"):
+            key = f"{content_hash(graph)} {target_text(target)}"
+    except OpaqueError as error:
+        lowered, executable = _fresh(graph, target)
+        _refused(lowered, error)
+        return lowered, executable
+    with phase("cache"):
+        sources = tuple(sources_of(graph))
+        disk = disk_cache(wanted, flags.CACHE_BYTES.get())
+        name = hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
+        found = _in_memory(key, sources) or _on_disk(disk, name, sources)
+    if found is not None:
+        lowered, executable = found, load(found, target)
+    else:
+        lowered, executable = _fresh(graph, target)
+        # The weights are the caller's; nothing reads them here.
+        lowered.graph.param_values.clear()
+        with phase("store"):
+            _store(disk, name, lowered, sources)
+    _kept.put(key, (lowered, sources), _nbytes(lowered))
+    return lowered, executable
+
+
+def _fresh(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
+    lowered = lower(graph, target)
+    _count("lowered")
+    return lowered, load(lowered, target)
+
+
+def _in_memory(key: str, sources: tuple[str, ...]) -> Lowered | None:
+    found = _kept.get(key)
+    if found is None:
+        return None
+    lowered, lines = found
+    if lines != sources:
+        # An equal graph from elsewhere: its messages name its own lines.
+        try:
+            lowered = unpack(*pack(lowered, lines), sources)
+        except OpaqueError:
+            return None
+    _count("memory_hits")
+    return lowered
+
+
+def _on_disk(disk: DiskCache, name: str, sources: tuple[str, ...]) -> Lowered | None:
+    try:
+        entry = disk.get(name)
+        if entry is None:
+            return None
+        # A file under another's name would be some other graph.
+        if entry.kind != KIND or entry.data["name"] != name:
+            raise MalformedError("it is not the entry of its name")
+        lowered = unpack(entry.data["lowered"], entry.arrays, sources)
+    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
+        _count("damaged")
+        text = f"{disk.path(name)} is not used and is made again: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        return None
+    _count("disk_hits")
+    return lowered
+
+
+def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> None:
+    try:
+        data, arrays = pack(lowered, sources)
+    except OpaqueError as error:
+        _refused(lowered, error)
+        return
+    if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
+        _count("stored")
+
+
+def _refused(lowered: Lowered, error: OpaqueError) -> None:
+    lowered.notes.append(f"cache: the compiled graph is not stored, because of {error}")
+    _count("refused")
+
+
+def _count(name: str) -> None:
+    global _stats
+    with _lock:
+        _stats = dataclasses.replace(_stats, **{name: getattr(_stats, name) + 1})
+
+
+def _nbytes(lowered: Lowered) -> int:
+    """Bytes of what is large in a lowered graph: constants and kernel sources."""
+    if lowered.schedule is None:
+        return 0
+    arrays = {id(v.array): v.array.nbytes for v in lowered.schedule.values if v.array is not None}
+    texts = {one.source for one in lowered.schedule.rendered.values() if hasattr(one, "source")}
+    return sum(arrays.values()) + sum(map(len, texts))
+
+
+def target_text(target: Target) -> str:
+    """Everything about a target that lowering reads, so that another target has another text.
+
+    Raises:
+        OpaqueError: An option is an object that does not say what it is.
+    """
+    info, runs_on = target.info, type(target.backend)
+    return repr(
+        (
+            (runs_on.__module__, runs_on.__qualname__, target.kernel_set),
+            (info.backend, info.adapter, info.api, info.driver),
+            sorted(info.limits.items()),
+            sorted(info.features),
+            _options_text(target.options),
+        )
+    )
+
+
+def _options_text(options: CompileOptions) -> str:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        listed = [value]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            listed = [getattr(value, inner.name) for inner in dataclasses.fields(value)]
+        if not all(isinstance(one, _PLAIN) for one in listed):
+            raise OpaqueError(f"option {field.name}")
+    return repr(options)
+
+
+@functools.cache
+def build_id(kernel_set: str) -> str:
+    """This build of rlx and of what it calls: a digest of its sources and of their versions.
+
+    Entries of one build are never read by another. It takes 2 to 5 ms, once.
+
+    Args:
+        kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
+    """
+    folders = [(str(Path(__file__).parents[1]), ".py")]
+    versions = [np.__version__, sys.byteorder]
+    if kernel_set != "cpu":
+        from rlx.backends.webgpu.wgsl import shader_directory
+
+        folders.append((str(shader_directory()), ".wgsl"))
+        versions.append(metadata.version("wgpu"))
+    digest = hashlib.sha256(repr(versions).encode())
+    for folder, suffix in folders:
+        for path in sorted(_files(folder, suffix)):
+            with open(path, "rb", buffering=0) as file:
+                raw = file.read()
+            digest.update(f"{os.path.relpath(path, folder)} {len(raw)}\0".encode())
+            digest.update(raw)
+    return digest.hexdigest()
+
+
+def _files(folder: str, suffix: str) -> Iterator[str]:
+    for where, _, names in os.walk(folder):
+        yield from (os.path.join(where, name) for name in names if name.endswith(suffix))
