@@ -38,8 +38,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             same preallocated read-only views at every call; the next run overwrites them. With no
             argument it runs on what stands in ``input_views``, where arguments need not show up: the
             CPU reads contiguous arrays of the right dtype where they are. It allocates nothing,
-            looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape or dtype or
-            a param that was never set, ``RlxError`` when entered from a second thread.
+            looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape
+            or dtype or a param that was never set, ``RlxError`` when entered from a second thread.
         capabilities: What this device's executable can do.
         host_fallbacks: Ops that run on the host for want of a kernel on the device, each with the
             reason; every such place costs a read-back and an upload.
