@@ -126,7 +126,7 @@ def test_no_memory_frees_what_was_taken(gpu, monkeypatch):
 
 def test_above_the_limits_says_sizes(webgpu):
     g = rlx.Graph()
-    g.set_outputs([g.sum(g.input("x", (1 << 15, 1 << 16)))])
+    g.set_outputs([g.sum(g.input("x", (1 << 16, 1 << 17)))])
     with pytest.raises(rlx.DeviceMemoryError, match=r"got: \d+ bytes"):
         rlx.compile(g, webgpu)
 

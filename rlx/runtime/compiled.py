@@ -27,7 +27,7 @@ from rlx.runtime.runs import Runs
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
 
-class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
+class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
     It belongs to one thread at a time; different ones run in parallel.
@@ -90,14 +90,14 @@ class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
         self._extent: Extent | None = None
         self._closed = False
         # Shared between clones, as the params are.
-        self._values = values
+        self._values, self._missing = values, missing
         # Inputs that keep their value from run to run, and the outputs they take over.
         self._bound: dict[str, str] = {}
         self._feeds: dict[int, int] = {}
         self._placement = placement_of(graph)
         self._wrap: Callable[[Executable], Executable] = _as_it_is
         self._phases = tuple(phases)
-        self._take(executable, missing)
+        self._use(executable)
         self._totals = Totals() if target.options.profile else None
         self._keep_totals()
 
@@ -113,9 +113,8 @@ class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
         self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
     def _take(self, executable: Executable, missing: set[str]) -> None:
-        self._executable = executable
         self._missing = missing
-        self.run_slots = self._incomplete if missing else executable.run_slots
+        self._use(executable)
 
     # --- params ------------------------------------------------------------------------------------
 
@@ -146,6 +145,11 @@ class CompiledGraph(Handles, Runs, Recovery, Experts, Observed):
         self._missing.discard(name)
         if not self._missing:
             self.run_slots = self._executable.run_slots
+
+    def _use(self, executable: Executable) -> None:
+        """Runs on this executable from now on; nothing runs as long as params are missing."""
+        self._executable = executable
+        self.run_slots = self._incomplete if self._missing else executable.run_slots
 
     def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
         # Clones share the set of params still missing, so one of them may have set the last.

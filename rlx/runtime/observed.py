@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -14,14 +13,14 @@ from rlx.backends.base import Capabilities, Executable
 from rlx.backends.record import Recorder
 from rlx.device.choose import cost_model
 from rlx.device.names import Device
-from rlx.errors import CompileError, InputError, RlxError, describe
+from rlx.errors import CompileError, InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.runtime.build import Target
 from rlx.runtime.profile import Profile, Totals
-from rlx.runtime.recorded import RecordedExecutable
 from rlx.runtime.trace import check_writable, write_trace
+from rlx.runtime.watched import WatchedExecutable
 
 
 class Observed:
@@ -35,7 +34,6 @@ class Observed:
     _closed: bool
     _executable: Executable
     _graph: Graph
-    _missing: set[str]
     _phases: tuple[Span, ...]
     _target: Target
     _totals: Totals | None
@@ -45,7 +43,7 @@ class Observed:
 
         def _open(self) -> None: ...
 
-        def _take(self, executable: Executable, missing: set[str]) -> None: ...
+        def _use(self, executable: Executable) -> None: ...
 
         def _fill(self, inputs: Mapping[str, Any]) -> None: ...
 
@@ -165,7 +163,7 @@ class Observed:
 
     def _unwatched(self) -> None:
         watched = self._executable
-        if isinstance(watched, RecordedExecutable) and watched.recorder is not self._totals:
+        if isinstance(watched, WatchedExecutable) and watched.recorder is not self._totals:
             raise InputError(
                 describe(
                     f"{self!r} is being traced already", hint="leave the trace around it first"
@@ -184,24 +182,13 @@ class Observed:
             if not self._closed:
                 self._keep_totals()
 
-    def _watch(self, recorder: Recorder) -> None:
-        recorded = RecordedExecutable(self._executable, recorder)
-        self._take(cast(Executable, recorded), self._missing)
+    def _watch(self, recorder: Recorder, moved: Mapping[str, int] | None = None) -> None:
+        self._use(cast(Executable, WatchedExecutable(self._executable, recorder, moved)))
 
     def _unwatch(self) -> None:
-        recorded = self._executable
-        if isinstance(recorded, RecordedExecutable) and not self._closed:
+        watched = self._executable
+        if isinstance(watched, WatchedExecutable) and not self._closed:
             try:
-                recorded.end()
+                watched.end()
             finally:
-                self._take(recorded.plain, self._missing)
-
-    def _as_before(self, executable: Executable) -> Executable:
-        """An executable in place of the one in use: it is recorded if that one is."""
-        old = self._executable
-        if not isinstance(old, RecordedExecutable):
-            return executable
-        moved = old.moved()
-        with contextlib.suppress(RlxError):  # it may be lost, and its last times with it
-            old.end()
-        return cast(Executable, RecordedExecutable(executable, old.recorder, moved))
+                self._use(watched.plain)

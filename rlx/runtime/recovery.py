@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.backends.base import Capabilities, Executable
+from rlx.backends.record import Recorder
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows, load, lower
 from rlx.runtime.experts import Placement
+from rlx.runtime.watched import WatchedExecutable
 
 
 class Recovery:
@@ -40,8 +42,6 @@ class Recovery:
 
         def _open(self) -> None: ...
 
-        def _as_before(self, executable: Executable) -> Executable: ...
-
         def _exchange(
             self,
             lowered: Lowered,
@@ -49,6 +49,10 @@ class Recovery:
             extent: Extent | None,
             placement: Placement,
         ) -> None: ...
+
+        def _unwatch(self) -> None: ...
+
+        def _watch(self, recorder: Recorder, moved: Mapping[str, int] | None = None) -> None: ...
 
         def _take(self, executable: Executable, missing: set[str]) -> None: ...
 
@@ -107,6 +111,12 @@ class Recovery:
         handles: Mapping[str, Array] | None = None,
     ) -> None:
         """Tells an executable of the same graph all that the old one was told, and takes it."""
+        watched = self._executable
+        again = (
+            (watched.recorder, watched.moved()) if isinstance(watched, WatchedExecutable) else None
+        )
+        with contextlib.suppress(RlxError):  # what is lost may fail again
+            self._unwatch()
         old = self._executable
         for name, value in values.items():
             executable.set_param(name, value)
@@ -118,7 +128,9 @@ class Recovery:
         executable.set_resident([self._names.index(name) for name in self._bound])
         executable.set_feeds(list(self._feeds.items()))
         executable.set_extent(self._extent)
-        self._take(self._as_before(executable), set(self._graph.param_names) - set(values))
+        self._take(executable, set(self._graph.param_names) - set(values))
+        if again is not None:
+            self._watch(*again)
         with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be
             old.close()
 

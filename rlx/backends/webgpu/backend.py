@@ -59,15 +59,10 @@ class WebGpuBackend:
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 lowered[id(call)] = one
-        with phase("pipelines"):
-            # Held until the executable holds them, however many there are.
-            ready = [gpu.pipeline(one) for one in lowered.values() if isinstance(one, Dispatch)]
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
         with phase("allocate"), gpu.all_or_nothing():
-            made = WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
-        ready.clear()
-        return made
+            return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -24,6 +24,7 @@ from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submissio
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
 
 __all__ = ["WebGpuExecutable", "padded"]
@@ -73,11 +74,13 @@ class WebGpuExecutable:
             for one in work
             if isinstance(one, Call)
         ]
-        self._bound: dict[int, tuple[Any, Any]] = {}
-        for one in work:
-            if isinstance(one, Dispatch) and id(one) not in self._bound:
-                group = gpu.bind(one, [self._resource(v, one) for v in one.values])
-                self._bound[id(one)] = gpu.pipeline(one), group
+        dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
+        groups = {
+            at: gpu.bind(one, [self._resource(v, one) for v in one.values])
+            for at, one in dispatches.items()
+        }
+        with phase("pipelines"):
+            self._bound = {at: (gpu.pipeline(one), groups[at]) for at, one in dispatches.items()}
         self._fewer: dict[tuple[int, int] | None, list[Batch]] = {}
         self._whole = self._batches = self._batched(None)
         self.arena_ptr = self._mirror.address

@@ -29,7 +29,7 @@ _RUNS: Mapping[str, Callable[..., int]] = {
 }
 
 
-class RecordedExecutable:
+class WatchedExecutable:
     """Everything that the executable is, with its calls as spans.
 
     Args:
