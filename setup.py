@@ -33,6 +33,8 @@ EXTENSIONS = {
     ],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }
+# What only calls others is built for size.
+SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
 GENERATED = Path("build/generated")
 HEADERS = sorted(
     str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
@@ -58,6 +60,8 @@ def flags() -> tuple[list[str], list[str]]:
         "-fno-math-errno",
         "-fno-trapping-math",
         "-Wno-unknown-pragmas",
+        # Nothing is thrown through this code, and the tables for it would be a tenth of its size.
+        "-fno-asynchronous-unwind-tables",
     ]
     compile_args = [*common, "-fvisibility=hidden", *(["-O1", "-g"] if DEBUG else ["-O3", "-g0"])]
     link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []
@@ -103,7 +107,7 @@ def extensions() -> list[Extension]:
                     numpy.get_include(),
                 ],
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                extra_compile_args=compile_args,
+                extra_compile_args=[*compile_args, *SMALL.get(name, ())],
                 extra_link_args=link_args,
                 depends=depends,
             )
