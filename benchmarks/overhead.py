@@ -4,7 +4,7 @@ usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000]
                                      [--porch 65536] [--json overhead.json]
 
 Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for P1, PyTorch
-on CUDA for P2 and P3. "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
+on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for P2 and P3. "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
 before anything is timed; times are in microseconds.
 """
 
@@ -75,7 +75,7 @@ def p1(args):
     figures = timed(contestants, args.calls * 10, expected.reshape(-1))
     # What the contestants share: a Python call and the two looks at the clock.
     figures["an empty call"] = timed({"": lambda: X}, args.calls * 10, X.reshape(-1))[""]
-    return figures, "onnxruntime IOBinding"
+    return figures
 
 
 def onnx_mlp(weights, biases):
@@ -183,6 +183,38 @@ def torch_chain(torch, length):
     return found
 
 
+def onnx_chain(length):
+    """The same in ONNX Runtime on WebGPU, from an array to an array."""
+    import onnx
+    import onnxruntime as ort
+    import onnxruntime_ep_webgpu as webgpu
+    from onnx import TensorProto, helper
+
+    nodes, value = [], "x"
+    for at in range(length):
+        kind, more = ("Tanh", []) if at % 2 else ("Mul", ["factor"])
+        nodes.append(helper.make_node(kind, [value, *more], [f"y{at}"]))
+        value = f"y{at}"
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, N])],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, [1, N])],
+        [helper.make_tensor("factor", TensorProto.FLOAT, [1], [1.5])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.checker.check_model(model)
+    name = webgpu.get_ep_name()
+    if not any(one.ep_name == name for one in ort.get_ep_devices()):
+        ort.register_execution_provider_library(name, webgpu.get_library_path())
+    devices = [one for one in ort.get_ep_devices() if one.ep_name == name]
+    options = ort.SessionOptions()
+    options.add_provider_for_devices(devices[:1], {})
+    session = ort.InferenceSession(model.SerializeToString(), options)
+    assert name in session.get_providers(), session.get_providers()
+    return lambda: session.run(None, {"x": X})[0]
+
+
 def gpu(args, length):
     hot, python = chain(args, length, True), chain(args, length, False)
     contestants = {
@@ -192,9 +224,11 @@ def gpu(args, length):
     torch = optional("torch")
     if torch and torch.cuda.is_available():
         contestants |= torch_chain(torch, length)
+    if optional("onnx") and optional("onnxruntime") and optional("onnxruntime_ep_webgpu"):
+        contestants["onnxruntime WebGPU"] = onnx_chain(length)
     figures = timed(contestants, args.calls, expected_chain(length))
     figures["rlx, its parts"] = parts(hot._executable, args.calls)
-    return figures, "torch CUDA eager"
+    return figures
 
 
 def parts(executable, calls):
@@ -254,9 +288,9 @@ def main():
             print(f"{name}: no {args.device} here")
             continue
         run = {"p1": p1, "p2": p2, "p3": p3}[name]
-        figures, peer = run(args)
-        if peer in figures:
-            figures["peer / rlx"] = figures[peer]["p50"] / figures["rlx"]["p50"]
+        figures = run(args)
+        for peer in [name for name in figures if name.startswith(("onnxruntime", "torch"))]:
+            figures[f"{peer} / rlx"] = figures[peer]["p50"] / figures["rlx"]["p50"]
         figures["rlx p99.9 / p50"] = figures["rlx"]["p99.9"] / figures["rlx"]["p50"]
         found[name] = figures
         print(f"{name}: {run.__doc__}")
@@ -265,7 +299,7 @@ def main():
                 values = "  ".join(f"{key} {value:9.2f}" for key, value in values.items())
             else:
                 values = f"{values:.2f}"
-            print(f"  {what:24} {values}")
+            print(f"  {what:28} {values}")
     if "p2" in found and "p3" in found:
         each = (found["p3"]["rlx"]["p50"] - found["p2"]["rlx"]["p50"]) / 99
         found["us for each further dispatch"] = each
