@@ -27,8 +27,8 @@ _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 # Pipelines kept per device for graphs to come.
 MOST_PIPELINES = 1024
 
-# Longer than a small run, shorter than what anyone minds; in nanoseconds.
-SPIN_NS = 100_000
+# Longer than most runs of a real-time loop, shorter than what anyone minds; in nanoseconds.
+SPIN_NS = 1_000_000
 
 
 class GpuDevice:
