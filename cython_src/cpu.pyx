@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
+cimport cython
 cimport numpy as cnp
 import numpy as np
 
@@ -132,6 +133,7 @@ cdef class Times:
         return rows
 
 
+@cython.final
 cdef class Calls:
     """Kernel calls on fixed addresses.
 
@@ -188,17 +190,27 @@ cdef class Calls:
         free(self._spots)
         free(self._starts)
 
-    cdef bint movable(self, Py_ssize_t which) noexcept:
+    cdef inline bint movable(self, Py_ssize_t which) noexcept:
         """Whether an input may be read where its owner has it."""
         return self._starts[which + 1] > self._starts[which]
 
-    cdef void point(self, Py_ssize_t which, void* address) noexcept:
+    cdef inline void point(self, Py_ssize_t which, void* address) noexcept:
         """From now on an input is read there."""
         cdef Py_ssize_t at
         for at in range(self._starts[which], self._starts[which + 1]):
             self._spots[at][0] = address
 
 
+cdef struct rlx_slot:
+    Py_ssize_t which  # input of the graph
+    void* memory
+    Py_ssize_t nbytes
+    const cnp.npy_intp* dims
+    int rank
+    int type
+
+
+@cython.final
 cdef class Program:
     """The calls of a run, with the arrays that they read and write.
 
@@ -213,7 +225,8 @@ cdef class Program:
     cdef rlx_feed* _feeds
     cdef Py_ssize_t _count
     cdef Py_ssize_t _feed_count
-    cdef list _given
+    cdef rlx_slot* _given  # what run_slots takes an argument for
+    cdef Py_ssize_t _given_count
     cdef bint _busy
     cdef bint _away  # whether an input is read elsewhere than in its view
     cdef tuple _input_views
@@ -223,15 +236,19 @@ cdef class Program:
     cdef char* _arena_end
 
     def __cinit__(self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena):
-        self._given = list(range(len(input_views)))
         self._input_views = input_views
         self._output_views = output_views
         self._arena = <char*>cnp.PyArray_DATA(arena)
         self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
+        self._given = <rlx_slot*>calloc(max(1, len(input_views)), sizeof(rlx_slot))
+        if self._given == NULL:
+            raise MemoryError()
         self.use(calls)
+        self.set_resident(())
 
     def __dealloc__(self):
         free(self._feeds)
+        free(self._given)
 
     def use(self, Calls calls):
         """Later runs make these calls."""
@@ -248,32 +265,45 @@ cdef class Program:
                 self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
             self._away = False
 
-    cdef int _take(self, Py_ssize_t which, object given, Py_ssize_t position) except -1:
+    cdef int _take(self, rlx_slot* slot, object given, Py_ssize_t position) except -1:
         """Reads an argument where it is, or copies it into its view."""
-        cdef cnp.ndarray view = <cnp.ndarray>self._input_views[which]
-        cdef void* slot = cnp.PyArray_DATA(view)
         cdef char* data
-        if not _fits(given, view):
+        cdef Calls used = self._used
+        if not _fits(given, slot):
             # May be of another dtype, or strided, or no array at all.
+            view = self._input_views[slot.which]
             view[...] = as_input(given, view, position)
-            self._used.point(which, slot)
+            used.point(slot.which, slot.memory)
             return 0
         data = <char*>cnp.PyArray_DATA(<cnp.ndarray>given)
-        if data == slot:
-            self._used.point(which, slot)
-        elif self._used.movable(which) and (data >= self._arena_end or data < self._arena):
-            self._used.point(which, data)
+        if used.movable(slot.which) and (data >= self._arena_end or data < self._arena):
+            used.point(slot.which, data)
             self._away = True
-        else:
-            memcpy(slot, data, cnp.PyArray_NBYTES(view))
-            self._used.point(which, slot)
+            return 0
+        if data != slot.memory:
+            memcpy(slot.memory, data, slot.nbytes)
+        used.point(slot.which, slot.memory)
         return 0
 
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
         self._alone()
         self._home()
-        self._given = [at for at in range(len(self._input_views)) if at not in indices]
+        cdef cnp.ndarray view
+        cdef Py_ssize_t at
+        self._given_count = 0
+        for at in range(len(self._input_views)):
+            if at not in indices:
+                view = <cnp.ndarray>self._input_views[at]
+                self._given[self._given_count] = rlx_slot(
+                    at,
+                    cnp.PyArray_DATA(view),
+                    cnp.PyArray_NBYTES(view),
+                    cnp.PyArray_DIMS(view),
+                    cnp.PyArray_NDIM(view),
+                    cnp.PyArray_TYPE(view),
+                )
+                self._given_count += 1
 
     def set_feeds(self, pairs):
         """After each run these inputs take these outputs: ``(input, output)`` of one size."""
@@ -305,10 +335,10 @@ cdef class Program:
         self._busy = True
         try:
             if count:
-                if count != len(self._given):
-                    check_slots(arrays, len(self._given))
+                if count != self._given_count:
+                    check_slots(arrays, self._given_count)
                 for at in range(count):
-                    self._take(self._given[at], arrays[at], at)
+                    self._take(&self._given[at], arrays[at], at)
             else:
                 self._home()
             at = 0
@@ -345,10 +375,9 @@ cdef class Program:
         try:
             self._home()
             if arrays:
-                check_slots(arrays, len(self._given))
-                for at, (which, given) in enumerate(zip(self._given, arrays)):
-                    view = self._input_views[which]
-                    view[...] = as_input(given, view, at)
+                check_slots(arrays, self._given_count)
+                for at in range(self._given_count):
+                    self._take(&self._given[at], arrays[at], at)
             at = 0
             with nogil:
                 while at < self._count and kept:
@@ -390,21 +419,22 @@ cdef class Program:
         raise InputError(describe("an index is out of range", where=self._used.names[at]))
 
 
-cdef bint _fits(object given, cnp.ndarray view) noexcept:
-    """Whether an argument is an array just like its view."""
+cdef inline bint _fits(object given, rlx_slot* slot) noexcept:
+    """Whether an argument is an array just like the view of its slot."""
     cdef cnp.ndarray array
-    cdef int axis, rank
+    cdef const cnp.npy_intp* dims
+    cdef int axis
     if not cnp.PyArray_CheckExact(given):
         return False
     array = <cnp.ndarray>given
-    rank = cnp.PyArray_NDIM(view)
     if (
-        cnp.PyArray_TYPE(array) != cnp.PyArray_TYPE(view)
-        or cnp.PyArray_NDIM(array) != rank
+        cnp.PyArray_TYPE(array) != slot.type
+        or cnp.PyArray_NDIM(array) != slot.rank
         or not cnp.PyArray_ISCARRAY_RO(array)
     ):
         return False
-    for axis in range(rank):
-        if cnp.PyArray_DIM(array, axis) != cnp.PyArray_DIM(view, axis):
+    dims = cnp.PyArray_DIMS(array)
+    for axis in range(slot.rank):
+        if dims[axis] != slot.dims[axis]:
             return False
     return True

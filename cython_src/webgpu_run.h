@@ -323,7 +323,7 @@ static int rlx_wait(rlx_work *work) {
         return work->status;
     if (rlx_await(work) != RLX_GPU_OK)
         return work->status;
-    if (work->mapped != RLX_MAP_SUCCESS)
+    if (RLX_LOAD(&work->mapped) != RLX_MAP_SUCCESS)
         return work->status = RLX_GPU_LOST;
     const char *mapped = (const char *)api->mapped(work->staging, 0, work->staged);
     if (mapped == NULL)

@@ -1,0 +1,88 @@
+"""How many instructions a call of run_slots takes on the CPU: counted by callgrind, compared with a golden.
+
+Only what runs inside a marked C function is counted. Kernels are the plain ones on a single element: nearly all
+of it is the call itself and the loop around it. After a change that is meant, and on
+another compiler or Python, ``python tests/test_instructions.py`` prints what to put into GOLDEN.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+MARK = """
+#include <valgrind/callgrind.h>
+void rlx_mark(void (*loop)(void)) {
+    CALLGRIND_START_INSTRUMENTATION;
+    loop();
+    CALLGRIND_STOP_INSTRUMENTATION;
+}
+"""
+PROGRAM = """
+import ctypes, gc, itertools, sys
+import numpy as np, rlx
+mark = ctypes.CDLL(sys.argv[1]).rlx_mark
+g = rlx.Graph()
+x, y = g.input("x", (1,)), g.input("y", (1,))
+g.set_outputs([g.tanh(g.softmax(x)) + y])
+run = rlx.compile(g, "cpu").run_slots
+a, b = np.ones(1, np.float32), np.ones(1, np.float32)
+times = itertools.repeat(None, int(sys.argv[3]))
+def views():
+    for _ in times:
+        run()
+def arguments():
+    for _ in times:
+        run(a, b)
+run(a, b)
+gc.disable()
+mark(ctypes.CFUNCTYPE(None)({"views": views, "arguments": arguments}[sys.argv[2]]))
+"""
+CALLS = 5000
+# Instructions per call by Python, compiler and processor.
+GOLDEN = {"cpython-311 GCC12 x86_64": {"arguments": 2466, "views": 1983}}
+SLACK = 0.03
+# Elsewhere the same C code takes somewhat more or less.
+SLACK_ELSEWHERE = 0.5
+
+
+def here():
+    major = platform.python_compiler().replace(" ", "").split(".")[0]
+    return f"{sys.implementation.cache_tag} {major} {platform.machine()}"
+
+
+def per_call(way):
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "mark.c", Path(folder) / "mark.so"
+        source.write_text(MARK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O0", "-o", library, source], check=True)
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+        command += ["--instr-atstart=no"]
+        command += [sys.executable, "-c", PROGRAM, str(library), way, str(CALLS)]
+        env = {**os.environ, "PYTHONHASHSEED": "0", "RLX_CPU_ISA": "plain", "RLX_CACHE": "off"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "Collected :" in line]
+    return int(line.split()[-1]) / CALLS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["arguments", "views"])
+def test_instructions_of_a_call(way):
+    assert shutil.which("valgrind"), "script/test --all installs valgrind"
+    found = per_call(way)
+    golden = GOLDEN.get(here(), {}).get(way)
+    slack = SLACK
+    if golden is None:
+        golden, slack = next(iter(GOLDEN.values()))[way], SLACK_ELSEWHERE
+    assert found <= golden * (1 + slack), f"{here()}: {found:.0f} instructions, golden {golden}"
+    assert found >= golden * (1 - slack), f"{found:.0f}: fewer than {golden}, lower the golden"
+
+
+if __name__ == "__main__":
+    print({here(): {way: round(per_call(way)) for way in ("arguments", "views")}})
