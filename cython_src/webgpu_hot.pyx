@@ -51,7 +51,6 @@ cdef extern from "webgpu_run.h" nogil:
         uint64_t staged
         void* porch
         uint64_t porch_bytes
-        int porch_open
         int64_t spin_ns
         int64_t* moved
         size_t dispatches, uploads, moves, copies, reads, narrow, widen
@@ -87,6 +86,7 @@ cdef extern from "webgpu_run.h" nogil:
 
     int rlx_submit(rlx_work* work, uint64_t shift)
     int rlx_wait(rlx_work* work)
+    void rlx_open_porch(rlx_work* work)
     void rlx_forget(rlx_work* work)
     int RLX_GPU_OK
 
@@ -202,7 +202,8 @@ cdef class Runner:
         work.api = &api.table
         work.device, work.queue = _pointer(device), _pointer(queue)
         work.staging, work.staged = _pointer(staging), staged
-        work.porch, work.porch_bytes, work.porch_open = _pointer(porch), porch_bytes, 1
+        work.porch, work.porch_bytes = _pointer(porch), porch_bytes
+        rlx_open_porch(work)
         work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
         work.uploads = len(uploads)

@@ -340,6 +340,9 @@ static int rlx_wait(rlx_work *work) {
     return work->status;
 }
 
+/* A new porch is mapped. Like all that callbacks write on other threads, its state is atomic. */
+static void rlx_open_porch(rlx_work *work) { RLX_STORE(&work->porch_open, RLX_MAP_SUCCESS); }
+
 /* Before ``work`` is freed: no callback may find it any more. */
 static void rlx_forget(rlx_work *work) {
     if (work->porch == NULL || RLX_LOAD(&work->porch_open))
