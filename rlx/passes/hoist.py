@@ -1,0 +1,158 @@
+"""Hoisting: what depends on params alone is computed when they are set, not in every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.rewrite import Rewriter, users
+from rlx.ops.leaves import LEAVES
+
+# What the name of a prepared param begins with; no param of a user can have it.
+PREPARED = "prepared:"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is computed when one of some params is set.
+
+    Attributes:
+        graph: Params in, prepared params out. Its inputs are named as the params are.
+        names: The prepared params, in the order of its outputs.
+    """
+
+    graph: Graph
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A graph in two parts.
+
+    Attributes:
+        graph: What every run computes. Its params are some of the original ones, and prepared ones.
+        preparations: What makes those; no two read the same param.
+    """
+
+    graph: Graph
+    preparations: tuple[Preparation, ...] = ()
+
+
+def hoist(graph: Graph, notes: list[str]) -> Hoisted:
+    """Parts what depends on params alone from what depends on inputs.
+
+    Views stay with their readers: they cost nothing. An output that depends on params alone is computed
+    with the others.
+
+    Args:
+        graph: The graph; it is not changed.
+        notes: Gets a line for every prepared param.
+    """
+    fixed = _fixed(graph)
+    readers = users(graph)
+    outputs = {node.id for node in graph.outputs}
+    frontier = [
+        node
+        for node in graph.nodes
+        if node.id in fixed
+        and node.op not in LEAVES
+        and (node.id in outputs or any(reader.id not in fixed for reader in readers[node.id]))
+    ]
+    # A view that is all that is left of a param is no work.
+    frontier = [node for node in frontier if not _only_views(node)]
+    if not frontier:
+        return Hoisted(graph)
+    rewriter = Rewriter(graph)
+    by_id = {node.id: f"{PREPARED}{node.id}" for node in frontier}
+    needed = _needed(graph, set(by_id))
+    for node in graph.nodes:
+        if node.id in by_id:
+            new = rewriter.new.param(by_id[node.id], node.shape, node.dtype)
+            new.source = node.source
+            rewriter.replace(node, new)
+            notes.append(f"hoist: {node.where()} depends on params alone, computed when they are set")
+        elif node.id in needed or node.op == "input":
+            rewriter.keep(node)
+    made = tuple(
+        Preparation(_preparing(graph, nodes), tuple(by_id[node.id] for node in nodes))
+        for nodes in _together(frontier)
+    )
+    return Hoisted(rewriter.finish(), made)
+
+
+def _fixed(graph: Graph) -> set[int]:
+    """Nodes that depend on params and constants alone, and on one param at least."""
+    fixed: set[int] = set()
+    constant: set[int] = set()
+    for node in graph.nodes:
+        if node.op == "param":
+            fixed.add(node.id)
+        elif node.op == "constant":
+            constant.add(node.id)
+        elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
+            if len(node.types) > 1 or node.op == PART or node.op == "custom":
+                continue  # several results are no param, and a custom op may be watched by its owner
+            found = fixed if any(o.id in fixed for o in node.inputs) else constant
+            found.add(node.id)
+    return fixed
+
+
+def _only_views(node: Node) -> bool:
+    while node.opdef.view and node.inputs:
+        node = node.inputs[0]
+    return node.op in LEAVES
+
+
+def _needed(graph: Graph, prepared: set[int]) -> set[int]:
+    """Nodes that outputs depend on once some are given."""
+    found: set[int] = set()
+    stack = list(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found.add(node.id)
+            if node.id not in prepared:
+                stack += node.inputs
+    return found
+
+
+def _below(roots: list[Node]) -> dict[int, Node]:
+    """The roots and all that they depend on, by id."""
+    found: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            stack += node.inputs
+    return found
+
+
+def _together(frontier: list[Node]) -> list[list[Node]]:
+    """Nodes that share a param, directly or by others, stand in one list."""
+    groups: list[tuple[set[int], list[Node]]] = []
+    for node in frontier:
+        params = {at for at, one in _below([node]).items() if one.op == "param"}
+        nodes = [node]
+        for group in [group for group in groups if group[0] & params]:
+            groups.remove(group)
+            params |= group[0]
+            nodes = group[1] + nodes
+        groups.append((params, nodes))
+    return [sorted(nodes, key=lambda node: node.id) for _, nodes in groups]
+
+
+def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
+    """The graph of what is computed when params are set."""
+    new = Graph(f"{graph.name}, when params are set")
+    copies: dict[int, Node] = {}
+    for at, node in sorted(_below(frontier).items()):
+        if node.op == "param":
+            copy = new.input(node.name, node.shape, node.dtype)
+        else:
+            operands = [copies[operand.id] for operand in node.inputs]
+            copy = new.add_node(node.opdef, operands, node.attrs, node.name)
+        copy.source = node.source
+        copies[at] = copy
+    new.set_outputs([copies[node.id] for node in frontier])
+    return new
