@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.dtype import ALL, DType
-from rlx.ir.opdef import Array, TensorType
+from rlx.ir.opdef import Array, Sample, TensorType
 from rlx.ops.record import op
 
 
@@ -56,7 +56,19 @@ def _leading(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return TensorType((attrs["rows"], *types[0].shape[1:]), types[0].dtype)
 
 
-@op(infer=_leading, flops=lambda node: 0.0, view=True, internal=True, dtypes=ALL, webgpu_dtypes=ALL)
+@op(
+    infer=_leading,
+    flops=lambda node: 0.0,
+    view=True,
+    internal=True,
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
+    samples=(
+        Sample(((4, 3),), {"rows": 2}),
+        Sample(((1, 2),), {"rows": 1}),
+        Sample(((5, 0),), {"rows": 3}),
+    ),
+)
 def leading(x: Array, rows: int) -> Array:
     """The first rows of an operand: the beginning of its memory."""
     return x[:rows]

@@ -114,6 +114,9 @@ def _on_host(node: Node) -> str:
             high=(2, 2, 2.99),
         ),
         Sample(((0, 4), (2, 4, 3), (0,)), dtypes=(DType.F64, DType.F64, DType.I64)),
+        Sample(
+            ((1, 1), (1, 1, 1), (1,)), dtypes=(DType.F32, DType.F32, DType.I64), high=(2, 2, 0.9)
+        ),
     ),
 )
 def partial_grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
