@@ -163,7 +163,7 @@ def test_phases_of_the_compile(place, tmp_path):
         phases = traces.spans(document, "phase")
         expected = ["verify", "passes", "pass dce", "pass fold", "pass cse", "load"]
         if place != "reference":
-            expected += ["pass legalize", "pass fuse_matmul", "schedule", "memory plan", "allocate"]
+            expected += ["pass legalize", "pass fuse", "schedule", "memory plan", "allocate"]
         if place == "webgpu":
             expected += ["device", "render", "pipelines", "host part"]
         assert set(expected) <= {phase["name"] for phase in phases}

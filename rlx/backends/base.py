@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from rlx.cost.gate import IoFusionGate
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -71,7 +72,9 @@ class CompileOptions:
         fold: Compute constant parts of the graph once, now.
         dce: Drop what no output needs.
         cse: Compute equal nodes once.
-        io_gate: Decides which fusions pay; None takes them all, and so far nothing else is accepted.
+        io_gate: An ``rlx.IoFusionGate`` that decides which fusions pay; None asks that they gain
+            anything on a device of that kind.
+        hoist: Compute what depends on params alone when they are set, not in every run.
         precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
         threads: At most this many CPU threads; the CPU kernels of this release run on one.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
@@ -89,7 +92,8 @@ class CompileOptions:
     fold: bool = True
     dce: bool = True
     cse: bool = True
-    io_gate: Any = None
+    io_gate: IoFusionGate | None = None
+    hoist: bool = True
     precision: str = "f32"
     threads: int | None = None
     memory_limit: int | None = None

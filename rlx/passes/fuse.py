@@ -1,4 +1,4 @@
-"""Fusion: matrix product with bias and activation; chains of elementwise operations."""
+"""Fusion of chains of elementwise operations: one pass over memory each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from rlx.ir.dtype import WIDER
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter, users
-from rlx.ops.linalg import ACTIVATIONS
+from rlx.passes.gated import Specialisation
 from rlx.passes.legalize import blocked
 
 # With the output, a region stays within WebGPU's default of 8 storage buffers.
@@ -18,60 +18,9 @@ REGION_INPUTS = 7
 REGION_STEPS = 32
 
 
-def fuse_matmul(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
-    """act(x @ w + bias) becomes one ``fused_matmul_bias_act``."""
-    readers = users(graph)
-    outputs = {node.id for node in graph.outputs}
-
-    def only_user(node: Node) -> Node | None:
-        uses = readers[node.id]
-        return uses[0] if len(uses) == 1 and node.id not in outputs else None
-
-    # Keyed by the node that the fused one stands for; the members inside it vanish.
-    fused: dict[int, tuple[Node, Node, str]] = {}
-    inside: set[int] = set()
-    for product in graph.nodes:
-        if (
-            product.op != "matmul"
-            or len(product.inputs[1].shape) != 2
-            or blocked(product, kernel_set)
-        ):
-            continue
-        add = only_user(product)
-        if add is None or add.op != "add" or len(product.inputs[0].shape) < 2:
-            continue
-        bias = add.inputs[1] if add.inputs[0] is product else add.inputs[0]
-        if bias is product or bias.shape != product.shape[-1:] or add.shape != product.shape:
-            notes.append(
-                f"fuse_matmul: left {product.where()} and {add.where()}, "
-                f"{bias.shape} is not a bias of {product.shape}"
-            )
-            continue
-        last, act = add, "none"
-        activation = only_user(add)
-        if activation is not None and activation.op in ACTIVATIONS:
-            last, act = activation, activation.op
-        fused[last.id] = (product, bias, act)
-        inside.update(node.id for node in (product, add, last))
-        notes.append(
-            f"fuse_matmul: took {product.where()}, saves {2 if act != 'none' else 1} kernels"
-        )
-
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        if node.id in fused:
-            product, bias, act = fused[node.id]
-            operands = [rewriter[n] for n in (*product.inputs, bias)]
-            new = rewriter.new.add_node("fused_matmul_bias_act", operands, {"act": act}, node.name)
-            new.source = product.source
-            rewriter.replace(node, new)
-        elif node.id not in inside:
-            rewriter.keep(node)
-    return rewriter.finish()
-
-
-def fuse_elementwise(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
+def fuse_elementwise(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
     """Chains of elementwise nodes of one size become regions: one pass over memory each."""
+    kernel_set = target.kernel_set
     readers = users(graph)
     outputs = {node.id for node in graph.outputs}
     region_of: dict[int, int] = {}
@@ -93,6 +42,14 @@ def fuse_elementwise(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
         regions[node.id] = [node]
         region_of[node.id] = node.id
 
+    for home, nodes in list(regions.items()):
+        members = sorted(nodes, key=lambda member: member.id)
+        if len(members) > 1 and not _admitted(members, target, notes):
+            del regions[home]
+            for member in members:
+                regions[member.id] = [member]
+                region_of[member.id] = member.id
+
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         home = region_of.get(node.id, -1)
@@ -107,14 +64,24 @@ def fuse_elementwise(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
             )
             new.source = node.source
             rewriter.replace(node, new)
-            if len(members) > 1:
-                names = " ".join(member.op for member in members)
-                moved = 2 * sum(member.type.nbytes for member in members[:-1])
-                notes.append(
-                    f"fuse_elementwise: took {names} at {node.where()}, saves "
-                    f"{len(members) - 1} kernels and {moved} bytes of traffic"
-                )
     return rewriter.finish()
+
+
+def _admitted(members: list[Node], target: Specialisation, notes: list[str]) -> bool:
+    before, after = Graph("nodes"), Graph("region")
+    inputs, attrs = _region(members)
+    at = {node.id: before.input(f"v{node.id}", node.shape, node.dtype) for node in inputs}
+    for member in members:
+        for operand in member.inputs:
+            if operand.id not in at:  # a number that is written into the program
+                at[operand.id] = before.constant(operand.attrs["value"], operand.dtype)
+        operands = [at[operand.id] for operand in member.inputs]
+        at[member.id] = before.add_node(member.opdef, operands, member.attrs)
+    before.set_outputs(at[members[-1].id])
+    operands = [after.input(f"v{node.id}", node.shape, node.dtype) for node in inputs]
+    after.set_outputs(after.add_node("region", operands, attrs))
+    names = " ".join(member.op for member in members)
+    return target.admits(f"{names} at {members[-1].where()}", before, after, notes)
 
 
 def _literal(node: Node) -> bool:

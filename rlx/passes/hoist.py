@@ -70,7 +70,9 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
             new = rewriter.new.param(by_id[node.id], node.shape, node.dtype)
             new.source = node.source
             rewriter.replace(node, new)
-            notes.append(f"hoist: {node.where()} depends on params alone, computed when they are set")
+            notes.append(
+                f"hoist: {node.where()} depends on params alone, computed when they are set"
+            )
         elif node.id in needed or node.op == "input":
             rewriter.keep(node)
     made = tuple(

@@ -11,6 +11,7 @@ from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
 from rlx.ops.record import main_dtype, operand_names
+from rlx.passes.gated import Specialisation
 
 # bool shares words on WebGPU, and few kernels there take such elements.
 _WIDER_WEBGPU = {**WIDER, DType.BOOL: DType.I32}
@@ -59,8 +60,9 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     return NO_F64 if main is DType.F64 else f"no kernel for {main}"
 
 
-def legalize(graph: Graph, notes: list[str], kernel_set: str) -> Graph:
+def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
     """Puts casts around nodes whose kernels don't take their dtype."""
+    kernel_set = target.kernel_set
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         wide = None if node.opdef.view or node.op in LEAVES else widened(node, kernel_set)

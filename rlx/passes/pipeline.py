@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rlx import flags
+from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
-from rlx.passes.fuse import fuse_elementwise, fuse_matmul
+from rlx.passes.fuse import fuse_elementwise
+from rlx.passes.gated import Specialisation
 from rlx.passes.legalize import legalize
+from rlx.passes.patterns import fuse_patterns
 from rlx.passes.simplify import cse, dce, fold
 
 
@@ -20,7 +23,7 @@ class Pass(NamedTuple):
     Attributes:
         name: What notes and messages call it.
         run: Graph in, graph out; appends a line to the notes for what it took or left. A pass that
-            specialises is told the kernels it works for as well.
+            specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
     """
@@ -31,22 +34,31 @@ class Pass(NamedTuple):
     specialise: bool = False
 
 
-PIPELINE: tuple[Pass, ...] = (
+# What changes the graph as its owner wrote it. What depends on params alone is parted off after these.
+GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("dce", dce, "dce"),
     Pass("fold", fold, "fold"),
     Pass("cse", cse, "cse"),
     Pass("dce", dce, "dce"),
     # Before casts part a product from its bias.
-    Pass("fuse_matmul", fuse_matmul, "fuse", specialise=True),
+    Pass("fuse", fuse_patterns, "fuse", specialise=True),
+)
+# What brings it to the kernels that there are.
+KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True),
     Pass("cse", cse, "cse"),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
     Pass("dce", dce, "dce"),
 )
+PIPELINE = (*GRAPH_PASSES, *KERNEL_PASSES)
 
 
 def run_pipeline(
-    graph: Graph, enabled: Callable[[str], bool], kernel_set: str
+    graph: Graph,
+    enabled: Callable[[str], bool],
+    kernel_set: str,
+    gate: IoFusionGate | None = None,
+    passes: Sequence[Pass] = PIPELINE,
 ) -> tuple[Graph, list[str]]:
     """Runs the passes.
 
@@ -54,18 +66,21 @@ def run_pipeline(
         graph: A verified graph; it is not changed.
         enabled: Says whether the option of that name is on.
         kernel_set: The kernels to specialise for: "cpu", "webgpu", "webgpu-f16", or "" for none.
+        gate: Decides which fusions pay; None takes those that gain anything on a device of that kind.
+        passes: Which ones.
 
     Returns:
         The rewritten graph, and a line for every change taken or refused.
     """
     notes: list[str] = []
     check = flags.VERIFY.get()
-    for step in PIPELINE:
+    target = Specialisation.of(kernel_set, gate)
+    for step in passes:
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
-        device = (kernel_set,) if step.specialise else ()
+        more = (target,) if step.specialise else ()
         with phase(f"pass {step.name}"):
-            graph = step.run(graph, notes, *device)
+            graph = step.run(graph, notes, *more)
         if check:
             with phase("verify"):
                 verify(graph, after=step.name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.device.names import Device, info_of
@@ -12,9 +14,11 @@ from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
+from rlx.passes.hoist import Hoisted, Preparation, hoist
 from rlx.passes.memory import plan_memory
-from rlx.passes.pipeline import run_pipeline
+from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
+from rlx.runtime.prepared import PreparedExecutable, Preparing
 
 # Numbers of rows that a lowered graph remembers.
 MOST_EXTENTS = 32
@@ -71,6 +75,7 @@ class Lowered:
         notes: A line for every change that a pass took or refused.
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
+        preparations: What is computed when params are set.
         extents: What it is on fewer rows, for those numbers of rows that were asked for last.
     """
 
@@ -78,6 +83,7 @@ class Lowered:
     notes: list[str]
     schedule: Schedule | None
     plan: MemoryPlan | None
+    preparations: tuple[Preparation, ...] = ()
     extents: Lru[tuple[int, int], Extent] = field(
         default_factory=lambda: Lru(MOST_EXTENTS), repr=False, compare=False
     )
@@ -98,13 +104,17 @@ def lower(graph: Graph, target: Target) -> Lowered:
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
-        fused, notes = _specialise(graph, target)
+        whole, notes = _specialise(graph, target, GRAPH_PASSES)
+        hoisted = hoist(whole, notes) if kernel_set and options.hoist else Hoisted(whole)
+        fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
+        notes += more
     if not kernel_set:
         return Lowered(fused, notes, None, None)
     with phase("schedule"):
         schedule = _schedule(fused, target)
     with phase("memory plan"):
-        return Lowered(fused, notes, schedule, _plan(schedule, target))
+        plan = _plan(schedule, target)
+    return Lowered(fused, notes, schedule, plan, hoisted.preparations)
 
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
@@ -119,8 +129,15 @@ def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Ext
     return found
 
 
-def _specialise(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
-    return run_pipeline(graph, lambda name: bool(getattr(target.options, name)), target.kernel_set)
+def _specialise(
+    graph: Graph, target: Target, passes: Sequence[Pass] = PIPELINE
+) -> tuple[Graph, list[str]]:
+    options = target.options
+
+    def enabled(name: str) -> bool:
+        return bool(getattr(options, name))
+
+    return run_pipeline(graph, enabled, target.kernel_set, options.io_gate, passes)
 
 
 def _schedule(graph: Graph, target: Target) -> Schedule:
@@ -156,6 +173,10 @@ def load(lowered: Lowered, target: Target) -> Executable:
         DeviceMemoryError: The device has no room.
     """
     with phase("load"):
-        return target.backend.load(
+        executable = target.backend.load(
             target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
         )
+        if not lowered.preparations:
+            return executable
+        preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))
+        return cast(Executable, PreparedExecutable(executable, preparing))

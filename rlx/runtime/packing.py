@@ -17,6 +17,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, TensorType, lookup
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Slot, Value
+from rlx.passes.hoist import Preparation
 from rlx.runtime.build import Lowered
 
 KIND = "lowered"
@@ -97,8 +98,10 @@ class _Packer:
         graph = self._graph(lowered.graph)
         schedule = None if lowered.schedule is None else self._schedule(lowered.schedule)
         plan = None if lowered.plan is None else _plan_record(lowered.plan)
+        prepared = [[self._graph(one.graph), list(one.names)] for one in lowered.preparations]
         return {
             "graph": graph,
+            "preparations": prepared,
             "notes": notes,
             "count": len(lowered.notes),
             "schedule": schedule,
@@ -226,7 +229,10 @@ class _Unpacker:
         notes = "".join(pieces).split(_BETWEEN_NOTES) if data["count"] else []
         schedule = None if data["schedule"] is None else self._schedule(data["schedule"])
         plan = None if data["plan"] is None else _plan(data["plan"])
-        return Lowered(self._graphs[data["graph"]], notes, schedule, plan)
+        prepared = tuple(
+            Preparation(self._graphs[at], tuple(names)) for at, names in data["preparations"]
+        )
+        return Lowered(self._graphs[data["graph"]], notes, schedule, plan, prepared)
 
     def _graph(self, name: str, nodes: list[Any], outputs: list[int]) -> Graph:
         graph = Graph(name)

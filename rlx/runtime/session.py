@@ -146,10 +146,6 @@ def _check_options(options: CompileOptions) -> None:
                 "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
             )
         )
-    if options.io_gate:
-        raise CompileError(
-            describe("option io_gate is not supported yet", hint="leave it at its default")
-        )
     alignment = options.arena_alignment
     if alignment < 64 or alignment & (alignment - 1):
         raise CompileError(

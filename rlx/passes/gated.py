@@ -1,0 +1,56 @@
+"""What passes specialise for, and the question that every fusion has to answer: does it pay there?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rlx.cost.gate import IoFusionGate, fusion_benefit
+from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
+from rlx.ir.graph import Graph
+
+# What a kernel set runs on, where nobody says how fast it is.
+_KINDS = {"cpu": IoFusionGate.cpu, "webgpu": IoFusionGate.webgpu, "webgpu-f16": IoFusionGate.webgpu}
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """A device as passes see it.
+
+    Attributes:
+        kernel_set: Its kernels.
+        gate: Its figures, and the least gain that is worth a fusion.
+    """
+
+    kernel_set: str
+    gate: IoFusionGate
+
+    @classmethod
+    def of(cls, kernel_set: str, gate: IoFusionGate | None) -> Specialisation:
+        """A device; without a gate, the defaults of its kind, where any gain is taken."""
+        if gate is None:
+            gate = replace(_KINDS.get(kernel_set, IoFusionGate.cpu)(), min_gain_ns=0.0)
+        return cls(kernel_set, gate)
+
+    def admits(self, what: str, before: Graph, after: Graph, notes: list[str]) -> bool:
+        """Whether a fusion pays; the notes get its numbers either way.
+
+        Args:
+            what: The fusion and the place.
+            before: The part of the graph that it replaces.
+            after: What it puts there.
+            notes: Lines for ``as_text("fused")``.
+        """
+        options = GraphIoOptions(kernel_set=self.kernel_set)
+        benefit = fusion_benefit(
+            profile_graph_io(before, options), profile_graph_io(after, options)
+        )
+        score = self.gate.score_ns(benefit)
+        taken = score >= self.gate.min_gain_ns
+        syncs = benefit.sync_points_saved
+        notes.append(
+            f"fuse: {'took' if taken else 'refused'} {what}: saves {benefit.launches_saved} kernels, "
+            + (f"{syncs} sync points, " if syncs else "")
+            + f"{benefit.device_traffic_bytes_saved} bytes of traffic: {score:,.0f} ns"
+            + ("" if taken else f" of the {self.gate.min_gain_ns:,.0f} ns that are worth it")
+        )
+        return taken
