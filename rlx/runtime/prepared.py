@@ -14,7 +14,10 @@ from rlx.passes.hoist import Preparation
 
 
 class Preparing:
-    """Preparations compiled for the CPU, with the values of the params that they read.
+    """Computes prepared params on the CPU, with the values of the params that they come from.
+
+    Each preparation is compiled when its params are complete and dropped when it has run: what it needed
+    is large, and weights are seldom set twice.
 
     Args:
         preparations: What is computed.
@@ -26,33 +29,28 @@ class Preparing:
 
     def __init__(self, preparations: Sequence[Preparation], kept: frozenset[str]) -> None:
         self.kept = kept
-        self.reads: dict[str, int] = {}
-        self._names = [one.names for one in preparations]
-        self._programs = [compile_host(one.graph) for one in preparations]
-        self._inputs = [one.graph.input_names for one in preparations]
-        self._missing = [set(one.graph.input_names) for one in preparations]
-        for at, one in enumerate(preparations):
-            self.reads |= dict.fromkeys(one.graph.input_names, at)
+        self.reads = {name: one for one in preparations for name in one.graph.input_names}
+        self._values: dict[str, Array] = {}
 
     def given(self, name: str, array: Array) -> list[tuple[str, Array]]:
         """Takes a param's value; returns the prepared params that have a new one."""
-        at = self.reads[name]
-        program = self._programs[at]
-        program.write_input(self._inputs[at].index(name), array)
-        self._missing[at].discard(name)
-        if self._missing[at]:
+        self._values[name] = array.copy() if array.flags.writeable else array
+        one = self.reads[name]
+        needed = one.graph.input_names
+        if any(other not in self._values for other in needed):
             return []
-        return list(zip(self._names[at], program.run_slots(), strict=True))
+        program = compile_host(one.graph)
+        found = program.run_slots(*(self._values[other] for other in needed))
+        return list(zip(one.names, found, strict=True))
 
     def read(self, name: str) -> Array:
         """A param's value."""
-        at = self.reads[name]
-        return self._programs[at].read_input(self._inputs[at].index(name))
+        return self._values[name].copy()
 
     @property
     def nbytes(self) -> int:
         """Host memory held."""
-        return sum(program.memory()["peak"] for program in self._programs)
+        return sum(value.nbytes for value in self._values.values())
 
 
 class PreparedExecutable:
