@@ -1,7 +1,8 @@
-// Batched [m, k] @ [k, n] with bias and activation, of f32 or of f16 summed in f32. A workgroup of 16 x 16 threads makes a tile of
+// Batched [m, k] @ [k, n], or turned [n, k], with bias and activation, of f32 or of f16 summed in f32. A workgroup of 16 x 16 threads makes a tile of
 // 64 x 64, each thread 4 x 4 of it in four named vectors (an indexed array would spill to memory).
 {% set wide_a = k > 0 and k % 4 == 0 %}
-{% set wide_b = n % 4 == 0 %}
+{% set wide_y = n % 4 == 0 %}
+{% set wide_b = wide_y and not turned %}
 {% set out = 3 if has_bias else 2 %}
 {% set E = "f16" if half else "f32" %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if wide_a else E }}>;
@@ -9,7 +10,7 @@
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ E }}>;
 {% endif %}
-@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ "vec4<" ~ E ~ ">" if wide_b else E }}>;
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<{{ "vec4<" ~ E ~ ">" if wide_y else E }}>;
 
 // Row r of the left tile at r * 5: one vector of padding keeps rows in different banks.
 var<workgroup> left: array<vec4<f32>, 320>;
@@ -38,12 +39,13 @@ fn load_b(base: u32, k: u32, column: u32) -> vec4<f32> {
 {% if wide_b %}
     if (k < K && column < N) { v = vec4<f32>(b[(base + k * N + column) >> 2u]); }
 {% else %}
+{% set step = "K" if turned else "1u" %}
     if (k < K) {
-        let at = base + k * N + column;
+        let at = base + {{ "column * K + k" if turned else "k * N + column" }};
         if (column < N) { v.x = f32(b[at]); }
-        if (column + 1u < N) { v.y = f32(b[at + 1u]); }
-        if (column + 2u < N) { v.z = f32(b[at + 2u]); }
-        if (column + 3u < N) { v.w = f32(b[at + 3u]); }
+        if (column + 1u < N) { v.y = f32(b[at + {{ step }}]); }
+        if (column + 2u < N) { v.z = f32(b[at + 2u * {{ step }}]); }
+        if (column + 3u < N) { v.w = f32(b[at + 3u * {{ step }}]); }
     }
 {% endif %}
     return v;
@@ -57,7 +59,7 @@ fn store(base: u32, row: u32, column: u32, sum: vec4<f32>) {
 {% endif %}
     v = activate(v);
     let at = base + row * N + column;
-{% if wide_b %}
+{% if wide_y %}
     y[at >> 2u] = vec4<{{ E }}>(v);
 {% else %}
     y[at] = {{ E }}(v.x);

@@ -52,6 +52,11 @@ def batch_norm_1d(g):
     return [g.batch_norm(y, *(g.param(name, (5,)) for name in names))]
 
 
+def turned(g):
+    x, y = g.input("x", (2, 5, 7)), g.input("y", (2, 6, 7))
+    return [g.exp(x @ g.transpose(y, (0, 2, 1)))]
+
+
 # Each pattern by the name in the table, and how many nodes of which op are left.
 CASES = {
     product: ("product, bias and activation", "fused_matmul_bias_act"),
@@ -61,6 +66,7 @@ CASES = {
     conv_bias: ("convolution and bias", "conv2d"),
     batch_norm: ("convolution and batch norm", "conv2d"),
     batch_norm_1d: ("convolution and batch norm", "conv1d"),
+    turned: ("product and transpose", "matmul"),
 }
 
 

@@ -53,7 +53,7 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
             for (int64_t o = 0; o < m; o += block) {
                 const int64_t some = m - o < block ? m - o : block;
                 NAME(gemm)(turned + o * taps * channels, x, NULL, products, some * taps, channels,
-                           entries, call->out[3]);
+                           entries, 0, call->out[3]);
                 for (int64_t i = 0; i < some; i++)
                     NAME(add_kernels)(y + (o + i) * plane, products + i * taps * entries, &w);
             }

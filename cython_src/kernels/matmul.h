@@ -49,6 +49,20 @@ static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, i
     }
 }
 
+/* The same where the right matrix stands turned, [n, k]: one row of it for each result. */
+static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++, b += k) {
+        VEC sums = {0};
+        int64_t i = 0;
+        for (; i + VL <= k; i += VL) sums += *(const VEC *)(a + i) * *(const VEC *)(b + i);
+        T s = 0;
+        for (int v = 0; v < VL; v++) s += sums[v];
+        for (; i < k; i++) s += a[i] * b[i];
+        c[j] = s;
+    }
+}
+
 /* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
 #define TILE(ROWS)                                                                                \
     static void NAME(CONCAT(tile, ROWS))(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, \
@@ -84,7 +98,7 @@ static void NAME(tiles)(const T *a, int64_t lda, const T *panel, T *c, int64_t l
 }
 
 static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, int64_t k, int64_t n,
-                       T *scratch)
+                       int64_t turned, T *scratch)
 {
     T *panel = scratch, *edge = panel + KC * NR;
     for (int64_t j = 0; j < n; j += NR) {
@@ -95,9 +109,11 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
             for (int64_t i = 0; i < m; i++) memcpy(c + i * n + j, start, (size_t)width * sizeof(T));
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
+            for (int64_t v = 0; turned && v < width; v++)
+                for (int64_t i = 0; i < depth; i++) panel[i * NR + v] = b[(j + v) * k + p + i];
             for (int64_t i = 0; i < depth; i++) {
                 T *to = panel + i * NR;
-                memcpy(to, b + (p + i) * n + j, (size_t)width * sizeof(T));
+                if (!turned) memcpy(to, b + (p + i) * n + j, (size_t)width * sizeof(T));
                 for (int64_t v = width; v < NR; v++) to[v] = 0;
             }
             const T *first = p == 0 ? start : NULL;
@@ -119,14 +135,15 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
     }
 }
 
-/* Parameters: m, k, n, batch, has bias, act, rank, dims[rank], a steps[rank], b steps[rank], the
+/* Parameters: m, k, n, batch, has bias, act, turned (the right matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the
    steps counted in matrices. Scratch: a panel and an edge tile. */
 static int NAME(kernel_matmul)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[5].i;
-    const int rank = (int)p[6].i;
-    const rlx_param *dims = p + 7, *a_steps = dims + rank, *b_steps = a_steps + rank;
+    const int64_t turned = p[6].i;
+    const int rank = (int)p[7].i;
+    const rlx_param *dims = p + 8, *a_steps = dims + rank, *b_steps = a_steps + rank;
     const T *bias = p[4].i ? call->in[2] : NULL;
     for (int64_t item = 0; item < batch; item++) {
         int64_t rest = item, a_at = 0, b_at = 0;
@@ -138,10 +155,12 @@ static int NAME(kernel_matmul)(const rlx_call *call)
         const T *a = (const T *)call->in[0] + a_at * m * k;
         const T *b = (const T *)call->in[1] + b_at * k * n;
         T *c = (T *)call->out[0] + item * m * n;
-        if (m < 4)
+        if (m < 4 && turned)
+            for (int64_t i = 0; i < m; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, n);
+        else if (m < 4)
             for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, bias, c + i * n, k, n);
         else
-            NAME(gemm)(a, b, bias, c, m, k, n, call->out[1]);
+            NAME(gemm)(a, b, bias, c, m, k, n, turned, call->out[1]);
         NAME(activate)(c, m * n, act);
     }
     return RLX_OK;

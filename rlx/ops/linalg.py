@@ -83,8 +83,17 @@ def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     return matmul_type(types)
 
 
+def _product(node: Node) -> Product:
+    a, b = (operand.shape for operand in node.inputs[:2])
+    return Product.of(a, _swapped(b) if node.op == "matmul_turned" else b)
+
+
+def _swapped(shape: Shape) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
 def _flops(node: Node) -> float:
-    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    p = _product(node)
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
@@ -105,6 +114,7 @@ def _params(node: Node, p: Product) -> dict[str, Any]:
         "batch": p.batch,
         "has_bias": int(len(node.inputs) > 2),
         "act": ACTIVATIONS.index(node.attrs.get("act", "none")),
+        "turned": int(node.op == "matmul_turned"),
         "rank": len(p.dims),
         "dims": p.dims,
         "a_steps": p.a_steps,
@@ -116,7 +126,7 @@ def _params(node: Node, p: Product) -> dict[str, Any]:
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    p = _product(node)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     scratch = emitter.temp(TensorType((_PANEL,), node.dtype))
     emitter.call("matmul", operands, [emitter.result(), scratch], _params(node, p))
@@ -125,9 +135,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    p = Product.of(node.inputs[0].shape, node.inputs[1].shape)
+    p = _product(node)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    if p.m <= GEMV_ROWS:
+    if p.m <= GEMV_ROWS and node.op != "matmul_turned":
         kernel, down, across = "gemv", p.m, math.ceil(p.n / GEMV_COLUMNS)
     else:
         kernel, down, across = "matmul", math.ceil(p.m / TILE), math.ceil(p.n / TILE)
@@ -172,6 +182,45 @@ def matmul(a: Array, b: Array) -> Array:
         b: ``[..., k, n]`` or ``[k]``.
     """
     return np.matmul(a, b)
+
+
+def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    a, b = types
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise ShapeError(describe("[matmul_turned] operands of rank 2 or more", got=f"{a}, {b}"))
+    return matmul_type([a, TensorType(_swapped(b.shape), b.dtype)])
+
+
+@op(
+    infer=_infer_turned,
+    flops=_flops,
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    internal=True,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
+    samples=(
+        Sample(((2, 4), (3, 4))),
+        Sample(((1, 1), (1, 1))),
+        Sample(((65, 130), (67, 130))),
+        Sample(((68, 64), (72, 64))),
+        Sample(((1, 257), (129, 257))),
+        Sample(((3, 19), (5, 19))),
+        Sample(((3, 2, 5, 7), (3, 2, 4, 7))),
+        Sample(((3, 1, 5, 7), (2, 4, 7))),
+        Sample(((5, 0), (4, 0))),
+        Sample(((0, 3), (4, 3))),
+    ),
+)
+def matmul_turned(a: Array, b: Array) -> Array:
+    """``matmul`` of the left operand and the right one with its last two axes exchanged.
+
+    Args:
+        a: ``[..., m, k]``.
+        b: ``[..., n, k]``.
+    """
+    return np.matmul(a, np.swapaxes(b, -1, -2))
 
 
 def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:

@@ -91,6 +91,22 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
     )
 
 
+def _turned(node: Node, readers: Readers, kernel_set: str) -> Match | None:
+    """X @ y with the last two axes of y exchanged just before."""
+    if node.op != "matmul" or len(node.inputs[0].shape) < 2:
+        return None
+    x, y = node.inputs
+    rank = len(y.shape)
+    exchange = (*range(rank - 2), rank - 1, rank - 2)
+    if y.op != "transpose" or tuple(y.attrs["perm"]) != exchange or _without_inputs(y):
+        return None
+    if readers.only(y) is not node:
+        return None
+    (straight,) = y.inputs
+    operands = (x.id, straight.id)
+    return Match((y, node), lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands]))
+
+
 def _per_channel(node: Node, conv: Node) -> bool:
     """Whether an operand has one value per channel of a convolution's result, beside it."""
     shape = (1,) * (len(conv.shape) - len(node.shape)) + node.shape
@@ -231,6 +247,7 @@ PATTERNS = (
     Pattern("convolution and batch norm", _conv_affine),
     Pattern("convolution and bias", _conv_bias),
     Pattern("product, bias and activation", _product),
+    Pattern("product and transpose", _turned),
 )
 
 
