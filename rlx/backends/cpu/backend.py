@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import platform
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
-from rlx.backends.cpu.region import region_params
+from rlx.backends.cpu.linker import Linker, aligned, memory_for, view_of
 from rlx.backends.cpu.timed import timed
 from rlx.backends.record import Recorder, kernels_of
-from rlx.errors import DeviceUnavailableError, UnsupportedOpError, describe
+from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array, TensorType
+from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
 
-_ALIGNMENT = 256
 # Programs for fewer rows that an executable keeps.
 _MOST_EXTENTS = 64
 
@@ -49,94 +44,6 @@ def instruction_set() -> str:
     return wanted
 
 
-def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
-    """The exported kernel that a name stands for, by the dtype of the first input.
-
-    Raises:
-        UnsupportedOpError: There is none for that dtype.
-    """
-    if name in kernels:
-        return name
-    first = next(value for value in call.inputs if value is not None)
-    dtype = first.type.dtype
-    for full in (f"{name}_{dtype}", f"{name}_b{dtype.itemsize}"):
-        if full in kernels:
-            return full
-    raise UnsupportedOpError(
-        describe(f"the CPU has no kernel {name!r} for {dtype}", where=call.node.where())
-    )
-
-
-def aligned(nbytes: int) -> Array:
-    """Zeroed bytes whose address is a multiple of 256."""
-    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % _ALIGNMENT
-    return block[start : start + nbytes]
-
-
-def _view(memory: Array, offset: int, type: TensorType) -> Array:
-    part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
-    return part.reshape(type.shape)
-
-
-def _constant(value: Value) -> Array:
-    """Memory for a param or constant, with the constant in it."""
-    memory = aligned(max(1, value.type.nbytes))
-    if value.array is not None:
-        _view(memory, 0, value.type)[...] = value.array
-    return memory
-
-
-class Linker:
-    """Turns calls into addresses.
-
-    Args:
-        isa: The instruction set.
-        place: The memory of a value, from its first byte on.
-
-    Attributes:
-        functions: The Python functions among the calls.
-        viewed: Addresses that they have views of.
-    """
-
-    def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
-        self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
-        self._place = place
-        self.functions: list[Any] = []
-        self.viewed: set[int] = set()
-
-    def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
-        """Kernel, inputs, outputs, parameters and name of one call."""
-        if call.kernel == "python":
-            return self._python(call)
-        if call.kernel == "elementwise":
-            name, words = "region", region_params(call, self._loops)
-        else:
-            name, words = kernel_for(call.kernel, call, self._kernels), _words(call.params)
-        inputs = [0 if value is None else self._address(value) for value in call.inputs]
-        outputs = [self._address(value) for value in call.outputs]
-        params = np.array(words, np.int64)
-        return self._kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
-
-    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
-        """A Python function amid the kernels, on views of the memory that it reads and writes."""
-        # Every executable has its own: the schedule is shared between clones.
-        function: Any = copy.copy(call.params["function"])
-        function.inputs = [self._memory(value) for value in call.inputs if value is not None]
-        function.outputs = [self._memory(value) for value in call.outputs]
-        self.functions.append(function)
-        self.viewed.update(view.ctypes.data for view in function.inputs)
-        params = np.array([id(function)], np.int64)
-        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
-
-    def _memory(self, value: Value) -> Array:
-        return _view(self._place(value), 0, value.type)
-
-    def _address(self, value: Value) -> int:
-        address: int = self._place(value).ctypes.data
-        return address
-
-
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
@@ -153,11 +60,12 @@ class CpuExecutable(HostMemory):
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
         self.input_views = tuple(
-            _view(self._arena, plan.slots[value.id].offset, value.type) for value in schedule.inputs
+            view_of(self._arena, plan.slots[value.id].offset, value.type)
+            for value in schedule.inputs
         )
         outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
         self.output_slots = tuple((plan.slots[v.id].offset, type.size) for v, type in outputs)
-        views = [_view(self._arena, plan.slots[v.id].offset, type) for v, type in outputs]
+        views = [view_of(self._arena, plan.slots[v.id].offset, type) for v, type in outputs]
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
@@ -213,7 +121,7 @@ class CpuExecutable(HostMemory):
                 if id(value.array) in constants:
                     return self._fixed[constants[id(value.array)]]
                 if value.id not in extra:
-                    extra[value.id] = _constant(value)
+                    extra[value.id] = memory_for(value)
                 return extra[value.id]
             offset = plan.slots[value.id].offset
             # A temporary may share the place of the output that takes over its memory.
@@ -254,12 +162,12 @@ class CpuExecutable(HostMemory):
     def set_param(self, name: str, array: Array) -> None:
         """Copies a weight to where the kernels read it."""
         value = self._schedule.params[name]
-        _view(self._fixed[value.id], 0, value.type)[...] = array
+        view_of(self._fixed[value.id], 0, value.type)[...] = array
 
     def read_param(self, name: str) -> Array:
         """A copy of the weight."""
         value = self._schedule.params[name]
-        return _view(self._fixed[value.id], 0, value.type).copy()
+        return view_of(self._fixed[value.id], 0, value.type).copy()
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
@@ -277,18 +185,6 @@ class CpuExecutable(HostMemory):
 
     def close(self) -> None:
         """The arena goes with the last view of it."""
-
-
-def _words(params: Any) -> list[int]:
-    """Parameters as 64-bit words, tuples laid out flat, floats by their bits."""
-    words: list[int] = []
-    for value in params.values():
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, float):
-                words.append(int.from_bytes(struct.pack("<d", item), "little", signed=True))
-            else:
-                words.append(int(item))
-    return words
 
 
 class CpuBackend:
@@ -329,7 +225,7 @@ class CpuBackend:
         with phase("allocate"):
             for value in schedule.values:
                 if value.kind in ("param", "constant"):
-                    fixed[value.id] = _constant(value)
+                    fixed[value.id] = memory_for(value)
         with phase("link"):
             return CpuExecutable(schedule, plan, fixed, instruction_set())
 

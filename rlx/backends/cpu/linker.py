@@ -1,0 +1,119 @@
+"""From kernel calls to addresses: what the compiled program of the CPU is made of."""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx._ext import cpu as compiled
+from rlx.backends.cpu.region import region_params
+from rlx.errors import UnsupportedOpError, describe
+from rlx.ir.opdef import Array, TensorType
+from rlx.ir.plan import Call, Value
+
+_ALIGNMENT = 256
+
+
+def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
+    """The exported kernel that a name stands for, by the dtype of the first input.
+
+    Raises:
+        UnsupportedOpError: There is none for that dtype.
+    """
+    if name in kernels:
+        return name
+    first = next(value for value in call.inputs if value is not None)
+    dtype = first.type.dtype
+    for full in (f"{name}_{dtype}", f"{name}_b{dtype.itemsize}"):
+        if full in kernels:
+            return full
+    raise UnsupportedOpError(
+        describe(f"the CPU has no kernel {name!r} for {dtype}", where=call.node.where())
+    )
+
+
+def aligned(nbytes: int) -> Array:
+    """Zeroed bytes whose address is a multiple of 256."""
+    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % _ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def view_of(memory: Array, offset: int, type: TensorType) -> Array:
+    """The value that stands at an offset of some memory."""
+    part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
+    return part.reshape(type.shape)
+
+
+def memory_for(value: Value) -> Array:
+    """Memory for a param or constant, with the constant in it."""
+    memory = aligned(max(1, value.type.nbytes))
+    if value.array is not None:
+        view_of(memory, 0, value.type)[...] = value.array
+    return memory
+
+
+class Linker:
+    """Turns calls into addresses.
+
+    Args:
+        isa: The instruction set.
+        place: The memory of a value, from its first byte on.
+
+    Attributes:
+        functions: The Python functions among the calls.
+        viewed: Addresses that they have views of.
+    """
+
+    def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
+        self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
+        self._place = place
+        self.functions: list[Any] = []
+        self.viewed: set[int] = set()
+
+    def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+        """Kernel, inputs, outputs, parameters and name of one call."""
+        if call.kernel == "python":
+            return self._python(call)
+        if call.kernel == "elementwise":
+            name, words = "region", region_params(call, self._loops)
+        else:
+            name, words = kernel_for(call.kernel, call, self._kernels), _words(call.params)
+        inputs = [0 if value is None else self._address(value) for value in call.inputs]
+        outputs = [self._address(value) for value in call.outputs]
+        params = np.array(words, np.int64)
+        return self._kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
+
+    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+        """A Python function amid the kernels, on views of the memory that it reads and writes."""
+        # Every executable has its own: the schedule is shared between clones.
+        function: Any = copy.copy(call.params["function"])
+        function.inputs = [self._memory(value) for value in call.inputs if value is not None]
+        function.outputs = [self._memory(value) for value in call.outputs]
+        self.functions.append(function)
+        self.viewed.update(view.ctypes.data for view in function.inputs)
+        params = np.array([id(function)], np.int64)
+        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
+
+    def _memory(self, value: Value) -> Array:
+        return view_of(self._place(value), 0, value.type)
+
+    def _address(self, value: Value) -> int:
+        address: int = self._place(value).ctypes.data
+        return address
+
+
+def _words(params: Any) -> list[int]:
+    """Parameters as 64-bit words, tuples laid out flat, floats by their bits."""
+    words: list[int] = []
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, float):
+                words.append(int.from_bytes(struct.pack("<d", item), "little", signed=True))
+            else:
+                words.append(int(item))
+    return words
