@@ -1,23 +1,41 @@
 """What a graph costs on a device: numbers in, numbers out."""
 
-from rlx.cost.model import (
-    BackendCostModel,
-    CpuCostModel,
+from rlx.cost.calibration import Calibration
+from rlx.cost.curve import Curve
+from rlx.cost.estimate import (
+    GraphCost,
+    Lowering,
     NodeCost,
-    RooflineModel,
-    WebGpuCostModel,
     estimate_graph_cost,
+    graph_cost,
     node_costs,
     pick_best_device,
+)
+from rlx.cost.model import (
+    BackendCostModel,
+    CalibratedModel,
+    CpuCostModel,
+    DetailedCostModel,
+    RooflineModel,
+    WebGpuCostModel,
+    default_model,
 )
 
 __all__ = [
     "BackendCostModel",
+    "CalibratedModel",
+    "Calibration",
     "CpuCostModel",
+    "Curve",
+    "DetailedCostModel",
+    "GraphCost",
+    "Lowering",
     "NodeCost",
     "RooflineModel",
     "WebGpuCostModel",
+    "default_model",
     "estimate_graph_cost",
+    "graph_cost",
     "node_costs",
     "pick_best_device",
 ]

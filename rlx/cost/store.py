@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _lock = threading.RLock()
 # What this process uses, by what it belongs to and the file that it would stand in.
 _known: dict[tuple[Identity, str], Calibration] = {}
+# Files that were complained about; once is enough.
+_refused: set[Path] = set()
 
 
 def default_folder() -> Path:
@@ -71,7 +73,7 @@ def stored(device: Any) -> Calibration | None:
     with _lock:
         found = _known.get((identity, str(path)))
         if found is None and flags.CALIBRATION.get() != "measure":
-            found = _load(path, identity, "the device is measured anew when it is needed")
+            found = _load(path, identity)
             if found is not None:
                 _known[identity, str(path)] = found
         return found
@@ -96,6 +98,7 @@ def forget() -> None:
     """Makes this process read the files again."""
     with _lock:
         _known.clear()
+        _refused.clear()
 
 
 def _measured(identity: Identity, device: Any, progress: Progress | None) -> Calibration:
@@ -132,7 +135,7 @@ def save(path: Path, calibration: Calibration) -> bool:
     return True
 
 
-def _load(path: Path, identity: Identity, then: str) -> Calibration | None:
+def _load(path: Path, identity: Identity) -> Calibration | None:
     try:
         entries = _entries(path)
         if _slug(identity) not in entries:
@@ -149,8 +152,10 @@ def _load(path: Path, identity: Identity, then: str) -> Calibration | None:
         _log.debug("the calibration can't be read: %s", error)
         return None
     except CalibrationError as error:
-        text = f"calibration file {path} is not used, {then}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if path not in _refused:
+            _refused.add(path)
+            text = f"calibration file {path} is not used, and {identity.device} is measured anew"
+            warnings.warn(f"{text}: {error}", RuntimeWarning, stacklevel=3)
         return None
 
 
