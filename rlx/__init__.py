@@ -20,6 +20,7 @@ from rlx.backends.base import (
     register_backend,
 )
 from rlx.cost import BackendCostModel, estimate_graph_cost, pick_best_device
+from rlx.cost.calibration import measure_with
 from rlx.device import Device, available_devices, is_available, parse_device_list
 from rlx.errors import (
     CompileError,
@@ -42,6 +43,7 @@ from rlx.errors import (
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
+from rlx.runtime.calibrate import Measurer
 from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph, run_slots
@@ -53,6 +55,7 @@ from rlx.runtime.session import Session, compile
 __version__ = "0.1.0"
 
 signal.compile_with(compile)
+measure_with(Measurer())
 
 __all__ = [
     "Backend",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo, backend
-from rlx.cost.model import CpuCostModel, RooflineModel, WebGpuCostModel, estimate_graph_cost
+from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel, estimate_graph_cost
 from rlx.device.names import Device, available_devices, info_of
 from rlx.errors import CompileError
 from rlx.ir.graph import Graph
@@ -54,7 +54,7 @@ def describe_devices() -> list[DeviceDescription]:
     return found
 
 
-def cost_model(device: Device, info: DeviceInfo) -> RooflineModel:
+def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:
     """The cost model of a device; plug-in backends count as GPUs."""
     if device.backend == "cpu":
         return CpuCostModel()

@@ -1,0 +1,253 @@
+"""The small graphs whose times calibrate a device: one chain of kernels per kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+# (graph, the value so far) -> the value after one step more, of the same shape and dtype.
+Step = Callable[[Graph, Node], Node]
+
+
+class Probe(NamedTuple):
+    """A chain of equal steps; its slope over their number is the time of one.
+
+    Attributes:
+        kind: The kind of work that it measures; see ``rlx.cost.kinds``.
+        shape: Shape of the value for an amount of elements.
+        step: One step.
+        sizes: Amounts of elements, from small to large.
+    """
+
+    kind: str
+    shape: Callable[[int], tuple[int, ...]]
+    step: Step
+    sizes: tuple[int, ...]
+
+
+def chain(probe: Probe, size: int, steps: int) -> Graph:
+    """The graph of so many steps; one element of the result is its output.
+
+    The value comes from a param, so that runs transfer next to nothing.
+    """
+    g = Graph(f"{probe.kind} {size} x {steps}")
+    value = g.param("x", probe.shape(size))
+    for _ in range(steps):
+        value = probe.step(g, value)
+    return _ended(g, value)
+
+
+def _ended(g: Graph, value: Node) -> Graph:
+    g.set_outputs([g.narrow(g.reshape(value, (-1,)), 0, 0, 1)])
+    return g
+
+
+def values_of(graph: Graph) -> dict[str, np.ndarray]:
+    """Values of the params: around one, and weights such that a product keeps it so."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for name in graph.param_names:
+        node = graph.named(name)
+        part = rng.uniform(0.5, 1.5, min(node.type.size, 1 << 12))
+        array = np.resize(part, node.shape)
+        # The operands that a result element sums over.
+        if name.startswith("w"):
+            array /= max(1, np.prod(node.shape) // node.shape[int(name[1:] or 0)])
+        found[name] = array.astype(node.dtype.numpy)
+    return found
+
+
+def product(dtype: DType, size: int, rows: int, steps: int) -> Graph:
+    """Products of ``[rows, size]`` and ``[size, size]``, one after the other."""
+    g = Graph(f"matmul {rows}x{size} {dtype} x {steps}")
+    value, w = g.param("x", (rows, size), dtype), g.param("w1", (size, size), dtype)
+    for _ in range(steps):
+        value = value @ w
+    return _ended(g, value)
+
+
+def dispatches(steps: int) -> Graph:
+    """Next to nothing to compute, an input and an output of 256 bytes."""
+    g = Graph(f"dispatch x {steps}")
+    value = g.input("x", (64,))
+    for _ in range(steps):
+        value = g.abs(value)
+    g.set_outputs([value])
+    return g
+
+
+def upload(size: int) -> Graph:
+    """An input of so many floats, of which one is used."""
+    g = Graph(f"upload {size}")
+    g.set_outputs([g.narrow(g.input("x", (size,)), 0, 0, 1)])
+    return g
+
+
+def readback(size: int, whole: bool) -> Graph:
+    """So many floats computed, and read back or left where they are."""
+    g = Graph(f"readback {size}")
+    value = g.exp(g.param("x", (size,)))
+    g.set_outputs([value if whole else g.narrow(value, 0, 0, 1)])
+    return g
+
+
+def copies(size: int, steps: int) -> Graph:
+    """So many floats read and written by each step; to be compiled without fusion."""
+    g = Graph(f"copy {size} x {steps}")
+    value = g.param("x", (size,))
+    for _ in range(steps):
+        value = g.neg(value)
+    return _ended(g, value)
+
+
+def host_part(cut: bool) -> Graph:
+    """A run that stops for a part on the host, or one that does not."""
+    g = Graph("host part")
+    value = g.neg(g.input("x", (64,)))
+    if cut:
+        value = g.cast(g.neg(g.cast(value, "f64")), "f32")
+    g.set_outputs([g.neg(g.reshape(g.softmax(value), (8, 8)))])
+    return g
+
+
+# --- the steps -------------------------------------------------------------------------------------
+
+
+def _line(size: int) -> tuple[int, ...]:
+    return (size,)
+
+
+def _rows(size: int) -> tuple[int, ...]:
+    """Rows of 256 elements, as in most models."""
+    return (max(1, size // 256), min(256, size))
+
+
+def _square(size: int) -> tuple[int, ...]:
+    side = 1 << ((size.bit_length() - 1) // 2)
+    return (side, size // side)
+
+
+def _images(size: int) -> tuple[int, ...]:
+    """Sixteen channels of a square image."""
+    side = max(4, int((size / 16) ** 0.5))
+    return (1, 16, side, side)
+
+
+def _heads(size: int) -> tuple[int, ...]:
+    """``[B, S, H * D]`` of four heads of 32."""
+    return (1, max(1, size // 128), 128)
+
+
+def _steps_of_time(size: int) -> tuple[int, ...]:
+    """``[T, B, I]`` with 16 steps of 64 features."""
+    return (16, max(1, size // 1024), 64)
+
+
+def _arithmetic(g: Graph, x: Node) -> Node:
+    y = x
+    for _ in range(8):
+        y = g.maximum(y - x, x) * 0.5
+    return y
+
+
+def _function(g: Graph, x: Node) -> Node:
+    return g.sigmoid(g.exp(g.sin(x)))
+
+
+def _roll(g: Graph, x: Node) -> Node:
+    half = x.shape[0] // 2
+    return g.concat([g.narrow(x, 0, half, x.shape[0] - half), g.narrow(x, 0, 0, half)], 0)
+
+
+def _transposed(g: Graph, x: Node) -> Node:
+    return g.reshape(g.transpose(x), x.shape)
+
+
+def _shuffled(g: Graph, x: Node) -> Node:
+    order = np.random.default_rng(1).permutation(x.shape[0]).astype(np.int32)
+    return g.gather(x, g.constant(order), 0)
+
+
+def _reduced(g: Graph, x: Node) -> Node:
+    return g.maximum(x, g.mean(x, -1, True))
+
+
+def _running(g: Graph, x: Node) -> Node:
+    return g.cumsum(x, -1) * (1.0 / x.shape[-1])
+
+
+def _ordered(g: Graph, x: Node) -> Node:
+    return g.sort(g.sin(x * 100.0), -1)
+
+
+def _convolved(g: Graph, x: Node) -> Node:
+    w = g.named("w0") if "w0" in g.param_names else g.param("w0", (16, 16, 3, 3))
+    return g.conv2d(x, w, padding=1)
+
+
+def _pooled(g: Graph, x: Node) -> Node:
+    return g.max_pool(x, 3, stride=1, padding=1)
+
+
+def _attended(g: Graph, x: Node) -> Node:
+    return g.attention(x, x, x, num_heads=4, head_dim=32)
+
+
+def _recurrent(g: Graph, x: Node) -> Node:
+    made = "w2" in g.param_names
+    w = g.named("w2") if made else g.param("w2", (1, 256, 64))
+    r = g.named("w02") if made else g.param("w02", (1, 256, 64))
+    return g.reshape(g.lstm(x, w, r)[0], x.shape)
+
+
+def _state_space(g: Graph, x: Node) -> Node:
+    n = x.shape[-1]
+    made = "a" in g.param_names
+    a = g.named("a") if made else g.param("a", (n, 16))
+    b = g.named("b") if made else g.param("b", (*x.shape[:-1], 16))
+    return g.tanh(g.selective_scan(x, x, a * -1.0, b, b))
+
+
+def _fourier(g: Graph, x: Node) -> Node:
+    return g.fft(x, norm="ortho")
+
+
+def _filtered(g: Graph, x: Node) -> Node:
+    return g.sosfilt(x, [[0.1, 0.2, 0.1, 1.0, -0.9, 0.3]])
+
+
+def _peaks(g: Graph, x: Node) -> Node:
+    found = g.find_peaks(g.sin(x * 100.0), max_peaks=8)
+    return g.maximum(x, g.reshape(g.cast(g.narrow(found[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
+
+
+_SMALL, _MEDIUM, _LARGE = 1 << 12, 1 << 17, 1 << 21
+
+# The most telling first: where time runs out, the rest takes the speed of its stand-ins.
+PROBES: tuple[Probe, ...] = (
+    Probe("arithmetic", _line, _arithmetic, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("function", _line, _function, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("softmax", _rows, lambda g, x: g.softmax(x), (_SMALL, _MEDIUM, _LARGE)),
+    Probe("norm", _rows, lambda g, x: g.layer_norm(x), (_SMALL, _MEDIUM, _LARGE)),
+    Probe("reduce", _rows, _reduced, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("transpose", _square, _transposed, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("move", _rows, _roll, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("attention", _heads, _attended, (_SMALL, _MEDIUM)),
+    Probe("convolution", _images, _convolved, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("fourier", lambda n: (max(1, n // 512), 512), _fourier, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("gather", _rows, _shuffled, (_SMALL, _MEDIUM)),
+    Probe("pool", _images, _pooled, (_SMALL, _MEDIUM)),
+    Probe("running", _rows, _running, (_SMALL, _MEDIUM)),
+    Probe("sort", _rows, _ordered, (_SMALL, _MEDIUM)),
+    Probe("recurrence", _steps_of_time, _recurrent, (_SMALL, _MEDIUM)),
+    Probe("filter", _rows, _filtered, (_SMALL, _MEDIUM)),
+    Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, (_SMALL, _MEDIUM)),
+    Probe("peaks", _rows, _peaks, (_SMALL, _MEDIUM)),
+)
+
+KINDS_MEASURED: Mapping[str, Probe] = {probe.kind: probe for probe in PROBES}
