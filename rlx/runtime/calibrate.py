@@ -26,14 +26,20 @@ from rlx.runtime import probes
 from rlx.runtime.build import Lowered, Target, load, lower
 
 # Seconds that a device may take; what was begun is finished.
-BUDGET_S = 1.7
+BUDGET_S = float(__import__("os").environ.get("B", 1.7))
 # Seconds that the repetitions of one figure may take, and the fewest there are of them.
 _FIGURE_S, _FEWEST, _MOST = 0.012, 3, 60
 # A single run that is expected to take longer is not made.
 _LONGEST_RUN_S = 0.05
+# What a figure costs besides: loading, and first runs that touch memory for the first time.
+_RUNS_WORTH = 25
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
-_COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 24)
+_COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
+# A run that takes so many round trips needs no slope: what else is in it does not count.
+_CLEAR = 40
 _UNFUSED = CompileOptions(fuse=False)
+# Every value in memory of its own, as a run's input and output are.
+_APART = CompileOptions(fuse=False, reuse_memory=False)
 
 
 class Measurer:
@@ -126,7 +132,7 @@ class _Measurement:
         self._say("kernel calls and round trips")
         with _all_closed() as loaded:
             one, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
-            few, lots = self._times([one, many], seconds=0.06)
+            few, lots = self._times([one, many], seconds=0.03)
         self._dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
         self._roundtrip_ns = max(10.0, few - self._dispatch_ns * one.calls())
         unified = self._target.backend.kernel_set == "cpu"
@@ -166,10 +172,10 @@ class _Measurement:
     def _copies(self) -> Iterator[tuple[float, float]]:
         ns = 0.0
         for before, size in zip((0, *_COPIES), _COPIES):
-            if before and not self._worth(ns * size / before * 3):
+            if before and not self._worth(ns * size / before * 2):
                 return
-            ns = self._slope(lambda n, s=size: probes.copies(s, n), 4, _UNFUSED)
-            yield 8.0 * size, self._net(ns, 1)
+            ns = self._slope(lambda n, s=size: probes.copies(s, n), 4, _APART)
+            yield 8.0 * size, ns
 
     def _products(self) -> tuple[dict[str, Curve], dict[str, Curve]]:
         square, thin = {}, {}
@@ -187,13 +193,13 @@ class _Measurement:
                 ns = self._slope(
                     lambda n, s=size, d=dtype: probes.product(d, s, s, n), steps, options
                 )
-                points.append((flops, self._net(ns, 1)))
+                points.append((flops, ns))
             square[str(dtype)] = Curve.through(points)
             if dtype is DType.F32:
                 thins = []
                 for size in (128, 1024):
                     ns = self._slope(lambda n, s=size: probes.product(DType.F32, s, 1, n), 8)
-                    thins.append((2.0 * size**2, self._net(ns, 1)))
+                    thins.append((2.0 * size**2, ns))
                 thin[str(dtype)] = Curve.through(thins)
         return square, thin
 
@@ -255,17 +261,21 @@ class _Measurement:
         steps = 3
         try:
             with _all_closed() as loaded:
-                short, long = (
-                    loaded(probes.chain(probe, size, n), self._target) for n in (1, 1 + steps)
-                )
-                few, lots = self._times([short, long])
-                added = _added(short.lowered.graph, long.lowered.graph)
-                calls = long.calls() - short.calls()
+                short = loaded(probes.chain(probe, size, 1), self._target)
+                if short.first_ns > _CLEAR * self._roundtrip_ns:
+                    steps, calls, added = 1, short.calls(), _work(short.lowered.graph)
+                    spent = self._times([short])[0] - self._roundtrip_ns
+                else:
+                    long = loaded(probes.chain(probe, size, 1 + steps), self._target)
+                    calls = long.calls() - short.calls()
+                    added = _work(long.lowered.graph)
+                    added.subtract(_work(short.lowered.graph))
+                    few, lots = self._times([short, long])
+                    spent = lots - few
         except (CompileError, DeviceMemoryError):
             return None  # its stand-in serves
         work = added.pop(probe.kind, 0.0)
-        spent = lots - few
-        known = sum(model.kernel_ns(kind, amount / steps) * steps for kind, amount in added.items())
+        known = sum(model.kernel_ns(kind, amount / steps) * steps for kind, amount in added.items() if amount > 0)
         # At least a fifth is its own, whatever the noise of the others.
         own = max(spent - self._dispatch_ns * calls - known, 0.2 * spent, 1.0)
         return (work / steps, own / steps) if work else None
@@ -275,11 +285,16 @@ class _Measurement:
     def _slope(
         self, graph: Callable[[int], Graph], steps: int, options: CompileOptions | None = None
     ) -> float:
-        """Nanoseconds of one step more."""
+        """Nanoseconds of one step more, without its dispatch; its noise is kept above nothing."""
         target = self._with(options) if options else self._target
         with _all_closed() as loaded:
-            few, lots = self._times([loaded(graph(n), target) for n in (1, 1 + steps)])
-        return (lots - few) / steps
+            one = loaded(graph(1), target)
+            if one.first_ns > _CLEAR * self._roundtrip_ns:
+                (ns,) = self._times([one])
+                return max(ns - self._roundtrip_ns - self._dispatch_ns * one.calls(), 0.5 * ns)
+            few, lots = self._times([one, loaded(graph(1 + steps), target)])
+        ns = (lots - few) / steps
+        return max(ns - self._dispatch_ns, 0.1 * ns, 1.0)
 
     def _times(self, loaded: Sequence[_Loaded], seconds: float = _FIGURE_S) -> list[float]:
         """The median time of a run of each; they take turns, so that all see the same machine."""
@@ -292,16 +307,12 @@ class _Measurement:
                 times.append(one.once())
         return [median(times) for times in samples]
 
-    def _net(self, ns: float, calls: int) -> float:
-        """A kernel's own time; never less than a tenth, whatever the noise."""
-        return max(ns - self._dispatch_ns * calls, 0.1 * ns, 1.0)
-
     def _with(self, options: CompileOptions) -> Target:
         return Target.of(self._device, options)
 
     def _worth(self, run_ns: float) -> bool:
         """Whether there is time for a figure whose longest run takes so long."""
-        return run_ns < min(_LONGEST_RUN_S, self._left() / (2 * _FEWEST)) * 1e9
+        return run_ns < min(_LONGEST_RUN_S, self._left() / _RUNS_WORTH) * 1e9
 
     def _left(self) -> float:
         return BUDGET_S - (time.monotonic() - self._began)
@@ -328,14 +339,11 @@ class _all_closed:  # noqa: N801 - used as a function
             one.close()
 
 
-def _added(short: Graph, long: Graph) -> Counter[str]:
-    """The work that the longer graph does more."""
+def _work(graph: Graph) -> Counter[str]:
+    """The work of a graph by kind."""
     total: Counter[str] = Counter()
-    for graph, sign in ((long, 1), (short, -1)):
-        for node in graph.nodes:
-            if node.op not in FREE:
-                for kind, amount in work_of(node).items():
-                    total[kind] += sign * amount
-    return Counter({kind: amount for kind, amount in total.items() if amount > 0})
-
-
+    for node in graph.nodes:
+        if node.op not in FREE:
+            for kind, amount in work_of(node).items():
+                total[kind] += amount  # type: ignore[assignment]  # amounts are floats
+    return total

@@ -53,12 +53,12 @@ def values_of(graph: Graph) -> dict[str, np.ndarray]:
     found = {}
     for name in graph.param_names:
         node = graph.named(name)
-        part = rng.uniform(0.5, 1.5, min(node.type.size, 1 << 12))
+        part = rng.uniform(0.5, 1.5, min(node.type.size, 1 << 12)).astype(np.float32)
         array = np.resize(part, node.shape)
         # The operands that a result element sums over.
         if name.startswith("w"):
             array /= max(1, np.prod(node.shape) // node.shape[int(name[1:] or 0)])
-        found[name] = array.astype(node.dtype.numpy)
+        found[name] = array.astype(node.dtype.numpy, copy=False)
     return found
 
 
@@ -218,7 +218,7 @@ def _fourier(g: Graph, x: Node) -> Node:
 
 
 def _filtered(g: Graph, x: Node) -> Node:
-    return g.sosfilt(x, [[0.1, 0.2, 0.1, 1.0, -0.9, 0.3]])
+    return g.sosfilt(x, [[0.1, 0.2, 0.1, 1.0, -0.9, 0.3]])[0]
 
 
 def _peaks(g: Graph, x: Node) -> Node:
