@@ -43,9 +43,9 @@ from rlx.errors import (
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
-from rlx.runtime.calibrate import Measurer
 from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
+from rlx.runtime.calibrate import Measurer
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.experts import MoeResidencyStats
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache

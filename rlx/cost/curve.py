@@ -54,9 +54,7 @@ class Curve:
                 works, total = blocks.pop()
                 before = blocks.pop()
                 blocks.append((before[0] + works, before[1] + total))
-        return cls(
-            tuple((work, math.exp(_mean(block))) for block in blocks for work in block[0])
-        )
+        return cls(tuple((work, math.exp(_mean(block))) for block in blocks for work in block[0]))
 
     def ns(self, work: float) -> float:
         """Nanoseconds that so much work takes."""

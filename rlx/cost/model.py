@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from rlx.cost.calibration import Calibration
 from rlx.cost.kinds import KINDS
 from rlx.cost.store import stored
+from rlx.errors import DeviceUnavailableError
 
 # A size at which a device is as fast as it gets.
 _LARGE = 1024
@@ -263,7 +264,10 @@ def WebGpuCostModel(device: Any, *, software: bool = False) -> BackendCostModel:
         software: Whether it is known to be a GPU API that the CPU runs. It is taken as slower than the
             CPU until it is measured.
     """
-    found = stored(device)
+    try:
+        found = stored(device)
+    except DeviceUnavailableError:
+        found = None
     if found is not None:
         return CalibratedModel(device, found)
     return default_model(device, software=software)

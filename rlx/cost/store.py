@@ -66,13 +66,13 @@ def stored(device: Any) -> Calibration | None:
         DeviceUnavailableError: The device is not on this machine.
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
+    if flags.CALIBRATION.get() == "off":
+        return None
     identity = meter().identity(device)
     path = file_of(identity)
-    if path is None:
-        return None
     with _lock:
         found = _known.get((identity, str(path)))
-        if found is None and flags.CALIBRATION.get() != "measure":
+        if found is None and path is not None and flags.CALIBRATION.get() != "measure":
             found = _load(path, identity)
             if found is not None:
                 _known[identity, str(path)] = found
@@ -84,7 +84,7 @@ def load_or_measure(device: Any, progress: Progress | None = None) -> Calibratio
     identity = meter().identity(device)
     # One measurement at a time: two would disturb each other.
     with _lock:
-        found = stored(device)
+        found = stored(device) or _known.get((identity, str(file_of(identity))))
         return found if found is not None else _measured(identity, device, progress)
 
 
@@ -188,5 +188,3 @@ def _slug(identity: Identity) -> str:
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     readable = re.sub(r"[^a-z0-9]+", "-", f"{identity.device} {identity.adapter}".lower())
     return f"{readable.strip('-')[:60]}-{digest}"
-
-

@@ -110,8 +110,8 @@ class _Loaded:
 
     def calls(self) -> int:
         """Kernel calls of a run."""
-        assert self.lowered.schedule is not None
-        return len(self.lowered.schedule.calls)
+        schedule, nodes = self.lowered.schedule, self.lowered.graph.nodes
+        return len(schedule.calls) if schedule else sum(node.op not in FREE for node in nodes)
 
     def close(self) -> None:
         self._executable.close()
@@ -210,9 +210,7 @@ class _Measurement:
     def _readbacks(self) -> Iterator[tuple[float, float]]:
         yield from self._transfers(lambda n: [probes.readback(n, True), probes.readback(n, False)])
 
-    def _transfers(
-        self, graphs: Callable[[int], Sequence[Graph]]
-    ) -> Iterator[tuple[float, float]]:
+    def _transfers(self, graphs: Callable[[int], Sequence[Graph]]) -> Iterator[tuple[float, float]]:
         """Bytes, and the time of the first graph less that of the second."""
         spent = 0.0
         for before, size in zip((0, *_TRANSFERS), _TRANSFERS):
@@ -275,7 +273,11 @@ class _Measurement:
         except (CompileError, DeviceMemoryError):
             return None  # its stand-in serves
         work = added.pop(probe.kind, 0.0)
-        known = sum(model.kernel_ns(kind, amount / steps) * steps for kind, amount in added.items() if amount > 0)
+        known = sum(
+            model.kernel_ns(kind, amount / steps) * steps
+            for kind, amount in added.items()
+            if amount > 0
+        )
         # At least a fifth is its own, whatever the noise of the others.
         own = max(spent - self._dispatch_ns * calls - known, 0.2 * spent, 1.0)
         return (work / steps, own / steps) if work else None
