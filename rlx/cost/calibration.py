@@ -22,8 +22,14 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 # Work (bytes or operations) and ns per unit of it, of the points of every curve.
 _WORK, _NS_PER_UNIT = (1, 1e18), (1e-9, 1e6)
+_ROW_NS = (0, 1e9)
 CURVES = ("upload_ns_by_bytes", "readback_ns_by_bytes", "copy_ns_by_bytes")
-TABLES = ("matmul_ns_by_flops", "thin_matmul_ns_by_flops", "kernel_ns_by_work")
+TABLES = (
+    "matmul_ns_by_flops",
+    "thin_matmul_ns_by_flops",
+    "narrow_matmul_ns_by_flops",
+    "kernel_ns_by_work",
+)
 
 Progress = Callable[[float, str], None]
 
@@ -67,10 +73,12 @@ class Calibration:
         upload_ns_by_bytes: What inputs of so many bytes add to a run.
         readback_ns_by_bytes: What outputs of so many bytes add.
         copy_ns_by_bytes: A kernel that reads and writes so many bytes, both counted.
-        matmul_ns_by_flops: By dtype, products of 64, 256 and 1024 cubed, as far as there was time.
+        matmul_ns_by_flops: By dtype, products of 16, 64, 256 and 1024 cubed, as far as there was time.
         thin_matmul_ns_by_flops: By dtype, products with a single row.
+        narrow_matmul_ns_by_flops: By dtype, products with eight columns.
         kernel_ns_by_work: By kind of kernel (see ``rlx.cost.kinds``), floating-point operations, or
-            bytes where a kind only moves them.
+            bytes where a kind only moves them; on rows of 256 elements.
+        row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row.
         measured_at_unix_s: When, in seconds since 1970.
         measuring_s: How long that took.
     """
@@ -86,7 +94,9 @@ class Calibration:
     copy_ns_by_bytes: Curve
     matmul_ns_by_flops: Mapping[str, Curve]
     thin_matmul_ns_by_flops: Mapping[str, Curve]
+    narrow_matmul_ns_by_flops: Mapping[str, Curve]
     kernel_ns_by_work: Mapping[str, Curve]
+    row_ns_by_kind: Mapping[str, float]
     measured_at_unix_s: float
     measuring_s: float
 
@@ -176,10 +186,10 @@ class Calibration:
                 found[name] = dataclasses.asdict(value)
             elif isinstance(value, Curve):
                 found[name] = [list(point) for point in value.points]
-            elif isinstance(value, Mapping):
+            elif name in TABLES:
                 found[name] = {k: [list(p) for p in curve.points] for k, curve in value.items()}
             else:
-                found[name] = value
+                found[name] = dict(value) if isinstance(value, Mapping) else value
         return found
 
     @classmethod
@@ -241,7 +251,13 @@ def _read(name: str, value: Any) -> Any:
     if name in TABLES:
         if not isinstance(value, dict):
             raise _wrong(name, value, "curves by name")
+        if "matmul" in name and "f32" not in value:
+            raise _wrong(name, sorted(value), "a curve for f32 at least")
         return {key: _curve(f"{name}[{key!r}]", points) for key, points in value.items()}
+    if name == "row_ns_by_kind":
+        if not isinstance(value, dict):
+            raise _wrong(name, value, "numbers by name")
+        return {key: _number(f"{name}[{key!r}]", ns, *_ROW_NS) for key, ns in value.items()}
     if name == "threads" and not isinstance(value, int):
         raise _wrong(name, value, "a whole number")
     return _number(name, value, *RANGES[name])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlx.cost.kinds import CONTROL, KINDS, nested, product_size, traffic, work_of
+from rlx.cost.kinds import CONTROL, KINDS, ROWED, more_rows, nested, product_size, traffic, work_of
 from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.ir.graph import PART, Graph, Node
 
@@ -192,10 +192,13 @@ def _detailed(node: Node, model: DetailedCostModel, nbytes: int) -> tuple[float,
     if node.op in ("matmul", "fused_matmul_bias_act"):
         return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
     work = work_of(node)
-    spent = math.fsum(model.kernel_ns(kind, amount) for kind, amount in work.items())
+    rows = {kind: more_rows(node) for kind in work if kind in ROWED}
+    spent = math.fsum(
+        model.kernel_ns(kind, amount, rows.get(kind, 0.0)) for kind, amount in work.items()
+    )
     # What only moves bytes is measured as such: it is bound by memory, at its own speed.
     if any(KINDS[kind].moves for kind in work):
-        return 0.0, spent
+        return 0.0, max(spent, model.copy_ns(nbytes))
     return spent, model.copy_ns(nbytes)
 
 

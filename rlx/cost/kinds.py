@@ -46,7 +46,9 @@ KINDS: Mapping[str, Kind] = {
     "running": Kind(("cumsum", "cumprod"), "reduce"),
     "softmax": Kind(("softmax", "log_softmax"), "function"),
     "norm": Kind(("layer_norm", "rms_norm"), "reduce"),
+    # A full sort; a choice of few is of the kind "select".
     "sort": Kind(("ordered",), "function"),
+    "select": Kind((), "sort"),
     "product": Kind(
         ("matmul", "fused_matmul_bias_act", "grouped_matmul", "partial_grouped_matmul")
     ),
@@ -66,6 +68,10 @@ KINDS: Mapping[str, Kind] = {
 _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 # Ops that read only a part of their first operand: as much as they write.
 PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
+# Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however
+# short it is. Their speed is measured on rows of so many elements.
+ROWED = frozenset({"move", "gather", "reduce", "running", "softmax", "norm", "sort", "select"})
+ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
 
 
@@ -78,6 +84,8 @@ def kind_of(node: Node) -> str:
     if node.opdef.elementwise:
         row = ROWS.get(node.op)
         return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
+    if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
+        return "select"
     return _KIND_OF[node.op]
 
 
@@ -114,6 +122,35 @@ def traffic(node: Node) -> int:
     if node.op in PICKS:
         reads[0] = min(reads[0], written)
     return written + sum(reads)
+
+
+def more_rows(node: Node) -> float:
+    """How many rows a node of a kind in ``ROWED`` has beyond those of ``ROW`` elements; less is negative."""
+    elements = size(node.shape if node.op in _KIND_MOVES else node.inputs[0].shape)
+    return elements / max(1, _row(node)) - elements / ROW
+
+
+_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
+
+
+def _row(node: Node) -> int:
+    """Elements of a row, or of a contiguous piece."""
+    shape = node.inputs[0].shape
+    if node.op == "gather":
+        return size(shape[node.attrs["axis"] + 1 :])
+    if node.op == "gather_nd":
+        return size(node.shape[len(node.inputs[1].shape) - 1 :])
+    if node.op in ("gather_elements", "scatter_elements", "scatter_nd"):
+        return 1
+    if node.op == "concat":
+        return size(node.shape[node.attrs["axis"] :]) // max(1, len(node.inputs))
+    if node.op == "narrow":
+        return size(node.shape[node.attrs["axis"] :])
+    if kind_of(node) == "reduce" and len(node.inputs) == 1:
+        return size(shape) // max(1, size(node.shape))
+    axis = node.attrs.get("axis", -1)
+    shape = node.shape if node.op in _KIND_MOVES else shape
+    return shape[axis] if shape and isinstance(axis, int) else 1
 
 
 def product_size(node: Node) -> tuple[int, int, int, int]:

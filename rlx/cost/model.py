@@ -11,8 +11,8 @@ from rlx.cost.kinds import KINDS
 from rlx.cost.store import stored
 from rlx.errors import DeviceUnavailableError
 
-# A size at which a device is as fast as it gets.
-_LARGE = 1024
+# Columns of the products of ``Calibration.narrow_matmul_ns_by_flops``.
+NARROW = 8
 
 
 class BackendCostModel(Protocol):
@@ -52,8 +52,11 @@ class BackendCostModel(Protocol):
 class DetailedCostModel(BackendCostModel, Protocol):
     """A model that knows more than peaks: how the time of each kind of work grows with its amount."""
 
-    def kernel_ns(self, kind: str, work: float) -> float:
-        """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.kinds``."""
+    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
+        """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.kinds``.
+
+        ``more_rows`` are those beyond the number that it would have with rows of the usual length.
+        """
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
         """Time of the arithmetic of products."""
@@ -175,35 +178,45 @@ class CalibratedModel:
         """See ``Calibration.threads``."""
         return self.calibration.threads
 
-    def kernel_ns(self, kind: str, work: float) -> float:
+    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
         """See ``DetailedCostModel``; a kind that was not measured takes its stand-in's speed."""
-        while kind and kind not in self.calibration.kernel_ns_by_work:
-            if kind == "product":
-                return self.calibration.matmul_ns_by_flops["f32"].ns(work)
-            moves, kind = KINDS[kind].moves, KINDS[kind].stand_in
-            if not kind and moves:
-                return self.copy_ns(int(work))
-        if not kind:
-            return self.calibration.matmul_ns_by_flops["f32"].ns(work)
-        return self.calibration.kernel_ns_by_work[kind].ns(work)
+        figures = self.calibration
+        while kind not in figures.kernel_ns_by_work:
+            if not KINDS[kind].stand_in:
+                moves = KINDS[kind].moves
+                return self.copy_ns(int(work)) if moves else figures.matmul_ns_by_flops["f32"].ns(work)
+            kind = KINDS[kind].stand_in
+        ns = figures.kernel_ns_by_work[kind].ns(work)
+        # Longer rows save something, but never the most of it.
+        return max(ns + more_rows * figures.row_ns_by_kind.get(kind, 0.0), 0.25 * ns)
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
-        """See ``DetailedCostModel``; dtypes that were not measured are computed as f32."""
+        """See ``DetailedCostModel``; dtypes that were not measured are computed as f32.
+
+        The CPU computes the products of a batch one after the other, a GPU side by side.
+        """
         figures = self.calibration
+        apart, together = (batch, 1) if figures.unified_memory else (1, batch)
         # Wider elements are half as many in a register.
         wide = 2.0 if dtype == "f64" and dtype not in figures.matmul_ns_by_flops else 1.0
-        flops = 2.0 * batch * m * k * n * wide
-        if flops <= 0:
+        # Fewer columns than these are computed as if they were that many.
+        n = max(n, NARROW)
+        flops = 2.0 * together * m * k * n * wide
+        if flops <= 0 or not batch:
             return 1e-9
         f32 = figures.matmul_ns_by_flops["f32"]
-        square = figures.matmul_ns_by_flops.get(dtype, f32).ns(flops)
-        curve = figures.thin_matmul_ns_by_flops.get(dtype)
-        curve = curve or figures.thin_matmul_ns_by_flops.get("f32")
+        curve = figures.matmul_ns_by_flops.get(dtype, f32)
+        square = curve.ns(max(flops, curve.points[0][0]))
         mean = (m * k * n) ** (1 / 3)
-        if curve is None or mean <= 1:
-            return square
-        thin = 1.0 - math.log(min(m, k, n)) / math.log(mean)
-        return float(square ** (1 - thin) * curve.ns(flops) ** thin)
+        ns = square
+        for other, least, narrowest in (
+            (figures.thin_matmul_ns_by_flops, m, 1),
+            (figures.narrow_matmul_ns_by_flops, n, NARROW),
+        ):
+            if narrowest <= least < mean:
+                slower = (other.get(dtype) or other["f32"]).ns(flops) / square
+                ns *= slower ** (1.0 - math.log(least / narrowest) / math.log(mean / narrowest))
+        return float(apart * ns)
 
     def copy_ns(self, nbytes: int) -> float:
         """See ``Calibration.copy_ns_by_bytes``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module, metadata
 from statistics import median
 from typing import Any
@@ -16,8 +17,8 @@ from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.cost.calibration import Calibration, Identity, Progress
 from rlx.cost.curve import Curve
 from rlx.cost.estimate import FREE
-from rlx.cost.kinds import work_of
-from rlx.cost.model import CalibratedModel
+from rlx.cost.kinds import ROWED, more_rows, work_of
+from rlx.cost.model import NARROW, CalibratedModel
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
@@ -37,6 +38,8 @@ _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
 # A run that takes so many round trips needs no slope: what else is in it does not count.
 _CLEAR = 40
+# Where the surplus rows stand among the kinds of work.
+_ROWS = ""
 _UNFUSED = CompileOptions(fuse=False)
 # Every value in memory of its own, as a run's input and output are.
 _APART = CompileOptions(fuse=False, reuse_memory=False)
@@ -139,7 +142,7 @@ class _Measurement:
         self._say("copies")
         copy = Curve.through(self._copies())
         self._say("products")
-        square, thin = self._products()
+        square, thin, narrow = self._products()
         upload = readback = copy
         thunk = 0.0
         if not unified:
@@ -158,14 +161,15 @@ class _Measurement:
             copy_ns_by_bytes=copy,
             matmul_ns_by_flops=square,
             thin_matmul_ns_by_flops=thin,
+            narrow_matmul_ns_by_flops=narrow,
             kernel_ns_by_work={},
+            row_ns_by_kind={},
             measured_at_unix_s=time.time(),
             measuring_s=0.0,
         )
-        kernels = self._kernels(CalibratedModel(self._device, found))
+        found = self._kernels(found)
         self._progress(1.0, "done")
-        spent = time.monotonic() - self._began
-        return Calibration(**{**vars(found), "kernel_ns_by_work": kernels, "measuring_s": spent})
+        return replace(found, measuring_s=time.monotonic() - self._began)
 
     # --- figures -----------------------------------------------------------------------------------
 
@@ -177,8 +181,10 @@ class _Measurement:
             ns = self._slope(lambda n, s=size: probes.copies(s, n), 4, _APART)
             yield 8.0 * size, ns
 
-    def _products(self) -> tuple[dict[str, Curve], dict[str, Curve]]:
-        square, thin = {}, {}
+    def _products(self) -> tuple[dict[str, Curve], dict[str, Curve], dict[str, Curve]]:
+        square: dict[str, Curve] = {}
+        thin: dict[str, Curve] = {}
+        narrow: dict[str, Curve] = {}
         dtypes = [(DType.F32, self._target.options)]
         if self._target.kernel_set == "cpu":
             dtypes.append((DType.F64, self._target.options))
@@ -186,7 +192,7 @@ class _Measurement:
             dtypes.append((DType.F16, CompileOptions(precision="f16")))
         for dtype, options in dtypes:
             points: list[tuple[float, float]] = []
-            for size, steps in ((64, 16), (256, 4), (1024, 1)):
+            for size, steps in ((16, 32), (64, 16), (256, 4), (1024, 1)):
                 flops = 2.0 * size**3
                 if points and not self._worth(points[-1][1] * flops / points[-1][0] * 2):
                     break
@@ -201,7 +207,12 @@ class _Measurement:
                     ns = self._slope(lambda n, s=size: probes.product(DType.F32, s, 1, n), 8)
                     thins.append((2.0 * size**2, ns))
                 thin[str(dtype)] = Curve.through(thins)
-        return square, thin
+                narrows = []
+                for size in (64, 512):
+                    ns = self._slope(lambda n, s=size: probes.narrow(s, s, n), 3)
+                    narrows.append((2.0 * size**2 * NARROW, ns))
+                narrow[str(dtype)] = Curve.through(narrows)
+        return square, thin, narrow
 
     def _uploads(self) -> Iterator[tuple[float, float]]:
         for size, ns in self._transfers(lambda n: [probes.upload(n)]):
@@ -229,50 +240,64 @@ class _Measurement:
             a, b = self._times([whole, cut])
         return max(0.0, b - a)
 
-    def _kernels(self, model: CalibratedModel) -> dict[str, Curve]:
-        found: dict[str, list[tuple[float, float]]] = {}
+    def _kernels(self, figures: Calibration) -> Calibration:
+        """The figures with those of every kind that there is time for."""
+        points: dict[str, list[tuple[float, float]]] = {}
         # Every kind at a small size first, then the larger ones.
         rounds = max(len(probe.sizes) for probe in probes.PROBES)
         todo = [(p, at) for at in range(rounds) for p in probes.PROBES if at < len(p.sizes)]
         for probe, at in todo:
             self._say(probe.kind)
-            points = found.setdefault(probe.kind, [])
-            grown = probe.sizes[at] / probe.sizes[at - 1] if at else 1.0
             if self._left() <= 0:
                 break
-            if at and not (len(points) == at and self._worth(points[-1][1] * grown * 3)):
+            own = points.setdefault(probe.kind, [])
+            grown = probe.sizes[at] / probe.sizes[at - 1] if at else 1.0
+            if at and not (len(own) == at and self._worth(own[-1][1] * grown * 3)):
                 continue
-            point = self._kernel(probe, probe.sizes[at], model)
-            if point is not None:
-                points.append(point)
-                curves = {kind: Curve.through(some) for kind, some in found.items() if some}
-                model = CalibratedModel(
-                    model.device,
-                    Calibration(**{**vars(model.calibration), "kernel_ns_by_work": curves}),
-                )
-        return dict(model.calibration.kernel_ns_by_work)
+            model = CalibratedModel(self._device, figures)
+            found = self._kernel(probe, probe.shape(probe.sizes[at]), model)
+            if found is None:
+                continue
+            work, ns, _ = found
+            own.append((work, ns))
+            curves = {kind: Curve.through(some) for kind, some in points.items() if some}
+            figures = replace(figures, kernel_ns_by_work=curves)
+            if probe.short is not None and not at:
+                rows = self._rows(probe, CalibratedModel(self._device, figures))
+                figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
+        return figures
+
+    def _rows(self, probe: probes.Probe, model: CalibratedModel) -> dict[str, float]:
+        """What a row more costs: the same elements in short rows."""
+        assert probe.short is not None
+        found = self._kernel(probe, probe.short(probe.sizes[0]), model)
+        if found is None:
+            return {}
+        work, ns, rows = found
+        return {probe.kind: max(0.0, ns - model.kernel_ns(probe.kind, work)) / rows}
 
     def _kernel(
-        self, probe: probes.Probe, size: int, model: CalibratedModel
-    ) -> tuple[float, float] | None:
-        """Work and time of one step of a chain, the known parts of it taken away."""
+        self, probe: probes.Probe, shape: tuple[int, ...], model: CalibratedModel
+    ) -> tuple[float, float, float] | None:
+        """Work, time and surplus rows of one step of a chain, the known parts of it taken away."""
         steps = 3
         try:
             with _all_closed() as loaded:
-                short = loaded(probes.chain(probe, size, 1), self._target)
+                short = loaded(probes.chain(probe, shape, 1), self._target)
                 if short.first_ns > _CLEAR * self._roundtrip_ns:
-                    steps, calls, added = 1, short.calls(), _work(short.lowered.graph)
+                    steps, calls, added = 1, short.calls(), _work(short.lowered.graph, probe.kind)
                     spent = self._times([short])[0] - self._roundtrip_ns
                 else:
-                    long = loaded(probes.chain(probe, size, 1 + steps), self._target)
+                    long = loaded(probes.chain(probe, shape, 1 + steps), self._target)
                     calls = long.calls() - short.calls()
-                    added = _work(long.lowered.graph)
-                    added.subtract(_work(short.lowered.graph))
+                    added = _work(long.lowered.graph, probe.kind)
+                    added.subtract(_work(short.lowered.graph, probe.kind))
                     few, lots = self._times([short, long])
                     spent = lots - few
         except (CompileError, DeviceMemoryError):
             return None  # its stand-in serves
         work = added.pop(probe.kind, 0.0)
+        rows = added.pop(_ROWS, 0.0)
         known = sum(
             model.kernel_ns(kind, amount / steps) * steps
             for kind, amount in added.items()
@@ -280,7 +305,7 @@ class _Measurement:
         )
         # At least a fifth is its own, whatever the noise of the others.
         own = max(spent - self._dispatch_ns * calls - known, 0.2 * spent, 1.0)
-        return (work / steps, own / steps) if work else None
+        return (work / steps, own / steps, rows / steps) if work else None
 
     # --- timing ------------------------------------------------------------------------------------
 
@@ -341,11 +366,14 @@ class _all_closed:  # noqa: N801 - used as a function
             one.close()
 
 
-def _work(graph: Graph) -> Counter[str]:
-    """The work of a graph by kind."""
+def _work(graph: Graph, kind: str) -> Counter[str]:
+    """The work of a graph by kind, and the surplus rows of one kind."""
     total: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op not in FREE:
-            for kind, amount in work_of(node).items():
-                total[kind] += amount  # type: ignore[assignment]  # amounts are floats
+            work = work_of(node)
+            for name, amount in work.items():
+                total[name] += amount  # type: ignore[assignment]  # amounts are floats
+            if kind in work and kind in ROWED:
+                total[_ROWS] += more_rows(node)  # type: ignore[assignment]
     return total

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from rlx.cost.model import NARROW
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array
 
 # (graph, the value so far) -> the value after one step more, of the same shape and dtype.
 Step = Callable[[Graph, Node], Node]
@@ -22,21 +24,23 @@ class Probe(NamedTuple):
         shape: Shape of the value for an amount of elements.
         step: One step.
         sizes: Amounts of elements, from small to large.
+        short: The shape with rows of 16 elements instead of 256, for kinds that work row by row.
     """
 
     kind: str
     shape: Callable[[int], tuple[int, ...]]
     step: Step
     sizes: tuple[int, ...]
+    short: Callable[[int], tuple[int, ...]] | None = None
 
 
-def chain(probe: Probe, size: int, steps: int) -> Graph:
+def chain(probe: Probe, shape: tuple[int, ...], steps: int) -> Graph:
     """The graph of so many steps; one element of the result is its output.
 
     The value comes from a param, so that runs transfer next to nothing.
     """
-    g = Graph(f"{probe.kind} {size} x {steps}")
-    value = g.param("x", probe.shape(size))
+    g = Graph(f"{probe.kind} {shape} x {steps}")
+    value = g.param("x", shape)
     for _ in range(steps):
         value = probe.step(g, value)
     return _ended(g, value)
@@ -47,7 +51,7 @@ def _ended(g: Graph, value: Node) -> Graph:
     return g
 
 
-def values_of(graph: Graph) -> dict[str, np.ndarray]:
+def values_of(graph: Graph) -> dict[str, Array]:
     """Values of the params: around one, and weights such that a product keeps it so."""
     rng = np.random.default_rng(0)
     found = {}
@@ -57,9 +61,14 @@ def values_of(graph: Graph) -> dict[str, np.ndarray]:
         array = np.resize(part, node.shape)
         # The operands that a result element sums over.
         if name.startswith("w"):
-            array /= max(1, np.prod(node.shape) // node.shape[int(name[1:] or 0)])
+            array /= _summed(node.shape, int(name[1]))
         found[name] = array.astype(node.dtype.numpy, copy=False)
     return found
+
+
+def _summed(shape: tuple[int, ...], axis: int) -> int:
+    """How many weights a result sums over, which is all but those along the axis of the results."""
+    return max(1, int(np.prod(shape)) // shape[axis])
 
 
 def product(dtype: DType, size: int, rows: int, steps: int) -> Graph:
@@ -69,6 +78,14 @@ def product(dtype: DType, size: int, rows: int, steps: int) -> Graph:
     for _ in range(steps):
         value = value @ w
     return _ended(g, value)
+
+
+def narrow(size: int, rows: int, steps: int) -> Graph:
+    """Products of ``[rows, size]`` and ``[size, 8]``, apart from each other."""
+    g = Graph(f"narrow matmul {rows}x{size} x {steps}")
+    x = g.param("x", (rows, size))
+    made = [x @ g.param(f"w1_{at}", (size, NARROW)) for at in range(steps)]
+    return _ended(g, g.concat(made, 1) if steps > 1 else made[0])
 
 
 def dispatches(steps: int) -> Graph:
@@ -127,9 +144,19 @@ def _rows(size: int) -> tuple[int, ...]:
     return (max(1, size // 256), min(256, size))
 
 
+def _short(size: int) -> tuple[int, ...]:
+    return (max(1, size // 16), min(16, size))
+
+
+def _twice(shape: Callable[[int], tuple[int, ...]]) -> Callable[[int], tuple[int, ...]]:
+    """Rows of twice the length, for what moves halves of them."""
+    return lambda size: (shape(size)[0] // 2, shape(size)[1] * 2)
+
+
 def _square(size: int) -> tuple[int, ...]:
-    side = 1 << ((size.bit_length() - 1) // 2)
-    return (side, size // side)
+    # A little off the power of two, whose strides fall on few lines of a cache.
+    side = max(1, int(0.97 * size**0.5))
+    return (side, side)
 
 
 def _images(size: int) -> tuple[int, ...]:
@@ -144,7 +171,7 @@ def _heads(size: int) -> tuple[int, ...]:
 
 
 def _steps_of_time(size: int) -> tuple[int, ...]:
-    """``[T, B, I]`` with 16 steps of 64 features."""
+    """``[T, B, I]``: 16 steps of 64 features."""
     return (16, max(1, size // 1024), 64)
 
 
@@ -160,8 +187,8 @@ def _function(g: Graph, x: Node) -> Node:
 
 
 def _roll(g: Graph, x: Node) -> Node:
-    half = x.shape[0] // 2
-    return g.concat([g.narrow(x, 0, half, x.shape[0] - half), g.narrow(x, 0, 0, half)], 0)
+    half = x.shape[1] // 2
+    return g.concat([g.narrow(x, 1, half, half), g.narrow(x, 1, 0, half)], 1)
 
 
 def _transposed(g: Graph, x: Node) -> Node:
@@ -185,6 +212,11 @@ def _ordered(g: Graph, x: Node) -> Node:
     return g.sort(g.sin(x * 100.0), -1)
 
 
+def _selected(g: Graph, x: Node) -> Node:
+    y = g.sin(x * 100.0)
+    return g.maximum(y, g.narrow(g.topk(y, min(8, x.shape[1] // 4))[0], 1, 0, 1))
+
+
 def _convolved(g: Graph, x: Node) -> Node:
     w = g.named("w0") if "w0" in g.param_names else g.param("w0", (16, 16, 3, 3))
     return g.conv2d(x, w, padding=1)
@@ -199,9 +231,9 @@ def _attended(g: Graph, x: Node) -> Node:
 
 
 def _recurrent(g: Graph, x: Node) -> Node:
-    made = "w2" in g.param_names
-    w = g.named("w2") if made else g.param("w2", (1, 256, 64))
-    r = g.named("w02") if made else g.param("w02", (1, 256, 64))
+    made = "w1" in g.param_names
+    w = g.named("w1") if made else g.param("w1", (1, 256, 64))
+    r = g.named("w1r") if made else g.param("w1r", (1, 256, 64))
     return g.reshape(g.lstm(x, w, r)[0], x.shape)
 
 
@@ -232,22 +264,21 @@ _SMALL, _MEDIUM, _LARGE = 1 << 12, 1 << 17, 1 << 21
 PROBES: tuple[Probe, ...] = (
     Probe("arithmetic", _line, _arithmetic, (_SMALL, _MEDIUM, _LARGE)),
     Probe("function", _line, _function, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("softmax", _rows, lambda g, x: g.softmax(x), (_SMALL, _MEDIUM, _LARGE)),
-    Probe("norm", _rows, lambda g, x: g.layer_norm(x), (_SMALL, _MEDIUM, _LARGE)),
-    Probe("reduce", _rows, _reduced, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("softmax", _rows, lambda g, x: g.softmax(x), (_SMALL, _MEDIUM, _LARGE), _short),
+    Probe("norm", _rows, lambda g, x: g.layer_norm(x), (_SMALL, _MEDIUM, _LARGE), _short),
+    Probe("reduce", _rows, _reduced, (_SMALL, _MEDIUM, _LARGE), _short),
     Probe("transpose", _square, _transposed, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("move", _rows, _roll, (_SMALL, _MEDIUM, _LARGE)),
+    Probe("move", _twice(_rows), _roll, (_SMALL, _MEDIUM, _LARGE), _twice(_short)),
     Probe("attention", _heads, _attended, (_SMALL, _MEDIUM)),
     Probe("convolution", _images, _convolved, (_SMALL, _MEDIUM, _LARGE)),
     Probe("fourier", lambda n: (max(1, n // 512), 512), _fourier, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("gather", _rows, _shuffled, (_SMALL, _MEDIUM)),
+    Probe("gather", _rows, _shuffled, (_SMALL, _MEDIUM), _short),
     Probe("pool", _images, _pooled, (_SMALL, _MEDIUM)),
-    Probe("running", _rows, _running, (_SMALL, _MEDIUM)),
+    Probe("running", _rows, _running, (_SMALL, _MEDIUM), _short),
+    Probe("select", _rows, _selected, (_SMALL, _MEDIUM), _short),
     Probe("sort", _rows, _ordered, (_SMALL, _MEDIUM)),
-    Probe("recurrence", _steps_of_time, _recurrent, (_SMALL, _MEDIUM)),
-    Probe("filter", _rows, _filtered, (_SMALL, _MEDIUM)),
+    Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, _MEDIUM)),
+    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 10, _MEDIUM)),
     Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, (_SMALL, _MEDIUM)),
     Probe("peaks", _rows, _peaks, (_SMALL, _MEDIUM)),
 )
-
-KINDS_MEASURED: Mapping[str, Probe] = {probe.kind: probe for probe in PROBES}
