@@ -136,7 +136,9 @@ def attention(g, n, rng):
     heads, dim = int(rng.choice([2, 4, 8])), int(rng.choice([32, 64]))
     shape = (1, max(1, n // (heads * dim)), heads * dim)
     q, k, v = (g.input(name, shape) for name in "qkv")
-    return g.attention(q, k, v, kind=str(rng.choice(["none", "causal"])), num_heads=heads, head_dim=dim)
+    return g.attention(
+        q, k, v, kind=str(rng.choice(["none", "causal"])), num_heads=heads, head_dim=dim
+    )
 
 
 def transformer(g, n, rng):
@@ -168,7 +170,9 @@ def spectrum(g, n, rng):
 def recurrent(g, n, rng):
     hidden, steps = int(rng.choice([16, 64])), int(rng.choice([8, 32]))
     x = g.input("x", (steps, max(1, n // (steps * hidden)), hidden))
-    return g.lstm(x, g.param("w", (1, 4 * hidden, hidden)), g.param("r", (1, 4 * hidden, hidden)))[0]
+    return g.lstm(x, g.param("w", (1, 4 * hidden, hidden)), g.param("r", (1, 4 * hidden, hidden)))[
+        0
+    ]
 
 
 def recommender(g, n, rng):
@@ -289,7 +293,10 @@ def main():
 def report(rows, devices):
     count = len(rows)
     print(f"{count} graphs; picked: {shares(rows)}")
-    print(f"pick right {sum(r['right'] for r in rows) / count:.1%}, within 10 % of the fastest", end=" ")
+    print(
+        f"pick right {sum(r['right'] for r in rows) / count:.1%}, within 10 % of the fastest",
+        end=" ",
+    )
     print(f"{sum(r['near'] for r in rows) / count:.1%}")
     for device in devices:
         ratios = np.array([row[str(device)]["ratio"] for row in rows])

@@ -184,7 +184,9 @@ class CalibratedModel:
         while kind not in figures.kernel_ns_by_work:
             if not KINDS[kind].stand_in:
                 moves = KINDS[kind].moves
-                return self.copy_ns(int(work)) if moves else figures.matmul_ns_by_flops["f32"].ns(work)
+                return (
+                    self.copy_ns(int(work)) if moves else figures.matmul_ns_by_flops["f32"].ns(work)
+                )
             kind = KINDS[kind].stand_in
         ns = figures.kernel_ns_by_work[kind].ns(work)
         # Longer rows save something, but never the most of it.

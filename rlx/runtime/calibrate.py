@@ -1,4 +1,4 @@
-"""Measures a device through the calls that users' runs go through: slopes and medians, in two seconds."""
+"""Measures a device through the calls that users' runs go through, in two seconds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module, metadata
-from statistics import median
 from typing import Any
-
-import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
@@ -24,34 +21,38 @@ from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.runtime import probes
-from rlx.runtime.build import Lowered, Target, load, lower
+from rlx.runtime.build import Target
+from rlx.runtime.stopwatch import AllClosed, Stopwatch
 
-# Seconds that a device may take; what was begun is finished.
-BUDGET_S = float(__import__("os").environ.get("B", 1.7))
-# Seconds that the repetitions of one figure may take, and the fewest there are of them.
-_FIGURE_S, _FEWEST, _MOST = 0.012, 3, 60
-# A single run that is expected to take longer is not made.
-_LONGEST_RUN_S = 0.05
-# What a figure costs besides: loading, and first runs that touch memory for the first time.
-_RUNS_WORTH = 25
+# Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
-# A run that takes so many round trips needs no slope: what else is in it does not count.
-_CLEAR = 40
-# Where the surplus rows stand among the kinds of work.
-_ROWS = ""
+# Sizes of products, and how many follow one another; with a single row, and with few columns.
+_PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1))
+_THIN, _NARROW = (128, 1024), (64, 512)
+# No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
+_FASTEST_TRANSFER = 1000.0
+# Steps of a chain beyond the first.
+_STEPS = 3
+# A kind's own part of a chain's time is at least this, whatever the noise of the others.
+_OWN = 0.2
 _UNFUSED = CompileOptions(fuse=False)
 # Every value in memory of its own, as a run's input and output are.
 _APART = CompileOptions(fuse=False, reuse_memory=False)
+# Where the surplus rows stand among the kinds of work.
+_ROWS = ""
 
 
 class Measurer:
     """Measures devices; ``rlx.cost`` knows it as its meter."""
 
     def identity(self, device: Any) -> Identity:
-        """What figures of a device belong to: two names of one device have the same."""
-        info = info_of(Device.parse(device))
-        return _identity(info)
+        """What figures of a device belong to: two names of one device have the same.
+
+        Raises:
+            DeviceUnavailableError: It is not on this machine.
+        """
+        return _identity(info_of(Device.parse(device)))
 
     def measure(self, device: Any, progress: Progress | None = None) -> Calibration:
         """Measures a device now.
@@ -85,83 +86,61 @@ def _identity(info: DeviceInfo) -> Identity:
         info.api,
         info.driver,
         path,
+        # This module is imported before the version is known.
         import_module("rlx").__version__,
         "" if on_cpu else metadata.version("wgpu"),
     )
 
 
-class _Loaded:
-    """A graph on the device, ready to be timed."""
-
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self.lowered: Lowered = lower(graph, target)
-        self._executable = load(self.lowered, target)
-        for name, value in probes.values_of(graph).items():
-            self._executable.set_param(name, value)
-        self._inputs = [np.ones(v.shape, v.dtype) for v in self._executable.input_views]
-        self._run = self._executable.run_slots
-        began = time.perf_counter_ns()
-        self.once()
-        # The first run also makes what is made late; it only tells what is too long.
-        self.first_ns = time.perf_counter_ns() - began
-
-    def once(self) -> int:
-        """Nanoseconds of one run."""
-        began = time.perf_counter_ns()
-        self._run(*self._inputs)
-        return time.perf_counter_ns() - began
-
-    def calls(self) -> int:
-        """Kernel calls of a run."""
-        schedule, nodes = self.lowered.schedule, self.lowered.graph.nodes
-        return len(schedule.calls) if schedule else sum(node.op not in FREE for node in nodes)
-
-    def close(self) -> None:
-        self._executable.close()
-
-
 class _Measurement:
-    """One device being measured."""
+    """One device being measured.
+
+    A software adapter compiles each shader for tens of milliseconds when it first runs, so it gets
+    the figures that tell most, at sizes that it can run.
+    """
 
     def __init__(self, device: Device, progress: Progress) -> None:
-        self._device, self._progress = device, progress
-        self._target = Target.of(device, CompileOptions())
-        self._began = time.monotonic()
-        self._dispatch_ns = self._roundtrip_ns = 0.0
+        self._watch = Stopwatch(device, progress)
+        self._progress, self._device = progress, device
+        self._target = self._watch.target
+        self._software = self._target.info.software
+        self._on_cpu = self._target.kernel_set == "cpu"
 
     def run(self) -> Calibration:
         """All figures."""
-        info = self._target.info
-        self._say("kernel calls and round trips")
-        with _all_closed() as loaded:
+        watch = self._watch
+        watch.say("starting the device")
+        with AllClosed() as loaded:
+            loaded(probes.dispatches(1), self._with(_UNFUSED))
+            # Starting the driver is part of any first compile.
+            watch.begin()
+            watch.say("kernel calls and round trips")
             one, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
-            few, lots = self._times([one, many], seconds=0.03)
-        self._dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
-        self._roundtrip_ns = max(10.0, few - self._dispatch_ns * one.calls())
-        unified = self._target.backend.kernel_set == "cpu"
-        self._say("copies")
+            few, lots = watch.times([one, many], seconds=0.03)
+            watch.dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
+            watch.roundtrip_ns = max(10.0, few - watch.dispatch_ns * one.calls())
+        watch.say("copies")
         copy = Curve.through(self._copies())
-        self._say("products")
-        square, thin, narrow = self._products()
+        watch.say("products")
+        products = self._products()
         upload = readback = copy
         thunk = 0.0
-        if not unified:
-            self._say("transfers")
+        if not self._on_cpu:
+            watch.say("transfers")
             upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
             thunk = self._thunk()
         found = Calibration(
-            identity=_identity(info),
+            identity=_identity(self._target.info),
+            # The CPU kernels of this release run on one.
             threads=1,
-            unified_memory=unified,
-            roundtrip_ns=self._roundtrip_ns,
-            dispatch_ns=self._dispatch_ns,
+            unified_memory=self._on_cpu,
+            roundtrip_ns=watch.roundtrip_ns,
+            dispatch_ns=watch.dispatch_ns,
             host_thunk_ns=thunk,
             upload_ns_by_bytes=upload,
             readback_ns_by_bytes=readback,
             copy_ns_by_bytes=copy,
-            matmul_ns_by_flops=square,
-            thin_matmul_ns_by_flops=thin,
-            narrow_matmul_ns_by_flops=narrow,
+            **products,
             kernel_ns_by_work={},
             row_ns_by_kind={},
             measured_at_unix_s=time.time(),
@@ -169,108 +148,122 @@ class _Measurement:
         )
         found = self._kernels(found)
         self._progress(1.0, "done")
-        return replace(found, measuring_s=time.monotonic() - self._began)
+        return replace(found, measuring_s=watch.spent())
 
-    # --- figures -----------------------------------------------------------------------------------
+    # --- copies, products, transfers ---------------------------------------------------------------
 
     def _copies(self) -> Iterator[tuple[float, float]]:
-        ns = 0.0
+        """Bytes and time."""
+        ns, target = 0.0, self._with(_APART)
         for before, size in zip((0, *_COPIES), _COPIES):
-            if before and not self._worth(ns * size / before * 2):
+            if before and not self._watch.worth(ns * size / before * 2):
                 return
-            ns = self._slope(lambda n, s=size: probes.copies(s, n), 4, _APART)
+            ns = self._watch.slope(_of(probes.copies, size), 4, target)
+            # Read and written, four bytes each.
             yield 8.0 * size, ns
 
-    def _products(self) -> tuple[dict[str, Curve], dict[str, Curve], dict[str, Curve]]:
-        square: dict[str, Curve] = {}
-        thin: dict[str, Curve] = {}
-        narrow: dict[str, Curve] = {}
-        dtypes = [(DType.F32, self._target.options)]
-        if self._target.kernel_set == "cpu":
-            dtypes.append((DType.F64, self._target.options))
-        elif "shader-f16" in self._target.info.features:
-            dtypes.append((DType.F16, CompileOptions(precision="f16")))
-        for dtype, options in dtypes:
-            points: list[tuple[float, float]] = []
-            for size, steps in ((16, 32), (64, 16), (256, 4), (1024, 1)):
-                flops = 2.0 * size**3
-                if points and not self._worth(points[-1][1] * flops / points[-1][0] * 2):
-                    break
-                ns = self._slope(
-                    lambda n, s=size, d=dtype: probes.product(d, s, s, n), steps, options
-                )
-                points.append((flops, ns))
-            square[str(dtype)] = Curve.through(points)
-            if dtype is DType.F32:
-                thins = []
-                for size in (128, 1024):
-                    ns = self._slope(lambda n, s=size: probes.product(DType.F32, s, 1, n), 8)
-                    thins.append((2.0 * size**2, ns))
-                thin[str(dtype)] = Curve.through(thins)
-                narrows = []
-                for size in (64, 512):
-                    ns = self._slope(lambda n, s=size: probes.narrow(s, s, n), 3)
-                    narrows.append((2.0 * size**2 * NARROW, ns))
-                narrow[str(dtype)] = Curve.through(narrows)
-        return square, thin, narrow
+    def _products(self) -> dict[str, dict[str, Curve]]:
+        slope = self._watch.slope
+        square = {"f32": self._square(DType.F32, self._target)}
+        wide = _THIN[-1:] if self._software else _THIN
+        thin = [(2.0 * k * k, slope(_of(probes.product, DType.F32, k, 1), 8)) for k in wide]
+        few = _NARROW[-1:] if self._software else _NARROW
+        narrow = [(2.0 * k * k * NARROW, slope(_of(probes.narrow, k, k), 3)) for k in few]
+        if self._on_cpu:
+            square["f64"] = self._square(DType.F64, self._target)
+        elif "shader-f16" in self._target.info.features and not self._software:
+            square["f16"] = self._square(DType.F16, self._with(CompileOptions(precision="f16")))
+        return {
+            "matmul_ns_by_flops": square,
+            "thin_matmul_ns_by_flops": {"f32": Curve.through(thin)},
+            "narrow_matmul_ns_by_flops": {"f32": Curve.through(narrow)},
+        }
+
+    def _square(self, dtype: DType, target: Target) -> Curve:
+        points: list[tuple[float, float]] = []
+        for size, steps in _PRODUCTS[:2] if self._software else _PRODUCTS:
+            flops = 2.0 * size**3
+            if points and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
+                break
+            points.append(
+                (flops, self._watch.slope(_of(probes.product, dtype, size, size), steps, target))
+            )
+        return Curve.through(points)
 
     def _uploads(self) -> Iterator[tuple[float, float]]:
-        for size, ns in self._transfers(lambda n: [probes.upload(n)]):
-            yield size, ns - self._roundtrip_ns - self._dispatch_ns
+        nothing = self._watch.roundtrip_ns + self._watch.dispatch_ns
+        return self._transfers(lambda n: [probes.upload(n)], nothing)
 
     def _readbacks(self) -> Iterator[tuple[float, float]]:
-        yield from self._transfers(lambda n: [probes.readback(n, True), probes.readback(n, False)])
+        # The second graph has a kernel more.
+        graphs = _both(probes.readback)
+        return self._transfers(graphs, -self._watch.dispatch_ns)
 
-    def _transfers(self, graphs: Callable[[int], Sequence[Graph]]) -> Iterator[tuple[float, float]]:
-        """Bytes, and the time of the first graph less that of the second."""
+    def _transfers(
+        self, graphs: Callable[[int], Sequence[Graph]], less: float
+    ) -> Iterator[tuple[float, float]]:
+        """Bytes, and the time of the first graph without that of a second and without ``less``."""
         spent = 0.0
         for before, size in zip((0, *_TRANSFERS), _TRANSFERS):
-            if before and not self._worth(spent * size / before):
+            if before and not self._watch.worth(spent * size / before):
                 return
-            with _all_closed() as loaded:
-                times = self._times([loaded(graph, self._target) for graph in graphs(size)])
-            spent = times[0]
-            # The narrower graph has a kernel more.
-            less = times[1] - self._dispatch_ns if len(times) > 1 else 0.0
-            yield 4.0 * size, times[0] - less
+            with AllClosed() as loaded:
+                times = self._watch.times([loaded(graph, self._target) for graph in graphs(size)])
+            spent, nbytes = times[0], 4.0 * size
+            yield nbytes, max(times[0] - sum(times[1:]) - less, nbytes / _FASTEST_TRANSFER)
 
     def _thunk(self) -> float:
-        with _all_closed() as loaded:
-            whole, cut = (loaded(probes.host_part(c), self._target) for c in (False, True))
-            a, b = self._times([whole, cut])
-        return max(0.0, b - a)
+        with AllClosed() as loaded:
+            graphs = _both(probes.host_part)(64)
+            cut, whole = self._watch.times([loaded(graph, self._target) for graph in graphs])
+        return max(0.0, cut - whole)
+
+    # --- kinds of kernels --------------------------------------------------------------------------
 
     def _kernels(self, figures: Calibration) -> Calibration:
         """The figures with those of every kind that there is time for."""
         points: dict[str, list[tuple[float, float]]] = {}
-        # Every kind at a small size first, then the larger ones.
-        rounds = max(len(probe.sizes) for probe in probes.PROBES)
-        todo = [(p, at) for at in range(rounds) for p in probes.PROBES if at < len(p.sizes)]
-        for probe, at in todo:
-            self._say(probe.kind)
-            if self._left() <= 0:
+        for probe, size in self._order():
+            self._watch.say(probe.kind)
+            if self._watch.left() <= 0:
                 break
             own = points.setdefault(probe.kind, [])
-            grown = probe.sizes[at] / probe.sizes[at - 1] if at else 1.0
-            if at and not (len(own) == at and self._worth(own[-1][1] * grown * 3)):
+            work, ns = max(own, default=(0.0, 0.0))
+            before = probe.sizes[max(0, probe.sizes.index(size) - 1)]
+            if own and size > before and not self._watch.worth(ns * size / before * 3):
                 continue
             model = CalibratedModel(self._device, figures)
-            found = self._kernel(probe, probe.shape(probe.sizes[at]), model)
+            found = self._kernel(probe, probe.shape(size), model)
             if found is None:
                 continue
             work, ns, _ = found
             own.append((work, ns))
             curves = {kind: Curve.through(some) for kind, some in points.items() if some}
             figures = replace(figures, kernel_ns_by_work=curves)
-            if probe.short is not None and not at:
-                rows = self._rows(probe, CalibratedModel(self._device, figures))
+            if probe.short is not None and len(own) == 1:
+                rows = self._rows(probe, size, CalibratedModel(self._device, figures))
                 figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
         return figures
 
-    def _rows(self, probe: probes.Probe, model: CalibratedModel) -> dict[str, float]:
+    def _order(self) -> list[tuple[probes.Probe, int]]:
+        """Every kind at one size first, then the others: what time runs out for tells least.
+
+        On a GPU a small kernel takes hardly more than its dispatch, so the large ones tell more.
+        """
+        small_first = self._on_cpu or self._software
+        rounds = max(len(probe.sizes) for probe in probes.PROBES)
+        sizes = {p.kind: p.sizes if small_first else p.sizes[::-1] for p in probes.PROBES}
+        return [
+            (probe, sizes[probe.kind][at])
+            for at in range(rounds)
+            for probe in probes.PROBES
+            if at < len(probe.sizes)
+        ]
+
+    def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
         """What a row more costs: the same elements in short rows."""
         assert probe.short is not None
-        found = self._kernel(probe, probe.short(probe.sizes[0]), model)
+        found = self._kernel(probe, probe.short(size), model)
         if found is None:
             return {}
         work, ns, rows = found
@@ -280,90 +273,43 @@ class _Measurement:
         self, probe: probes.Probe, shape: tuple[int, ...], model: CalibratedModel
     ) -> tuple[float, float, float] | None:
         """Work, time and surplus rows of one step of a chain, the known parts of it taken away."""
-        steps = 3
+        watch = self._watch
         try:
-            with _all_closed() as loaded:
+            with AllClosed() as loaded:
                 short = loaded(probes.chain(probe, shape, 1), self._target)
-                if short.first_ns > _CLEAR * self._roundtrip_ns:
-                    steps, calls, added = 1, short.calls(), _work(short.lowered.graph, probe.kind)
-                    spent = self._times([short])[0] - self._roundtrip_ns
+                if watch.is_clear(short):
+                    steps, calls = 1, short.calls()
+                    added = _work(short.lowered.graph, probe.kind)
+                    spent = watch.times([short])[0] - watch.roundtrip_ns
                 else:
+                    steps = _STEPS
                     long = loaded(probes.chain(probe, shape, 1 + steps), self._target)
                     calls = long.calls() - short.calls()
                     added = _work(long.lowered.graph, probe.kind)
                     added.subtract(_work(short.lowered.graph, probe.kind))
-                    few, lots = self._times([short, long])
+                    few, lots = watch.times([short, long])
                     spent = lots - few
         except (CompileError, DeviceMemoryError):
             return None  # its stand-in serves
-        work = added.pop(probe.kind, 0.0)
-        rows = added.pop(_ROWS, 0.0)
-        known = sum(
-            model.kernel_ns(kind, amount / steps) * steps
-            for kind, amount in added.items()
-            if amount > 0
-        )
-        # At least a fifth is its own, whatever the noise of the others.
-        own = max(spent - self._dispatch_ns * calls - known, 0.2 * spent, 1.0)
+        work, rows = added.pop(probe.kind, 0.0), added.pop(_ROWS, 0.0)
+        others = [
+            model.kernel_ns(kind, amount / steps) for kind, amount in added.items() if amount > 0
+        ]
+        own = max(spent - watch.dispatch_ns * calls - sum(others) * steps, _OWN * spent, 1.0)
         return (work / steps, own / steps, rows / steps) if work else None
-
-    # --- timing ------------------------------------------------------------------------------------
-
-    def _slope(
-        self, graph: Callable[[int], Graph], steps: int, options: CompileOptions | None = None
-    ) -> float:
-        """Nanoseconds of one step more, without its dispatch; its noise is kept above nothing."""
-        target = self._with(options) if options else self._target
-        with _all_closed() as loaded:
-            one = loaded(graph(1), target)
-            if one.first_ns > _CLEAR * self._roundtrip_ns:
-                (ns,) = self._times([one])
-                return max(ns - self._roundtrip_ns - self._dispatch_ns * one.calls(), 0.5 * ns)
-            few, lots = self._times([one, loaded(graph(1 + steps), target)])
-        ns = (lots - few) / steps
-        return max(ns - self._dispatch_ns, 0.1 * ns, 1.0)
-
-    def _times(self, loaded: Sequence[_Loaded], seconds: float = _FIGURE_S) -> list[float]:
-        """The median time of a run of each; they take turns, so that all see the same machine."""
-        samples: list[list[int]] = [[] for _ in loaded]
-        began = time.monotonic()
-        for at in range(_MOST):
-            if at >= _FEWEST and time.monotonic() - began > seconds:
-                break
-            for one, times in zip(loaded, samples, strict=True):
-                times.append(one.once())
-        return [median(times) for times in samples]
 
     def _with(self, options: CompileOptions) -> Target:
         return Target.of(self._device, options)
 
-    def _worth(self, run_ns: float) -> bool:
-        """Whether there is time for a figure whose longest run takes so long."""
-        return run_ns < min(_LONGEST_RUN_S, self._left() / _RUNS_WORTH) * 1e9
 
-    def _left(self) -> float:
-        return BUDGET_S - (time.monotonic() - self._began)
-
-    def _say(self, what: str) -> None:
-        self._progress(min(0.99, (time.monotonic() - self._began) / BUDGET_S), what)
+def _of(graph: Callable[..., Graph], *given: Any) -> Callable[[int], Graph]:
+    """The graph of so many steps."""
+    return lambda steps: graph(*given, steps)
 
 
-class _all_closed:  # noqa: N801 - used as a function
-    """Loads graphs, and closes them at the end."""
-
-    def __init__(self) -> None:
-        self._made: list[_Loaded] = []
-
-    def __enter__(self) -> Callable[[Graph, Target], _Loaded]:
-        return self._load
-
-    def _load(self, graph: Graph, target: Target) -> _Loaded:
-        self._made.append(_Loaded(graph, target))
-        return self._made[-1]
-
-    def __exit__(self, *exc: object) -> None:
-        for one in self._made:
-            one.close()
+def _both(graph: Callable[[int, bool], Graph]) -> Callable[[int], Sequence[Graph]]:
+    """With what is measured, and without."""
+    return lambda size: [graph(size, True), graph(size, False)]
 
 
 def _work(graph: Graph, kind: str) -> Counter[str]:
