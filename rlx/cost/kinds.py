@@ -42,12 +42,12 @@ KINDS: Mapping[str, Kind] = {
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "max", "min", "prod", "argmax", "argmin"), "arithmetic"),
+    "reduce": Kind(("sum", "mean", "max", "min", "prod", "argmax", "argmin"), "softmax"),
     "running": Kind(("cumsum", "cumprod"), "reduce"),
     "softmax": Kind(("softmax", "log_softmax"), "function"),
-    "norm": Kind(("layer_norm", "rms_norm"), "reduce"),
+    "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
     # A full sort; a choice of few is of the kind "select".
-    "sort": Kind(("ordered",), "function"),
+    "sort": Kind(("ordered",), "softmax"),
     "select": Kind((), "sort"),
     "product": Kind(
         ("matmul", "fused_matmul_bias_act", "grouped_matmul", "partial_grouped_matmul")
@@ -60,7 +60,7 @@ KINDS: Mapping[str, Kind] = {
     "attention": Kind(("attention",), "product"),
     "recurrence": Kind(("recurrence",), "product"),
     "state_space": Kind(("selective_scan",), "function"),
-    "fourier": Kind(("fft", "rfft"), "arithmetic"),
+    "fourier": Kind(("fft", "rfft"), "softmax"),
     "filter": Kind(("sosfilt", "lfilter"), "running"),
     "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward"), "product"),

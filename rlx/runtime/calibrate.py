@@ -155,7 +155,8 @@ class _Measurement:
     def _copies(self) -> Iterator[tuple[float, float]]:
         """Bytes and time."""
         ns, target = 0.0, self._with(_APART)
-        for before, size in zip((0, *_COPIES), _COPIES):
+        sizes = _COPIES[:-1] if self._software else _COPIES
+        for before, size in zip((0, *sizes), sizes):
             if before and not self._watch.worth(ns * size / before * 2):
                 return
             ns = self._watch.slope(_of(probes.copies, size), 4, target)
@@ -223,14 +224,15 @@ class _Measurement:
     def _kernels(self, figures: Calibration) -> Calibration:
         """The figures with those of every kind that there is time for."""
         points: dict[str, list[tuple[float, float]]] = {}
+        sizes: list[tuple[str, int]] = []
         for probe, size in self._order():
             self._watch.say(probe.kind)
             if self._watch.left() <= 0:
                 break
             own = points.setdefault(probe.kind, [])
-            work, ns = max(own, default=(0.0, 0.0))
-            before = probe.sizes[max(0, probe.sizes.index(size) - 1)]
-            if own and size > before and not self._watch.worth(ns * size / before * 3):
+            measured = max((done for kind, done in sizes if kind == probe.kind), default=size)
+            _, ns = max(own, default=(0.0, 0.0))
+            if size > measured and not self._watch.worth(ns * size / measured * 3):
                 continue
             model = CalibratedModel(self._device, figures)
             found = self._kernel(probe, probe.shape(size), model)
@@ -238,6 +240,7 @@ class _Measurement:
                 continue
             work, ns, _ = found
             own.append((work, ns))
+            sizes.append((probe.kind, size))
             curves = {kind: Curve.through(some) for kind, some in points.items() if some}
             figures = replace(figures, kernel_ns_by_work=curves)
             if probe.short is not None and len(own) == 1:
@@ -252,7 +255,7 @@ class _Measurement:
         """
         small_first = self._on_cpu or self._software
         rounds = max(len(probe.sizes) for probe in probes.PROBES)
-        sizes = {p.kind: p.sizes if small_first else p.sizes[::-1] for p in probes.PROBES}
+        sizes = {p.kind: p.sizes if small_first else sorted(p.sizes)[::-1] for p in probes.PROBES}
         return [
             (probe, sizes[probe.kind][at])
             for at in range(rounds)

@@ -23,7 +23,7 @@ class Probe(NamedTuple):
         kind: The kind of work that it measures; see ``rlx.cost.kinds``.
         shape: Shape of the value for an amount of elements.
         step: One step.
-        sizes: Amounts of elements, from small to large.
+        sizes: Amounts of elements; on the CPU the first is the most telling.
         short: The shape with rows of 16 elements instead of 256, for kinds that work row by row.
     """
 
@@ -278,7 +278,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("select", _rows, _selected, (_SMALL, _MEDIUM), _short),
     Probe("sort", _rows, _ordered, (_SMALL, _MEDIUM)),
     Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, _MEDIUM)),
-    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 10, _MEDIUM)),
+    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, 1 << 10)),
     Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, (_SMALL, _MEDIUM)),
     Probe("peaks", _rows, _peaks, (_SMALL, _MEDIUM)),
 )

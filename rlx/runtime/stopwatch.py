@@ -19,7 +19,7 @@ from rlx.runtime.build import Lowered, Target, load, lower
 # Seconds that a device may take; what was begun is finished.
 BUDGET_S = 1.7
 # Seconds that the runs of one figure may take, and the fewest and the most there are of them.
-_FIGURE_S, _FEWEST, _MOST = 0.012, 3, 60
+_FIGURE_S, _FEWEST, _MOST = 0.01, 3, 60
 # A single run that is expected to take longer is not made.
 _LONGEST_RUN_S = 0.05
 # What a figure costs besides, in runs: loading, and first runs that touch memory for the first time.
