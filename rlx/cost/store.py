@@ -124,7 +124,8 @@ def save(path: Path, calibration: Calibration) -> bool:
         entries = _entries(path)
     except (OSError, CalibrationError):
         pass  # it is replaced
-    entries[slug] = calibration.to_json()
+    figures = calibration.to_json()
+    entries[slug] = {"sha256": _digest(figures), "figures": figures}
     text = json.dumps({"format": _FORMAT, "devices": entries}, indent=1)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,7 +141,7 @@ def _load(path: Path, identity: Identity) -> Calibration | None:
         entries = _entries(path)
         if _slug(identity) not in entries:
             return None
-        found = Calibration.from_json(entries[_slug(identity)])
+        found = _figures(entries[_slug(identity)])
         if found.identity != identity:
             raise CalibrationError(
                 describe("it is of another version", got=found.identity, expected=identity)
@@ -180,6 +181,25 @@ def _entries(path: Path) -> dict[str, Any]:
     if not isinstance(entries, dict):
         raise CalibrationError(describe("it holds no devices", got=repr(entries)[:80]))
     return entries
+
+
+def _figures(entry: Any) -> Calibration:
+    """The figures of an entry.
+
+    Raises:
+        CalibrationError: They are not as they were written, or not believable.
+    """
+    if not isinstance(entry, dict) or set(entry) != {"sha256", "figures"}:
+        raise CalibrationError(describe("its entry is not one", got=repr(entry)[:80]))
+    found = Calibration.from_json(entry["figures"])
+    # A digit more or less would be believable.
+    if entry["sha256"] != _digest(found.to_json()):
+        raise CalibrationError("its checksum does not fit")
+    return found
+
+
+def _digest(figures: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
 
 
 def _slug(identity: Identity) -> str:

@@ -109,7 +109,7 @@ class _Measurement:
     def run(self) -> Calibration:
         """All figures."""
         watch = self._watch
-        watch.say("starting the device")
+        self._progress(0.0, "starting the device")
         with AllClosed() as loaded:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
             # Starting the driver is part of any first compile.
