@@ -1,7 +1,8 @@
 """Choosing a device: what is here, what the cost model expects, and what it picks."""
 
 import rlx
-from rlx.device import choose, describe_devices
+from rlx.device import describe_devices
+from rlx.runtime.choose import choose
 
 for found in describe_devices():
     print(f"{found.device}: {found.label}, {found.api}")

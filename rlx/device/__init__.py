@@ -1,6 +1,6 @@
-"""Devices: their names, which are here, and which one a graph should run on."""
+"""Devices: their names, which are here, and what is known of their speed."""
 
-from rlx.device.choose import Choice, DeviceDescription, choose, describe_devices
+from rlx.device.choose import DeviceDescription, cost_model, describe_devices
 from rlx.device.names import (
     Device,
     available_devices,
@@ -12,11 +12,10 @@ from rlx.device.names import (
 )
 
 __all__ = [
-    "Choice",
     "Device",
     "DeviceDescription",
     "available_devices",
-    "choose",
+    "cost_model",
     "describe_devices",
     "host_sync_op_kinds",
     "info_of",

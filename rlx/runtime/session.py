@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.runtime.build import Target
+from rlx.runtime.choose import choose
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.memo import build
 
@@ -80,8 +80,12 @@ class Session:
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})
-            target = Target.of(self.device or choose(graph).device, self.options)
-            lowered, executable = build(graph, target)
+            choice = None if self.device else choose(graph, self.options)
+            device = choice.device if choice else self.device
+            assert device is not None
+            target = Target.of(device, self.options)
+            ready = choice.lowered.get(device) if choice else None
+            lowered, executable = build(graph, target, ready)
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,6 +43,20 @@ def instruction_set() -> str:
             )
         )
     return wanted
+
+
+@functools.cache
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, name = line.partition(":")
+                if key.strip() == "model name" and name.strip():
+                    return " ".join(name.split())
+    except OSError:
+        pass  # Linux has it there, others elsewhere
+    return platform.processor() or platform.machine()
 
 
 class CpuExecutable(HostMemory):
@@ -200,7 +215,7 @@ class CpuBackend:
             DeviceInfo(
                 "cpu",
                 0,
-                platform.processor() or platform.machine(),
+                processor(),
                 driver=f"kernels for {usable[0]}",
                 features=frozenset(usable),
             )
