@@ -73,7 +73,7 @@ class CompileOptions:
         dce: Drop what no output needs.
         cse: Compute equal nodes once.
         io_gate: An ``rlx.IoFusionGate`` that decides which fusions pay; None asks that they gain
-            anything on a device of that kind.
+            anything, by the figures measured on the device or the defaults of its kind.
         hoist: Compute what depends on params alone when they are set, not in every run.
         precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
         threads: At most this many CPU threads; the CPU kernels of this release run on one.

@@ -189,7 +189,7 @@ def _node(node: Node, model: BackendCostModel, lowering: Lowering) -> NodeCost:
 
 def _detailed(node: Node, model: DetailedCostModel, nbytes: int) -> tuple[float, float]:
     """Time of the arithmetic, and of the memory."""
-    if node.op in ("matmul", "fused_matmul_bias_act"):
+    if node.op in ("matmul", "matmul_turned", "fused_matmul_bias_act"):
         return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
     work = work_of(node)
     rows = {kind: more_rows(node) for kind in work if kind in ROWED}

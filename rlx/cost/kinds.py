@@ -50,7 +50,13 @@ KINDS: Mapping[str, Kind] = {
     "sort": Kind(("ordered",), "softmax"),
     "select": Kind((), "sort"),
     "product": Kind(
-        ("matmul", "fused_matmul_bias_act", "grouped_matmul", "partial_grouped_matmul")
+        (
+            "matmul",
+            "matmul_turned",
+            "fused_matmul_bias_act",
+            "grouped_matmul",
+            "partial_grouped_matmul",
+        )
     ),
     "packed": Kind(("dequant_matmul", "dequantize_blocks", "matmul_integer"), "product"),
     "convolution": Kind(
@@ -160,7 +166,7 @@ def product_size(node: Node) -> tuple[int, int, int, int]:
     n = node.shape[-1] if len(w) > 1 and node.shape else 1
     rows = size(node.shape) // max(1, n)
     # A weight without batches makes one product of all rows.
-    m = rows if len(w) <= 2 or node.op != "matmul" else (x[-2] if len(x) > 1 else 1)
+    m = rows if len(w) <= 2 or not node.op.startswith("matmul") else (x[-2] if len(x) > 1 else 1)
     return max(1, rows // max(1, m)), max(1, m), max(1, k), max(1, n)
 
 

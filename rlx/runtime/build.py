@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
+from rlx.cost.gate import IoFusionGate
+from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
@@ -33,7 +35,7 @@ class Target:
         info: The device as it was found.
         backend: What runs graphs on it.
         kernel_set: Which kernels of the op records it runs; "" when it reads none.
-        options: The user's choices.
+        options: The user's choices, the fusion gate filled in.
     """
 
     device: Device
@@ -63,6 +65,10 @@ class Target:
                     )
                 )
             kernel_set = "webgpu-f16"
+        if options.io_gate is None and kernel_set:
+            # What was measured on the device, or the defaults of its kind; any gain is taken.
+            gate = IoFusionGate.from_cost_model(cost_model(device, info))
+            options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
         return cls(device, info, runs_on, kernel_set, options)
 
 
