@@ -79,20 +79,17 @@ PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
 ROWED = frozenset({"move", "gather", "reduce", "running", "softmax", "norm", "sort", "select"})
 ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
+_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 
 def kind_of(node: Node) -> str:
-    """The kind of a node that runs and holds no graphs.
-
-    Raises:
-        KeyError: The op was left out of ``KINDS``.
-    """
+    """The kind of a node that runs and holds no graphs; one that is in no list counts as arithmetic."""
     if node.opdef.elementwise:
         row = ROWS.get(node.op)
         return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
     if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
         return "select"
-    return _KIND_OF[node.op]
+    return _KIND_OF.get(node.op, "arithmetic")
 
 
 def work_of(node: Node) -> dict[str, float]:
@@ -134,9 +131,6 @@ def more_rows(node: Node) -> float:
     """How many rows a node of a kind in ``ROWED`` has beyond those of ``ROW`` elements; less is negative."""
     elements = size(node.shape if node.op in _KIND_MOVES else node.inputs[0].shape)
     return elements / max(1, _row(node)) - elements / ROW
-
-
-_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 
 def _row(node: Node) -> int:

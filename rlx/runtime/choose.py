@@ -97,8 +97,12 @@ def measured_model(device: Device) -> BackendCostModel:
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
     if flags.CALIBRATION.get() == "off":
-        return cost_model(device, info_of(device))
+        return _known_model(device)
     return CalibratedModel(device, Calibration.load_or_measure(device))
+
+
+def _known_model(device: Device) -> BackendCostModel:
+    return cost_model(device, info_of(device))
 
 
 def choose(graph: Graph, options: CompileOptions | None = None) -> Choice:
@@ -120,27 +124,27 @@ def choose(graph: Graph, options: CompileOptions | None = None) -> Choice:
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
     options = options or CompileOptions()
-    devices = available_devices()
+    devices, wanted = available_devices(), flags.DEVICE.get()
+    forced = Device.parse(wanted) if wanted else None
+    if forced is not None:
+        info_of(forced)
+    measure = len(devices) > 1 and forced is None
     costs: dict[Device, GraphCost] = {}
     lowered: dict[Device, Lowered] = {}
     blocked: dict[Device, str] = {}
     for device in devices:
         try:
-            model = (
-                measured_model(device) if len(devices) > 1 else cost_model(device, info_of(device))
-            )
+            known = measured_model if measure else _known_model
+            model = known(device)
             with phase(f"estimate on {device}"):
                 target = Target.of(device, options)
                 costs[device], lowered[device] = cost_on(graph, target, model)
         except (CompileError, DeviceError) as error:
             blocked[device] = str(error)
     estimates = {device: cost.ns for device, cost in costs.items()}
-    wanted = flags.DEVICE.get()
-    if wanted:
-        device = Device.parse(wanted)
-        info_of(device)
+    if forced is not None:
         reason = f"RLX_DEVICE is set to {wanted!r}"
-        return Choice(device, reason, estimates, blocked, costs, lowered)
+        return Choice(forced, reason, estimates, blocked, costs, lowered)
     if not estimates:
         return Choice(Device("cpu"), "no device has every kernel; trying the CPU", {}, blocked)
     pick = min(estimates, key=lambda d: estimates[d])
