@@ -4,6 +4,7 @@ from rlx.device.choose import Choice, DeviceDescription, choose, describe_device
 from rlx.device.names import (
     Device,
     available_devices,
+    host_sync_op_kinds,
     info_of,
     infos,
     is_available,
@@ -17,6 +18,7 @@ __all__ = [
     "available_devices",
     "choose",
     "describe_devices",
+    "host_sync_op_kinds",
     "info_of",
     "infos",
     "is_available",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx.backends.base import DeviceInfo, backend, backend_names
+from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
 # Canonical backend and, for WebGPU, the graphics API asked for.
@@ -141,3 +142,24 @@ def is_available(device: Device | str) -> bool:
     """
     device = Device.parse(device)
     return device.backend in backend_names() and device.index < len(infos(device))
+
+
+def host_sync_op_kinds(device: Device | str | None = None) -> frozenset[str]:
+    """The op kinds of which a node may make a device wait for the host.
+
+    Args:
+        device: A device or its name; None for the conservative set, every kind that does so anywhere.
+
+    Raises:
+        DeviceParseError: The text is not a device.
+        DeviceUnavailableError: No backend of that name is registered.
+
+    Example:
+        >>> sorted(host_sync_op_kinds())
+        ['custom', 'log_mel', 'log_mel_backward', 'welch_peaks']
+        >>> sorted(host_sync_op_kinds("cpu"))
+        []
+    """
+    if device is None:
+        return host_sync_ops(None)
+    return host_sync_ops(backend(Device.parse(device).backend).kernel_set)
