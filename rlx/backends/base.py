@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from rlx.errors import DeviceUnavailableError, describe
+from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -50,6 +50,8 @@ class DeviceInfo:
         software: A GPU API run by the CPU: right results, no speed.
         limits: The limits that kernels ask for.
         features: Optional features present.
+        hardware: What names the physical device, equal for one that several backends or APIs show;
+            empty for the adapter's name.
     """
 
     backend: str
@@ -60,6 +62,7 @@ class DeviceInfo:
     software: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    hardware: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,15 @@ class HostMemory:
 
 
 class Backend(Protocol):
-    """A way of running graphs."""
+    """A way of running graphs.
+
+    Besides what is listed here a backend may have any of these methods; see ``docs/plugins.md``:
+
+    - ``refuses(info: DeviceInfo, graph: Graph) -> str | None``: why it can't run a graph.
+    - ``cost_model(info: DeviceInfo) -> BackendCostModel``: the figures of a device. Without it one
+      counts as a GPU that is not calibrated.
+    - ``capabilities(info: DeviceInfo) -> Capabilities``: what its executables can do.
+    """
 
     name: str
     # Which kernels of the op records it runs ("cpu", "webgpu"), or "" when it reads none.
@@ -274,14 +285,42 @@ _BUILT_IN = {
 _loaded: dict[str, Backend] = {}
 
 
+# Why plug-ins can't be used, so that each is tried once.
+_broken: dict[str, str] = {}
+_MEMBERS = ("name", "kernel_set", "devices", "absent", "load")
+_KERNEL_SETS = ("", "cpu", "webgpu")
+
+
 def register_backend(backend: Backend) -> None:
     """Adds a backend under its name, in place of one of that name.
 
     Args:
         backend: The backend. Installed packages can also name one in the entry-point group
             ``rlx.backends``.
+
+    Raises:
+        InputError: It lacks a member of ``Backend``, or has a kernel set that does not exist.
     """
+    fault = _fault(backend)
+    if fault:
+        raise InputError(describe(fault, got=repr(backend), expected="a rlx.Backend"))
     _loaded[backend.name] = backend
+    _broken.pop(backend.name, None)
+
+
+def _fault(backend: object) -> str | None:
+    """What keeps an object from being a backend."""
+    if isinstance(backend, type):
+        return f"the class {backend.__name__} is not a backend; an instance of it may be"
+    lacking = [name for name in _MEMBERS if not hasattr(backend, name)]
+    if lacking:
+        return f"a backend without {', '.join(lacking)}"
+    name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)
+    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+        return f"{name!r} is no name for a backend: a lower-case word"
+    if kernel_set not in _KERNEL_SETS:
+        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {_KERNEL_SETS}"
+    return None
 
 
 def backend_names() -> list[str]:
@@ -289,17 +328,22 @@ def backend_names() -> list[str]:
     return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
 
 
+def is_built_in(name: str) -> bool:
+    """Whether the backend of that name is rlx's own."""
+    return type(_loaded.get(name)).__module__.startswith("rlx.")
+
+
 def backend(name: str) -> Backend:
     """The backend of that name.
 
     Raises:
-        DeviceUnavailableError: None is registered.
+        DeviceUnavailableError: None is registered, or its package does not work.
     """
     if name not in _loaded:
         if name in _BUILT_IN:
             register_backend(importlib.import_module(_BUILT_IN[name]).BACKEND)
         elif name in (plugins := _entry_points()):
-            register_backend(plugins[name].load())
+            _load_plugin(name, plugins[name])
         else:
             raise DeviceUnavailableError(
                 describe(
@@ -313,12 +357,86 @@ def backend(name: str) -> Backend:
     return _loaded[name]
 
 
+def devices_of(name: str) -> list[DeviceInfo]:
+    """The devices of a backend; empty when it works and there is none.
+
+    Raises:
+        DeviceUnavailableError: There is no such backend, or it does not work.
+    """
+    one = backend(name)
+    try:
+        found = list(one.devices())
+    except Exception as error:  # Whatever a plug-in does wrong stays its own matter.
+        raise _failed(name, "devices()", error) from error
+    wrong = [info for info in found if not isinstance(info, DeviceInfo)]
+    if wrong:
+        raise _failed(name, "devices()", f"gave {wrong[0]!r} for a rlx.DeviceInfo")
+    return found
+
+
+def absent(name: str) -> str:
+    """Why a backend has no devices, and what to install."""
+    try:
+        return str(backend(name).absent())
+    except Exception as error:
+        return str(error) if isinstance(error, RlxError) else str(_failed(name, "absent()", error))
+
+
+def refusal(one: Backend, info: DeviceInfo, graph: Graph) -> str | None:
+    """Why a backend itself refuses a graph; None when it does not, or is not asked."""
+    asks = getattr(one, "refuses", None)
+    try:
+        found = asks(info, graph) if asks is not None else None
+    except Exception as error:
+        return str(_failed(one.name, "refuses()", error))
+    return None if found is None else str(found)
+
+
+def _load_plugin(name: str, points: Sequence[Any]) -> None:
+    """Imports and registers a plug-in.
+
+    Raises:
+        DeviceUnavailableError: That fails; the second time without another try.
+    """
+    if name not in _broken:
+        try:
+            if len(points) > 1:
+                raise InputError(f"{len(points)} packages claim this name")
+            found = points[0].load()
+            if getattr(found, "name", name) != name:
+                raise InputError(f"its backend is named {found.name!r}")
+            register_backend(found)
+            return
+        # A package that ends the process when it is imported is only broken, too.
+        except (Exception, SystemExit) as error:
+            claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
+            _broken[name] = str(_failed(name, f"import ({claimed})", error))
+    raise DeviceUnavailableError(_broken[name])
+
+
+def _package(point: Any) -> str:
+    dist = getattr(point, "dist", None)
+    return f"{dist.name} {dist.version}" if dist is not None else "an unknown package"
+
+
+def _failed(name: str, where: str, error: object) -> DeviceUnavailableError:
+    got = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+    hint = "repair or remove the package; everything else works without it"
+    return DeviceUnavailableError(
+        describe(f"the plug-in for {name!r} does not work", where=where, got=got, hint=hint)
+    )
+
+
 # Once: it reads the metadata of everything that is installed, which costs more than a small compile.
 @functools.cache
-def _entry_points() -> dict[str, Any]:
+def _entry_points() -> dict[str, tuple[Any, ...]]:
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group="rlx.backends")}
+    found: dict[str, tuple[Any, ...]] = {}
+    for point in entry_points(group="rlx.backends"):
+        if point.name not in _BUILT_IN:
+            found[point.name] = (*found.get(point.name, ()), point)
+    return found
 
 
 def check_slots(arrays: Sequence[Any], expected: int) -> None:
@@ -327,8 +445,6 @@ def check_slots(arrays: Sequence[Any], expected: int) -> None:
     Raises:
         InputError: There are more or fewer than the graph has inputs.
     """
-    from rlx.errors import InputError
-
     if len(arrays) != expected:
         raise InputError(
             describe(
@@ -357,8 +473,6 @@ def as_input(value: Any, view: Array, position: int) -> Array:
         InputError: Wrong shape or dtype.
     """
     import numpy as np
-
-    from rlx.errors import InputError
 
     array = as_array(value)
     if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
