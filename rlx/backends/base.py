@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from rlx.cost.model import BackendCostModel
 from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -368,9 +369,9 @@ def devices_of(name: str) -> list[DeviceInfo]:
         found = list(one.devices())
     except Exception as error:  # Whatever a plug-in does wrong stays its own matter.
         raise _failed(name, "devices()", error) from error
-    wrong = [info for info in found if not isinstance(info, DeviceInfo)]
-    if wrong:
-        raise _failed(name, "devices()", f"gave {wrong[0]!r} for a rlx.DeviceInfo")
+    for info in found:
+        if not isinstance(info, DeviceInfo) or info.backend != name:
+            raise _failed(name, "devices()", f"gave {info!r}, no rlx.DeviceInfo of {name!r}")
     return found
 
 
@@ -382,14 +383,42 @@ def absent(name: str) -> str:
         return str(error) if isinstance(error, RlxError) else str(_failed(name, "absent()", error))
 
 
-def refusal(one: Backend, info: DeviceInfo, graph: Graph) -> str | None:
-    """Why a backend itself refuses a graph; None when it does not, or is not asked."""
-    asks = getattr(one, "refuses", None)
+def refusal(info: DeviceInfo, graph: Graph) -> str | None:
+    """Why a device's backend itself refuses a graph; None when it does not, or is not asked."""
     try:
-        found = asks(info, graph) if asks is not None else None
-    except Exception as error:
-        return str(_failed(one.name, "refuses()", error))
+        found = _asked(info, "refuses", graph)
+    except DeviceUnavailableError as error:
+        return str(error)
     return None if found is None else str(found)
+
+
+def figures_of(info: DeviceInfo) -> BackendCostModel | None:
+    """A device's figures as its backend states them; None when it states none.
+
+    Raises:
+        DeviceUnavailableError: The backend's ``cost_model`` does not work.
+    """
+    found: BackendCostModel | None = _asked(info, "cost_model")
+    return found
+
+
+def capabilities_of(info: DeviceInfo) -> Capabilities | None:
+    """What executables for a device can do, where its backend says so beforehand.
+
+    Raises:
+        DeviceUnavailableError: The backend's ``capabilities`` does not work.
+    """
+    found: Capabilities | None = _asked(info, "capabilities")
+    return found
+
+
+def _asked(info: DeviceInfo, method: str, *args: Any) -> Any:
+    """The answer of a method that a backend may lack."""
+    asks = getattr(backend(info.backend), method, None)
+    try:
+        return None if asks is None else asks(info, *args)
+    except Exception as error:
+        raise _failed(info.backend, f"{method}()", error) from error
 
 
 def _load_plugin(name: str, points: Sequence[Any]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlx import flags
-from rlx.backends.base import DeviceInfo, backend
-from rlx.cost.model import CpuCostModel, RooflineModel, WebGpuCostModel, estimate_graph_cost
+from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.names import Device, available_devices, info_of
-from rlx.errors import CompileError
+from rlx.device.policy import DevicePolicy
 from rlx.ir.graph import Graph
-from rlx.passes.schedule import check_supported, host_nodes
 
 
 @dataclass(frozen=True)
@@ -54,55 +52,54 @@ def describe_devices() -> list[DeviceDescription]:
     return found
 
 
-def cost_model(device: Device, info: DeviceInfo) -> RooflineModel:
-    """The cost model of a device; plug-in backends count as GPUs."""
-    if device.backend == "cpu":
-        return CpuCostModel()
-    return WebGpuCostModel(device, software=info.software)
-
-
-def choose(graph: Graph) -> Choice:
-    """Picks the device with the least estimated time; ``RLX_DEVICE`` overrides.
+def choose(graph: Graph, policy: DevicePolicy | None = None) -> Choice:
+    """Picks the device with the least estimated time, as far as a policy lets it.
 
     Args:
         graph: The graph that is to run.
+        policy: What may be picked; None for what the environment says, ``RLX_DEVICE`` first of all.
 
     Returns:
         The pick, its reason, and every estimate.
 
     Raises:
-        DeviceParseError: ``RLX_DEVICE`` is not a device.
-        DeviceUnavailableError: ``RLX_DEVICE`` names one that is not here.
+        DeviceParseError: A variable of the environment names what is not a device.
+        DeviceUnavailableError: ``RLX_DEVICE`` or the policy names one that can't run the graph, or
+            the policy leaves none.
     """
-    estimates: dict[Device, float] = {}
-    blocked: dict[Device, str] = {}
-    for device in available_devices():
-        info = info_of(device)
-        kernel_set = backend(device.backend).kernel_set
-        model = cost_model(device, info)
-        try:
-            cuts = 0
-            if kernel_set:
-                check_supported(graph, kernel_set, str(device), allow_host=True)
-                cuts = len(host_nodes(graph, kernel_set))
-            # A node that runs on the host cuts the schedule: one more round trip.
-            cost = estimate_graph_cost(graph, model) + cuts * model.roundtrip_overhead_ns()
-            estimates[device] = cost
-        except CompileError as error:
-            blocked[device] = str(error)
-    wanted = flags.DEVICE.get()
-    if wanted:
-        device = Device.parse(wanted)
-        info_of(device)
-        return Choice(device, f"RLX_DEVICE is set to {wanted!r}", estimates, blocked)
+    policy = policy or DevicePolicy.from_env()
+    rows = survey(graph, policy)
+    estimates = {row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns}
+    blocked = {row.device: row.blocker for row in rows if row.available and row.blocker}
+    wanted = policy.device
+    if wanted is not None:
+        blocker = blocker_of(graph, wanted, policy)
+        if blocker is not None:
+            raise not_viable(wanted, policy.device_source, blocker, list(estimates))
+        reason = f"{policy.device_source} says {str(wanted)!r}"
+        return Choice(wanted, reason, estimates, blocked)
+    if not estimates and policy.excludes(Device("cpu")):
+        raise none_viable(graph, rows)
     if not estimates:
         return Choice(Device("cpu"), "no device has every kernel; trying the CPU", {}, blocked)
-    pick = min(estimates, key=lambda d: estimates[d])
-    others = [f"{d} {estimates[d] / 1e3:,.1f} us" for d in estimates if d != pick]
-    against = f" against {', '.join(others)}" if others else ", the only device here"
-    reason = f"least estimated time per run: {estimates[pick] / 1e3:,.1f} us{against}"
+    pick = policy.best(estimates)
+    return Choice(pick, _reason(pick, estimates, rows), estimates, blocked)
+
+
+def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceCandidate]) -> str:
+    times = [f"{d} {time / 1e3:,.1f} us" for d, time in estimates.items() if d != pick]
+    against = f" against {', '.join(times)}" if times else ", the only device here"
+    least = "least estimated time per run"
+    if estimates[pick] > min(estimates.values()):
+        least = "preferred, and within 10 % of the least estimated time per run"
+    reason = f"{least}: {estimates[pick] / 1e3:,.1f} us{against}"
+    twins = [
+        f"{row.device} is the same GPU as {row.same_as}"
+        for row in rows
+        if row.device in estimates and row.same_as is not None
+    ]
     software = [d for d in estimates if d.backend != "cpu" and info_of(d).software]
     if software:
         listed = ", ".join(map(str, software))
         reason += f"; {listed} runs on the CPU in software and is taken as slower until measured"
-    return Choice(pick, reason, estimates, blocked)
+    return "; ".join([reason, *twins])

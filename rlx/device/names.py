@@ -8,17 +8,15 @@ from rlx.backends.base import DeviceInfo, absent, backend, backend_names, device
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
+# Devices that need a plug-in.
+PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")
 # Canonical backend and, for WebGPU, the graphics API asked for.
 _NAMES: dict[str, tuple[str, str]] = {
     "cpu": ("cpu", ""),
     "webgpu": ("webgpu", ""),
     "reference": ("reference", ""),
     "null": ("null", ""),
-    "cuda": ("cuda", ""),
-    "rocm": ("rocm", ""),
-    "mlx": ("mlx", ""),
-    "tpu": ("tpu", ""),
-    "ane": ("ane", ""),
+    **{name: (name, "") for name in PLUGIN_DEVICES},
     "vulkan": ("webgpu", "vulkan"),
     "metal": ("webgpu", "metal"),
     "dx12": ("webgpu", "dx12"),

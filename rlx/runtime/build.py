@@ -103,7 +103,7 @@ def lower(graph: Graph, target: Target) -> Lowered:
         DeviceMemoryError: The graph is above the memory limit.
     """
     options, kernel_set = target.options, target.kernel_set
-    reason = refusal(target.backend, target.info, graph)
+    reason = refusal(target.info, graph)
     if reason is not None:
         raise UnsupportedOpError(
             describe(

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.backends.base import Capabilities, Executable, Moved, as_array
 from rlx.cost.model import NodeCost, node_costs
-from rlx.device.choose import cost_model
+from rlx.device.models import cost_model
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlx.backends.base import Capabilities, Executable
 from rlx.backends.record import Recorder
-from rlx.device.choose import cost_model
+from rlx.device.models import cost_model
 from rlx.device.names import Device
 from rlx.errors import CompileError, InputError, describe
 from rlx.ir.graph import Graph
