@@ -32,7 +32,10 @@ from rlx.cost import (
     profile_graph_io_outputs,
 )
 from rlx.device import (
+    Benchmark,
     Device,
+    DeviceCandidate,
+    DevicePolicy,
     available_devices,
     host_sync_op_kinds,
     is_available,
@@ -62,7 +65,9 @@ from rlx.ops.custom import register_custom_op
 from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.experts import MoeResidencyStats
+from rlx.runtime.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
@@ -74,6 +79,7 @@ signal.compile_with(compile)
 __all__ = [
     "Backend",
     "BackendCostModel",
+    "Benchmark",
     "BucketedCompileCache",
     "CacheStats",
     "Capabilities",
@@ -84,16 +90,20 @@ __all__ = [
     "DType",
     "DTypeError",
     "Device",
+    "DeviceBenchResult",
+    "DeviceCandidate",
     "DeviceError",
     "DeviceFallbackError",
     "DeviceInfo",
     "DeviceLostError",
     "DeviceMemoryError",
     "DeviceParseError",
+    "DevicePolicy",
     "DeviceUnavailableError",
     "Executable",
     "FusionBenefit",
     "Graph",
+    "GraphDevices",
     "GraphError",
     "GraphIoOptions",
     "GraphIoProfile",
@@ -116,7 +126,9 @@ __all__ = [
     "clear_cache",
     "compile",
     "cost",
+    "devices_for",
     "estimate_graph_cost",
+    "fastest_device_for",
     "fusion_benefit",
     "graph_param_names",
     "host_sync_op_kinds",

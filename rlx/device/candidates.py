@@ -13,6 +13,7 @@ from rlx.backends.base import (
     backend_names,
     capabilities_of,
     devices_of,
+    is_built_in,
     refusal,
 )
 from rlx.device.models import estimate_ns
@@ -160,7 +161,9 @@ def _row(
     try:
         capabilities = capabilities_of(info)
         estimate = estimate_ns(graph, device, info) if reason is None else None
-    except DeviceError as error:
+    except Exception as error:
+        if is_built_in(info.backend):
+            raise
         reason = reason or one_line(error)
     return DeviceCandidate(
         device=device,

@@ -69,7 +69,9 @@ def choose(graph: Graph, policy: DevicePolicy | None = None) -> Choice:
     """
     policy = policy or DevicePolicy.from_env()
     rows = survey(graph, policy)
-    estimates = {row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns}
+    estimates = {
+        row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns is not None
+    }
     blocked = {row.device: row.blocker for row in rows if row.available and row.blocker}
     wanted = policy.device
     if wanted is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rlx.backends.base import DeviceInfo, backend, figures_of
 from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel, estimate_graph_cost
 from rlx.device.names import Device
@@ -27,4 +29,6 @@ def estimate_ns(graph: Graph, device: Device, info: DeviceInfo) -> float:
     model, kernel_set = cost_model(device, info), backend(device.backend).kernel_set
     cuts = len(host_nodes(graph, kernel_set)) if kernel_set not in ("", "cpu") else 0
     # A node that runs on the host cuts the schedule: one more round trip.
-    return estimate_graph_cost(graph, model) + cuts * model.roundtrip_overhead_ns()
+    found = estimate_graph_cost(graph, model) + cuts * model.roundtrip_overhead_ns()
+    # A plug-in's figures may be anything; what is no number is not a reason to be picked.
+    return math.inf if math.isnan(found) else found

@@ -9,6 +9,7 @@ from typing import Any
 from rlx.backends.base import CompileOptions
 from rlx.device.choose import choose
 from rlx.device.names import Device, info_of
+from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
@@ -80,7 +81,7 @@ class Session:
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})
-            target = Target.of(self.device or choose(graph).device, self.options)
+            target = Target.of(self.device or _pick(graph), self.options)
             lowered, executable = build(graph, target)
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
@@ -136,6 +137,17 @@ def compile(
         [[4.0, 6.0]]
     """
     return Session(device, options=options).compile(graph, params)
+
+
+def _pick(graph: Graph) -> Device:
+    """The device that "auto" stands for: by estimate, or measured where the environment says so."""
+    policy = DevicePolicy.from_env()
+    if policy.pick == "cost" or policy.device is not None:
+        return choose(graph, policy).device
+    from rlx.runtime.graph_devices import GraphDevices
+
+    with GraphDevices(graph, policy) as candidates:
+        return candidates.fastest()
 
 
 def _check_options(options: CompileOptions) -> None:
