@@ -139,7 +139,7 @@ class DevicePolicy:
             "prefer": flags.PREFER_DEVICES,
             "chain": flags.DEVICE_CHAIN,
         }
-        found = {name: _listed(flag.under(prefix)) for name, flag in lists.items()}
+        found = {name: from_flag(flag.under(prefix)) for name, flag in lists.items()}
         runs = flags.BENCHMARK_PICK.under(prefix).get()
         flag = flags.DEVICE.under(prefix)
         device = flag.get() or None
@@ -208,7 +208,7 @@ def _canonical_all(device: Device) -> list[Device]:
     return [Device(device.backend, every.index(info), numbered=True) for info in found]
 
 
-def device_tuple(value: Iterable[Device | str] | str, where: str) -> tuple[Device, ...]:
+def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
     """Devices from a list, or from names with commas; each once.
 
     Args:
@@ -265,7 +265,13 @@ def _variable(flag: flags.Flag[str]) -> str:
     return f"environment variable {flag.name}"
 
 
-def _listed(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
+def from_flag(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
+    """The devices that an environment variable names; None where it is unset or empty.
+
+    Raises:
+        DeviceParseError: One is not a device.
+        InputError: There is none in it.
+    """
     text = flag.get()
     if not text:
         return None
