@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from rlx import flags
@@ -37,7 +37,7 @@ class Benchmark:
         check_runs(self.runs, "Benchmark")
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class DevicePolicy:
     """What may be picked, what is liked, and how.
 
@@ -70,7 +70,7 @@ class DevicePolicy:
     pick: Literal["cost"] | Benchmark
     device: Device | None
     chain: tuple[Device, ...]
-    device_source: str = field(compare=False)
+    device_source: str
 
     def __init__(
         self,
@@ -101,6 +101,18 @@ class DevicePolicy:
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DevicePolicy) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        """What it means; equal devices mean something else with a number and without."""
+        lists = (self.allow, self.deny, self.prefer, self.chain)
+        named = (None if one is None else tuple((d, d.numbered) for d in one) for one in lists)
+        return (*named, self.pick, self.device)
 
     @classmethod
     def from_env(cls, prefix: str = "RLX_") -> DevicePolicy:
