@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.backends.base import backend
-from rlx.cli import demo
+from rlx.cli import demo, device_report
 from rlx.cli import ops as support
 from rlx.device import describe_devices
 
@@ -34,7 +34,9 @@ def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
 
 
 def devices(args: argparse.Namespace) -> int:
-    """Lists the devices here, and what is missing."""
+    """Lists the devices here, and what is missing; or what they would make of a graph."""
+    if args.graph:
+        return _show(device_report.report(args.graph, args.json), args.graph, args.json)
     rows: list[dict[str, object]] = [
         {
             "device": str(found.device),
@@ -107,6 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=function)
+        if name == "devices":
+            command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
         if name == "ops":
             command.add_argument(
                 "--coverage", action="store_true", help="what the conformance suite runs"
