@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from rlx.cost.model import BackendCostModel
-from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe
+from rlx.errors import DeviceUnavailableError, InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -329,11 +328,6 @@ def backend_names() -> list[str]:
     return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
 
 
-def is_built_in(name: str) -> bool:
-    """Whether the backend of that name is rlx's own."""
-    return type(_loaded.get(name)).__module__.startswith("rlx.")
-
-
 def backend(name: str) -> Backend:
     """The backend of that name.
 
@@ -358,69 +352,6 @@ def backend(name: str) -> Backend:
     return _loaded[name]
 
 
-def devices_of(name: str) -> list[DeviceInfo]:
-    """The devices of a backend; empty when it works and there is none.
-
-    Raises:
-        DeviceUnavailableError: There is no such backend, or it does not work.
-    """
-    one = backend(name)
-    try:
-        found = list(one.devices())
-    except Exception as error:  # Whatever a plug-in does wrong stays its own matter.
-        raise _failed(name, "devices()", error) from error
-    for info in found:
-        if not isinstance(info, DeviceInfo) or info.backend != name:
-            raise _failed(name, "devices()", f"gave {info!r}, no rlx.DeviceInfo of {name!r}")
-    return found
-
-
-def absent(name: str) -> str:
-    """Why a backend has no devices, and what to install."""
-    try:
-        return str(backend(name).absent())
-    except Exception as error:
-        return str(error) if isinstance(error, RlxError) else str(_failed(name, "absent()", error))
-
-
-def refusal(info: DeviceInfo, graph: Graph) -> str | None:
-    """Why a device's backend itself refuses a graph; None when it does not, or is not asked."""
-    try:
-        found = _asked(info, "refuses", graph)
-    except DeviceUnavailableError as error:
-        return str(error)
-    return None if found is None else str(found)
-
-
-def figures_of(info: DeviceInfo) -> BackendCostModel | None:
-    """A device's figures as its backend states them; None when it states none.
-
-    Raises:
-        DeviceUnavailableError: The backend's ``cost_model`` does not work.
-    """
-    found: BackendCostModel | None = _asked(info, "cost_model")
-    return found
-
-
-def capabilities_of(info: DeviceInfo) -> Capabilities | None:
-    """What executables for a device can do, where its backend says so beforehand.
-
-    Raises:
-        DeviceUnavailableError: The backend's ``capabilities`` does not work.
-    """
-    found: Capabilities | None = _asked(info, "capabilities")
-    return found
-
-
-def _asked(info: DeviceInfo, method: str, *args: Any) -> Any:
-    """The answer of a method that a backend may lack."""
-    asks = getattr(backend(info.backend), method, None)
-    try:
-        return None if asks is None else asks(info, *args)
-    except Exception as error:
-        raise _failed(info.backend, f"{method}()", error) from error
-
-
 def _load_plugin(name: str, points: Sequence[Any]) -> None:
     """Imports and registers a plug-in.
 
@@ -439,7 +370,7 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
         # A package that ends the process when it is imported is only broken, too.
         except (Exception, SystemExit) as error:
             claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
-            _broken[name] = str(_failed(name, f"import ({claimed})", error))
+            _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
     raise DeviceUnavailableError(_broken[name])
 
 
@@ -448,7 +379,14 @@ def _package(point: Any) -> str:
     return f"{dist.name} {dist.version}" if dist is not None else "an unknown package"
 
 
-def _failed(name: str, where: str, error: object) -> DeviceUnavailableError:
+def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError:
+    """The error that a backend does not work.
+
+    Args:
+        name: The backend.
+        where: What was asked of it.
+        error: What it raised, or what is wrong with its answer.
+    """
     got = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
     hint = "repair or remove the package; everything else works without it"
     return DeviceUnavailableError(

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rlx.backends.base import (
-    Capabilities,
-    DeviceInfo,
-    absent,
-    backend,
-    backend_names,
-    capabilities_of,
-    devices_of,
-    is_built_in,
-    refusal,
-)
+from rlx.backends.base import Capabilities, DeviceInfo, backend, backend_names
+from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
 from rlx.device.models import estimate_ns
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
 from rlx.device.policy import DevicePolicy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rlx.backends.base import DeviceInfo, backend, figures_of
+from rlx.backends.base import DeviceInfo, backend
+from rlx.backends.plugins import figures_of
 from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel, estimate_graph_cost
 from rlx.device.names import Device
 from rlx.ir.graph import Graph

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from rlx.backends.base import (
-    Backend,
-    CompileOptions,
-    DeviceInfo,
-    Executable,
-    backend,
-    is_built_in,
-    refusal,
-)
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
+from rlx.backends.plugins import is_built_in, refusal
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
