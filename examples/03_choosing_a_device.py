@@ -3,7 +3,8 @@
 import numpy as np
 
 import rlx
-from rlx.device import choose, describe_devices
+from rlx.device import describe_devices
+from rlx.runtime.choose import choose
 
 for found in describe_devices():
     print(f"{found.device}: {found.label}, {found.api}")

@@ -31,6 +31,7 @@ from rlx.cost import (
     profile_graph_io,
     profile_graph_io_outputs,
 )
+from rlx.cost.calibration import measure_with
 from rlx.device import (
     Benchmark,
     Device,
@@ -64,6 +65,7 @@ from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
+from rlx.runtime.calibrate import Measurer
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.experts import MoeResidencyStats
@@ -75,6 +77,7 @@ from rlx.runtime.session import Session, compile
 __version__ = "0.1.0"
 
 signal.compile_with(compile)
+measure_with(Measurer())
 
 __all__ = [
     "Backend",

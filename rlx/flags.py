@@ -110,6 +110,15 @@ def _cache(text: str) -> str:
     return os.path.expanduser(text)
 
 
+def _calibration(text: str) -> str:
+    if text.lower() in ("on", "off", "measure"):
+        return text.lower()
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path) and not path.endswith(".json"):
+        raise ValueError("on, off, measure, a .json file, or the absolute path of a folder")
+    return os.path.abspath(path)
+
+
 CACHE = _flag(
     "RLX_CACHE",
     _cache,
@@ -121,6 +130,13 @@ CACHE_BYTES = _flag(
     _bytes,
     256 << 20,
     "largest size of the cache folder; what was used longest ago goes first",
+)
+CALIBRATION = _flag(
+    "RLX_CALIBRATION",
+    _calibration,
+    "on",
+    "keep the measured speeds of devices in the user's cache folder; off takes defaults, measure "
+    "measures anew in each process, a .json file or a folder is used instead",
 )
 DEVICE = _flag("RLX_DEVICE", str, "", "device used when a call says 'auto'")
 DEVICES = _flag("RLX_DEVICES", str, "", "the only devices that may be picked, with commas")

@@ -8,8 +8,8 @@ from rlx import Benchmark, Device, DevicePolicy, GraphDevices
 from rlx.backends import base
 from rlx.backends.reference import ReferenceExecutable
 from rlx.cost import RooflineModel
-from rlx.device import choose
 from rlx.device.names import info_of
+from rlx.runtime.choose import choose
 
 CPU = Device("cpu")
 X = {"x": np.float32([[3, 4]])}
@@ -367,7 +367,7 @@ def test_prefer_decides_among_estimates_within_ten_percent(fakes, prefer, expect
     assert str(gd.fastest()) == expected
     assert names(row.device for row in gd.report() if row.recommended) == [expected]
     assert names(gd.resolve_chain())[0] == expected
-    choice = choose(gd.graph, gd.policy)
+    choice = choose(gd.graph, policy=gd.policy)
     assert str(choice.device) == expected
     assert ("preferred" in choice.reason) == (expected != "cuda")
 

@@ -1,5 +1,6 @@
 """Plug-in backends: an installed package brings a device, and a broken one breaks nothing else."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -91,6 +92,21 @@ assert all(r.error is None for r in results)
     )
 
 
+def test_a_plugin_goes_by_its_own_figures_where_others_are_measured(site, tmp_path):
+    run(
+        """
+assert rows["cuda"].recommended and str(gd.fastest()) == "cuda"
+from rlx.cost.store import stored
+assert stored("cpu") is not None
+assert stored("cuda") is None
+from rlx.cli.main import main
+assert main(["devices"]) == 0
+""",
+        site,
+        RLX_CALIBRATION=str(tmp_path / "figures"),
+    )
+
+
 def test_a_plugin_refuses_graphs_with_its_reason(site):
     run(
         """
@@ -167,7 +183,7 @@ assert str(gd.run_chain(None, X)[0]) in ("cpu", "webgpu")
     ],
 )
 def test_a_plugin_without_devices_is_listed_with_its_reason(site, fault, reason):
-    run(
+    printed = run(
         f"""
 row = rows["cuda"]
 assert not row.available and row.registered and not row.supports_graph, row
@@ -182,10 +198,16 @@ else:
     raise AssertionError("compiled")
 np.testing.assert_array_equal(gd.run("cpu", X)[0], X["x"] @ W)
 assert str(gd.run_try(["cuda", "cpu"], X)[0]) == "cpu"
+from rlx.cli.main import main
+assert main(["devices", "--json"]) == 0
 """,
         site,
         EXAMPLE_CUDA=fault,
     )
+    listed = json.loads(printed)
+    assert [row["device"] for row in listed["devices"]][0] == "cpu"
+    (missing,) = [line for line in listed["missing"] if line.startswith("cuda:")]
+    assert reason in missing
 
 
 @pytest.mark.parametrize("fault", ["refuses", "cost_model"])
@@ -326,9 +348,9 @@ def test_one_gpu_through_two_backends_is_told(registry):
     assert rows["rocm"].label == "other (same GPU as npu)"
     results = gd.benchmark({"x": np.float32([1, 2])}, 2)
     assert {str(r.device): r.same_as for r in results}["rocm"] == rlx.Device("npu")
-    from rlx.device import choose
+    from rlx.runtime.choose import choose
 
-    reason = choose(doubled(), rlx.DevicePolicy(allow="npu,rocm")).reason
+    reason = choose(doubled(), policy=rlx.DevicePolicy(allow="npu,rocm")).reason
     assert "rocm is the same GPU as npu" in reason
 
 

@@ -39,6 +39,7 @@ def devices_of(name: str) -> list[DeviceInfo]:
 def absent(name: str) -> str:
     """Why a backend has no devices, and what to install."""
     try:
+        devices_of(name)
         return str(backend(name).absent())
     except Exception as error:
         return (

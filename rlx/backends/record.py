@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from rlx.cost.model import FREE
+from rlx.cost.estimate import FREE
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import ARENA, HOST, Call
 from rlx.ir.spans import CALL, KERNEL, Span

@@ -20,8 +20,9 @@ import rlx
 from rlx import flags
 from rlx.backends.base import backend
 from rlx.cli.eeg import Recording, load_recording
-from rlx.device import choose, describe_devices
+from rlx.device import describe_devices
 from rlx.ir.opdef import Array
+from rlx.runtime.choose import choose
 from rlx.signal import complex_block, frame, window
 
 NPERSEG = 256

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import json
 import math
 from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
 
 from rlx.device.candidates import DeviceCandidate
 from rlx.device.policy import DevicePolicy
@@ -35,20 +40,24 @@ def load_graph(path: str) -> Graph:
         ) from error
 
 
-def report(path: str, as_json: bool) -> list[dict[str, object]]:
-    """Rows for the table, or with every field for JSON.
-
-    Args:
-        path: The file with the graph.
-        as_json: Every field, numbers as numbers.
+def run(args: argparse.Namespace) -> int:
+    """Prints the report of the graph in ``args.graph``.
 
     Raises:
         RlxError: The file holds no legal graph, or the environment names no device.
         OSError: The file can't be read.
     """
-    graph = load_graph(path)
-    rows = GraphDevices(graph, DevicePolicy.from_env()).report()
-    return [_fields(row) if as_json else _cells(row) for row in rows]
+    rows = GraphDevices(load_graph(args.graph), DevicePolicy.from_env()).report()
+    if args.json:
+        print(json.dumps([_fields(row) for row in rows], indent=2))
+        return 0
+    table = Table(title=args.graph)
+    for heading in ("device", "what it is", "estimate", "", "in its way"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row))
+    Console().print(table)
+    return 0
 
 
 def _fields(row: DeviceCandidate) -> dict[str, object]:
@@ -61,12 +70,7 @@ def _fields(row: DeviceCandidate) -> dict[str, object]:
     return {**found, **named, "estimate_ns": row.estimate_ns if finite else None}
 
 
-def _cells(row: DeviceCandidate) -> dict[str, object]:
+def _cells(row: DeviceCandidate) -> tuple[str, ...]:
     estimate = "-" if row.estimate_ns is None else f"{row.estimate_ns / 1e3:,.1f} us"
-    return {
-        "device": str(row.device),
-        "what it is": row.label,
-        "estimate": estimate,
-        "": "recommended" if row.recommended else "",
-        "in its way": row.blocker or "",
-    }
+    recommended = "recommended" if row.recommended else ""
+    return str(row.device), row.label, estimate, recommended, row.blocker or ""

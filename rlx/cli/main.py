@@ -13,10 +13,8 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
-from rlx.backends.base import backend
-from rlx.cli import demo, device_report
+from rlx.cli import demo, devices
 from rlx.cli import ops as support
-from rlx.device import describe_devices
 
 
 def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
@@ -31,26 +29,6 @@ def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
         table.add_row(*(str(value) for value in row.values()))
     Console().print(table)
     return 0
-
-
-def devices(args: argparse.Namespace) -> int:
-    """Lists the devices here, and what is missing; or what they would make of a graph."""
-    if args.graph:
-        return _show(device_report.report(args.graph, args.json), args.graph, args.json)
-    rows: list[dict[str, object]] = [
-        {
-            "device": str(found.device),
-            "adapter": found.adapter,
-            "api": found.api,
-            "driver": found.driver,
-            "software": found.software,
-        }
-        for found in describe_devices()
-    ]
-    status = _show(rows, "devices", args.json)
-    if not rlx.is_available("webgpu"):
-        print(backend("webgpu").absent(), file=sys.stderr)
-    return status
 
 
 def ops(args: argparse.Namespace) -> int:
@@ -87,7 +65,7 @@ def env(args: argparse.Namespace) -> int:
 
 
 _COMMANDS = {
-    "devices": (devices, "the devices graphs can run on here"),
+    "devices": (devices.run, "the devices graphs can run on here, and how fast they are"),
     "ops": (ops, "which operation runs where, in which dtypes"),
     "env": (env, "the RLX_ environment variables"),
 }
@@ -110,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=function)
         if name == "devices":
-            command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
+            devices.add_arguments(command)
         if name == "ops":
             command.add_argument(
                 "--coverage", action="store_true", help="what the conformance suite runs"

@@ -1,5 +1,16 @@
 """What a graph costs on a device: numbers in, numbers out."""
 
+from rlx.cost.calibration import Calibration
+from rlx.cost.curve import Curve
+from rlx.cost.estimate import (
+    GraphCost,
+    Lowering,
+    NodeCost,
+    estimate_graph_cost,
+    graph_cost,
+    node_costs,
+    pick_best_device,
+)
 from rlx.cost.gate import FusionBenefit, IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import (
     GraphIoOptions,
@@ -10,27 +21,34 @@ from rlx.cost.io_profile import (
 )
 from rlx.cost.model import (
     BackendCostModel,
+    CalibratedModel,
     CpuCostModel,
-    NodeCost,
+    DetailedCostModel,
     RooflineModel,
     WebGpuCostModel,
-    estimate_graph_cost,
-    node_costs,
-    pick_best_device,
+    default_model,
 )
 
 __all__ = [
     "BackendCostModel",
+    "CalibratedModel",
+    "Calibration",
     "CpuCostModel",
+    "Curve",
+    "DetailedCostModel",
     "FusionBenefit",
+    "GraphCost",
     "GraphIoOptions",
     "GraphIoProfile",
     "IoFusionGate",
+    "Lowering",
     "NodeCost",
     "RooflineModel",
     "WebGpuCostModel",
+    "default_model",
     "estimate_graph_cost",
     "fusion_benefit",
+    "graph_cost",
     "host_sync_ops",
     "node_costs",
     "pick_best_device",

@@ -1,20 +1,18 @@
-"""The roofline cost model: nanoseconds per run of a graph on a device, from a few figures.
-
-Estimate = round trip + sum over nodes of max(flops / speed, bytes / bandwidth) + dispatch, plus the
-transfers of inputs and outputs where memory is not shared. Leaves and views cost nothing.
-"""
+"""Cost models: the figures of a device, its defaults or what was measured on it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from rlx.ir.graph import Graph, Node
+from rlx.cost.calibration import Calibration
+from rlx.cost.kinds import KINDS
+from rlx.cost.store import stored
+from rlx.errors import DeviceUnavailableError
 
-# Views of the cost model: moved for free or folded into their reader.
-FREE = frozenset({"input", "param", "constant", "reshape"})
+# Columns of the products of ``Calibration.narrow_matmul_ns_by_flops``.
+NARROW = 8
 
 
 class BackendCostModel(Protocol):
@@ -50,9 +48,35 @@ class BackendCostModel(Protocol):
         """Parallel workers."""
 
 
+@runtime_checkable
+class DetailedCostModel(BackendCostModel, Protocol):
+    """A model that knows more than peaks: how the time of each kind of work grows with its amount."""
+
+    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
+        """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.kinds``.
+
+        ``more_rows`` are those beyond the number that it would have with rows of the usual length.
+        """
+
+    def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
+        """Time of the arithmetic of products."""
+
+    def copy_ns(self, nbytes: int) -> float:
+        """Time of reading and writing so many bytes, both counted."""
+
+    def upload_ns(self, nbytes: int) -> float:
+        """What inputs add to a run."""
+
+    def readback_ns(self, nbytes: int) -> float:
+        """What outputs add to a run."""
+
+    def host_thunk_ns(self) -> float:
+        """What a part on the host adds to a run, besides its work and its bytes."""
+
+
 @dataclass(frozen=True)
 class RooflineModel:
-    """Fixed figures; calibration will fill them in per machine.
+    """Fixed figures, the same at every size.
 
     Attributes:
         device: What it describes.
@@ -77,7 +101,7 @@ class RooflineModel:
     threads: int = 1
 
     def sgemm_gflops(self, m: int, k: int, n: int) -> float:
-        """The same at every size, until calibrated."""
+        """The same at every size."""
         return self.gflops
 
     def dispatch_overhead_ns(self) -> float:
@@ -105,16 +129,127 @@ class RooflineModel:
         return self.threads
 
 
-def CpuCostModel() -> RooflineModel:  # noqa: N802 - named as a type in the public API
-    """Defaults of the CPU: 200 GFLOP/s, 300 ns a call, 3 us a run, 30 GB/s."""
-    return RooflineModel("cpu", 200.0, 300.0, 3_000.0, 30.0, 30.0, 30.0, unified_memory=True)
+@dataclass(frozen=True)
+class CalibratedModel:
+    """The figures that were measured on a device.
 
-
-def WebGpuCostModel(device: Any, *, software: bool = False) -> RooflineModel:  # noqa: N802
-    """Defaults of a GPU: 2,500 GFLOP/s, 5 us a dispatch, 80 us a run, 120 GB/s.
-
-    A software adapter is taken as slower than the CPU until it is measured.
+    Attributes:
+        device: The device.
+        calibration: The figures.
     """
+
+    device: Any
+    calibration: Calibration
+
+    @property
+    def unified_memory(self) -> bool:
+        """Host and device share memory."""
+        return self.calibration.unified_memory
+
+    def sgemm_gflops(self, m: int, k: int, n: int) -> float:
+        """Speed of a product in f32: measured at 64, 256 and 1024 cubed and with a single row.
+
+        Between those it is interpolated on log scales: by the operations, and by how much smaller the
+        smallest size is than the (geometric) mean of the three.
+        """
+        return 2.0 * m * k * n / self.product_ns("f32", 1, m, k, n)
+
+    def dispatch_overhead_ns(self) -> float:
+        """See ``Calibration.dispatch_ns``."""
+        return self.calibration.dispatch_ns
+
+    def roundtrip_overhead_ns(self) -> float:
+        """See ``Calibration.roundtrip_ns``."""
+        return self.calibration.roundtrip_ns
+
+    def memory_bw(self) -> float:
+        """See ``Calibration.copy_gb_per_s``."""
+        return self.calibration.copy_gb_per_s
+
+    def host_readback_bw(self) -> float:
+        """See ``Calibration.readback_gb_per_s``."""
+        return self.calibration.readback_gb_per_s
+
+    def host_upload_bw(self) -> float:
+        """See ``Calibration.upload_gb_per_s``."""
+        return self.calibration.upload_gb_per_s
+
+    def num_threads(self) -> int:
+        """See ``Calibration.threads``."""
+        return self.calibration.threads
+
+    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
+        """See ``DetailedCostModel``; a kind that was not measured takes its stand-in's speed."""
+        figures = self.calibration
+        while kind not in figures.kernel_ns_by_work:
+            if not KINDS[kind].stand_in:
+                moves = KINDS[kind].moves
+                return (
+                    self.copy_ns(int(work)) if moves else figures.matmul_ns_by_flops["f32"].ns(work)
+                )
+            kind = KINDS[kind].stand_in
+        ns = figures.kernel_ns_by_work[kind].ns(work)
+        # Longer rows save something, but never the most of it.
+        return max(ns + more_rows * figures.row_ns_by_kind.get(kind, 0.0), 0.25 * ns)
+
+    def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
+        """See ``DetailedCostModel``; dtypes that were not measured are computed as f32.
+
+        The CPU computes the products of a batch one after the other, a GPU side by side.
+        """
+        figures = self.calibration
+        apart, together = (batch, 1) if figures.unified_memory else (1, batch)
+        # Wider elements are half as many in a register.
+        wide = 2.0 if dtype == "f64" and dtype not in figures.matmul_ns_by_flops else 1.0
+        # Fewer columns than these are computed as if they were that many.
+        n = max(n, NARROW)
+        flops = 2.0 * together * m * k * n * wide
+        if flops <= 0 or not batch:
+            return 1e-9
+        f32 = figures.matmul_ns_by_flops["f32"]
+        curve = figures.matmul_ns_by_flops.get(dtype, f32)
+        square = curve.ns(max(flops, curve.points[0][0]))
+        mean = (m * k * n) ** (1 / 3)
+        ns = square
+        for other, least, narrowest in (
+            (figures.thin_matmul_ns_by_flops, m, 1),
+            (figures.narrow_matmul_ns_by_flops, n, NARROW),
+        ):
+            if narrowest <= least < mean:
+                slower = (other.get(dtype) or other["f32"]).ns(flops) / square
+                ns *= slower ** (1.0 - math.log(least / narrowest) / math.log(mean / narrowest))
+        return float(apart * ns)
+
+    def copy_ns(self, nbytes: int) -> float:
+        """See ``Calibration.copy_ns_by_bytes``."""
+        return self.calibration.copy_ns_by_bytes.ns(nbytes)
+
+    def upload_ns(self, nbytes: int) -> float:
+        """See ``Calibration.upload_ns_by_bytes``; nothing where memory is shared."""
+        return 0.0 if self.unified_memory else self.calibration.upload_ns_by_bytes.ns(nbytes)
+
+    def readback_ns(self, nbytes: int) -> float:
+        """See ``Calibration.readback_ns_by_bytes``; nothing where memory is shared."""
+        return 0.0 if self.unified_memory else self.calibration.readback_ns_by_bytes.ns(nbytes)
+
+    def host_thunk_ns(self) -> float:
+        """See ``Calibration.host_thunk_ns``."""
+        return self.calibration.host_thunk_ns
+
+
+def default_model(device: Any, *, software: bool = False) -> RooflineModel:
+    """The figures that serve until a device is measured.
+
+    Args:
+        device: What they describe; "cpu", or else it counts as a GPU.
+        software: A GPU API that the CPU runs: taken as slower than the CPU itself.
+
+    Example:
+        >>> default_model("cpu").roundtrip_overhead_ns()
+        3000.0
+    """
+    if str(device).partition(":")[0] == "cpu":
+        return RooflineModel(device, 200.0, 300.0, 3_000.0, 30.0, 30.0, 30.0, unified_memory=True)
     if software:
         return RooflineModel(device, 20.0, 20_000.0, 400_000.0, 5.0, 5.0, 5.0, unified_memory=False)
     return RooflineModel(
@@ -122,65 +257,32 @@ def WebGpuCostModel(device: Any, *, software: bool = False) -> RooflineModel:  #
     )
 
 
-@dataclass(frozen=True)
-class NodeCost:
-    """One node's estimate: what it computes, what it moves, and which of the two binds."""
+def CpuCostModel() -> BackendCostModel:  # noqa: N802 - named as a type in the public API
+    """The CPU's figures: what was measured, else 200 GFLOP/s, 300 ns a call, 3 us a run, 30 GB/s.
 
-    node: Node
-    flops: float
-    nbytes: int
-    ns: float
-    bound: str
+    Nothing is measured here: ``rlx.cost.Calibration.load_or_measure("cpu")`` does that, and so does
+    the first compile for "auto" on a machine with several devices.
 
-    def __str__(self) -> str:
-        return (
-            f"%{self.node.id} {self.node.op}: {self.ns:,.0f} ns, {self.bound} bound "
-            f"({self.flops:,.0f} flop, {self.nbytes:,} B)"
-        )
+    Example:
+        >>> import rlx
+        >>> rlx.cost.CpuCostModel().unified_memory
+        True
+    """
+    return WebGpuCostModel("cpu")
 
 
-def node_costs(graph: Graph, model: BackendCostModel) -> list[NodeCost]:
-    """The estimate of every node that runs.
+def WebGpuCostModel(device: Any, *, software: bool = False) -> BackendCostModel:  # noqa: N802
+    """A GPU's figures: what was measured, else 2,500 GFLOP/s, 5 us a dispatch, 80 us a run, 120 GB/s.
 
     Args:
-        graph: The graph as it will run, after fusion.
-        model: The device's figures.
+        device: A device or its name; it need not be here, and has the defaults then.
+        software: Whether it is known to be a GPU API that the CPU runs. It is taken as slower than the
+            CPU until it is measured.
     """
-    costs = []
-    for node in graph.nodes:
-        if node.op in FREE:
-            continue
-        flops = float(node.opdef.flops(node))
-        nbytes = node.type.nbytes + sum(operand.type.nbytes for operand in node.inputs)
-        m, n = (node.shape[-2:] if len(node.shape) > 1 else (1, node.type.size)) or (1, 1)
-        k = node.inputs[0].shape[-1] if node.inputs and node.inputs[0].shape else 1
-        compute = flops / max(model.sgemm_gflops(m, k, n), 1e-9)
-        traffic = nbytes / max(model.memory_bw(), 1e-9)
-        dispatch = model.dispatch_overhead_ns()
-        slowest = max(compute, traffic)
-        bound = "dispatch" if dispatch > slowest else "compute" if compute > traffic else "memory"
-        costs.append(NodeCost(node, flops, nbytes, slowest + dispatch, bound))
-    return costs
-
-
-def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
-    """Estimated nanoseconds of one run.
-
-    Args:
-        graph: The graph as it will run.
-        model: The device's figures.
-    """
-    total = model.roundtrip_overhead_ns() + math.fsum(c.ns for c in node_costs(graph, model))
-    if not model.unified_memory:
-        inputs = sum(node.type.nbytes for node in graph.nodes if node.op == "input")
-        outputs = sum(node.type.nbytes for node in graph.outputs)
-        total += inputs / max(model.host_upload_bw(), 1e-9)
-        total += outputs / max(model.host_readback_bw(), 1e-9)
-    return total
-
-
-def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Any:
-    """The device of the model with the least estimate; "cpu" when there is none or all are infinite."""
-    ranked = [(estimate_graph_cost(graph, model), model) for model in models]
-    finite = [pair for pair in ranked if math.isfinite(pair[0])]
-    return min(finite, key=lambda pair: pair[0])[1].device if finite else "cpu"
+    try:
+        found = stored(device)
+    except DeviceUnavailableError:
+        found = None
+    if found is not None:
+        return CalibratedModel(device, found)
+    return default_model(device, software=software)

@@ -1,7 +1,7 @@
-"""Devices: their names, which are here, and which one a graph should run on."""
+"""Devices: their names, which are here, and what is known of their speed."""
 
 from rlx.device.candidates import DeviceCandidate
-from rlx.device.choose import Choice, DeviceDescription, choose, describe_devices
+from rlx.device.choose import DeviceDescription, cost_model, describe_devices
 from rlx.device.names import (
     Device,
     available_devices,
@@ -15,13 +15,12 @@ from rlx.device.policy import Benchmark, DevicePolicy
 
 __all__ = [
     "Benchmark",
-    "Choice",
     "Device",
     "DeviceCandidate",
     "DeviceDescription",
     "DevicePolicy",
     "available_devices",
-    "choose",
+    "cost_model",
     "describe_devices",
     "host_sync_op_kinds",
     "info_of",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo, backend, backend_names
 from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
-from rlx.device.models import estimate_ns
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe
@@ -50,12 +50,17 @@ class DeviceCandidate:
         return self.blocker is None
 
 
-def survey(graph: Graph, policy: DevicePolicy) -> list[DeviceCandidate]:
+# Nanoseconds of a run of the graph on a device; raises a ``CompileError`` where it can't run.
+Estimate = Callable[[Device, DeviceInfo], float]
+
+
+def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[DeviceCandidate]:
     """One row for every device: those of this machine, and those that something is missing for.
 
     Args:
         graph: A verified graph.
         policy: What may be picked, and what is liked.
+        estimate: Asked about every device that has what the graph needs.
     """
     rows: list[DeviceCandidate] = []
     hardware: dict[tuple[str, int], Device] = {}
@@ -69,7 +74,7 @@ def survey(graph: Graph, policy: DevicePolicy) -> list[DeviceCandidate]:
         for at, info in enumerate(found):
             device = Device(name, at, numbered=True)
             twin = _twin(hardware, device, info, found[:at])
-            rows.append(_row(graph, device, info, twin, policy))
+            rows.append(_row(graph, device, info, twin, policy, estimate))
     for name in PLUGIN_DEVICES:
         if name not in backend_names():
             rows.append(_missing(name, "no backend for it is installed", registered=False))
@@ -146,14 +151,22 @@ def one_line(reason: object) -> str:
 
 
 def _row(
-    graph: Graph, device: Device, info: DeviceInfo, same_as: Device | None, policy: DevicePolicy
+    graph: Graph,
+    device: Device,
+    info: DeviceInfo,
+    same_as: Device | None,
+    policy: DevicePolicy,
+    estimate: Estimate,
 ) -> DeviceCandidate:
-    reason, estimate, capabilities = unsupported(graph, device, info), None, None
+    reason, found, capabilities = unsupported(graph, device, info), None, None
     try:
         capabilities = capabilities_of(info)
-        estimate = estimate_ns(graph, device, info) if reason is None else None
+        if reason is None:
+            found = estimate(device, info)
+            # A plug-in's figures may be anything; what is no number is no reason to be picked.
+            found = math.inf if math.isnan(found) else found
     except Exception as error:
-        if is_built_in(info.backend):
+        if is_built_in(info.backend) and not isinstance(error, CompileError | DeviceError):
             raise
         reason = reason or one_line(error)
     return DeviceCandidate(
@@ -163,7 +176,7 @@ def _row(
         registered=True,
         supports_graph=reason is None,
         recommended=False,
-        estimate_ns=estimate,
+        estimate_ns=found,
         blocker=policy.excludes(device) or reason,
         capabilities=capabilities,
         same_as=same_as,

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlx.backends.base import Capabilities, Executable, Moved
-from rlx.cost.model import NodeCost, node_costs
-from rlx.device.models import cost_model
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -372,10 +370,6 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     def memory(self) -> dict[str, int]:
         """Bytes held: ``arena``, ``params``, ``staging`` and their sum ``peak``."""
         return self._executable.memory()
-
-    def cost(self) -> list[NodeCost]:
-        """The cost model's estimate of every node, on the graph as it runs."""
-        return node_costs(self._lowered.graph, cost_model(self.device, self._target.info))
 
     # --- life --------------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlx import flags
+from rlx.backends.base import CompileOptions
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, from_flag, parse
 from rlx.errors import GraphError, InputError, describe
 from rlx.ir.graph import Graph
+from rlx.runtime.choose import Estimates
 
 Hint = Device | str | None
 Chain = Iterable[Device | str] | str
@@ -24,13 +26,15 @@ class DevicePicks(ABC):
         graph: The graph.
     """
 
-    def __init__(self, graph: Graph, policy: DevicePolicy) -> None:
+    def __init__(self, graph: Graph, policy: DevicePolicy, options: CompileOptions | None) -> None:
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
         graph.verify()
         self.graph = graph
         self._policy = _checked(policy)
-        self._rows: list[DeviceCandidate] | None = None
+        self._options = options or CompileOptions()
+        # By whether devices were measured for it.
+        self._rows: dict[bool, list[DeviceCandidate]] = {}
         self._measured: dict[Device, float] = {}
 
     @abstractmethod
@@ -60,12 +64,13 @@ class DevicePicks(ABC):
     @property
     def devices(self) -> list[Device]:
         """The devices that can run the graph and that the policy lets be used."""
-        return [row.device for row in self._survey() if row.viable]
+        return [row.device for row in self._survey(measure=False) if row.viable]
 
     def report(self) -> list[DeviceCandidate]:
         """One row per device, also of those that can't be used, with what is in their way.
 
-        The recommended one is the fastest by estimate; a pick by benchmark does not run here.
+        The recommended one is the fastest by estimate; a pick by benchmark does not run here. Devices
+        whose speed was never measured are measured first; see ``RLX_CALIBRATION``.
         """
         return list(self._survey())
 
@@ -126,13 +131,16 @@ class DevicePicks(ABC):
 
     # -----------------------------------------------------------------------------------------------
 
-    def _survey(self) -> list[DeviceCandidate]:
-        if self._rows is None:
-            self._rows = survey(self.graph, self._policy)
-        return self._rows
+    def _survey(self, measure: bool = True) -> list[DeviceCandidate]:
+        """The rows; a device's speed is measured where it counts and never was."""
+        measured = measure or True in self._rows
+        if measured not in self._rows:
+            estimates = Estimates(self.graph, self._options, self._policy, measured)
+            self._rows[measured] = survey(self.graph, self._policy, estimates)
+        return self._rows[measured]
 
     def _forget_picks(self) -> None:
-        self._rows = None
+        self._rows = {}
         self._measured = {}
 
     def _wanted(self) -> tuple[Device | None, str]:

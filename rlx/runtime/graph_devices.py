@@ -63,8 +63,7 @@ class GraphDevices(DevicePicks):
         policy: DevicePolicy | None = None,
         options: CompileOptions | None = None,
     ) -> None:
-        super().__init__(graph, DevicePolicy() if policy is None else policy)
-        self._options = options
+        super().__init__(graph, DevicePolicy() if policy is None else policy, options)
         self._params: dict[str, Array] = {}
         self._compiled: dict[Device, CompiledGraph] = {}
         self._compile_ns: dict[Device, float] = {}

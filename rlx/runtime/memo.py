@@ -96,12 +96,37 @@ def clear_cache() -> int:
     return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
 
 
-def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
+def lowered_for(graph: Graph, target: Target) -> Lowered:
+    """Lowers a graph, or finds what an equal one became for such a target; nothing is loaded.
+
+    What is lowered here is not kept: ``build`` takes it, and keeps it with what loading adds.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    if flags.CACHE.get() != "off" and target.kernel_set:
+        try:
+            key = f"{content_hash(graph)} {target_text(target)}"
+        except OpaqueError:
+            return lower(graph, target)
+        found = _in_memory(key, tuple(sources_of(graph)))
+        if found is not None:
+            return found
+    return lower(graph, target)
+
+
+def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[Lowered, Executable]:
     """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
 
     Args:
         graph: A verified graph; it is not changed.
         target: What it is for.
+        ready: What ``lowered_for`` found for the two, if that was asked for.
 
     Returns:
         The lowered graph, which others may share and nobody may change, and its executable.
@@ -114,12 +139,12 @@ def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
     wanted = flags.CACHE.get()
     # Without kernels there is little to lower, and its subgraphs stay the caller's own.
     if wanted == "off" or not target.kernel_set:
-        return _fresh(graph, target)
+        return _fresh(graph, target, ready)
     try:
         with phase("hash"):
             key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
-        lowered, executable = _fresh(graph, target)
+        lowered, executable = _fresh(graph, target, ready)
         _refused(lowered, error)
         return lowered, executable
     with phase("cache"):
@@ -130,7 +155,7 @@ def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
     if found is not None:
         lowered, executable = found, load(found, target)
     else:
-        lowered, executable = _fresh(graph, target)
+        lowered, executable = _fresh(graph, target, ready)
         # The weights are the caller's; nothing reads them here.
         lowered.graph.param_values.clear()
         with phase("store"):
@@ -139,8 +164,8 @@ def build(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
     return lowered, executable
 
 
-def _fresh(graph: Graph, target: Target) -> tuple[Lowered, Executable]:
-    lowered = lower(graph, target)
+def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+    lowered = ready or lower(graph, target)
     _count("lowered")
     return lowered, load(lowered, target)
 

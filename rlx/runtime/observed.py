@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlx.backends.base import Capabilities, Executable
 from rlx.backends.record import Recorder
-from rlx.device.models import cost_model
+from rlx.cost import BackendCostModel, NodeCost, node_costs
+from rlx.device.choose import cost_model
 from rlx.device.names import Device
 from rlx.errors import CompileError, InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
-from rlx.runtime.build import Target
+from rlx.runtime.build import Lowered, Target
+from rlx.runtime.choose import lowering_of
 from rlx.runtime.profile import Profile, Totals
 from rlx.runtime.trace import check_writable, write_trace
 from rlx.runtime.watched import WatchedExecutable
@@ -34,6 +36,7 @@ class Observed:
     _closed: bool
     _executable: Executable
     _graph: Graph
+    _lowered: Lowered
     _phases: tuple[Span, ...]
     _target: Target
     _totals: Totals | None
@@ -136,7 +139,29 @@ class Observed:
             with self._watched(totals):
                 for _ in range(runs):
                     self.run_slots()
-        return totals.profile(str(self.device), cost_model(self.device, self._target.info))
+        return totals.profile(str(self.device), self._model(), self.cost())
+
+    def cost(self) -> list[NodeCost]:
+        """What the cost model expects of every node, on the graph as it runs.
+
+        Returns:
+            Each node that runs, in order, with its floating-point operations, bytes, nanoseconds, and
+            what bounds it: "compute", "memory", "dispatch", or "host" for a node that the CPU computes
+            inside a graph on a GPU. The figures are those measured on the device if there are any;
+            nothing is measured here.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (64, 64)) @ g.input("w", (64, 64))])
+            >>> [(cost.node.op, cost.flops) for cost in rlx.compile(g, "cpu").cost()]
+            [('matmul', 524288.0)]
+        """
+        lowering = lowering_of(self._lowered, self._target)
+        return node_costs(self._lowered.graph, self._model(), lowering)
+
+    def _model(self) -> BackendCostModel:
+        return cost_model(self.device, self._target.info)
 
     # -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from rlx.backends.record import Kernel, Recorder
-from rlx.cost.model import BackendCostModel
+from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
 from rlx.ir.spans import KERNEL, PART
 
 # Times kept per kernel, the newest; the median is theirs.
@@ -19,6 +19,7 @@ _KEPT = 4096
 # A product of this size is what a device is best at.
 _LARGE = (4096, 4096, 4096)
 PEAKS = "the cost model's figures for this kind of device, not measured on this one"
+MEASURED = "measured on this device when it was calibrated"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class ProfileRow:
         gflop_per_s: Operations by time, in 1e9 flop/s; None likewise.
         bandwidth_share: ``gb_per_s`` by the device's peak; None likewise, and on the host.
         compute_share: ``gflop_per_s`` by the device's peak; None likewise.
+        estimate_us: Microseconds that the cost model expects, what it takes to call the kernels
+            included; None where a node inside of a subgraph or a part on the host is among them.
     """
 
     name: str
@@ -48,6 +51,7 @@ class ProfileRow:
     gflop_per_s: float | None
     bandwidth_share: float | None
     compute_share: float | None
+    estimate_us: float | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Profile:
         for row in self.rows:
             table.add_row(*(shown(row) for _, shown in _COLUMNS))
         text = io.StringIO()
-        console = Console(file=text, width=140)
+        console = Console(file=text, width=150)
         console.print(table)
         console.print(f"{peaks}: {self.peaks}", highlight=False)
         return text.getvalue().rstrip()
@@ -101,6 +105,7 @@ _COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (
     ("op", lambda row: row.name),
     ("calls", lambda row: f"{row.calls:g}"),
     ("us", lambda row: f"{row.us:,.1f}"),
+    ("estimate us", lambda row: "-" if row.estimate_us is None else f"{row.estimate_us:,.1f}"),
     ("share", lambda row: _percent(row.share)),
     ("bytes", lambda row: f"{row.nbytes:,}"),
     ("GB/s", lambda row: _number(row.gb_per_s)),
@@ -135,24 +140,29 @@ class Totals(Recorder):
         """Keeps a time, the device's own if there is one."""
         self._times[kernel, kind].add(args.get("device_ns", end - start))
 
-    def profile(self, device: str, model: BackendCostModel) -> Profile:
+    def profile(
+        self, device: str, model: BackendCostModel, costs: Iterable[NodeCost] = ()
+    ) -> Profile:
         """The times so far.
 
         Args:
             device: Its name.
             model: Its peaks.
+            costs: What was expected of the nodes.
         """
+        expected = {id(cost.node): cost.ns for cost in costs}
         peaks = model.memory_bw(), model.sgemm_gflops(*_LARGE)
+        text = MEASURED if isinstance(model, CalibratedModel) else PEAKS
         runs = max(1, self.runs)
         parts = [
             _Part(kernel, kind, times.count / runs, median(times.newest) * times.count / runs)
             for (kernel, kind), times in self._times.items()
         ]
         total = sum(part.ns for part in parts)
-        rows = [_row(_op, group, total, peaks) for group in _grouped(parts, _op)]
-        nodes = [_row(_node, group, total, peaks) for group in _grouped(parts, _node)]
+        rows = [_row(_op, group, total, peaks, expected) for group in _grouped(parts, _op)]
+        nodes = [_row(_node, group, total, peaks, expected) for group in _grouped(parts, _node)]
         return Profile(
-            device, self.runs, total / 1e3, _sorted(rows), _sorted(nodes), *peaks, peaks=PEAKS
+            device, self.runs, total / 1e3, _sorted(rows), _sorted(nodes), *peaks, peaks=text
         )
 
 
@@ -198,7 +208,11 @@ def _sorted(rows: Iterable[ProfileRow]) -> tuple[ProfileRow, ...]:
 
 
 def _row(
-    name: Callable[[_Part], str], parts: list[_Part], total: float, peaks: tuple[float, float]
+    name: Callable[[_Part], str],
+    parts: list[_Part],
+    total: float,
+    peaks: tuple[float, float],
+    expected: Mapping[int, float],
 ) -> ProfileRow:
     ns = sum(part.ns for part in parts)
     nbytes = round(sum(part.kernel.nbytes * part.calls for part in parts))
@@ -206,17 +220,28 @@ def _row(
     hosted = any(part.kind == PART for part in parts)
     # Bytes and operations per ns are 1e9 of them per second.
     speeds = (nbytes / ns, flops / ns) if ns else (None, None)
-    shares = [
+    bandwidth, compute = (
         None if speed is None or hosted else speed / peak
         for speed, peak in zip(speeds, peaks, strict=True)
-    ]
-    return ProfileRow(
-        name(parts[0]),
-        sum(part.calls for part in parts),
-        ns / 1e3,
-        ns / total if total else 0.0,
-        nbytes,
-        flops,
-        *speeds,
-        *shares,
     )
+    return ProfileRow(
+        name=name(parts[0]),
+        calls=sum(part.calls for part in parts),
+        us=ns / 1e3,
+        share=ns / total if total else 0.0,
+        nbytes=nbytes,
+        flops=flops,
+        gb_per_s=speeds[0],
+        gflop_per_s=speeds[1],
+        bandwidth_share=bandwidth,
+        compute_share=compute,
+        estimate_us=None if hosted else _expected(parts, expected),
+    )
+
+
+def _expected(parts: list[_Part], expected: Mapping[int, float]) -> float | None:
+    """Microseconds expected of the nodes behind the kernels."""
+    nodes = {id(part.kernel.node) for part in parts}
+    if not nodes <= expected.keys():
+        return None
+    return sum(expected[node] for node in nodes) / 1e3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import platform
 import struct
 from collections.abc import Callable, Sequence
@@ -47,6 +48,20 @@ def instruction_set() -> str:
             )
         )
     return wanted
+
+
+@functools.cache
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, name = line.partition(":")
+                if key.strip() == "model name" and name.strip():
+                    return " ".join(name.split())
+    except OSError:
+        pass  # Linux has it there, others elsewhere
+    return platform.processor() or platform.machine()
 
 
 def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
@@ -304,7 +319,7 @@ class CpuBackend:
             DeviceInfo(
                 "cpu",
                 0,
-                platform.processor() or platform.machine(),
+                processor(),
                 driver=f"kernels for {usable[0]}",
                 features=frozenset(usable),
             )

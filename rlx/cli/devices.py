@@ -1,0 +1,205 @@
+"""``rlx devices``: what graphs can run on here, how fast it is, what for, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import rlx
+from rlx.backends.base import DeviceInfo, backend_names
+from rlx.backends.plugins import absent
+from rlx.backends.webgpu.adapters import FEATURES
+from rlx.cli import device_report
+from rlx.cost import BackendCostModel, Calibration
+from rlx.cost.store import remeasure, stored
+from rlx.device import cost_model, describe_devices, info_of
+from rlx.device.candidates import one_line
+from rlx.device.names import PLUGIN_DEVICES
+
+# What a feature of an adapter is good for.
+_WORTH = {
+    "shader-f16": 'precision="f16"',
+    "timestamp-query": "cg.profile() and kernels in cg.trace()",
+    "subgroup": "sums within a group of threads without shared memory",
+}
+# Limits that decide what fits, and how tables call them.
+_LIMITS = {
+    "max-buffer-size": "largest buffer",
+    "max-storage-buffer-binding-size": "largest tensor",
+}
+# Square products that are tried for where a device begins to be worth it.
+_SIZES = tuple(1 << at for at in range(4, 14))
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command, besides ``--json``."""
+    command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
+    command.add_argument(
+        "--calibrate", action="store_true", help="measure every device now, two seconds each"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Lists the devices, or what they would make of a graph."""
+    if args.graph:
+        return device_report.run(args)
+    if args.calibrate:
+        _calibrate(quiet=args.json)
+    rows, missing = _rows(), _missing()
+    if args.json:
+        print(json.dumps({"devices": rows, "missing": missing}, indent=2))
+    else:
+        _print(rows, missing)
+    return 0
+
+
+def _calibrate(quiet: bool) -> None:
+    """Measures every device, with a bar for each on standard error."""
+    bars = Progress(
+        TextColumn("{task.fields[device]}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=quiet,
+    )
+    with bars:
+        for device in rlx.available_devices():
+            bar = bars.add_task("", device=str(device), total=1.0)
+
+            def show(part: float, what: str, bar: Any = bar) -> None:
+                bars.update(bar, completed=part, description=what)
+
+            try:
+                remeasure(device, show)
+            except rlx.RlxError as error:
+                # The other devices are still worth knowing.
+                first = str(error).splitlines()[0]
+                print(f"rlx devices: {device} could not be measured: {first}", file=sys.stderr)
+
+
+def _rows() -> list[dict[str, Any]]:
+    """Everything about each device, as JSON takes it."""
+    rows = []
+    host: BackendCostModel | None = None
+    for found in describe_devices():
+        info = info_of(found.device)
+        figures = stored(found.device)
+        model = cost_model(found.device, info)
+        host = host or model
+        rows.append(
+            {
+                "device": str(found.device),
+                "adapter": found.adapter,
+                "api": found.api,
+                "driver": found.driver,
+                "software": found.software,
+                "features": sorted(info.features),
+                "limits": dict(info.limits),
+                "calibration": figures.to_json() if figures else None,
+                "measured": _measured(figures),
+                "recommended": _recommended(found.device, info, model, host, figures is not None),
+                "lacks": _lacks(info),
+            }
+        )
+    return rows
+
+
+def _measured(figures: Calibration | None) -> str:
+    if figures is None:
+        return "not measured; rlx devices --calibrate does"
+    speeds = figures.matmul_gflops["f32"]
+    size, speed = max(speeds.items())
+    found = [
+        f"run {_time(figures.roundtrip_ns)}, kernel {_time(figures.dispatch_ns)}",
+        f"copy {figures.copy_gb_per_s:,.1f} GB/s",
+        f"matmul {size}: {speed:,.1f} GFLOP/s",
+    ]
+    if not figures.unified_memory:
+        up, down = figures.upload_gb_per_s, figures.readback_gb_per_s
+        found.append(f"upload {up:,.1f}, read-back {down:,.1f} GB/s")
+        found.append(f"part on the host {_time(figures.host_thunk_ns)}")
+    return "\n".join(found)
+
+
+def _time(ns: float) -> str:
+    return (
+        f"{ns:,.0f} ns"
+        if ns < 1e3
+        else f"{ns / 1e3:,.1f} us"
+        if ns < 1e6
+        else f"{ns / 1e6:,.1f} ms"
+    )
+
+
+def _recommended(
+    device: rlx.Device,
+    info: DeviceInfo,
+    model: BackendCostModel,
+    host: BackendCostModel,
+    measured: bool,
+) -> str:
+    """What a device is best at, by the figures that there are."""
+    guess = "" if measured else " (by default figures)"
+    if device.backend == "cpu":
+        return "small graphs, f64"
+    for size in _SIZES:
+        g = rlx.Graph()
+        g.set_outputs([g.input("x", (size, size)) @ g.param("w", (size, size))])
+        if rlx.estimate_graph_cost(g, model) < rlx.estimate_graph_cost(g, host):
+            return f"graphs like a product of {size} x {size} and larger{guess}"
+    if info.software:
+        return "checking results; the CPU itself is faster"
+    return f"graphs with more work than a product of {_SIZES[-1]} x {_SIZES[-1]}{guess}"
+
+
+def _lacks(info: DeviceInfo) -> list[str]:
+    if info.backend != "webgpu":
+        return []
+    return [f"{name}: no {_WORTH[name]}" for name in FEATURES if name not in info.features]
+
+
+def _missing() -> list[str]:
+    """Devices that are not here, and what would bring them."""
+    found = []
+    if not rlx.is_available("webgpu"):
+        found.append(f"webgpu: {one_line(absent('webgpu'))}")
+    names = set(backend_names())
+    for name in sorted(names - {str(d.backend) for d in rlx.available_devices()}):
+        if name not in ("reference", "null", "webgpu"):
+            found.append(f"{name}: {one_line(absent(name))}")
+    unknown = [name for name in PLUGIN_DEVICES if name not in names]
+    if unknown:
+        text = "no plug-in; a package with an entry point in the group rlx.backends brings one"
+        found.append(f"{', '.join(unknown)}: {text}")
+    return found
+
+
+def _print(rows: list[dict[str, Any]], missing: list[str]) -> None:
+    table = Table(title="devices", show_lines=True)
+    for heading in ("device", "adapter", "features and limits", "measured", "recommended for"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        software = "\nin software, on the CPU" if row["software"] else ""
+        limits = [
+            f"{text} {row['limits'][name] / 2**20:,.0f} MiB"
+            for name, text in _LIMITS.items()
+            if name in row["limits"]
+        ]
+        table.add_row(
+            row["device"],
+            f"{row['adapter']}\n{row['api']}, {row['driver']}{software}",
+            "\n".join([", ".join(row["features"]), *limits, *row["lacks"]]),
+            row["measured"],
+            row["recommended"],
+        )
+    console = Console()
+    console.print(table)
+    for line in missing:
+        console.print(f"missing: {line}", highlight=False, markup=False)

@@ -1,0 +1,299 @@
+"""What was measured on one device: a record of figures, each with its unit in its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rlx.cost.curve import Curve
+from rlx.errors import describe
+
+# Smallest and largest believable value of each figure; a file with any other is not believed.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "roundtrip_ns": (10, 1e9),
+    "dispatch_ns": (1, 1e9),
+    "host_thunk_ns": (0, 1e10),
+    "threads": (1, 4096),
+    "measured_at_unix_s": (1e9, 1e11),
+    "measuring_s": (0, 1e4),
+}
+# Work (bytes or operations) and ns per unit of it, of the points of every curve.
+_WORK, _NS_PER_UNIT = (1, 1e18), (1e-9, 1e6)
+_ROW_NS = (0, 1e9)
+CURVES = ("upload_ns_by_bytes", "readback_ns_by_bytes", "copy_ns_by_bytes")
+TABLES = (
+    "matmul_ns_by_flops",
+    "thin_matmul_ns_by_flops",
+    "narrow_matmul_ns_by_flops",
+    "kernel_ns_by_work",
+)
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What figures belong to: others are those of another device, or of another rlx on it.
+
+    Attributes:
+        device: Its name.
+        adapter: The hardware's name.
+        api: How it is reached.
+        driver: Driver name and version; on the CPU its instruction set.
+        path: How kernels are made and called, where that can be chosen.
+        rlx_version: Version of rlx.
+        wgpu_version: Version of wgpu; "" on the CPU.
+    """
+
+    device: str
+    adapter: str
+    api: str
+    driver: str
+    path: str
+    rlx_version: str
+    wgpu_version: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The measured figures of one device.
+
+    Attributes:
+        identity: What they belong to.
+        threads: Parallel workers of the CPU kernels; 1 on a GPU.
+        unified_memory: Host and device share memory, so nothing is transferred.
+        roundtrip_ns: A run with next to nothing to do: on a GPU submit, wait and a small read-back,
+            on the CPU the call.
+        dispatch_ns: One kernel more in a run, each waiting for the one before; on the CPU one call.
+        host_thunk_ns: What a part that runs on the host adds to a run on a GPU, besides its work and
+            its bytes; 0 on the CPU.
+        upload_ns_by_bytes: What inputs of so many bytes add to a run.
+        readback_ns_by_bytes: What outputs of so many bytes add.
+        copy_ns_by_bytes: A kernel that reads and writes so many bytes, both counted.
+        matmul_ns_by_flops: By dtype, products of 16, 64, 256 and 1024 cubed, as far as there was time.
+        thin_matmul_ns_by_flops: By dtype, products with a single row.
+        narrow_matmul_ns_by_flops: By dtype, products with eight columns.
+        kernel_ns_by_work: By kind of kernel (see ``rlx.cost.kinds``), floating-point operations, or
+            bytes where a kind only moves them; on rows of 256 elements.
+        row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row.
+        measured_at_unix_s: When, in seconds since 1970.
+        measuring_s: How long that took.
+    """
+
+    identity: Identity
+    threads: int
+    unified_memory: bool
+    roundtrip_ns: float
+    dispatch_ns: float
+    host_thunk_ns: float
+    upload_ns_by_bytes: Curve
+    readback_ns_by_bytes: Curve
+    copy_ns_by_bytes: Curve
+    matmul_ns_by_flops: Mapping[str, Curve]
+    thin_matmul_ns_by_flops: Mapping[str, Curve]
+    narrow_matmul_ns_by_flops: Mapping[str, Curve]
+    kernel_ns_by_work: Mapping[str, Curve]
+    row_ns_by_kind: Mapping[str, float]
+    measured_at_unix_s: float
+    measuring_s: float
+
+    @property
+    def call_ns(self) -> float:
+        """One kernel call on the CPU: another name of ``dispatch_ns``."""
+        return self.dispatch_ns
+
+    @property
+    def upload_gb_per_s(self) -> float:
+        """Bandwidth of the largest upload measured."""
+        return _largest_speed(self.upload_ns_by_bytes)
+
+    @property
+    def readback_gb_per_s(self) -> float:
+        """Bandwidth of the largest read-back measured."""
+        return _largest_speed(self.readback_ns_by_bytes)
+
+    @property
+    def copy_gb_per_s(self) -> float:
+        """Memory bandwidth, read and written, at the largest copy measured."""
+        return _largest_speed(self.copy_ns_by_bytes)
+
+    @property
+    def matmul_gflops(self) -> dict[str, dict[int, float]]:
+        """GFLOP/s by dtype and by the size of a square product, where it was measured."""
+        return {
+            dtype: {round((flops / 2) ** (1 / 3)): flops / ns for flops, ns in curve.points}
+            for dtype, curve in self.matmul_ns_by_flops.items()
+        }
+
+    @classmethod
+    def load_or_measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
+        """The figures of a device: those that are stored, else they are measured now and stored.
+
+        ``RLX_CALIBRATION`` decides where they are stored: by default in the user's cache folder. With
+        "off" they are measured and not stored; with "measure" they are measured once per process.
+        A stored file that can't be used is measured again, with a ``RuntimeWarning``.
+
+        Args:
+            device: A device or its name.
+            progress: Called with the part that is done (0 to 1) and what comes next.
+
+        Returns:
+            The figures.
+
+        Raises:
+            DeviceParseError: ``device`` is not a device.
+            DeviceUnavailableError: It is not on this machine.
+            InputError: ``RLX_CALIBRATION`` does not parse.
+
+        Example:
+            >>> import rlx
+            >>> found = rlx.cost.Calibration.load_or_measure("cpu")
+            >>> found.dispatch_ns > 0
+            True
+        """
+        from rlx.cost.store import load_or_measure
+
+        return load_or_measure(device, progress)
+
+    @classmethod
+    def measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
+        """Measures a device now, in about two seconds; nothing is stored.
+
+        Args:
+            device: A device or its name.
+            progress: Called with the part that is done (0 to 1) and what comes next.
+
+        Raises:
+            DeviceParseError: ``device`` is not a device.
+            DeviceUnavailableError: It is not on this machine.
+
+        Example:
+            >>> import rlx
+            >>> rlx.cost.Calibration.measure("cpu").copy_gb_per_s > 0
+            True
+        """
+        return meter().measure(device, progress)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON takes them; ``from_json`` gives them back exactly."""
+        found: dict[str, Any] = {}
+        for name in _NAMES:
+            value = getattr(self, name)
+            if isinstance(value, Identity):
+                found[name] = dataclasses.asdict(value)
+            elif isinstance(value, Curve):
+                found[name] = [list(point) for point in value.points]
+            elif name in TABLES:
+                found[name] = {k: [list(p) for p in curve.points] for k, curve in value.items()}
+            else:
+                found[name] = dict(value) if isinstance(value, Mapping) else value
+        return found
+
+    @classmethod
+    def from_json(cls, data: Any) -> Calibration:
+        """The figures that ``to_json`` wrote.
+
+        Raises:
+            CalibrationError: A figure is missing, of the wrong type, or not believable.
+        """
+        if not isinstance(data, dict) or set(data) != set(_NAMES):
+            unknown = sorted(set(_NAMES) ^ set(data)) if isinstance(data, dict) else type(data)
+            raise CalibrationError(describe("not a calibration", got=f"fields differ: {unknown}"))
+        found = {name: _read(name, value) for name, value in data.items()}
+        return cls(**found)
+
+
+class CalibrationError(ValueError):
+    """Stored figures that can't be used; they are measured again."""
+
+
+class Meter(Protocol):
+    """What measures: it stands above this package, and registers itself."""
+
+    def identity(self, device: Any) -> Identity:
+        """What figures of the device belong to."""
+
+    def measure(self, device: Any, progress: Progress | None) -> Calibration:
+        """The figures of the device, measured now."""
+
+
+_NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
+_meter: list[Meter] = []
+
+
+def measure_with(meter: Meter) -> None:
+    """Says what measures; called once, when ``rlx`` is imported."""
+    _meter[:] = [meter]
+
+
+def meter() -> Meter:
+    """What measures."""
+    assert _meter, "rlx was not imported as a whole"
+    return _meter[0]
+
+
+def _largest_speed(curve: Curve) -> float:
+    return curve.per_ns(curve.largest)
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "identity":
+        return _identity(value)
+    if name == "unified_memory":
+        if not isinstance(value, bool):
+            raise _wrong(name, value, "true or false")
+        return value
+    if name in CURVES:
+        return _curve(name, value)
+    if name in TABLES:
+        if not isinstance(value, dict):
+            raise _wrong(name, value, "curves by name")
+        if "matmul" in name and "f32" not in value:
+            raise _wrong(name, sorted(value), "a curve for f32 at least")
+        return {key: _curve(f"{name}[{key!r}]", points) for key, points in value.items()}
+    if name == "row_ns_by_kind":
+        if not isinstance(value, dict):
+            raise _wrong(name, value, "numbers by name")
+        return {key: _number(f"{name}[{key!r}]", ns, *_ROW_NS) for key, ns in value.items()}
+    if name == "threads" and not isinstance(value, int):
+        raise _wrong(name, value, "a whole number")
+    return _number(name, value, *RANGES[name])
+
+
+def _identity(value: Any) -> Identity:
+    names = {field.name for field in dataclasses.fields(Identity)}
+    if not isinstance(value, dict) or set(value) != names:
+        raise _wrong("identity", value, ", ".join(sorted(names)))
+    if not all(isinstance(text, str) for text in value.values()):
+        raise _wrong("identity", value, "texts")
+    return Identity(**value)
+
+
+def _curve(name: str, value: Any) -> Curve:
+    pairs = isinstance(value, list) and all(isinstance(p, list) and len(p) == 2 for p in value)
+    if not pairs:
+        raise _wrong(name, value, "pairs of work and ns")
+    points = []
+    for work, ns in value:
+        work = _number(f"work in {name}", work, *_WORK)
+        ns = _number(f"ns in {name}", ns, work * _NS_PER_UNIT[0], max(1.0, work) * _NS_PER_UNIT[1])
+        points.append((work, ns))
+    try:
+        return Curve(tuple(points))
+    except ValueError as error:
+        raise _wrong(name, value, str(error)) from None
+
+
+def _number(name: str, value: Any, low: float, high: float) -> Any:
+    # A bool is an int to Python, and 10**400 is one that no float holds.
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    if not plain or not low <= value <= high or not math.isfinite(value):
+        raise _wrong(name, value, f"a number from {low:g} to {high:g}")
+    return value
+
+
+def _wrong(name: str, value: Any, expected: str) -> CalibrationError:
+    return CalibrationError(describe(name, got=repr(value)[:80], expected=expected))

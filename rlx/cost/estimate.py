@@ -1,0 +1,215 @@
+"""What a run of a graph costs, node by node, from a device's figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlx.cost.kinds import CONTROL, KINDS, ROWED, more_rows, nested, product_size, traffic, work_of
+from rlx.cost.model import BackendCostModel, DetailedCostModel
+from rlx.ir.graph import PART, Graph, Node
+
+# Leaves and views: moved for free or folded into their reader.
+FREE = frozenset({"input", "param", "constant", "reshape", "leading", PART})
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What compiling found out about a graph that the graph itself does not say.
+
+    Attributes:
+        dispatches: Kernel calls of a node by its id; 1 for those that are not listed.
+        hosted: Nodes that run on the host inside a graph on a GPU, by id.
+        cuts: How often the run stops for them.
+        cut_bytes: Bytes that come back for them, and that go up after them.
+        host: The figures of the CPU that computes them.
+    """
+
+    dispatches: Mapping[int, int] = field(default_factory=dict)
+    hosted: frozenset[int] = frozenset()
+    cuts: int = 0
+    cut_bytes: tuple[int, int] = (0, 0)
+    host: BackendCostModel | None = None
+
+
+_PLAIN = Lowering()
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """One node's estimate.
+
+    Attributes:
+        node: The node.
+        flops: Floating-point operations.
+        nbytes: Bytes read and written.
+        ns: Estimated time.
+        bound: What takes most of it: "compute", "memory", "dispatch", or "host" for a node that the
+            host computes inside a graph on a GPU.
+    """
+
+    node: Node
+    flops: float
+    nbytes: int
+    ns: float
+    bound: str
+
+    def __str__(self) -> str:
+        return (
+            f"%{self.node.id} {self.node.op}: {self.ns:,.0f} ns, {self.bound} bound "
+            f"({self.flops:,.0f} flop, {self.nbytes:,} B)"
+        )
+
+
+@dataclass(frozen=True)
+class GraphCost:
+    """A run's estimate, in nanoseconds, part by part.
+
+    Attributes:
+        roundtrip_ns: Submitting and waiting.
+        upload_ns: Inputs to the device.
+        readback_ns: Outputs to the host.
+        host_ns: Stopping for parts on the host, and their transfers.
+        nodes: Each node that runs.
+    """
+
+    roundtrip_ns: float
+    upload_ns: float
+    readback_ns: float
+    host_ns: float
+    nodes: tuple[NodeCost, ...]
+
+    @property
+    def ns(self) -> float:
+        """All of it."""
+        parts = (self.roundtrip_ns, self.upload_ns, self.readback_ns, self.host_ns)
+        return math.fsum((*parts, *(node.ns for node in self.nodes)))
+
+
+def node_costs(
+    graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAIN
+) -> list[NodeCost]:
+    """The estimate of every node that runs.
+
+    Args:
+        graph: The graph as it will run, after fusion.
+        model: The device's figures.
+        lowering: What is known of its kernels.
+    """
+    return [_node(node, model, lowering) for node in graph.nodes if node.op not in FREE]
+
+
+def graph_cost(graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAIN) -> GraphCost:
+    """The estimate of one run, part by part.
+
+    Args:
+        graph: The graph as it will run, after fusion.
+        model: The device's figures.
+        lowering: What is known of its kernels.
+    """
+    inputs = sum(node.type.nbytes for node in graph.nodes if node.op == "input")
+    outputs = sum(node.type.nbytes for node in dict.fromkeys(graph.outputs))
+    down, up = lowering.cut_bytes
+    thunk = (
+        model.host_thunk_ns()
+        if isinstance(model, DetailedCostModel)
+        else model.roundtrip_overhead_ns()
+    )
+    return GraphCost(
+        model.roundtrip_overhead_ns(),
+        _upload_ns(model, inputs),
+        _readback_ns(model, outputs),
+        lowering.cuts * thunk + _readback_ns(model, down) + _upload_ns(model, up),
+        tuple(node_costs(graph, model, lowering)),
+    )
+
+
+def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
+    """Estimated nanoseconds of one run.
+
+    Args:
+        graph: The graph as it will run.
+        model: The device's figures.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> g.set_outputs([g.input("x", (4, 4)) @ g.input("w", (4, 4))])
+        >>> rlx.estimate_graph_cost(g, rlx.cost.CpuCostModel()) > 0
+        True
+    """
+    return graph_cost(graph, model).ns
+
+
+def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Any:
+    """The device of the model with the least estimate; "cpu" when there is none or all are infinite.
+
+    Args:
+        graph: The graph as it will run.
+        models: The figures of the devices that it could run on.
+    """
+    ranked = [(estimate_graph_cost(graph, model), model) for model in models]
+    finite = [pair for pair in ranked if math.isfinite(pair[0])]
+    return min(finite, key=lambda pair: pair[0])[1].device if finite else "cpu"
+
+
+def _upload_ns(model: BackendCostModel, nbytes: int) -> float:
+    if isinstance(model, DetailedCostModel):
+        return model.upload_ns(nbytes)
+    return 0.0 if model.unified_memory else nbytes / max(model.host_upload_bw(), 1e-9)
+
+
+def _readback_ns(model: BackendCostModel, nbytes: int) -> float:
+    if isinstance(model, DetailedCostModel):
+        return model.readback_ns(nbytes)
+    return 0.0 if model.unified_memory else nbytes / max(model.host_readback_bw(), 1e-9)
+
+
+def _node(node: Node, model: BackendCostModel, lowering: Lowering) -> NodeCost:
+    on_host = node.id in lowering.hosted and lowering.host is not None
+    if on_host:
+        assert lowering.host is not None
+        model = lowering.host
+    flops, nbytes = float(node.opdef.flops(node)), traffic(node)
+    if node.op in CONTROL:
+        ns = _nested_ns(node, model)
+        return NodeCost(node, flops, nbytes, ns, "host" if on_host else "compute")
+    if isinstance(model, DetailedCostModel):
+        compute, memory = _detailed(node, model, nbytes)
+    else:
+        compute = flops / max(model.sgemm_gflops(*_plain_size(node)), 1e-9)
+        memory = nbytes / max(model.memory_bw(), 1e-9)
+    calls = 1 if on_host else lowering.dispatches.get(node.id, 1)
+    dispatch, slowest = calls * model.dispatch_overhead_ns(), max(compute, memory)
+    bound = "dispatch" if dispatch > slowest else "compute" if compute > memory else "memory"
+    return NodeCost(node, flops, nbytes, slowest + dispatch, "host" if on_host else bound)
+
+
+def _detailed(node: Node, model: DetailedCostModel, nbytes: int) -> tuple[float, float]:
+    """Time of the arithmetic, and of the memory."""
+    if node.op in ("matmul", "fused_matmul_bias_act"):
+        return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
+    work = work_of(node)
+    rows = {kind: more_rows(node) for kind in work if kind in ROWED}
+    spent = math.fsum(
+        model.kernel_ns(kind, amount, rows.get(kind, 0.0)) for kind, amount in work.items()
+    )
+    # What only moves bytes is measured as such: it is bound by memory, at its own speed.
+    if any(KINDS[kind].moves for kind in work):
+        return 0.0, max(spent, model.copy_ns(nbytes))
+    return spent, model.copy_ns(nbytes)
+
+
+def _nested_ns(node: Node, model: BackendCostModel) -> float:
+    return math.fsum(
+        times * math.fsum(cost.ns for cost in node_costs(graph, model))
+        for graph, times in nested(node)
+    )
+
+
+def _plain_size(node: Node) -> tuple[int, int, int]:
+    m, n = (node.shape[-2:] if len(node.shape) > 1 else (1, node.type.size)) or (1, 1)
+    k = node.inputs[0].shape[-1] if node.inputs and node.inputs[0].shape else 1
+    return m, k, n

@@ -1,0 +1,176 @@
+"""The kinds of work that kernels do: ops whose time grows alike with their operations or bytes.
+
+A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
+stand-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import size
+from rlx.ops.elementwise import ROWS
+
+# Elementwise steps of so many operations call a function; the others are an instruction or a few.
+_FUNCTION_FLOPS = 8
+
+
+class Kind(NamedTuple):
+    """Ops of one kind.
+
+    Attributes:
+        ops: Their names.
+        stand_in: The kind whose speed is taken where this one's was not measured; "" for none.
+        moves: The work is counted in bytes, not in floating-point operations.
+    """
+
+    ops: tuple[str, ...]
+    stand_in: str = ""
+    moves: bool = False
+
+
+# Elementwise ops are sorted into the first two by the table of their steps.
+KINDS: Mapping[str, Kind] = {
+    "arithmetic": Kind(("custom",)),
+    "function": Kind(("random",), "arithmetic"),
+    "move": Kind(("narrow", "slice", "expand", "concat"), moves=True),
+    "transpose": Kind(("transpose",), "move", moves=True),
+    "gather": Kind(
+        ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"),
+        "transpose",
+        moves=True,
+    ),
+    "reduce": Kind(("sum", "mean", "max", "min", "prod", "argmax", "argmin"), "softmax"),
+    "running": Kind(("cumsum", "cumprod"), "reduce"),
+    "softmax": Kind(("softmax", "log_softmax"), "function"),
+    "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
+    # A full sort; a choice of few is of the kind "select".
+    "sort": Kind(("ordered",), "softmax"),
+    "select": Kind((), "sort"),
+    "product": Kind(
+        ("matmul", "fused_matmul_bias_act", "grouped_matmul", "partial_grouped_matmul")
+    ),
+    "packed": Kind(("dequant_matmul", "dequantize_blocks", "matmul_integer"), "product"),
+    "convolution": Kind(
+        ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
+    ),
+    "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce"),
+    "attention": Kind(("attention",), "product"),
+    "recurrence": Kind(("recurrence",), "product"),
+    "state_space": Kind(("selective_scan",), "function"),
+    "fourier": Kind(("fft", "rfft"), "softmax"),
+    "filter": Kind(("sosfilt", "lfilter"), "running"),
+    "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
+    "mel": Kind(("log_mel", "log_mel_backward"), "product"),
+}
+_KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
+# Ops that read only a part of their first operand: as much as they write.
+PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
+# Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however
+# short it is. Their speed is measured on rows of so many elements.
+ROWED = frozenset({"move", "gather", "reduce", "running", "softmax", "norm", "sort", "select"})
+ROW = 256
+CONTROL = frozenset({"if_", "while_", "scan"})
+
+
+def kind_of(node: Node) -> str:
+    """The kind of a node that runs and holds no graphs.
+
+    Raises:
+        KeyError: The op was left out of ``KINDS``.
+    """
+    if node.opdef.elementwise:
+        row = ROWS.get(node.op)
+        return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
+    if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
+        return "select"
+    return _KIND_OF[node.op]
+
+
+def work_of(node: Node) -> dict[str, float]:
+    """The work of a node by kind: operations, or bytes for kinds that move them.
+
+    Wide elements count twice: the units that compute f32 do half as many of them.
+    """
+    if node.op == "region":
+        return _region(node)
+    kind = kind_of(node)
+    if KINDS[kind].moves:
+        return {kind: float(traffic(node))}
+    wide = max(1.0, node.dtype.itemsize / 4)
+    return {kind: float(node.opdef.flops(node)) * wide}
+
+
+def _region(node: Node) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, _, dtype, _ in node.attrs["program"]:
+        if name in ("literal", "copy"):
+            continue
+        flops = ROWS[name].flops if name in ROWS else 1
+        kind = "function" if flops >= _FUNCTION_FLOPS else "arithmetic"
+        amount = flops * size(node.shape) * max(1.0, dtype.itemsize / 4)
+        found[kind] = found.get(kind, 0.0) + amount
+    return found
+
+
+def traffic(node: Node) -> int:
+    """Bytes that a node reads and writes, each operand once; of a table only the rows picked."""
+    written = sum(type.nbytes for type in node.types)
+    reads = [operand.type.nbytes for operand in node.inputs]
+    if node.op in PICKS:
+        reads[0] = min(reads[0], written)
+    return written + sum(reads)
+
+
+def more_rows(node: Node) -> float:
+    """How many rows a node of a kind in ``ROWED`` has beyond those of ``ROW`` elements; less is negative."""
+    elements = size(node.shape if node.op in _KIND_MOVES else node.inputs[0].shape)
+    return elements / max(1, _row(node)) - elements / ROW
+
+
+_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
+
+
+def _row(node: Node) -> int:
+    """Elements of a row, or of a contiguous piece."""
+    shape = node.inputs[0].shape
+    if node.op == "gather":
+        return size(shape[node.attrs["axis"] + 1 :])
+    if node.op == "gather_nd":
+        return size(node.shape[len(node.inputs[1].shape) - 1 :])
+    if node.op in ("gather_elements", "scatter_elements", "scatter_nd"):
+        return 1
+    if node.op == "concat":
+        return size(node.shape[node.attrs["axis"] :]) // max(1, len(node.inputs))
+    if node.op == "narrow":
+        return size(node.shape[node.attrs["axis"] :])
+    if kind_of(node) == "reduce" and len(node.inputs) == 1:
+        return size(shape) // max(1, size(node.shape))
+    axis = node.attrs.get("axis", -1)
+    shape = node.shape if node.op in _KIND_MOVES else shape
+    return shape[axis] if shape and isinstance(axis, int) else 1
+
+
+def product_size(node: Node) -> tuple[int, int, int, int]:
+    """``(batch, m, k, n)`` of a product, so that ``2 * batch * m * k * n`` are its operations."""
+    x, w = node.inputs[0].shape, node.inputs[1].shape
+    k = x[-1] if x else 1
+    n = node.shape[-1] if len(w) > 1 and node.shape else 1
+    rows = size(node.shape) // max(1, n)
+    # A weight without batches makes one product of all rows.
+    m = rows if len(w) <= 2 or node.op != "matmul" else (x[-2] if len(x) > 1 else 1)
+    return max(1, rows // max(1, m)), max(1, m), max(1, k), max(1, n)
+
+
+def nested(node: Node) -> list[tuple[Graph, float]]:
+    """The graphs inside of a node, and how often each runs."""
+    if node.op == "if_":
+        return [(node.attrs["then_graph"], 0.5), (node.attrs["else_graph"], 0.5)]
+    if node.op == "scan":
+        return [(node.attrs["body_graph"], float(node.inputs[-1].shape[0]))]
+    # As the record counts it: 16 where the number of trips is open.
+    trips = float(node.attrs["max_trips"] or 16)
+    graphs = [value for value in node.attrs.values() if isinstance(value, Graph)]
+    return [(graph, trips) for graph in graphs]

@@ -1,0 +1,210 @@
+"""Where calibrations are kept: JSON files that several processes share, and that are never trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rlx import flags
+from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
+from rlx.errors import describe
+from rlx.ir.container import write
+
+_FORMAT = "rlx calibration 1"
+# The largest file that is read; a whole one has a few KiB.
+_MOST_BYTES = 4 << 20
+_log = logging.getLogger(__name__)
+_lock = threading.RLock()
+# What this process uses, by what it belongs to and the file that it would stand in.
+_known: dict[tuple[Identity, str], Calibration] = {}
+# Files that were complained about; once is enough.
+_refused: set[Path] = set()
+
+
+def default_folder() -> Path:
+    """The user's cache folder for calibrations; it need not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "calibration"
+
+
+def file_of(identity: Identity) -> Path | None:
+    """The file that a device's figures are in, or would be; None with ``RLX_CALIBRATION=off``.
+
+    Args:
+        identity: The device; versions do not name a file, so that figures of older ones are replaced.
+
+    Raises:
+        InputError: ``RLX_CALIBRATION`` does not parse.
+    """
+    wanted = flags.CALIBRATION.get()
+    if wanted == "off":
+        return None
+    if wanted.endswith(".json"):
+        return Path(wanted)
+    folder = default_folder() if wanted in ("on", "measure") else Path(wanted)
+    return folder / f"{_slug(identity)}.json"
+
+
+def stored(device: Any) -> Calibration | None:
+    """The figures of a device if they are here already; nothing is measured.
+
+    Args:
+        device: A device or its name.
+
+    Returns:
+        None where there are none, or with ``RLX_CALIBRATION=off``. A file that can't be used counts
+        as none, and a ``RuntimeWarning`` says so.
+
+    Raises:
+        DeviceUnavailableError: The device is not on this machine.
+        InputError: ``RLX_CALIBRATION`` does not parse.
+    """
+    if flags.CALIBRATION.get() == "off":
+        return None
+    identity = meter().identity(device)
+    path = file_of(identity)
+    with _lock:
+        found = _known.get((identity, str(path)))
+        if found is None and path is not None and flags.CALIBRATION.get() != "measure":
+            found = _load(path, identity)
+            if found is not None:
+                _known[identity, str(path)] = found
+        return found
+
+
+def load_or_measure(device: Any, progress: Progress | None = None) -> Calibration:
+    """See ``Calibration.load_or_measure``."""
+    identity = meter().identity(device)
+    # One measurement at a time: two would disturb each other.
+    with _lock:
+        found = stored(device) or _known.get((identity, str(file_of(identity))))
+        return found if found is not None else _measured(identity, device, progress)
+
+
+def remeasure(device: Any, progress: Progress | None = None) -> Calibration:
+    """Measures a device now, and stores the figures in place of older ones."""
+    with _lock:
+        return _measured(meter().identity(device), device, progress)
+
+
+def forget() -> None:
+    """Makes this process read the files again."""
+    with _lock:
+        _known.clear()
+        _refused.clear()
+
+
+def _measured(identity: Identity, device: Any, progress: Progress | None) -> Calibration:
+    path = file_of(identity)
+    _log.info("measuring %s (%s); this takes about two seconds", identity.device, identity.adapter)
+    found = meter().measure(device, progress)
+    # Also with "off", so that one process does not measure twice.
+    _known[identity, str(path)] = found
+    if path is not None:
+        save(path, found)
+    return found
+
+
+def save(path: Path, calibration: Calibration) -> bool:
+    """Writes figures to a file, beside those of other devices that it holds.
+
+    Returns:
+        Whether that could be done; if not, a debug line says why.
+    """
+    slug = _slug(calibration.identity)
+    entries: dict[str, Any] = {}
+    try:
+        entries = _entries(path)
+    except (OSError, CalibrationError):
+        pass  # it is replaced
+    figures = calibration.to_json()
+    entries[slug] = {"sha256": _digest(figures), "figures": figures}
+    text = json.dumps({"format": _FORMAT, "devices": entries}, indent=1)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path, text.encode())
+    except OSError as error:
+        _log.debug("the calibration is not stored: %s", error)
+        return False
+    return True
+
+
+def _load(path: Path, identity: Identity) -> Calibration | None:
+    try:
+        entries = _entries(path)
+        if _slug(identity) not in entries:
+            return None
+        found = _figures(entries[_slug(identity)])
+        if found.identity != identity:
+            raise CalibrationError(
+                describe("it is of another version", got=found.identity, expected=identity)
+            )
+        return found
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.debug("the calibration can't be read: %s", error)
+        return None
+    except CalibrationError as error:
+        if path not in _refused:
+            _refused.add(path)
+            text = f"calibration file {path} is not used, and {identity.device} is measured anew"
+            warnings.warn(f"{text}: {error}", RuntimeWarning, stacklevel=3)
+        return None
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    """The records of a file by device.
+
+    Raises:
+        OSError: It can't be read.
+        CalibrationError: It is no such file.
+    """
+    with open(path, "rb") as file:
+        raw = file.read(_MOST_BYTES + 1)
+    try:
+        if len(raw) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes")
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise CalibrationError(describe("it is not JSON", got=error)) from None
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise CalibrationError(describe("it is no calibration file", expected=_FORMAT))
+    entries = data.get("devices")
+    if not isinstance(entries, dict):
+        raise CalibrationError(describe("it holds no devices", got=repr(entries)[:80]))
+    return entries
+
+
+def _figures(entry: Any) -> Calibration:
+    """The figures of an entry.
+
+    Raises:
+        CalibrationError: They are not as they were written, or not believable.
+    """
+    if not isinstance(entry, dict) or set(entry) != {"sha256", "figures"}:
+        raise CalibrationError(describe("its entry is not one", got=repr(entry)[:80]))
+    found = Calibration.from_json(entry["figures"])
+    # A digit more or less would be believable.
+    if entry["sha256"] != _digest(found.to_json()):
+        raise CalibrationError("its checksum does not fit")
+    return found
+
+
+def _digest(figures: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
+
+
+def _slug(identity: Identity) -> str:
+    """A file name for a device: readable, and distinct by a digest."""
+    parts = (identity.device, identity.adapter, identity.api, identity.path)
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{identity.device} {identity.adapter}".lower())
+    return f"{readable.strip('-')[:60]}-{digest}"
