@@ -205,7 +205,7 @@ assert main(["devices", "--json"]) == 0
         EXAMPLE_CUDA=fault,
     )
     listed = json.loads(printed)
-    assert [row["device"] for row in listed["devices"]][0] == "cpu"
+    assert listed["devices"][0]["device"] == "cpu"
     (missing,) = [line for line in listed["missing"] if line.startswith("cuda:")]
     assert reason in missing
 

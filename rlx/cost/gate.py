@@ -212,5 +212,8 @@ class IoFusionGate:
 def _in_range(name: str, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return False
     return not math.isnan(number) and (name == "min_gain_ns" or number >= 0.0)
