@@ -33,7 +33,10 @@ from rlx.cost import (
 )
 from rlx.cost.calibration import measure_with
 from rlx.device import (
+    Benchmark,
     Device,
+    DeviceCandidate,
+    DevicePolicy,
     available_devices,
     host_sync_op_kinds,
     is_available,
@@ -64,7 +67,9 @@ from rlx.runtime.buckets import BucketedCompileCache
 from rlx.runtime.caches import CompileCache
 from rlx.runtime.calibrate import Measurer
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.experts import MoeResidencyStats
+from rlx.runtime.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
@@ -77,6 +82,7 @@ measure_with(Measurer())
 __all__ = [
     "Backend",
     "BackendCostModel",
+    "Benchmark",
     "BucketedCompileCache",
     "CacheStats",
     "Capabilities",
@@ -87,16 +93,20 @@ __all__ = [
     "DType",
     "DTypeError",
     "Device",
+    "DeviceBenchResult",
+    "DeviceCandidate",
     "DeviceError",
     "DeviceFallbackError",
     "DeviceInfo",
     "DeviceLostError",
     "DeviceMemoryError",
     "DeviceParseError",
+    "DevicePolicy",
     "DeviceUnavailableError",
     "Executable",
     "FusionBenefit",
     "Graph",
+    "GraphDevices",
     "GraphError",
     "GraphIoOptions",
     "GraphIoProfile",
@@ -119,7 +129,9 @@ __all__ = [
     "clear_cache",
     "compile",
     "cost",
+    "devices_for",
     "estimate_graph_cost",
+    "fastest_device_for",
     "fusion_benefit",
     "graph_param_names",
     "host_sync_op_kinds",

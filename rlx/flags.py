@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from rlx.errors import InputError, describe
@@ -55,6 +55,10 @@ class Flag(Generic[T]):
                 )
             ) from None
 
+    def under(self, prefix: str) -> Flag[T]:
+        """The same variable with another prefix than ``RLX_``."""
+        return replace(self, name=prefix + self.name.removeprefix("RLX_"))
+
 
 def _flag(name: str, parse: Callable[[str], T], default: T, doc: str) -> Flag[T]:
     if name in TABLE:
@@ -89,6 +93,12 @@ def _bytes(text: str) -> int:
     if found < 1:
         raise ValueError("a whole number of bytes >= 1")
     return found
+
+
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise ValueError("a whole number of runs, or 0 to go by estimates")
+    return int(text)
 
 
 def _cache(text: str) -> str:
@@ -129,6 +139,20 @@ CALIBRATION = _flag(
     "measures anew in each process, a .json file or a folder is used instead",
 )
 DEVICE = _flag("RLX_DEVICE", str, "", "device used when a call says 'auto'")
+DEVICES = _flag("RLX_DEVICES", str, "", "the only devices that may be picked, with commas")
+DENY_DEVICES = _flag("RLX_DENY_DEVICES", str, "", "devices that are never picked, with commas")
+PREFER_DEVICES = _flag(
+    "RLX_PREFER_DEVICES",
+    str,
+    "",
+    "devices picked first among those within 10 % of the fastest, with commas",
+)
+DEVICE_CHAIN = _flag(
+    "RLX_DEVICE_CHAIN", str, "", "devices that are tried in turn, with commas: cuda,gpu,cpu"
+)
+BENCHMARK_PICK = _flag(
+    "RLX_BENCHMARK_PICK", _runs, 0, "pick by this many timed runs on each device; 0 by estimates"
+)
 CPU_ISA = _flag(
     "RLX_CPU_ISA",
     _choice("auto", "plain", "avx2", "avx512"),

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from calibrations import figures
 from hypothesis import given
 from hypothesis import strategies as st
 
 import rlx
 from rlx import FusionBenefit, GraphIoOptions, GraphIoProfile, IoFusionGate
-from rlx.cost import RooflineModel, WebGpuCostModel
+from rlx.cost import CalibratedModel, RooflineModel, WebGpuCostModel
 
 GATES = {"metal": IoFusionGate.metal(), "webgpu": IoFusionGate.webgpu(), "cpu": IoFusionGate.cpu()}
 
@@ -190,7 +191,7 @@ def test_the_least_gain_can_refuse_and_take_everything():
 
 
 @pytest.mark.parametrize("field", ["dispatch_ns", "roundtrip_ns", "memory_bw", "min_gain_ns"])
-@pytest.mark.parametrize("value", [math.nan, "5", None, True])
+@pytest.mark.parametrize("value", [math.nan, "5", None, True, 10**400])
 def test_a_gate_of_no_numbers_is_refused(field, value):
     figures = dict.fromkeys(IoFusionGate.__dataclass_fields__, 1.0)
     with pytest.raises(rlx.InputError, match=field):
@@ -222,3 +223,11 @@ def test_a_gate_from_a_cost_model(device, unified, kind):
 def test_a_software_adapter_counts_as_webgpu():
     gate = IoFusionGate.from_cost_model(WebGpuCostModel("webgpu", software=True))
     assert gate.host_thunk_penalty_ns == 25e6
+
+
+def test_a_calibrated_device_states_its_own_penalty():
+    model = CalibratedModel("webgpu", figures(host_thunk_ns=123_456.0, unified_memory=False))
+    gate = IoFusionGate.from_cost_model(model)
+    assert gate.host_thunk_penalty_ns == 123_456.0
+    assert (gate.dispatch_ns, gate.roundtrip_ns) == (20.0, 200.0)
+    assert gate.min_gain_ns == IoFusionGate.webgpu().min_gain_ns

@@ -12,11 +12,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import rlx
-from rlx.backends.base import DeviceInfo, backend, backend_names
+from rlx.backends.base import DeviceInfo, backend_names
+from rlx.backends.plugins import absent
 from rlx.backends.webgpu.adapters import FEATURES
+from rlx.cli import device_report
 from rlx.cost import BackendCostModel, Calibration
 from rlx.cost.store import remeasure, stored
 from rlx.device import cost_model, describe_devices, info_of
+from rlx.device.candidates import one_line
+from rlx.device.names import PLUGIN_DEVICES
 
 # What a feature of an adapter is good for.
 _WORTH = {
@@ -31,19 +35,20 @@ _LIMITS = {
 }
 # Square products that are tried for where a device begins to be worth it.
 _SIZES = tuple(1 << at for at in range(4, 14))
-# Devices that only plug-ins bring.
-_PLUGINS = ("cuda", "rocm", "mlx", "tpu", "ane")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
+    command.add_argument("--graph", metavar="FILE", help="what they make of a graph (JSON)")
     command.add_argument(
         "--calibrate", action="store_true", help="measure every device now, two seconds each"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists the devices."""
+    """Lists the devices, or what they would make of a graph."""
+    if args.graph:
+        return device_report.run(args)
     if args.calibrate:
         _calibrate(quiet=args.json)
     rows, missing = _rows(), _missing()
@@ -164,15 +169,15 @@ def _missing() -> list[str]:
     """Devices that are not here, and what would bring them."""
     found = []
     if not rlx.is_available("webgpu"):
-        found.append(f"webgpu: {backend('webgpu').absent()}")
+        found.append(f"webgpu: {one_line(absent('webgpu'))}")
     names = set(backend_names())
     for name in sorted(names - {str(d.backend) for d in rlx.available_devices()}):
         if name not in ("reference", "null", "webgpu"):
-            found.append(f"{name}: {backend(name).absent()}")
-    absent = [name for name in _PLUGINS if name not in names]
-    if absent:
+            found.append(f"{name}: {one_line(absent(name))}")
+    unknown = [name for name in PLUGIN_DEVICES if name not in names]
+    if unknown:
         text = "no plug-in; a package with an entry point in the group rlx.backends brings one"
-        found.append(f"{', '.join(absent)}: {text}")
+        found.append(f"{', '.join(unknown)}: {text}")
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 
 from rlx.cost.io_profile import GraphIoProfile
-from rlx.cost.model import BackendCostModel
+from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.errors import InputError, describe
 
 
@@ -187,7 +187,8 @@ class IoFusionGate:
     def from_cost_model(cls, model: BackendCostModel) -> IoFusionGate:
         """The gate of a device whose figures are known.
 
-        The penalty and the least gain, which no cost model holds, are the defaults of its kind.
+        The least gain, which no cost model holds, is the default of the device's kind; so is the
+        penalty unless the model knows what a part on the host costs.
 
         Args:
             model: The device's figures.
@@ -199,7 +200,11 @@ class IoFusionGate:
             memory_bw=model.memory_bw(),
             host_readback_bw=model.host_readback_bw(),
             unified_memory=model.unified_memory,
-            host_thunk_penalty_ns=kind.host_thunk_penalty_ns,
+            host_thunk_penalty_ns=(
+                model.host_thunk_ns()
+                if isinstance(model, DetailedCostModel)
+                else kind.host_thunk_penalty_ns
+            ),
             min_gain_ns=kind.min_gain_ns,
         )
 
@@ -207,5 +212,8 @@ class IoFusionGate:
 def _in_range(name: str, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return False
     return not math.isnan(number) and (name == "min_gain_ns" or number >= 0.0)

@@ -1,5 +1,6 @@
 """Devices: their names, which are here, and what is known of their speed."""
 
+from rlx.device.candidates import DeviceCandidate
 from rlx.device.choose import DeviceDescription, cost_model, describe_devices
 from rlx.device.names import (
     Device,
@@ -10,10 +11,14 @@ from rlx.device.names import (
     is_available,
     parse_device_list,
 )
+from rlx.device.policy import Benchmark, DevicePolicy
 
 __all__ = [
+    "Benchmark",
     "Device",
+    "DeviceCandidate",
     "DeviceDescription",
+    "DevicePolicy",
     "available_devices",
     "cost_model",
     "describe_devices",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx.backends.base import DeviceInfo
-from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel
+from rlx.backends.plugins import figures_of, is_built_in
+from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel, default_model
 from rlx.device.names import Device, available_devices, info_of
 
 
@@ -36,8 +37,10 @@ def describe_devices() -> list[DeviceDescription]:
 def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:
     """The figures of a device as far as they are known: measured, else its defaults.
 
-    Plug-in backends count as GPUs.
+    A plug-in states its own; without any it has a GPU's defaults.
     """
     if device.backend == "cpu":
         return CpuCostModel()
+    if not is_built_in(device.backend):
+        return figures_of(info) or default_model(device, software=info.software)
     return WebGpuCostModel(device, software=info.software)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlx.backends.base import DeviceInfo, backend, backend_names
+from rlx.backends.plugins import absent, devices_of
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
+# Devices that need a plug-in.
+PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")
 # Canonical backend and, for WebGPU, the graphics API asked for.
 _NAMES: dict[str, tuple[str, str]] = {
     "cpu": ("cpu", ""),
     "webgpu": ("webgpu", ""),
     "reference": ("reference", ""),
     "null": ("null", ""),
-    "cuda": ("cuda", ""),
-    "rocm": ("rocm", ""),
-    "mlx": ("mlx", ""),
-    "tpu": ("tpu", ""),
-    "ane": ("ane", ""),
+    **{name: (name, "") for name in PLUGIN_DEVICES},
     "vulkan": ("webgpu", "vulkan"),
     "metal": ("webgpu", "metal"),
     "dx12": ("webgpu", "dx12"),
@@ -45,6 +44,8 @@ class Device:
         backend: cpu, webgpu, reference, null, or a plug-in's name.
         index: Number among the backend's devices (of that API).
         api: "" for any, else vulkan, metal, dx12 or opengl.
+        numbered: Named with its number; a policy takes a name without one for every device of that
+            name. It does not count in comparisons.
 
     Example:
         >>> str(Device.parse("VK")), str(Device.parse("gpu:1")), Device.parse("cpu")
@@ -54,6 +55,7 @@ class Device:
     backend: str
     index: int = 0
     api: str = ""
+    numbered: bool = field(default=False, compare=False, repr=False)
 
     @staticmethod
     def parse(text: str | Device) -> Device:
@@ -67,7 +69,7 @@ class Device:
         name, colon, number = str(text).strip().lower().partition(":")
         name = _ALIASES.get(name, name)
         known = {*_NAMES, *_ALIASES, *backend_names()}
-        if name not in known or (colon and not number.isdigit()):
+        if name not in known or (colon and not _is_number(number)):
             raise DeviceParseError(
                 describe(
                     f"not a device: {text!r}",
@@ -76,7 +78,7 @@ class Device:
                 )
             )
         canonical, api = _NAMES.get(name, (name, ""))
-        return Device(canonical, int(number or 0), api)
+        return Device(canonical, int(number or 0), api, numbered=bool(colon))
 
     def __str__(self) -> str:
         name = self.api or self.backend
@@ -84,6 +86,10 @@ class Device:
 
     def __repr__(self) -> str:
         return f"rlx.Device({str(self)!r})"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 4
 
 
 def parse_device_list(text: str) -> list[Device]:
@@ -100,8 +106,12 @@ def parse_device_list(text: str) -> list[Device]:
 
 
 def infos(device: Device) -> list[DeviceInfo]:
-    """The devices that a name may mean, in order."""
-    found = backend(device.backend).devices()
+    """The devices that a name may mean, in order.
+
+    Raises:
+        DeviceUnavailableError: There is no such backend, or it does not work.
+    """
+    found = devices_of(device.backend)
     return [info for info in found if not device.api or _APIS.get(info.api.lower()) == device.api]
 
 
@@ -118,7 +128,7 @@ def info_of(device: Device) -> DeviceInfo:
     raise DeviceUnavailableError(
         describe(
             f"device {str(device)!r} is not available",
-            got=f"{len(found)} such devices" if found else backend(device.backend).absent(),
+            got=f"{len(found)} such devices" if found else absent(device.backend),
             expected=f"one of {here}",
             hint="`rlx devices` lists what is here and what is missing",
         )
@@ -126,12 +136,24 @@ def info_of(device: Device) -> DeviceInfo:
 
 
 def available_devices() -> list[Device]:
-    """The devices graphs can run on here: the CPU first, then every WebGPU adapter, then plug-ins."""
+    """The devices graphs can run on here: the CPU first, then every WebGPU adapter, then plug-ins.
+
+    A plug-in that does not work has none; ``rlx.GraphDevices.report`` and ``rlx devices`` say why.
+    """
     found = []
-    for name in sorted(backend_names(), key=lambda n: (n != "cpu", n != "webgpu", n)):
-        if name not in ("reference", "null"):
-            found += [Device(name, at) for at, _ in enumerate(backend(name).devices())]
+    for name in listed_backends():
+        try:
+            count = len(devices_of(name))
+        except DeviceUnavailableError:
+            continue
+        found += [Device(name, at, numbered=True) for at in range(count)]
     return found
+
+
+def listed_backends() -> list[str]:
+    """Names of the backends that users run graphs on, in the order of tables."""
+    names = (name for name in backend_names() if name not in ("reference", "null"))
+    return sorted(names, key=lambda n: (n != "cpu", n != "webgpu", n))
 
 
 def is_available(device: Device | str) -> bool:
@@ -141,7 +163,10 @@ def is_available(device: Device | str) -> bool:
         DeviceParseError: The text is not a device.
     """
     device = Device.parse(device)
-    return device.backend in backend_names() and device.index < len(infos(device))
+    try:
+        return device.index < len(infos(device))
+    except DeviceUnavailableError:
+        return False
 
 
 def host_sync_op_kinds(device: Device | str | None = None) -> frozenset[str]:

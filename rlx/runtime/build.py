@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
+from rlx.backends.plugins import is_built_in, refusal
 from rlx.cost.gate import IoFusionGate
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
-from rlx.errors import CompileError, DeviceMemoryError, describe
+from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
@@ -107,6 +108,15 @@ def lower(graph: Graph, target: Target) -> Lowered:
         DeviceMemoryError: The graph is above the memory limit.
     """
     options, kernel_set = target.options, target.kernel_set
+    reason = refusal(target.info, graph)
+    if reason is not None:
+        raise UnsupportedOpError(
+            describe(
+                f"{target.device} refuses graph {graph.name!r}",
+                got=reason,
+                hint="compile for another device; rlx.GraphDevices finds one",
+            )
+        )
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
@@ -179,9 +189,20 @@ def load(lowered: Lowered, target: Target) -> Executable:
         DeviceMemoryError: The device has no room.
     """
     with phase("load"):
-        executable = target.backend.load(
-            target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
-        )
+        try:
+            executable = target.backend.load(
+                target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
+            )
+        except Exception as error:
+            if isinstance(error, RlxError) or is_built_in(target.backend.name):
+                raise
+            raise CompileError(
+                describe(
+                    f"the plug-in for {target.device} could not load graph {lowered.graph.name!r}",
+                    got=f"{type(error).__name__}: {error}",
+                    hint="compile for another device, or report it to the plug-in's authors",
+                )
+            ) from error
         if not lowered.preparations:
             return executable
         preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlx import flags
-from rlx.backends.base import CompileOptions
+from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.plugins import is_built_in
 from rlx.cost import (
     BackendCostModel,
     CalibratedModel,
@@ -16,9 +18,10 @@ from rlx.cost import (
     Lowering,
     graph_cost,
 )
+from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, available_devices, info_of
-from rlx.errors import CompileError, DeviceError
+from rlx.device.policy import DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
@@ -97,16 +100,53 @@ def measured_model(device: Device) -> BackendCostModel:
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
     if flags.CALIBRATION.get() == "off":
-        return _known_model(device)
+        return cost_model(device, info_of(device))
     return CalibratedModel(device, Calibration.load_or_measure(device))
 
 
-def _known_model(device: Device) -> BackendCostModel:
-    return cost_model(device, info_of(device))
+class Estimates:
+    """Estimates of one graph, each on the graph as it would run; a device's row asks for its own.
+
+    Args:
+        graph: A verified graph.
+        options: What it is to be compiled with.
+        policy: Which devices may be picked; only those are measured.
+        measure: Whether devices that were never measured are measured now, where there is a choice.
+
+    Attributes:
+        costs: The estimates part by part.
+        lowered: What the graph became for each device.
+    """
+
+    def __init__(
+        self, graph: Graph, options: CompileOptions, policy: DevicePolicy, measure: bool
+    ) -> None:
+        self._graph, self._options = graph, options
+        open_to = [d for d in available_devices() if policy.excludes(d) is None]
+        self._measured = open_to if measure and len(open_to) > 1 else []
+        self.costs: dict[Device, GraphCost] = {}
+        self.lowered: dict[Device, Lowered] = {}
+
+    def __call__(self, device: Device, info: DeviceInfo) -> float:
+        """Nanoseconds of a run.
+
+        Raises:
+            CompileError: The device can't run the graph.
+            DeviceError: It does not work.
+        """
+        measured = device in self._measured and is_built_in(device.backend)
+        model = measured_model(device) if measured else cost_model(device, info)
+        with phase(f"estimate on {device}"):
+            target = Target.of(device, self._options)
+            cost, self.lowered[device] = cost_on(self._graph, target, model)
+        self.costs[device] = cost
+        return cost.ns
 
 
-def choose(graph: Graph, options: CompileOptions | None = None) -> Choice:
-    """Picks the device with the least estimated time; ``RLX_DEVICE`` overrides.
+def choose(
+    graph: Graph, options: CompileOptions | None = None, policy: DevicePolicy | None = None
+) -> Choice:
+    """Picks the device with the least estimated time, as far as a policy lets it.
 
     Where there is a choice, devices that were never measured are measured first, which takes about
     two seconds each, once on a machine; see ``RLX_CALIBRATION``.
@@ -114,45 +154,54 @@ def choose(graph: Graph, options: CompileOptions | None = None) -> Choice:
     Args:
         graph: The graph that is to run; it is verified.
         options: What it is to be compiled with.
+        policy: What may be picked; None for what the environment says, ``RLX_DEVICE`` first of all.
 
     Returns:
         The pick, its reason, and every estimate.
 
     Raises:
-        DeviceParseError: ``RLX_DEVICE`` is not a device.
-        DeviceUnavailableError: ``RLX_DEVICE`` names one that is not here.
+        DeviceParseError: A variable of the environment names what is not a device.
+        DeviceUnavailableError: ``RLX_DEVICE`` or the policy names one that can't run the graph, or
+            the policy leaves none.
         InputError: ``RLX_CALIBRATION`` does not parse.
     """
-    options = options or CompileOptions()
-    devices, wanted = available_devices(), flags.DEVICE.get()
-    forced = Device.parse(wanted) if wanted else None
-    if forced is not None:
-        info_of(forced)
-    measure = len(devices) > 1 and forced is None
-    costs: dict[Device, GraphCost] = {}
-    lowered: dict[Device, Lowered] = {}
-    blocked: dict[Device, str] = {}
-    for device in devices:
-        try:
-            known = measured_model if measure else _known_model
-            model = known(device)
-            with phase(f"estimate on {device}"):
-                target = Target.of(device, options)
-                costs[device], lowered[device] = cost_on(graph, target, model)
-        except (CompileError, DeviceError) as error:
-            blocked[device] = str(error)
-    estimates = {device: cost.ns for device, cost in costs.items()}
-    if forced is not None:
-        reason = f"RLX_DEVICE is set to {wanted!r}"
-        return Choice(forced, reason, estimates, blocked, costs, lowered)
-    if not estimates:
-        return Choice(Device("cpu"), "no device has every kernel; trying the CPU", {}, blocked)
-    pick = min(estimates, key=lambda d: estimates[d])
-    others = [f"{d} {estimates[d] / 1e3:,.1f} us" for d in estimates if d != pick]
-    against = f" against {', '.join(others)}" if others else ", the only device here"
-    reason = f"least estimated time per run: {estimates[pick] / 1e3:,.1f} us{against}"
+    policy = DevicePolicy.from_env() if policy is None else policy
+    wanted = policy.device
+    found = Estimates(graph, options or CompileOptions(), policy, measure=wanted is None)
+    rows = survey(graph, policy, found)
+    estimates = {
+        row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns is not None
+    }
+    blocked = {row.device: row.blocker for row in rows if row.available and row.blocker}
+    if wanted is not None:
+        blocker = blocker_of(graph, wanted, policy)
+        if blocker is not None:
+            raise not_viable(wanted, policy.device_source, blocker, list(estimates))
+        pick, reason = wanted, f"{policy.device_source} says {str(wanted)!r}"
+    elif estimates:
+        pick = policy.best(estimates)
+        reason = _reason(pick, estimates, rows)
+    elif policy.excludes(Device("cpu")):
+        raise none_viable(graph, rows)
+    else:
+        pick, reason = Device("cpu"), "no device has every kernel; trying the CPU"
+    return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
+
+
+def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceCandidate]) -> str:
+    times = [f"{d} {time / 1e3:,.1f} us" for d, time in estimates.items() if d != pick]
+    against = f" against {', '.join(times)}" if times else ", the only device here"
+    least = "least estimated time per run"
+    if estimates[pick] > min(estimates.values()):
+        least = "preferred, and within 10 % of the least estimated time per run"
+    reason = f"{least}: {estimates[pick] / 1e3:,.1f} us{against}"
+    twins = [
+        f"{row.device} is the same GPU as {row.same_as}"
+        for row in rows
+        if row.device in estimates and row.same_as is not None
+    ]
     software = [d for d in estimates if d.backend != "cpu" and info_of(d).software]
     if software and flags.CALIBRATION.get() == "off":
         listed = ", ".join(map(str, software))
         reason += f"; {listed} runs on the CPU in software and is taken as slower until measured"
-    return Choice(pick, reason, estimates, blocked, costs, lowered)
+    return "; ".join([reason, *twins])

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from rlx.backends.base import Capabilities, Executable, Moved, as_array
+from rlx.backends.base import Capabilities, Executable, Moved
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows
 from rlx.runtime.experts import Experts, Placement, placement_of
+from rlx.runtime.fit import fit
 from rlx.runtime.handles import Handles
 from rlx.runtime.observed import Observed
 from rlx.runtime.profile import Totals
@@ -137,7 +135,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
                 )
             )
         node = self._graph.named(name)
-        value = self._fit(array, node.shape, node.dtype, f"param {name!r}")
+        value = fit(array, node.shape, node.dtype, f"param {name!r}")
         self._executable.set_param(name, value)
         self._keep(name, array, value)
         self._missing.discard(name)
@@ -228,7 +226,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         for at, (name, view) in enumerate(zip(self._names, self.input_views, strict=True)):
             if name in inputs:
                 dtype = self._graph.named(name).dtype
-                value = self._fit(inputs[name], view.shape, dtype, f"input {name!r}")
+                value = fit(inputs[name], view.shape, dtype, f"input {name!r}")
                 found.append((at, value))
         return found
 
@@ -382,6 +380,11 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             self.run_slots = self._run_closed
             self._executable.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
     def __enter__(self) -> CompiledGraph:
         return self
 
@@ -398,33 +401,6 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     def _open(self) -> None:
         if self._closed:
             raise InputError(describe(f"{self!r} is closed", hint="compile the graph again"))
-
-    @staticmethod
-    def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
-        """A value as its storage: floats are rounded to bf16, which is else given in uint16."""
-        array, held = as_array(value), dtype.numpy
-        if dtype is DType.BF16:
-            fits = array.dtype.kind == "f" or array.dtype == held
-        else:
-            fits = array.dtype == held or np.can_cast(array.dtype, held, "same_kind")
-        if array.shape != shape or not fits:
-            wanted = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(held)
-            target = "float32" if dtype is DType.BF16 else str(held)
-            raise InputError(
-                describe(
-                    f"{where} does not fit",
-                    got=f"{array.dtype}{list(array.shape)}",
-                    expected=f"{wanted}{list(shape)}",
-                    hint=None if fits else f"convert it with .astype({target!r})",
-                )
-            )
-        if array.dtype.itemsize > held.itemsize and held.kind in "iu" and array.dtype.kind in "iu":
-            limits = np.iinfo(held)
-            if array.size and (array.min() < limits.min or array.max() > limits.max):
-                raise InputError(
-                    describe(f"{where} holds values that {held} can't", got=str(array.dtype))
-                )
-        return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
 
 
 def _as_it_is(executable: Executable) -> Executable:

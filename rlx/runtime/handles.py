@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.backends.base import Executable
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.runtime.fit import fit
 
 
 class Handles:
@@ -35,9 +35,6 @@ class Handles:
         def run_read_outputs(  # noqa: D102
             self, inputs: Mapping[str, Any], indices: Any = None
         ) -> list[Array]: ...
-
-        @staticmethod
-        def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array: ...
 
     def bind_handle(self, name: str, array: Any) -> None:
         """Gives an input a value that feeds every later run, in host-visible memory.
@@ -116,7 +113,7 @@ class Handles:
     def _bind(self, name: str, array: Any, kind: str) -> None:
         self._open()
         index, node = self._input(name), self._graph.named(name)
-        value = self._fit(array, node.shape, node.dtype, f"handle {name!r}")
+        value = fit(array, node.shape, node.dtype, f"handle {name!r}")
         self._executable.write_input(index, value)
         self._bound[name] = kind
         self._executable.set_resident([self._names.index(bound) for bound in self._bound])

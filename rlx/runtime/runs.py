@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlx.backends.base import Executable
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.runtime.fit import from_bytes
 
 
 class Runs:
@@ -128,7 +127,7 @@ class Runs:
                     hint=did_you_mean(name, names),
                 )
             )
-        self.set_param(name, self._from_bytes(name, data, dtype))
+        self.set_param(name, from_bytes(self._graph.named(name), data, dtype))
 
     def run_typed(
         self, inputs: Sequence[tuple[str, bytes, DTypeLike]]
@@ -153,29 +152,13 @@ class Runs:
                         hint=did_you_mean(name, self._names),
                     )
                 )
-        found = self.run({name: self._from_bytes(name, data, d) for name, data, d in inputs})
+        found = self.run(
+            {name: from_bytes(self._graph.named(name), data, d) for name, data, d in inputs}
+        )
         dtypes = [node.dtype for node in self._graph.outputs]
         return [(array.tobytes(), dtype) for array, dtype in zip(found, dtypes, strict=True)]
 
     # -----------------------------------------------------------------------------------------------
-
-    def _from_bytes(self, name: str, data: bytes, dtype: DTypeLike) -> Array:
-        node, held = self._graph.named(name), DType.parse(dtype)
-        expected = node.type.size * held.itemsize
-        if len(data) != expected:
-            raise InputError(
-                describe(
-                    f"bytes of {name!r} do not fill it",
-                    got=f"{len(data)} bytes of {held}",
-                    expected=f"{expected} bytes for {list(node.shape)}",
-                )
-            )
-        array = np.frombuffer(data, held.numpy).reshape(node.shape)
-        if held is DType.BF16 and node.dtype is not DType.BF16:
-            from rlx.ir.dtype import widen
-
-            return widen(array, held)
-        return array
 
     def _output(self, out_idx: int) -> int:
         count = len(self._graph.outputs)

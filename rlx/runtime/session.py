@@ -8,10 +8,11 @@ from typing import Any
 
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device, info_of
+from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
-from rlx.runtime.build import Target
+from rlx.runtime.build import Lowered, Target
 from rlx.runtime.choose import choose
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.memo import build
@@ -80,17 +81,25 @@ class Session:
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})
-            choice = None if self.device else choose(graph, self.options)
-            device = choice.device if choice else self.device
-            assert device is not None
+            device, ready = (self.device, None) if self.device else self._pick(graph)
             target = Target.of(device, self.options)
-            ready = choice.lowered.get(device) if choice else None
             lowered, executable = build(graph, target, ready)
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():
             compiled.set_param(name, value)
         return compiled
+
+    def _pick(self, graph: Graph) -> tuple[Device, Lowered | None]:
+        """What "auto" stands for, by estimate or as measured, and what the graph becomes on it."""
+        policy = DevicePolicy.from_env()
+        if policy.pick == "cost" or policy.device is not None:
+            choice = choose(graph, self.options, policy)
+            return choice.device, choice.lowered.get(choice.device)
+        from rlx.runtime.graph_devices import GraphDevices
+
+        with GraphDevices(graph, policy, self.options) as candidates:
+            return candidates.fastest(), None
 
     @staticmethod
     def _values(graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:

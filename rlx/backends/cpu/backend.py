@@ -225,6 +225,10 @@ class CpuBackend:
         """It never is."""
         return ""
 
+    def capabilities(self, info: DeviceInfo) -> Capabilities:
+        """What its executables can do."""
+        return CpuExecutable.capabilities
+
     def load(
         self,
         info: DeviceInfo,

@@ -1,8 +1,9 @@
-"""Which GPU adapters are here, each piece of hardware once and through its best API."""
+"""Which GPU adapters are here: each piece of hardware through its best API first, then through others."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from rlx import flags
@@ -39,15 +40,34 @@ def adapters() -> tuple[Any, ...]:
     # OpenGL shows the same hardware a second time, with lower limits.
     real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
     chosen = real or found
-    # D3D12 and Vulkan may both show one card; the name and PCI ids tell.
-    unique: dict[tuple[Any, ...], Any] = {}
-    for at, adapter in enumerate(chosen):
-        info = adapter.info
-        same = sum(1 for other in chosen[:at] if _identity(other) == _identity(adapter)
-                   and other.info["backend_type"] == info["backend_type"])  # fmt: skip
-        unique.setdefault((*_identity(adapter), same), adapter)
-    # Hardware before software, so that device 0 is never the CPU in disguise beside a GPU.
-    return tuple(sorted(unique.values(), key=lambda a: a.info["adapter_type"] == "CPU"))
+    # Hardware before software, so that device 0 is never the CPU in disguise beside a GPU; and what
+    # a second API shows of the same hardware last, so that the numbers before count hardware.
+    order = {
+        id(adapter): (seen_before(at, chosen), _software(adapter))
+        for at, adapter in enumerate(chosen)
+    }
+    return tuple(sorted(chosen, key=lambda adapter: order[id(adapter)]))
+
+
+def seen_before(at: int, adapters: Sequence[Any]) -> bool:
+    """Whether an adapter shows hardware that one before it shows through another API.
+
+    D3D12 and Vulkan may both show one card; the name and PCI ids tell. Equal cards are told apart by
+    how many of them the API shows.
+    """
+    adapter = adapters[at]
+    before = [other for other in adapters[:at] if _identity(other) == _identity(adapter)]
+    number = sum(1 for other in before if _api(other) == _api(adapter))
+    apis = {_api(other) for other in before} - {_api(adapter)}
+    return any(sum(1 for other in before if _api(other) == api) > number for api in apis)
+
+
+def _api(adapter: Any) -> str:
+    return str(adapter.info["backend_type"])
+
+
+def _software(adapter: Any) -> bool:
+    return bool(adapter.info["adapter_type"] == "CPU")
 
 
 def _identity(adapter: Any) -> tuple[Any, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import gpu_device
-from rlx.backends.webgpu.executable import WebGpuExecutable
+from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
 from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
@@ -27,6 +27,10 @@ class WebGpuBackend:
     def absent(self) -> str:
         """What to install."""
         return ABSENT
+
+    def capabilities(self, info: DeviceInfo) -> Capabilities:
+        """What its executables can do."""
+        return capabilities_with(info.features)
 
     def load(
         self,

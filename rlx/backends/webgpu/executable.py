@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -49,12 +49,7 @@ class WebGpuExecutable:
         work: list[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        features = gpu.device.features
-        self.capabilities = Capabilities(
-            f16="shader-f16" in features,
-            device_timestamps="timestamp-query" in features,
-            can_be_lost=True,
-        )
+        self.capabilities = capabilities_with(gpu.device.features)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # The padding lets the last slot be bound in whole vectors, and an empty one at the end.
@@ -546,3 +541,12 @@ class WebGpuExecutable:
         self._arena.destroy()
         if self._row_buffer is not None:
             self._row_buffer.destroy()
+
+
+def capabilities_with(features: Collection[str]) -> Capabilities:
+    """What executables can do on a device with these features."""
+    return Capabilities(
+        f16="shader-f16" in features,
+        device_timestamps="timestamp-query" in features,
+        can_be_lost=True,
+    )

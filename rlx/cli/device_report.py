@@ -1,0 +1,76 @@
+"""``rlx devices --graph FILE``: what every device would make of a graph, and what is in its way."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from rlx.device.candidates import DeviceCandidate
+from rlx.device.policy import DevicePolicy
+from rlx.errors import ImportModelError, RlxError, describe
+from rlx.ir.graph import Graph
+from rlx.runtime.graph_devices import GraphDevices
+
+
+def load_graph(path: str) -> Graph:
+    """The graph in a file that ``g.to_json()`` wrote.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ImportModelError: It holds no graph.
+        OSError: It can't be read.
+    """
+    try:
+        return Graph.from_json(Path(path).read_text(encoding="utf-8"))
+    except (RlxError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ImportModelError(
+            describe(
+                f"{path} holds no graph",
+                got=f"{type(error).__name__}: {error}",
+                expected="what g.to_json() gives",
+            )
+        ) from error
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report of the graph in ``args.graph``.
+
+    Raises:
+        RlxError: The file holds no legal graph, or the environment names no device.
+        OSError: The file can't be read.
+    """
+    rows = GraphDevices(load_graph(args.graph), DevicePolicy.from_env()).report()
+    if args.json:
+        print(json.dumps([_fields(row) for row in rows], indent=2))
+        return 0
+    table = Table(title=args.graph)
+    for heading in ("device", "what it is", "estimate", "", "in its way"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row))
+    Console().print(table)
+    return 0
+
+
+def _fields(row: DeviceCandidate) -> dict[str, object]:
+    found = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    capabilities = row.capabilities and dataclasses.asdict(row.capabilities)
+    same_as = None if row.same_as is None else str(row.same_as)
+    named = {"device": str(row.device), "capabilities": capabilities, "same_as": same_as}
+    # JSON has no infinity, which a plug-in's figures may come to.
+    finite = row.estimate_ns is not None and math.isfinite(row.estimate_ns)
+    return {**found, **named, "estimate_ns": row.estimate_ns if finite else None}
+
+
+def _cells(row: DeviceCandidate) -> tuple[str, ...]:
+    estimate = "-" if row.estimate_ns is None else f"{row.estimate_ns / 1e3:,.1f} us"
+    recommended = "recommended" if row.recommended else ""
+    return str(row.device), row.label, estimate, recommended, row.blocker or ""

@@ -1,0 +1,237 @@
+"""What every device of this machine would make of a graph: the rows of ``rlx.GraphDevices.report()``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rlx.backends.base import Capabilities, DeviceInfo, backend, backend_names
+from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
+from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
+from rlx.device.policy import DevicePolicy
+from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe
+from rlx.ir.graph import Graph
+from rlx.passes.schedule import check_supported
+
+
+@dataclass(frozen=True)
+class DeviceCandidate:
+    """One device, and whether it would run a graph.
+
+    Attributes:
+        device: The device.
+        label: What people call it: the hardware, its API, whether it is software, and another device
+            that is the same hardware.
+        available: It is on this machine.
+        registered: A backend for it is built in, installed or registered.
+        supports_graph: It can run the graph, parts of it on the host if need be.
+        recommended: The one to take.
+        estimate_ns: Estimated nanoseconds of a run; None where it can't run.
+        blocker: Why it can't be taken; None when it can.
+        capabilities: What its executables can do; None where that is not known beforehand.
+        same_as: A device listed before that is the same hardware through another API or backend.
+    """
+
+    device: Device
+    label: str
+    available: bool
+    registered: bool
+    supports_graph: bool
+    recommended: bool
+    estimate_ns: float | None
+    blocker: str | None
+    capabilities: Capabilities | None
+    same_as: Device | None = None
+
+    @property
+    def viable(self) -> bool:
+        """Whether it may be taken."""
+        return self.blocker is None
+
+
+# Nanoseconds of a run of the graph on a device; raises a ``CompileError`` where it can't run.
+Estimate = Callable[[Device, DeviceInfo], float]
+
+
+def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[DeviceCandidate]:
+    """One row for every device: those of this machine, and those that something is missing for.
+
+    Args:
+        graph: A verified graph.
+        policy: What may be picked, and what is liked.
+        estimate: Asked about every device that has what the graph needs.
+    """
+    rows: list[DeviceCandidate] = []
+    hardware: dict[tuple[str, int], Device] = {}
+    for name in listed_backends():
+        try:
+            found, missing = devices_of(name), ""
+        except DeviceUnavailableError as error:
+            found, missing = [], str(error)
+        if not found:
+            rows.append(_missing(name, missing or absent(name)))
+        for at, info in enumerate(found):
+            device = Device(name, at, numbered=True)
+            twin = _twin(hardware, device, info, found[:at])
+            rows.append(_row(graph, device, info, twin, policy, estimate))
+    for name in PLUGIN_DEVICES:
+        if name not in backend_names():
+            rows.append(_missing(name, "no backend for it is installed", registered=False))
+    times = {row.device: row.estimate_ns for row in rows if row.viable}
+    known = {device: time for device, time in times.items() if time is not None}
+    best = policy.best(known) if known else None
+    return [replace(row, recommended=row.device == best) for row in rows]
+
+
+def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None:
+    """Why a graph can't run on a device, by whatever name; None when it can.
+
+    Args:
+        graph: A verified graph.
+        device: The device, perhaps by an API's name or one that no table lists.
+        policy: What may be picked.
+    """
+    try:
+        info = info_of(device)
+    except DeviceError as error:
+        return one_line(error)
+    return policy.excludes(device) or unsupported(graph, device, info)
+
+
+def unsupported(graph: Graph, device: Device, info: DeviceInfo) -> str | None:
+    """What of a graph a device can't run; None when it runs it all."""
+    reason = refusal(info, graph)
+    if reason is not None:
+        return one_line(reason)
+    kernel_set = backend(device.backend).kernel_set
+    if kernel_set:
+        try:
+            check_supported(graph, kernel_set, str(device), allow_host=True)
+        except CompileError as error:
+            return one_line(error)
+    return _too_large(graph, info)
+
+
+def label_of(info: DeviceInfo, same_as: Device | None = None) -> str:
+    """The hardware, its API, whether it is software, and what else it is."""
+    notes = [info.api] if info.api not in ("", "native") else []
+    notes += ["software"] if info.software else []
+    notes += [f"same GPU as {same_as}"] if same_as is not None else []
+    return f"{info.adapter} ({', '.join(notes)})" if notes else info.adapter
+
+
+def none_viable(graph: Graph, rows: Sequence[DeviceCandidate]) -> DeviceUnavailableError:
+    """The error that says why no device can take a graph."""
+    reasons = "; ".join(f"{row.device}: {row.blocker}" for row in rows if row.available)
+    return DeviceUnavailableError(
+        describe(
+            f"no device can run graph {graph.name!r}",
+            got=reasons or "no device",
+            hint="rlx.GraphDevices(graph).report() lists every device and what is in its way",
+        )
+    )
+
+
+def not_viable(device: Device, source: str, blocker: str, viable: Sequence[Device]) -> DeviceError:
+    """The error that says why the device that was asked for can't be taken, and which could."""
+    return DeviceUnavailableError(
+        describe(
+            f"device {str(device)!r} can't run this graph",
+            where=source,
+            got=blocker,
+            expected=f"one of {', '.join(map(str, viable)) or '(none)'}",
+        )
+    )
+
+
+def one_line(reason: object) -> str:
+    """A message for the cell of a table."""
+    return " ".join(str(reason).split())
+
+
+def _row(
+    graph: Graph,
+    device: Device,
+    info: DeviceInfo,
+    same_as: Device | None,
+    policy: DevicePolicy,
+    estimate: Estimate,
+) -> DeviceCandidate:
+    reason, found, capabilities = unsupported(graph, device, info), None, None
+    try:
+        capabilities = capabilities_of(info)
+        if reason is None:
+            found = estimate(device, info)
+            # A plug-in's figures may be anything; what is no number is no reason to be picked.
+            found = math.inf if math.isnan(found) else found
+    except Exception as error:
+        if is_built_in(info.backend) and not isinstance(error, CompileError | DeviceError):
+            raise
+        reason = reason or one_line(error)
+    return DeviceCandidate(
+        device=device,
+        label=label_of(info, same_as),
+        available=True,
+        registered=True,
+        supports_graph=reason is None,
+        recommended=False,
+        estimate_ns=found,
+        blocker=policy.excludes(device) or reason,
+        capabilities=capabilities,
+        same_as=same_as,
+    )
+
+
+def _missing(name: str, reason: str, registered: bool = True) -> DeviceCandidate:
+    return DeviceCandidate(
+        device=Device(name),
+        label=name,
+        available=False,
+        registered=registered,
+        supports_graph=False,
+        recommended=False,
+        estimate_ns=None,
+        blocker=one_line(reason),
+        capabilities=None,
+    )
+
+
+def _twin(
+    seen: dict[tuple[str, int], Device],
+    device: Device,
+    info: DeviceInfo,
+    before: Sequence[DeviceInfo],
+) -> Device | None:
+    """The device listed before that is the same hardware.
+
+    A machine may have two equal GPUs: the second of that name is the second everywhere.
+    """
+    if device.backend == "cpu":
+        return None
+    name = _hardware(info)
+    number = sum(1 for one in before if _hardware(one) == name and one.api == info.api)
+    first = seen.setdefault((name, number), device)
+    return None if first == device else first
+
+
+def _hardware(info: DeviceInfo) -> str:
+    return (info.hardware or info.adapter).strip().lower()
+
+
+def _too_large(graph: Graph, info: DeviceInfo) -> str | None:
+    """The value that no buffer of the device can hold; those inside are the compiler's matter."""
+    limits = [
+        info.limits.get(f"max-{name}") for name in ("buffer-size", "storage-buffer-binding-size")
+    ]
+    most = min((limit for limit in limits if limit is not None), default=None)
+    leaves = [node for node in graph.nodes if node.op in ("input", "param", "constant")]
+    # No device with such limits holds elements of more than 4 bytes.
+    sizes = {
+        node.name: node.type.size * min(node.dtype.itemsize, 4)
+        for node in (*leaves, *graph.outputs)
+    }
+    largest = max(sizes, key=lambda name: sizes[name], default=None)
+    if most is None or largest is None or sizes[largest] <= most:
+        return None
+    return f"{largest} has {sizes[largest]} bytes, a buffer at most {most}"

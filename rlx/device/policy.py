@@ -1,0 +1,300 @@
+"""DevicePolicy: which devices may be picked for a graph, which are liked, and how the pick is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rlx import flags
+from rlx.device.names import Device, infos
+from rlx.errors import DeviceError, DeviceParseError, InputError, describe
+
+Devices = Iterable[Device | str] | str
+# ``prefer`` decides among devices whose time is at most this many times the least.
+CLOSE = 1.1
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Picks by running the graph on every device that may be picked.
+
+    Attributes:
+        runs: Timed runs on each, after one that does not count.
+
+    Raises:
+        InputError: ``runs`` is not a whole number >= 1.
+
+    Example:
+        >>> Benchmark(5)
+        Benchmark(runs=5)
+    """
+
+    runs: int = 10
+
+    def __post_init__(self) -> None:
+        check_runs(self.runs, "Benchmark")
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class DevicePolicy:
+    """What may be picked, what is liked, and how.
+
+    A device is given as a ``rlx.Device`` or by name. A name without a number ("webgpu", "vulkan") means
+    every device of that name, one with a number ("webgpu:0") just that.
+
+    Attributes:
+        allow: The only devices that may be used; None for all, empty for none.
+        deny: Devices that may not, also where ``allow`` has them.
+        prefer: In this order, before others within 10 % of the fastest.
+        pick: "cost" goes by the cost model's estimates, ``rlx.Benchmark(runs)`` by measurement.
+        device: What is used where no call names a device; it has to be viable. None makes the pick.
+        chain: What ``rlx.GraphDevices.resolve_chain`` gives where no call names a device; empty for
+            all viable devices, fastest first.
+        device_source: What messages call ``device``.
+
+    Raises:
+        DeviceParseError: A text is not a device.
+        InputError: ``pick`` is neither of its values, or a list is not one.
+
+    Example:
+        >>> policy = DevicePolicy(deny="webgpu", prefer=["cpu"])
+        >>> policy.excludes(Device.parse("webgpu:1"))
+        'the policy denies webgpu'
+    """
+
+    allow: tuple[Device, ...] | None
+    deny: tuple[Device, ...]
+    prefer: tuple[Device, ...]
+    pick: Literal["cost"] | Benchmark
+    device: Device | None
+    chain: tuple[Device, ...]
+    device_source: str
+
+    def __init__(
+        self,
+        allow: Devices | None = None,
+        deny: Devices = (),
+        prefer: Devices = (),
+        pick: Literal["cost"] | Benchmark = "cost",
+        device: Device | str | None = None,
+        chain: Devices = (),
+        device_source: str = "DevicePolicy.device",
+    ) -> None:
+        if pick != "cost" and not isinstance(pick, Benchmark):
+            raise InputError(
+                describe(
+                    "[DevicePolicy] pick",
+                    got=repr(pick),
+                    expected='"cost" or rlx.Benchmark(runs)',
+                )
+            )
+        found = {
+            "allow": None if allow is None else device_tuple(allow, "DevicePolicy.allow"),
+            "deny": device_tuple(deny, "DevicePolicy.deny"),
+            "prefer": device_tuple(prefer, "DevicePolicy.prefer"),
+            "pick": pick,
+            "device": None if device is None else parse(device, device_source),
+            "chain": device_tuple(chain, "DevicePolicy.chain"),
+            "device_source": device_source,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DevicePolicy) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        """What it means; equal devices mean something else with a number and without."""
+        lists = (self.allow, self.deny, self.prefer, self.chain)
+        named = (None if one is None else tuple((d, d.numbered) for d in one) for one in lists)
+        return (*named, self.pick, self.device)
+
+    @classmethod
+    def from_env(cls, prefix: str = "RLX_") -> DevicePolicy:
+        """The policy that the environment asks for.
+
+        Reads ``RLX_DEVICES`` (allow), ``RLX_DENY_DEVICES``, ``RLX_PREFER_DEVICES``, ``RLX_DEVICE`` and
+        ``RLX_DEVICE_CHAIN``, devices separated by commas, and ``RLX_BENCHMARK_PICK``, a number of runs.
+        An unset or empty variable says nothing.
+
+        Args:
+            prefix: What stands in place of ``RLX_``, for programs with variables of their own.
+
+        Raises:
+            DeviceParseError: A variable names what is not a device; the message has the variable and
+                the bad token.
+            InputError: ``RLX_BENCHMARK_PICK`` is not a number, a list has no entry, or ``prefix`` is no
+                beginning of a variable's name.
+
+        Example:
+            >>> import os
+            >>> os.environ["MYAPP_DENY_DEVICES"] = "webgpu"
+            >>> DevicePolicy.from_env("MYAPP_").deny
+            (rlx.Device('webgpu'),)
+        """
+        if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*|", prefix):
+            raise InputError(
+                describe(
+                    "[DevicePolicy.from_env] prefix",
+                    got=repr(prefix),
+                    expected='letters, digits and _, as in "RLX_"',
+                )
+            )
+        lists = {
+            "allow": flags.DEVICES,
+            "deny": flags.DENY_DEVICES,
+            "prefer": flags.PREFER_DEVICES,
+            "chain": flags.DEVICE_CHAIN,
+        }
+        found = {name: from_flag(flag.under(prefix)) for name, flag in lists.items()}
+        runs = flags.BENCHMARK_PICK.under(prefix).get()
+        flag = flags.DEVICE.under(prefix)
+        device = flag.get() or None
+        return cls(
+            allow=found["allow"],
+            deny=found["deny"] or (),
+            prefer=found["prefer"] or (),
+            pick=Benchmark(runs) if runs else "cost",
+            device=device,
+            chain=found["chain"] or (),
+            device_source=_variable(flag),
+        )
+
+    def excludes(self, device: Device) -> str | None:
+        """Why a device may not be picked; None when it may."""
+        denied = [one for one in self.deny if means(one, device)]
+        if denied:
+            return f"the policy denies {denied[0]}"
+        if self.allow is not None and not any(means(one, device) for one in self.allow):
+            allowed = ", ".join(map(str, self.allow)) or "no device"
+            return f"the policy allows only {allowed}"
+        return None
+
+    def best(self, times: Mapping[Device, float]) -> Device:
+        """The device to take, by the time of a run on each.
+
+        Args:
+            times: Nanoseconds; at least one device.
+
+        Returns:
+            The first of ``prefer`` that is within 10 % of the fastest, else the fastest.
+        """
+        least = min(times.values())
+        close = {device for device, time in times.items() if time <= least * CLOSE}
+        for liked in self.prefer:
+            found = [device for device in times if device in close and means(liked, device)]
+            if found:
+                return min(found, key=lambda device: times[device])
+        return min(times, key=lambda device: times[device])
+
+
+def means(name: Device, device: Device) -> bool:
+    """Whether a device of a policy stands for a device of this machine."""
+    if name.backend != device.backend:
+        return False
+    if name.index or name.numbered:
+        return canonical(name) == canonical(device)
+    return not name.api or canonical(device) in _canonical_all(name)
+
+
+def canonical(device: Device) -> Device:
+    """The device under its backend's own number: "vulkan" may be "webgpu:1".
+
+    One that is not here is itself.
+    """
+    found = _canonical_all(device)
+    return found[device.index] if device.index < len(found) else device
+
+
+def _canonical_all(device: Device) -> list[Device]:
+    """Every device of the machine that a name may mean, under its backend's own number."""
+    try:
+        every, found = infos(Device(device.backend)), infos(device)
+    except DeviceError:
+        return []
+    return [Device(device.backend, every.index(info), numbered=True) for info in found]
+
+
+def device_tuple(value: Device | Devices, where: str) -> tuple[Device, ...]:
+    """Devices from a list, or from names with commas; each once.
+
+    Args:
+        value: The devices.
+        where: What messages call it.
+
+    Raises:
+        DeviceParseError: A text is not a device.
+        InputError: It is not a list.
+    """
+    if isinstance(value, Device):
+        value = (value,)
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    try:
+        listed = list(value)
+    except TypeError:
+        raise InputError(describe(f"[{where}] is not a list of devices", got=repr(value))) from None
+    found = (parse(one, where) for one in listed)
+    return tuple({(str(one), one.numbered): one for one in found}.values())
+
+
+def parse(value: Device | str, where: str) -> Device:
+    """``Device.parse`` with messages that say where the text stood.
+
+    Raises:
+        DeviceParseError: The text is not a device.
+        InputError: It is no text.
+    """
+    if not isinstance(value, Device | str):
+        raise InputError(
+            describe(f"[{where}] is not a device", got=repr(value), expected="a rlx.Device or str")
+        )
+    try:
+        return Device.parse(value)
+    except DeviceParseError as error:
+        text = str(error).splitlines()
+        raise DeviceParseError("\n".join([f"[{where}] {text[0]}", *text[1:]])) from None
+
+
+def check_runs(runs: object, where: str) -> None:
+    """Refuses what is not a number of runs.
+
+    Raises:
+        InputError: It is not a whole number >= 1.
+    """
+    if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
+        raise InputError(
+            describe(f"[{where}] runs", got=repr(runs), expected="a whole number >= 1")
+        )
+
+
+def _variable(flag: flags.Flag[str]) -> str:
+    return f"environment variable {flag.name}"
+
+
+def from_flag(flag: flags.Flag[str]) -> tuple[Device, ...] | None:
+    """The devices that an environment variable names; None where it is unset or empty.
+
+    Raises:
+        DeviceParseError: One is not a device.
+        InputError: There is none in it.
+    """
+    text = flag.get()
+    if not text:
+        return None
+    found = device_tuple(text, _variable(flag))
+    if not found:
+        raise InputError(
+            describe(
+                f"{_variable(flag)} names no device",
+                got=repr(text),
+                expected="devices with commas",
+                hint=flag.doc,
+            )
+        )
+    return found

@@ -1,0 +1,89 @@
+"""Timing one graph on one device: what ``rlx.GraphDevices.benchmark`` gives for each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlx.device.names import Device
+from rlx.ir.dtype import store
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array
+from rlx.runtime.compiled import CompiledGraph
+
+
+@dataclass(frozen=True)
+class DeviceBenchResult:
+    """The times of one device.
+
+    Attributes:
+        device: The device.
+        compile_ns: Nanoseconds that the compile took; NaN where it failed.
+        median_ns: Median nanoseconds of a run, inputs and outputs included; infinite where it failed.
+        p99_ns: The 99th percentile; infinite where it failed.
+        error: Why it failed; None when it ran.
+        same_as: A device listed before that is the same hardware through another API or backend.
+    """
+
+    device: Device
+    compile_ns: float
+    median_ns: float
+    p99_ns: float
+    error: Exception | None = None
+    same_as: Device | None = None
+
+    @classmethod
+    def of(cls, device: Device, compile_ns: float, times: Sequence[int]) -> DeviceBenchResult:
+        """The result of a device that ran.
+
+        Args:
+            device: The device.
+            compile_ns: Nanoseconds that the compile took.
+            times: Nanoseconds of each run.
+        """
+        median, p99 = np.percentile(times, (50, 99))
+        return cls(device, compile_ns, float(median), float(p99))
+
+    def beside(self, same_as: Device | None) -> DeviceBenchResult:
+        """The same result, told to be of hardware that another device is, too."""
+        return replace(self, same_as=same_as)
+
+
+def failed(device: Device, compile_ns: float | None, error: Exception) -> DeviceBenchResult:
+    """The result of a device that did not run."""
+    taken = math.nan if compile_ns is None else compile_ns
+    return DeviceBenchResult(device, taken, math.inf, math.inf, error)
+
+
+def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list[int]:
+    """Nanoseconds of each of some runs; one before them, that also checks the inputs, does not count.
+
+    Args:
+        compiled: What to run.
+        inputs: One array per input.
+        runs: How often.
+    """
+    compiled.run_raw(inputs)
+    run = compiled.run_slots
+    times = []
+    for _ in range(runs):
+        began = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - began)
+    return times
+
+
+def made_up(node: Node) -> Array:
+    """A value for an input or param that nobody gave: floats of ordinary size, zeros for the rest.
+
+    Zeros are in range wherever numbers are indices; ordinary floats are not slowed by denormals.
+    """
+    if not node.dtype.is_float:
+        return np.zeros(node.shape, node.dtype.numpy)
+    values = np.random.default_rng(0).uniform(0.1, 1.0, node.shape)
+    return store(values, node.dtype)

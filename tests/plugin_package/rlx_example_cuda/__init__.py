@@ -1,0 +1,74 @@
+"""The backend "cuda" of the example: NumPy's references, two devices, no FFT, and faults on demand.
+
+``EXAMPLE_CUDA`` names what goes wrong: import, exit, devices, absent, refuses, cost_model, load or run.
+"""
+
+import os
+
+import numpy as np
+
+import rlx
+from rlx.backends.reference import ReferenceExecutable
+from rlx.cost import RooflineModel
+
+FAULT = os.environ.get("EXAMPLE_CUDA", "")
+
+
+def _fault(where):
+    if where == FAULT:
+        raise RuntimeError(f"the example breaks in {where}")
+
+
+_fault("import")
+if FAULT == "exit":
+    raise SystemExit("the example ends the process")
+
+
+class Executable(ReferenceExecutable):
+    """The reference, unless it is to fail."""
+
+    def run_outputs(self, indices):
+        _fault("run")
+        return super().run_outputs(indices)
+
+    def _run_slots(self, *arrays):
+        _fault("run")
+        return super()._run_slots(*arrays)
+
+
+class Backend:
+    """Two devices that are fast by their own account."""
+
+    name = "cuda"
+    kernel_set = ""
+
+    def devices(self):
+        _fault("devices")
+        if FAULT == "absent":
+            return []
+        return [rlx.DeviceInfo("cuda", at, "Example GPU", driver=np.__version__) for at in range(2)]
+
+    def absent(self):
+        return "no CUDA driver; install one"
+
+    def refuses(self, info, graph):
+        _fault("refuses")
+        found = [node.name for node in graph.nodes if node.op in ("fft", "rfft")]
+        return f"no FFT on {info.adapter}: {', '.join(found)}" if found else None
+
+    def cost_model(self, info):
+        _fault("cost_model")
+        # The second is the slower one.
+        trip = 10.0 * (1 + info.index)
+        device = rlx.Device("cuda", info.index)
+        return RooflineModel(device, 1e6, 1.0, trip, 1e4, 1e4, 1e4, unified_memory=False)
+
+    def capabilities(self, info):
+        return Executable.capabilities
+
+    def load(self, info, graph, schedule, plan, options):
+        _fault("load")
+        return Executable(graph, {})
+
+
+BACKEND = Backend()
