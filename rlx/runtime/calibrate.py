@@ -254,14 +254,17 @@ class _Measurement:
 
         On a GPU a small kernel takes hardly more than its dispatch, so the large ones tell more.
         """
-        small_first = self._on_cpu or self._software
-        rounds = max(len(probe.sizes) for probe in probes.PROBES)
-        sizes = {p.kind: p.sizes if small_first else sorted(p.sizes)[::-1] for p in probes.PROBES}
+        sizes = {
+            probe.kind: probe.sizes
+            if self._on_cpu or self._software
+            else tuple(dict.fromkeys((probe.large, probes.MEDIUM)))
+            for probe in probes.PROBES
+        }
         return [
             (probe, sizes[probe.kind][at])
-            for at in range(rounds)
+            for at in range(max(map(len, sizes.values())))
             for probe in probes.PROBES
-            if at < len(probe.sizes)
+            if at < len(sizes[probe.kind])
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
