@@ -1,7 +1,7 @@
 """The kinds of work that kernels do: ops whose time grows alike with their operations or bytes.
 
 A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
-stand-in.
+stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow at.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KINDS: Mapping[str, Kind] = {
     "softmax": Kind(("softmax", "log_softmax"), "function"),
     "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
     # A full sort; a choice of few is of the kind "select".
-    "sort": Kind(("ordered",), "softmax"),
+    "sort": Kind(("ordered",), "running"),
     "select": Kind((), "sort"),
     "product": Kind(
         ("matmul", "fused_matmul_bias_act", "grouped_matmul", "partial_grouped_matmul")
@@ -59,12 +59,12 @@ KINDS: Mapping[str, Kind] = {
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),
     "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce"),
-    "attention": Kind(("attention",), "product"),
-    "recurrence": Kind(("recurrence",), "product"),
+    "attention": Kind(("attention",), "softmax"),
+    "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function"),
     "fourier": Kind(("fft",), "softmax"),
     "real_fourier": Kind(("rfft",), "fourier"),
-    "filter": Kind(("sosfilt", "lfilter"), "running"),
+    "filter": Kind(("sosfilt", "lfilter"), "function"),
     "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward"), "product"),
 }

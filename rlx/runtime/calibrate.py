@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,12 @@ def _nobody(part: float, what: str) -> None:
     """Nobody watches."""
 
 
+@functools.cache
+def _wgpu_version() -> str:
+    # Reading it takes longer than a small estimate.
+    return metadata.version("wgpu")
+
+
 def _identity(info: DeviceInfo) -> Identity:
     on_cpu = info.backend == "cpu"
     if on_cpu:
@@ -90,7 +97,7 @@ def _identity(info: DeviceInfo) -> Identity:
         path,
         # This module is imported before the version is known.
         import_module("rlx").__version__,
-        "" if on_cpu else metadata.version("wgpu"),
+        "" if on_cpu else _wgpu_version(),
     )
 
 
