@@ -1,8 +1,8 @@
 """The kinds of work that kernels do: ops whose time grows alike with their operations or bytes.
 
 A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
-stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow at. In doubt it
-is the slower one, so that no device is taken for a speed that was never measured.
+stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow
+at. In doubt it is the slower one, so that no device is taken for a speed that was never measured.
 """
 
 from __future__ import annotations
