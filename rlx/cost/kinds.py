@@ -1,7 +1,8 @@
 """The kinds of work that kernels do: ops whose time grows alike with their operations or bytes.
 
 A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
-stand-in.
+stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow
+at. In doubt it is the slower one, so that no device is taken for a speed that was never measured.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ KINDS: Mapping[str, Kind] = {
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "max", "min", "prod", "argmax", "argmin"), "softmax"),
+    "reduce": Kind(("sum", "mean", "prod"), "softmax"),
+    # Those look at every element for a NaN.
+    "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce"),
     "running": Kind(("cumsum", "cumprod"), "reduce"),
     "softmax": Kind(("softmax", "log_softmax"), "function"),
     "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
     # A full sort; a choice of few is of the kind "select".
-    "sort": Kind(("ordered",), "softmax"),
+    "sort": Kind(("ordered",), "running"),
     "select": Kind((), "sort"),
     "product": Kind(
         (
@@ -63,10 +66,11 @@ KINDS: Mapping[str, Kind] = {
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),
     "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce"),
-    "attention": Kind(("attention",), "product"),
-    "recurrence": Kind(("recurrence",), "product"),
+    "attention": Kind(("attention",), "softmax"),
+    "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function"),
-    "fourier": Kind(("fft", "rfft"), "softmax"),
+    "fourier": Kind(("fft",), "softmax"),
+    "real_fourier": Kind(("rfft",), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running"),
     "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward"), "product"),
@@ -76,7 +80,12 @@ _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
 # Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however
 # short it is. Their speed is measured on rows of so many elements.
-ROWED = frozenset({"move", "gather", "reduce", "running", "softmax", "norm", "sort", "select"})
+ROWED = frozenset(
+    {
+        "move", "gather", "reduce", "extreme", "running", "softmax", "norm", "sort", "select",
+        "fourier", "real_fourier",
+    }
+)  # fmt: skip
 ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
 _KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
@@ -146,7 +155,7 @@ def _row(node: Node) -> int:
         return size(node.shape[node.attrs["axis"] :]) // max(1, len(node.inputs))
     if node.op == "narrow":
         return size(node.shape[node.attrs["axis"] :])
-    if kind_of(node) == "reduce" and len(node.inputs) == 1:
+    if kind_of(node) in ("reduce", "extreme") and len(node.inputs) == 1:
         return size(shape) // max(1, size(node.shape))
     axis = node.attrs.get("axis", -1)
     shape = node.shape if node.op in _KIND_MOVES else shape

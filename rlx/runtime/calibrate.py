@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ _THIN, _NARROW = (128, 1024), (64, 512)
 _FASTEST_TRANSFER = 1000.0
 # Steps of a chain beyond the first; on a GPU they are short beside the noise of its round trip.
 _STEPS, _STEPS_GPU = 3, 9
+# How often a figure of a kind of kernels is measured where there is time.
+_ROUNDS = 3
 # A kind's own part of a chain's time is at least this, whatever the noise of the others.
 _OWN = 0.2
 _UNFUSED = CompileOptions(fuse=False)
@@ -71,6 +74,12 @@ def _nobody(part: float, what: str) -> None:
     """Nobody watches."""
 
 
+@functools.cache
+def _wgpu_version() -> str:
+    # Reading it takes longer than a small estimate.
+    return metadata.version("wgpu")
+
+
 def _identity(info: DeviceInfo) -> Identity:
     on_cpu = info.backend == "cpu"
     if on_cpu:
@@ -88,7 +97,7 @@ def _identity(info: DeviceInfo) -> Identity:
         path,
         # This module is imported before the version is known.
         import_module("rlx").__version__,
-        "" if on_cpu else metadata.version("wgpu"),
+        "" if on_cpu else _wgpu_version(),
     )
 
 
@@ -223,28 +232,28 @@ class _Measurement:
     # --- kinds of kernels --------------------------------------------------------------------------
 
     def _kernels(self, figures: Calibration) -> Calibration:
-        """The figures with those of every kind that there is time for."""
-        points: dict[str, list[tuple[float, float]]] = {}
-        sizes: list[tuple[str, int]] = []
-        for probe, size in self._order():
+        """The figures with those of every kind that there is time for.
+
+        Where time is left each is measured once more, at another moment; the better figure stays.
+        """
+        points: dict[str, dict[int, tuple[float, float]]] = {}
+        for probe, size in self._order() * _ROUNDS:
             self._watch.say(probe.kind)
             if self._watch.left() <= 0:
                 break
-            own = points.setdefault(probe.kind, [])
-            measured = max((done for kind, done in sizes if kind == probe.kind), default=size)
-            _, ns = max(own, default=(0.0, 0.0))
-            if size > measured and not self._watch.worth(ns * size / measured * 3):
+            own = points.setdefault(probe.kind, {})
+            largest = max(own, default=size)
+            if size > largest and not self._watch.worth(own[largest][1] * size / largest * 3):
                 continue
             model = CalibratedModel(self._device, figures)
             found = self._kernel(probe, probe.shape(size), model)
             if found is None:
                 continue
-            work, ns, _ = found
-            own.append((work, ns))
-            sizes.append((probe.kind, size))
-            curves = {kind: Curve.through(some) for kind, some in points.items() if some}
+            first = not own
+            own[size] = min(found[:2], own.get(size, found[:2]), key=lambda point: point[1])
+            curves = {kind: Curve.through(some.values()) for kind, some in points.items() if some}
             figures = replace(figures, kernel_ns_by_work=curves)
-            if probe.short is not None and len(own) == 1:
+            if probe.short is not None and first:
                 rows = self._rows(probe, size, CalibratedModel(self._device, figures))
                 figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
         return figures
@@ -254,14 +263,17 @@ class _Measurement:
 
         On a GPU a small kernel takes hardly more than its dispatch, so the large ones tell more.
         """
-        small_first = self._on_cpu or self._software
-        rounds = max(len(probe.sizes) for probe in probes.PROBES)
-        sizes = {p.kind: p.sizes if small_first else sorted(p.sizes)[::-1] for p in probes.PROBES}
+        sizes = {
+            probe.kind: probe.sizes
+            if self._on_cpu or self._software
+            else tuple(dict.fromkeys((probe.large, probes.MEDIUM)))
+            for probe in probes.PROBES
+        }
         return [
             (probe, sizes[probe.kind][at])
-            for at in range(rounds)
+            for at in range(max(map(len, sizes.values())))
             for probe in probes.PROBES
-            if at < len(probe.sizes)
+            if at < len(sizes[probe.kind])
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
