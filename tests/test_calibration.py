@@ -418,6 +418,16 @@ def test_the_only_device_is_not_measured(fake, file, monkeypatch):
     assert fake.measured == []
 
 
+def test_nothing_is_measured_where_the_device_is_given(fake, file, webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_DEVICE", "webgpu")
+    assert str(choose(product()).device) == "webgpu"
+    monkeypatch.setenv("RLX_DEVICE", "nothing")
+    with pytest.raises(rlx.DeviceParseError, match="nothing"):
+        choose(product())
+    with rlx.compile(product(), "cpu"):
+        assert fake.measured == []
+
+
 def test_the_command_measures_and_shows(fake, file, capsys):
     assert main(["devices"]) == 0
     assert "not measured" in capsys.readouterr().out

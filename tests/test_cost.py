@@ -1,6 +1,7 @@
 """The cost model: defaults as known answers, interpolation between what was measured, estimates part by part."""
 
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostM
 from rlx.cost.estimate import FREE, graph_cost, node_costs
 from rlx.cost.kinds import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
 from rlx.ir.opdef import REGISTRY
+from rlx.ops.cases import cases
 from rlx.runtime.choose import choose
 
 CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")
@@ -293,6 +295,19 @@ def test_every_op_has_a_kind():
     assert set(listed) <= set(REGISTRY)
     assert all(kind.stand_in in known | {""} for kind in KINDS.values())
     assert known >= ROWED
+
+
+@pytest.mark.parametrize("op", [n for n, r in REGISTRY.items() if r.samples], ids=str)
+def test_any_node_can_be_estimated(op):
+    models = [CPU, GPU, Plain(), calibrated(), calibrated(kernel_ns_by_work={}, row_ns_by_kind={})]
+    # Many differ in nothing but dtypes.
+    for case in islice(cases(only=op), 0, None, 4):
+        made = case.graph()
+        for model in models:
+            cost = graph_cost(made, model)
+            assert math.isfinite(cost.ns)
+            assert all(n.ns > 0 for n in cost.nodes if n.node.op not in CONTROL)
+            assert all(node.bound in ("compute", "memory", "dispatch") for node in cost.nodes)
 
 
 def test_kinds_of_nodes():

@@ -98,7 +98,9 @@ def node_costs(
         model: The device's figures.
         lowering: What is known of its kernels.
     """
-    return [_node(node, model, lowering) for node in graph.nodes if node.op not in FREE]
+    device = _Figures(model)
+    host = _Figures(lowering.host) if lowering.host is not None else device
+    return [_node(node, device, host, lowering) for node in graph.nodes if node.op not in FREE]
 
 
 def graph_cost(graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAIN) -> GraphCost:
@@ -112,16 +114,12 @@ def graph_cost(graph: Graph, model: BackendCostModel, lowering: Lowering = _PLAI
     inputs = sum(node.type.nbytes for node in graph.nodes if node.op == "input")
     outputs = sum(node.type.nbytes for node in dict.fromkeys(graph.outputs))
     down, up = lowering.cut_bytes
-    thunk = (
-        model.host_thunk_ns()
-        if isinstance(model, DetailedCostModel)
-        else model.roundtrip_overhead_ns()
-    )
+    device = _Figures(model)
     return GraphCost(
         model.roundtrip_overhead_ns(),
-        _upload_ns(model, inputs),
-        _readback_ns(model, outputs),
-        lowering.cuts * thunk + _readback_ns(model, down) + _upload_ns(model, up),
+        device.upload_ns(inputs),
+        device.readback_ns(outputs),
+        lowering.cuts * device.thunk_ns() + device.readback_ns(down) + device.upload_ns(up),
         tuple(node_costs(graph, model, lowering)),
     )
 
@@ -155,51 +153,61 @@ def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Any:
     return min(finite, key=lambda pair: pair[0])[1].device if finite else "cpu"
 
 
-def _upload_ns(model: BackendCostModel, nbytes: int) -> float:
-    if isinstance(model, DetailedCostModel):
-        return model.upload_ns(nbytes)
-    return 0.0 if model.unified_memory else nbytes / max(model.host_upload_bw(), 1e-9)
+class _Figures:
+    """A model's times: of one that knows more than peaks, or worked out from the peaks."""
+
+    def __init__(self, model: BackendCostModel) -> None:
+        self.model = model
+        # Asked once: looking for every member takes longer than estimating a node.
+        self._detailed = model if isinstance(model, DetailedCostModel) else None
+        self.dispatch_ns = model.dispatch_overhead_ns()
+
+    def thunk_ns(self) -> float:
+        found = self._detailed
+        return found.host_thunk_ns() if found else self.model.roundtrip_overhead_ns()
+
+    def upload_ns(self, nbytes: int) -> float:
+        if self._detailed:
+            return self._detailed.upload_ns(nbytes)
+        bandwidth = self.model.host_upload_bw()
+        return 0.0 if self.model.unified_memory else nbytes / max(bandwidth, 1e-9)
+
+    def readback_ns(self, nbytes: int) -> float:
+        if self._detailed:
+            return self._detailed.readback_ns(nbytes)
+        bandwidth = self.model.host_readback_bw()
+        return 0.0 if self.model.unified_memory else nbytes / max(bandwidth, 1e-9)
+
+    def node_ns(self, node: Node, flops: float, nbytes: int) -> tuple[float, float]:
+        """Time of a node's arithmetic, and of its memory."""
+        model = self._detailed
+        if model is None:
+            compute = flops / max(self.model.sgemm_gflops(*_plain_size(node)), 1e-9)
+            return compute, nbytes / max(self.model.memory_bw(), 1e-9)
+        if node.op in ("matmul", "fused_matmul_bias_act"):
+            return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
+        work = work_of(node)
+        rows = {kind: more_rows(node) for kind in work if kind in ROWED}
+        spent = math.fsum(
+            model.kernel_ns(kind, amount, rows.get(kind, 0.0)) for kind, amount in work.items()
+        )
+        # What only moves bytes is measured as such: it is bound by memory, at its own speed.
+        if any(KINDS[kind].moves for kind in work):
+            return 0.0, max(spent, model.copy_ns(nbytes))
+        return spent, model.copy_ns(nbytes)
 
 
-def _readback_ns(model: BackendCostModel, nbytes: int) -> float:
-    if isinstance(model, DetailedCostModel):
-        return model.readback_ns(nbytes)
-    return 0.0 if model.unified_memory else nbytes / max(model.host_readback_bw(), 1e-9)
-
-
-def _node(node: Node, model: BackendCostModel, lowering: Lowering) -> NodeCost:
-    on_host = node.id in lowering.hosted and lowering.host is not None
-    if on_host:
-        assert lowering.host is not None
-        model = lowering.host
+def _node(node: Node, device: _Figures, host: _Figures, lowering: Lowering) -> NodeCost:
+    on_host = node.id in lowering.hosted
+    figures, calls = (host, 1) if on_host else (device, lowering.dispatches.get(node.id, 1))
     flops, nbytes = float(node.opdef.flops(node)), traffic(node)
     if node.op in CONTROL:
-        ns = _nested_ns(node, model)
+        ns = _nested_ns(node, figures.model)
         return NodeCost(node, flops, nbytes, ns, "host" if on_host else "compute")
-    if isinstance(model, DetailedCostModel):
-        compute, memory = _detailed(node, model, nbytes)
-    else:
-        compute = flops / max(model.sgemm_gflops(*_plain_size(node)), 1e-9)
-        memory = nbytes / max(model.memory_bw(), 1e-9)
-    calls = 1 if on_host else lowering.dispatches.get(node.id, 1)
-    dispatch, slowest = calls * model.dispatch_overhead_ns(), max(compute, memory)
+    compute, memory = figures.node_ns(node, flops, nbytes)
+    dispatch, slowest = calls * figures.dispatch_ns, max(compute, memory)
     bound = "dispatch" if dispatch > slowest else "compute" if compute > memory else "memory"
     return NodeCost(node, flops, nbytes, slowest + dispatch, "host" if on_host else bound)
-
-
-def _detailed(node: Node, model: DetailedCostModel, nbytes: int) -> tuple[float, float]:
-    """Time of the arithmetic, and of the memory."""
-    if node.op in ("matmul", "fused_matmul_bias_act"):
-        return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
-    work = work_of(node)
-    rows = {kind: more_rows(node) for kind in work if kind in ROWED}
-    spent = math.fsum(
-        model.kernel_ns(kind, amount, rows.get(kind, 0.0)) for kind, amount in work.items()
-    )
-    # What only moves bytes is measured as such: it is bound by memory, at its own speed.
-    if any(KINDS[kind].moves for kind in work):
-        return 0.0, max(spent, model.copy_ns(nbytes))
-    return spent, model.copy_ns(nbytes)
 
 
 def _nested_ns(node: Node, model: BackendCostModel) -> float:

@@ -42,7 +42,9 @@ KINDS: Mapping[str, Kind] = {
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "max", "min", "prod", "argmax", "argmin"), "softmax"),
+    "reduce": Kind(("sum", "mean", "prod"), "softmax"),
+    # Those look at every element for a NaN.
+    "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce"),
     "running": Kind(("cumsum", "cumprod"), "reduce"),
     "softmax": Kind(("softmax", "log_softmax"), "function"),
     "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
@@ -60,7 +62,8 @@ KINDS: Mapping[str, Kind] = {
     "attention": Kind(("attention",), "product"),
     "recurrence": Kind(("recurrence",), "product"),
     "state_space": Kind(("selective_scan",), "function"),
-    "fourier": Kind(("fft", "rfft"), "softmax"),
+    "fourier": Kind(("fft",), "softmax"),
+    "real_fourier": Kind(("rfft",), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running"),
     "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward"), "product"),
@@ -70,23 +73,25 @@ _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
 # Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however
 # short it is. Their speed is measured on rows of so many elements.
-ROWED = frozenset({"move", "gather", "reduce", "running", "softmax", "norm", "sort", "select"})
+ROWED = frozenset(
+    {
+        "move", "gather", "reduce", "extreme", "running", "softmax", "norm", "sort", "select",
+        "fourier", "real_fourier",
+    }
+)  # fmt: skip
 ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
+_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 
 def kind_of(node: Node) -> str:
-    """The kind of a node that runs and holds no graphs.
-
-    Raises:
-        KeyError: The op was left out of ``KINDS``.
-    """
+    """The kind of a node that runs and holds no graphs; one that is in no list counts as arithmetic."""
     if node.opdef.elementwise:
         row = ROWS.get(node.op)
         return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
     if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
         return "select"
-    return _KIND_OF[node.op]
+    return _KIND_OF.get(node.op, "arithmetic")
 
 
 def work_of(node: Node) -> dict[str, float]:
@@ -130,9 +135,6 @@ def more_rows(node: Node) -> float:
     return elements / max(1, _row(node)) - elements / ROW
 
 
-_KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
-
-
 def _row(node: Node) -> int:
     """Elements of a row, or of a contiguous piece."""
     shape = node.inputs[0].shape
@@ -146,7 +148,7 @@ def _row(node: Node) -> int:
         return size(node.shape[node.attrs["axis"] :]) // max(1, len(node.inputs))
     if node.op == "narrow":
         return size(node.shape[node.attrs["axis"] :])
-    if kind_of(node) == "reduce" and len(node.inputs) == 1:
+    if kind_of(node) in ("reduce", "extreme") and len(node.inputs) == 1:
         return size(shape) // max(1, size(node.shape))
     axis = node.attrs.get("axis", -1)
     shape = node.shape if node.op in _KIND_MOVES else shape

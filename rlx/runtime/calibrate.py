@@ -28,12 +28,12 @@ from rlx.runtime.stopwatch import AllClosed, Stopwatch
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
 # Sizes of products, and how many follow one another; with a single row, and with few columns.
-_PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1))
+_PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
 _THIN, _NARROW = (128, 1024), (64, 512)
 # No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
 _FASTEST_TRANSFER = 1000.0
-# Steps of a chain beyond the first.
-_STEPS = 3
+# Steps of a chain beyond the first; on a GPU they are short beside the noise of its round trip.
+_STEPS, _STEPS_GPU = 3, 9
 # A kind's own part of a chain's time is at least this, whatever the noise of the others.
 _OWN = 0.2
 _UNFUSED = CompileOptions(fuse=False)
@@ -105,6 +105,7 @@ class _Measurement:
         self._target = self._watch.target
         self._software = self._target.info.software
         self._on_cpu = self._target.kernel_set == "cpu"
+        self._steps = _STEPS if self._on_cpu or self._software else _STEPS_GPU
 
     def run(self) -> Calibration:
         """All figures."""
@@ -253,14 +254,17 @@ class _Measurement:
 
         On a GPU a small kernel takes hardly more than its dispatch, so the large ones tell more.
         """
-        small_first = self._on_cpu or self._software
-        rounds = max(len(probe.sizes) for probe in probes.PROBES)
-        sizes = {p.kind: p.sizes if small_first else sorted(p.sizes)[::-1] for p in probes.PROBES}
+        sizes = {
+            probe.kind: probe.sizes
+            if self._on_cpu or self._software
+            else tuple(dict.fromkeys((probe.large, probes.MEDIUM)))
+            for probe in probes.PROBES
+        }
         return [
             (probe, sizes[probe.kind][at])
-            for at in range(rounds)
+            for at in range(max(map(len, sizes.values())))
             for probe in probes.PROBES
-            if at < len(probe.sizes)
+            if at < len(sizes[probe.kind])
         ]
 
     def _rows(self, probe: probes.Probe, size: int, model: CalibratedModel) -> dict[str, float]:
@@ -285,7 +289,7 @@ class _Measurement:
                     added = _work(short.lowered.graph, probe.kind)
                     spent = watch.times([short])[0] - watch.roundtrip_ns
                 else:
-                    steps = _STEPS
+                    steps = self._steps
                     long = loaded(probes.chain(probe, shape, 1 + steps), self._target)
                     calls = long.calls() - short.calls()
                     added = _work(long.lowered.graph, probe.kind)

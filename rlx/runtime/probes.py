@@ -23,7 +23,8 @@ class Probe(NamedTuple):
         kind: The kind of work that it measures; see ``rlx.cost.kinds``.
         shape: Shape of the value for an amount of elements.
         step: One step.
-        sizes: Amounts of elements; on the CPU the first is the most telling.
+        sizes: Amounts of elements on the CPU, the most telling first.
+        large: The largest amount on a GPU, where small kernels take no more than their dispatch.
         short: The shape with rows of 16 elements instead of 256, for kinds that work row by row.
     """
 
@@ -31,6 +32,7 @@ class Probe(NamedTuple):
     shape: Callable[[int], tuple[int, ...]]
     step: Step
     sizes: tuple[int, ...]
+    large: int
     short: Callable[[int], tuple[int, ...]] | None = None
 
 
@@ -204,6 +206,10 @@ def _reduced(g: Graph, x: Node) -> Any:
     return g.maximum(x, g.mean(x, -1, True))
 
 
+def _extreme(g: Graph, x: Node) -> Any:
+    return g.minimum(x, g.max(x, -1, True))
+
+
 def _running(g: Graph, x: Node) -> Any:
     return g.cumsum(x, -1) * (1.0 / x.shape[-1])
 
@@ -249,6 +255,10 @@ def _fourier(g: Graph, x: Node) -> Any:
     return g.fft(x, norm="ortho")
 
 
+def _real_fourier(g: Graph, x: Node) -> Any:
+    return g.narrow(g.rfft(x, norm="ortho"), -1, 0, x.shape[-1])
+
+
 def _filtered(g: Graph, x: Node) -> Any:
     return g.sosfilt(x, [[0.1, 0.2, 0.1, 1.0, -0.9, 0.3]])[0]
 
@@ -258,27 +268,31 @@ def _peaks(g: Graph, x: Node) -> Any:
     return g.maximum(x, g.reshape(g.cast(g.narrow(found[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
 
 
-_SMALL, _MEDIUM, _LARGE = 1 << 12, 1 << 17, 1 << 21
+SMALL, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 21
+_ALL = (SMALL, MEDIUM, LARGE)
+_TWO = (SMALL, MEDIUM)
 
 # The most telling first: where time runs out, the rest takes the speed of its stand-ins.
 PROBES: tuple[Probe, ...] = (
-    Probe("arithmetic", _line, _arithmetic, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("function", _line, _function, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("softmax", _rows, lambda g, x: g.softmax(x), (_SMALL, _MEDIUM, _LARGE), _short),
-    Probe("norm", _rows, lambda g, x: g.layer_norm(x), (_SMALL, _MEDIUM, _LARGE), _short),
-    Probe("reduce", _rows, _reduced, (_SMALL, _MEDIUM, _LARGE), _short),
-    Probe("transpose", _square, _transposed, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("move", _twice(_rows), _roll, (_SMALL, _MEDIUM, _LARGE), _twice(_short)),
-    Probe("gather", _rows, _shuffled, (_SMALL, _MEDIUM), _short),
-    Probe("convolution", _images, _convolved, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("attention", _heads, _attended, (_SMALL, _MEDIUM)),
-    Probe("fourier", lambda n: (max(1, n // 512), 512), _fourier, (_SMALL, _MEDIUM, _LARGE)),
-    Probe("pool", _images, _pooled, (_SMALL, _MEDIUM)),
-    Probe("running", _rows, _running, (_SMALL, _MEDIUM), _short),
-    Probe("select", _rows, _selected, (_SMALL, _MEDIUM), _short),
-    Probe("sort", _rows, _ordered, (_SMALL, _MEDIUM)),
-    Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, _MEDIUM)),
-    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, 1 << 10)),
-    Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, (_SMALL, _MEDIUM)),
-    Probe("peaks", _rows, _peaks, (_SMALL, _MEDIUM)),
+    Probe("arithmetic", _line, _arithmetic, _ALL, LARGE),
+    Probe("function", _line, _function, _TWO, LARGE),
+    Probe("softmax", _rows, lambda g, x: g.softmax(x), _TWO, LARGE, _short),
+    Probe("norm", _rows, lambda g, x: g.layer_norm(x), _TWO, LARGE, _short),
+    Probe("reduce", _rows, _reduced, _ALL, LARGE, _short),
+    Probe("transpose", _square, _transposed, _ALL, LARGE),
+    Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
+    Probe("gather", _rows, _shuffled, _TWO, LARGE, _short),
+    Probe("convolution", _images, _convolved, _ALL, LARGE),
+    Probe("attention", _heads, _attended, (SMALL, 1 << 15, 1 << 7), MEDIUM),
+    Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
+    Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
+    Probe("extreme", _rows, _extreme, _TWO, LARGE, _short),
+    Probe("pool", _images, _pooled, _TWO, LARGE),
+    Probe("running", _rows, _running, _TWO, LARGE, _short),
+    Probe("select", _rows, _selected, _TWO, LARGE, _short),
+    Probe("sort", _rows, _ordered, _TWO, MEDIUM),
+    Probe("recurrence", _steps_of_time, _recurrent, (1 << 10, MEDIUM), MEDIUM),
+    Probe("filter", lambda n: (n // 1024, 1024), _filtered, (1 << 14, 1 << 10), LARGE),
+    Probe("state_space", lambda n: (1, max(1, n // 64), 64), _state_space, _TWO, LARGE),
+    Probe("peaks", _rows, _peaks, _TWO, MEDIUM),
 )

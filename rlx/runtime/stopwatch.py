@@ -1,4 +1,4 @@
-"""Times small graphs on one device within a budget of seconds: medians of runs that take turns."""
+"""Times small graphs on one device within a budget of seconds, on a machine that may be busy."""
 
 from __future__ import annotations
 
@@ -120,7 +120,14 @@ class Stopwatch:
         return run_ns < min(_LONGEST_RUN_S, self.left() / _RUNS_WORTH) * 1e9
 
     def times(self, loaded: Sequence[Loaded], seconds: float = _FIGURE_S) -> list[float]:
-        """The median time of a run of each, in ns; they take turns, so that all see the same machine."""
+        """The time of a run of each, in ns: the median of the faster half.
+
+        They take turns, so that all see the same machine.
+
+        Args:
+            loaded: What is run.
+            seconds: How long, if there are enough runs by then.
+        """
         samples: list[list[int]] = [[] for _ in loaded]
         began = time.monotonic()
         for at in range(_MOST):
@@ -128,7 +135,8 @@ class Stopwatch:
                 break
             for one, times in zip(loaded, samples, strict=True):
                 times.append(one.once())
-        return [median(times) for times in samples]
+        # What else runs on the machine only ever adds: the slower half tells of that.
+        return [median(sorted(times)[: (len(times) + 1) // 2]) for times in samples]
 
     def is_clear(self, loaded: Loaded) -> bool:
         """Whether a run is so long that the round trip in it does not count."""
