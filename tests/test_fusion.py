@@ -24,6 +24,13 @@ def product_without_activation(g):
     return [g.param("b", (6,)) + g.input("x", (2, 5, 7)) @ g.param("w", (7, 6))]
 
 
+def products_in_a_row(g):
+    y = g.input("x", (3, 7))
+    for at in range(3):
+        y = g.relu(y @ g.param(f"w{at}", (7, 7)) + g.param(f"b{at}", (7,)))
+    return [y]
+
+
 def attention(g):
     q, k, v = (g.input(name, (2, 3, 5, 8)) for name in "qkv")
     scores = q @ g.transpose(k, (0, 1, 3, 2)) * (1 / math.sqrt(8))
@@ -61,6 +68,7 @@ def turned(g):
 CASES = {
     product: ("product, bias and activation", "fused_matmul_bias_act"),
     product_without_activation: ("product, bias and activation", "fused_matmul_bias_act"),
+    products_in_a_row: ("product, bias and activation", "fused_matmul_bias_act"),
     attention: ("attention", "attention"),
     attention_of_a_scaled_query: ("attention", "attention"),
     conv_bias: ("convolution and bias", "conv2d"),

@@ -261,7 +261,7 @@ def test_a_tensor_above_the_binding_limit(webgpu, monkeypatch):
 def test_a_param_above_the_binding_limit(webgpu, monkeypatch):
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
     g = rlx.Graph()
-    g.set_outputs([g.input("x", (1,)) * g.sum(g.param("weights", (33, MIB)))])
+    g.set_outputs([g.sum(g.input("x", (1,)) * g.param("weights", (33, MIB)))])
     with pytest.raises(rlx.DeviceMemoryError) as caught:
         rlx.compile(g, webgpu)
     said(caught, "max-storage-buffer-binding-size", 33 * 4 * MIB, 128 * MIB, "weights")

@@ -286,9 +286,9 @@ def _apply(pattern: Pattern, graph: Graph, notes: list[str], target: Specialisat
     for node in graph.nodes:
         if node.id in found:
             match = found[node.id]
-            outside = {
-                o.id: rewriter[o] for one in match.inside for o in one.inputs if o.id not in inside
-            }
+            members = {one.id for one in match.inside}
+            read = [o for one in match.inside for o in one.inputs if o.id not in members]
+            outside = {operand.id: rewriter[operand] for operand in read}
             first = len(rewriter.new.nodes)
             new = match.build(rewriter.new, outside)
             for made in rewriter.new.nodes[first:]:
