@@ -39,9 +39,10 @@ _STEPS, _STEPS_GPU = 3, 9
 _ROUNDS = 3
 # A kind's own part of a chain's time is at least this, whatever the noise of the others.
 _OWN = 0.2
-_UNFUSED = CompileOptions(fuse=False)
+# What is measured stands in params, on the device: it may not be computed beforehand.
+_UNFUSED = CompileOptions(fuse=False, hoist=False)
 # Every value in memory of its own, as a run's input and output are.
-_APART = CompileOptions(fuse=False, reuse_memory=False)
+_APART = CompileOptions(fuse=False, hoist=False, reuse_memory=False)
 # Where the surplus rows stand among the kinds of work.
 _ROWS = ""
 
@@ -183,7 +184,9 @@ class _Measurement:
         if self._on_cpu:
             square["f64"] = self._square(DType.F64, self._target)
         elif "shader-f16" in self._target.info.features and not self._software:
-            square["f16"] = self._square(DType.F16, self._with(CompileOptions(precision="f16")))
+            square["f16"] = self._square(
+                DType.F16, self._with(CompileOptions(precision="f16", hoist=False))
+            )
         return {
             "matmul_ns_by_flops": square,
             "thin_matmul_ns_by_flops": {"f32": Curve.through(thin)},

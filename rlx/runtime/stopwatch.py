@@ -95,7 +95,7 @@ class Stopwatch:
 
     def __init__(self, device: Device, progress: Progress) -> None:
         self.device, self._progress = device, progress
-        self.target = Target.of(device, CompileOptions())
+        self.target = Target.of(device, CompileOptions(hoist=False))
         self.dispatch_ns = self.roundtrip_ns = 0.0
         self.begin()
 
