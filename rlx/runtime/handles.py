@@ -32,9 +32,9 @@ class Handles:
 
         def _open(self) -> None: ...
 
-        def run_read_outputs(  # noqa: D102
-            self, inputs: Mapping[str, Any], indices: Any = None
-        ) -> list[Array]: ...
+        def run_read_outputs(self, inputs: Mapping[str, Any], indices: Any = None) -> list[Array]:
+            """See ``Runs.run_read_outputs``."""
+            raise NotImplementedError
 
         @staticmethod
         def _fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array: ...
