@@ -277,20 +277,19 @@ cdef class Entry:
     """
 
     cdef object _acquire, _release, _entered, _failed, _take, _slow
-    cdef tuple _input_views, _output_views
+    cdef tuple _taken, _output_views
     cdef Runner _runner
-    cdef bint _checked
 
     def __cinit__(self, guard, tuple input_views, tuple output_views, entered, failed, take, slow):
         self._acquire, self._release = guard.acquire, guard.release
-        self._input_views, self._output_views = input_views, output_views
+        self._taken, self._output_views = input_views, output_views
         self._entered, self._failed = entered, failed
         self._take, self._slow = take, slow
 
-    def prepare(self, runner, bint checked):
-        """Sets the runner, None for the slow way, and whether ``take`` has to see all arguments."""
+    def prepare(self, runner, tuple taken):
+        """Sets the runner, None for the slow way, and the views that take an argument."""
         self._runner = runner
-        self._checked = checked
+        self._taken = taken
 
     def run_slots(self, *arrays):
         """See ``CompiledGraph.run_slots``."""
@@ -300,11 +299,11 @@ cdef class Entry:
             self._entered()
         try:
             if count:
-                if self._checked or not _fit(arrays, self._input_views):
+                if not _fit(arrays, self._taken):
                     self._take(arrays)
                 else:
                     for at in range(count):
-                        _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._input_views[at])
+                        _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._taken[at])
             if self._runner is None:
                 self._slow()
             else:

@@ -44,12 +44,17 @@ allocations = ctypes.CDLL(sys.argv[1]).allocations
 allocations.restype = ctypes.c_long
 g = rlx.Graph()
 x, w = g.input("x", (1, 64)), g.param("w", (64, 64))
-g.set_outputs([g.softmax(g.gelu(x @ w + 1.0))])
+if sys.argv[3] == "beside a handle":
+    state, x = x, g.input("y", (1, 64))
+    g.set_outputs([g.softmax(g.gelu(x @ w + state))])
+else:
+    g.set_outputs([g.softmax(g.gelu(x @ w + 1.0))])
 cg = rlx.compile(g, sys.argv[2], params={"w": np.ones((64, 64))})
-if sys.argv[3] == "fed":
+arrays = () if sys.argv[3] == "fed" else (np.ones((1, 64), np.float32),)
+if sys.argv[3] != "given":
     cg.bind_gpu_handle("x", np.ones((1, 64), np.float32))
     cg.set_gpu_handle_feed("x", 0)
-run, arrays = cg.run_slots, () if sys.argv[3] == "fed" else (np.ones((1, 64), np.float32),)
+run = cg.run_slots
 def loop(times):
     for _ in times:
         run(*arrays)
@@ -79,7 +84,7 @@ def counter(tmp_path_factory):
 
 
 @LINUX
-@pytest.mark.parametrize("way", ["given", "fed"])
+@pytest.mark.parametrize("way", ["given", "fed", "beside a handle"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
 def test_no_malloc_per_call(counter, device, way, request):
     if device == "webgpu":

@@ -135,6 +135,8 @@ def test_raw_bytes(device):
         assert np.frombuffer(z, np.int32).tolist() == [0, 1, 2, 3, 4, 5]
         with pytest.raises(rlx.InputError, match="do not fill it"):
             compiled.run_typed([("x", b"123", "f16")])
+        with pytest.raises(rlx.InputError, match="given twice"):
+            compiled.run_typed([("x", data.tobytes(), "f16")] * 2)
         with pytest.raises(rlx.UnknownNameError, match="'v'"):
             compiled.set_param_typed("v", b"", "f32")
 

@@ -117,6 +117,10 @@ def test_tokens_are_counted(device, params, expected):
         for count, one in zip(stats.tokens_per_expert, chosen, strict=True):
             np.testing.assert_array_equal(count, 5 * np.bincount(one, minlength=EXPERTS))
         assert compiled.take_moe_residency_stats().runs == 0
+        compiled.run_slots(X)
+        assert compiled.enable_moe_topk_capture(EXPERTS)
+        compiled.run_slots(X)
+        assert compiled.take_moe_residency_stats().runs == 2
 
 
 def test_a_weight_set_later_reaches_both_sides(device, params, expected):

@@ -196,3 +196,8 @@ def test_refused(device):
         for extent in ((5, 4), (-1, 4), (1, 3)):
             with pytest.raises(rlx.InputError, match="no such extent"):
                 compiled.set_active_extent(extent)
+        for extent in ((1.5, 4), 3, (1, 2, 4), "ab"):
+            with pytest.raises(rlx.InputError, match="not an extent"):
+                compiled.set_active_extent(extent)
+        compiled.set_active_extent((2, 4))
+        assert compiled.active_extent == (2, 4)

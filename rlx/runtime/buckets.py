@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import CompileOptions
+from rlx.backends.base import CompileOptions, as_array
 from rlx.device.names import Device
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
@@ -178,7 +178,7 @@ class BucketedCompileCache:
             bucket.set_params(params or {})
             shapes = dict(zip(compiled._names, (v.shape for v in compiled.input_views)))
             padded = {
-                name: _padded(np.asarray(value), rows, shapes.get(name, ()), bucket.high)
+                name: _padded(as_array(value), rows, shapes.get(name, ()), bucket.high)
                 for name, value in inputs.items()
             }
             bucket.extend((rows, bucket.high) if rows < bucket.high else None)
@@ -221,7 +221,6 @@ class _Bucket:
         self.low, self.high = low, high
         self.lock = threading.RLock()
         self.compiled: CompiledGraph | None = None
-        self._extent: tuple[int, int] | None = None
         self._params: dict[str, Any] = {}
 
     def set_params(self, params: Mapping[str, Any]) -> None:
@@ -235,15 +234,14 @@ class _Bucket:
     def extend(self, extent: tuple[int, int] | None) -> None:
         """Sets the active extent where it is another."""
         assert self.compiled is not None
-        if extent != self._extent:
+        if extent != self.compiled.active_extent:
             self.compiled.set_active_extent(extent)
-            self._extent = extent
 
     def close(self) -> None:
         """Closes the graph."""
         if self.compiled is not None:
             self.compiled.close()
-        self.compiled, self._extent, self._params = None, None, {}
+        self.compiled, self._params = None, {}
 
 
 def _checked(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

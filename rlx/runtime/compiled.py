@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
     def _take(self, executable: Executable, missing: set[str]) -> None:
-        self._missing = missing
+        # Params are no longer those of clones, which keep their values for themselves.
+        self._missing, self._values = missing, dict(self._values)
         self._use(executable)
 
     # --- params ------------------------------------------------------------------------------------
@@ -254,7 +256,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             extent: ``(actual, upper)``; None computes everything again.
 
         Raises:
-            InputError: ``actual`` is not in 0 to ``upper``, or no input has ``upper`` rows.
+            InputError: It is no pair of whole numbers, ``actual`` is not in 0 to ``upper``, or no
+                input has ``upper`` rows.
 
         Example:
             >>> import numpy as np, rlx
@@ -268,7 +271,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self._open()
         found = None
         if extent is not None:
-            actual, upper = map(int, extent)
+            actual, upper = _rows(extent)
             leading = {self._graph.named(name).shape[:1] for name in self._names}
             if not 0 <= actual <= upper or (upper,) not in leading:
                 sizes = sorted(shape[0] for shape in leading if shape)
@@ -284,6 +287,11 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
                 found = fewer_rows(self._lowered, self._target, actual, upper)
         self._executable.set_extent(found)
         self._extent = found
+
+    @property
+    def active_extent(self) -> tuple[int, int] | None:
+        """What ``set_active_extent`` was last given; None where all rows are computed."""
+        return None if self._extent is None else (self._extent.actual, self._extent.upper)
 
     def __call__(self, **inputs: Any) -> list[Array]:
         """``cg(x=..., y=...)`` is ``cg.run({"x": ..., "y": ...})``."""
@@ -401,6 +409,15 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     def _open(self) -> None:
         if self._closed:
             raise InputError(describe(f"{self!r} is closed", hint="compile the graph again"))
+
+
+def _rows(extent: Any) -> tuple[int, int]:
+    try:
+        actual, upper = (operator.index(count) for count in extent)
+    except (TypeError, ValueError):
+        text = describe("not an extent", got=repr(extent), expected="(actual, upper) or None")
+        raise InputError(text) from None
+    return actual, upper
 
 
 def _as_it_is(executable: Executable) -> Executable:

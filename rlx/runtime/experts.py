@@ -295,8 +295,11 @@ class Experts:
         return self._placement.layers
 
     def _place(self, masks: list[Array] | None, capture: bool) -> None:
-        placement = Placement(self._placement.layers, masks, capture)
+        old = self._placement
+        placement = Placement(old.layers, masks, capture)
         placement.reset()
+        if masks is not None and masks is old.masks:
+            placement.counts, placement.runs = old.counts, old.runs
         graph = self._graph
         splits: dict[str, Split] = {}
         shown = len(graph.outputs)

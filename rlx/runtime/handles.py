@@ -32,9 +32,9 @@ class Handles:
 
         def _open(self) -> None: ...
 
-        def run_read_outputs(  # noqa: D102
-            self, inputs: Mapping[str, Any], indices: Any = None
-        ) -> list[Array]: ...
+        def run_read_outputs(self, inputs: Mapping[str, Any], indices: Any = None) -> list[Array]:
+            """See ``Runs.run_read_outputs``."""
+            raise NotImplementedError
 
     def bind_handle(self, name: str, array: Any) -> None:
         """Gives an input a value that feeds every later run, in host-visible memory.

@@ -85,7 +85,8 @@ class Recovery:
         if not self.capabilities.can_be_lost:
             return
         self._executable.abandon()
-        self._replace(self._wrap(load(self._lowered, self._target)), self._values)
+        executable = self._wrap(load(self._lowered, self._target))
+        self._replace(executable, self._values, self._extent)
 
     def _rebuild(
         self, graph: Graph, wrap: Callable[[Executable], Executable], placement: Placement
@@ -101,16 +102,20 @@ class Recovery:
         extent = self._extent
         if extent is not None:
             extent = fewer_rows(lowered, self._target, extent.actual, extent.upper)
+        self._replace(executable, values, extent, handles)
         self._exchange(lowered, wrap, extent, placement)
-        self._replace(executable, values, handles)
 
     def _replace(
         self,
         executable: Executable,
         values: Mapping[str, Array],
+        extent: Extent | None,
         handles: Mapping[str, Array] | None = None,
     ) -> None:
-        """Tells an executable of the same graph all that the old one was told, and takes it."""
+        """Tells an executable of the same graph all that the old one was told, and takes it.
+
+        It is closed again when that fails, and the old one stays.
+        """
         watched = self._executable
         again = (
             (watched.recorder, watched.moved()) if isinstance(watched, WatchedExecutable) else None
@@ -118,16 +123,19 @@ class Recovery:
         with contextlib.suppress(RlxError):  # what is lost may fail again
             self._unwatch()
         old = self._executable
-        for name, value in values.items():
-            executable.set_param(name, value)
-        for name in self._bound:
-            index = self._names.index(name)
-            executable.write_input(
-                index, old.input_views[index] if handles is None else handles[name]
-            )
-        executable.set_resident([self._names.index(name) for name in self._bound])
-        executable.set_feeds(list(self._feeds.items()))
-        executable.set_extent(self._extent)
+        bound = {name: self._names.index(name) for name in self._bound}
+        try:
+            for name, value in values.items():
+                executable.set_param(name, value)
+            for name, index in bound.items():
+                held = old.input_views[index] if handles is None else handles[name]
+                executable.write_input(index, held)
+            executable.set_resident(list(bound.values()))
+            executable.set_feeds(list(self._feeds.items()))
+            executable.set_extent(extent)
+        except BaseException:
+            executable.close()
+            raise
         self._take(executable, set(self._graph.param_names) - set(values))
         if again is not None:
             self._watch(*again)

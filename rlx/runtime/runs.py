@@ -31,9 +31,12 @@ class Runs:
 
         def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]: ...
 
-        def set_param(self, name: str, array: Any) -> None: ...  # noqa: D102
+        def set_param(self, name: str, array: Any) -> None:
+            """See ``CompiledGraph.set_param``."""
 
-        def run(self, inputs: Mapping[str, Any]) -> list[Array]: ...  # noqa: D102
+        def run(self, inputs: Mapping[str, Any]) -> list[Array]:
+            """See ``CompiledGraph.run``."""
+            raise NotImplementedError
 
     def run_read_outputs(
         self, inputs: Mapping[str, Any], indices: Iterable[int] | None = None
@@ -152,6 +155,9 @@ class Runs:
                         hint=did_you_mean(name, self._names),
                     )
                 )
+        names = [name for name, _, _ in inputs]
+        if len(set(names)) < len(names):
+            raise InputError(describe("an input is given twice", got=", ".join(names)))
         found = self.run(
             {name: from_bytes(self._graph.named(name), data, d) for name, data, d in inputs}
         )

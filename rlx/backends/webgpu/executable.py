@@ -140,7 +140,12 @@ class WebGpuExecutable:
         runners = self._runners(self._traffic.every)
         # The compiled entry runs compiled runners only.
         alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
-        self._entry.prepare(alone, bool(self._traffic.skipped))
+        self._entry.prepare(alone, self._given())
+
+    def _given(self) -> tuple[Array, ...]:
+        """The views that a run takes an argument for: not those of residents."""
+        skipped = self._traffic.skipped
+        return tuple(view for at, view in enumerate(self.input_views) if at not in skipped)
 
     def _forget_many(self) -> None:
         if self._many is not None:
@@ -183,8 +188,8 @@ class WebGpuExecutable:
         )
 
     def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
-        """Views and what goes into them; nothing is written yet. Residents take no argument."""
-        taken = [v for at, v in enumerate(self.input_views) if at not in self._traffic.skipped]
+        """Views and what goes into them; nothing is written yet."""
+        taken = self._given()
         check_slots(arrays, len(taken))
         return [
             (view, as_input(array, view, at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from typing import Any
 
@@ -11,6 +12,8 @@ from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.work import Batch, PythonEntry, PythonRunner, Runner, Submission
 from rlx.ir.opdef import Array
+
+_log = logging.getLogger("rlx.webgpu")
 
 # The C declarations in cython_src/webgpu_run.h are those of this release, which wgpu 0.32 carries.
 _KNOWN = (29, 0)
@@ -45,6 +48,11 @@ def _binding() -> tuple[Any, Any, Any] | None:
     return ffi, webgpu_hot, api
 
 
+@functools.cache
+def _say_switched_off() -> None:
+    _log.warning("RLX_WEBGPU_HOT=0: runs on the GPU go through wgpu-py's Python calls")
+
+
 class Maker:
     """Makes the runners of one executable.
 
@@ -56,7 +64,11 @@ class Maker:
 
     def __init__(self, gpu: GpuDevice, moved: Array) -> None:
         self._gpu, self.moved = gpu, moved
-        self._binding = _binding() if flags.WEBGPU_HOT.get() else None
+        self._binding = None
+        if flags.WEBGPU_HOT.get():
+            self._binding = _binding()
+        else:
+            _say_switched_off()
         self.hot = self._binding is not None
         self._batches: dict[int, Any] = {}
         self.recording: Recording | None = None

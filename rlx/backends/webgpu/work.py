@@ -199,8 +199,8 @@ class PythonEntry:
         self._entered, self._failed, self._take, self._slow = entered, failed, take, slow
         self._runner: Runner | None = None
 
-    def prepare(self, runner: Any, checked: bool) -> None:
-        """Sets the runner, None for the slow way."""
+    def prepare(self, runner: Any, taken: tuple[Array, ...]) -> None:
+        """Sets the runner, None for the slow way; ``take`` knows what takes an argument."""
         self._runner = runner
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:

@@ -1,0 +1,159 @@
+"""Lowered graphs as containers and back: every op whole, and nothing that is no such file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.device import Device
+from rlx.ir import container
+from rlx.ir.content import OpaqueError
+from rlx.ir.graph import Graph, Node
+from rlx.lru import Lru
+from rlx.ops.cases import cases
+from rlx.runtime.build import Target, load, lower
+from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
+
+
+@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def target_device(request):
+    """Each device that has kernels."""
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
+
+
+# --- every op, packed and unpacked -----------------------------------------------------------------
+
+
+def same(a, b, seen):
+    """Whether two records hold the same, field by field: a field that packing forgets shows here."""
+    if (id(a), id(b)) in seen:
+        return True
+    seen.add((id(a), id(b)))
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, Node):
+        return all(same(getattr(a, n), getattr(b, n), seen) for n in Node.__slots__ if n != "opdef")
+    if isinstance(a, Graph):
+        return all(same(getattr(a, n), getattr(b, n), seen) for n in vars(a))
+    if isinstance(a, Lru):
+        return len(a) == len(b) == 0  # found again when it is asked for
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key], seen) for key in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(same(*pair, seen) for pair in zip(a, b, strict=True))
+    if dataclasses.is_dataclass(a):
+        names = [field.name for field in dataclasses.fields(a)]
+        return all(same(getattr(a, name), getattr(b, name), seen) for name in names)
+    return a == b or (a != a and b != b)
+
+
+def few_cases():
+    """Each sample of each op once."""
+    found = {}
+    for case in cases():
+        if case.opdef.name != "custom":
+            found.setdefault((case.opdef.name, case.number), case)
+    return list(found.values())
+
+
+def test_every_op_is_packed_whole(target_device):
+    target = Target.of(Device.parse(target_device), CompileOptions(fold=False))
+    assert len(few_cases()) > 500
+    for case in few_cases():
+        graph = case.graph()
+        lowered = lower(graph, target)
+        sources = sources_of(graph)
+        data, arrays = pack(lowered, sources)
+        held = container.load(container.dump(KIND, data, arrays))
+        assert same(lowered, unpack(held.data, held.arrays, sources), set()), case
+
+
+def test_what_a_gpu_made_of_the_calls_is_packed(webgpu):
+    target = Target.of(Device.parse(webgpu), CompileOptions())
+    graph = rlx.Graph("layer")
+    graph.set_outputs([graph.tanh(graph.input("x", (4, 8)) @ graph.param("w", (8, 8))) * 0.5])
+    lowered = lower(graph, target)
+    load(lowered, target)
+    assert lowered.schedule.rendered
+    sources = sources_of(graph)
+    found = unpack(*pack(lowered, sources), sources)
+    assert same(lowered, found, set())
+    lowered.schedule.rendered[0] = object()
+    with pytest.raises(OpaqueError, match="object"):
+        pack(lowered, sources)
+
+
+def test_unpack_refuses_what_is_no_packed_graph():
+    for data in (None, {}, [], 1, {"types": [[[1], "f99"]]}):
+        with pytest.raises(MalformedError):
+            unpack(data, [], [])
+
+
+# --- the container ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [container.read, container.mapped], ids=["read", "mapped"])
+def test_container(tmp_path, read):
+    arrays = [
+        np.arange(5, dtype=np.int8),
+        np.float32([[1, np.nan], [-0.0, np.inf]]),
+        np.zeros((0, 3), np.int64),
+        np.arange(6, dtype=">f8").reshape(2, 3).T,
+        np.array(True),
+        np.arange(3, dtype=np.uint16),
+    ]
+    path = tmp_path / "some.rlx"
+    container.write(path, container.dump("model", {"a": [1, None, "ü"]}, arrays))
+    found = read(path)
+    assert (found.kind, found.data) == ("model", {"a": [1, None, "ü"]})
+    for made, array in zip(found.arrays, arrays, strict=True):
+        assert made.shape == array.shape
+        np.testing.assert_array_equal(made, array)
+        assert not made.flags.writeable
+    assert [one.name for one in tmp_path.iterdir()] == ["some.rlx"]
+    raw = path.read_bytes()
+    assert raw.index(arrays[1].tobytes()) % container.ALIGNMENT == 0
+
+
+def test_arrays_of_a_mapped_file_are_not_read(tmp_path):
+    path = tmp_path / "large.rlx"
+    raw = bytearray(container.dump("model", {}, [np.zeros(1 << 16, np.float32)]))
+    raw[-1] = 1  # damage in the array: found by whoever reads it all
+    path.write_bytes(raw)
+    assert container.mapped(path).arrays[0][0] == 0
+    for check in (lambda: container.mapped(path, check=True), lambda: container.read(path)):
+        with pytest.raises(container.ContainerError, match="arrays' checksum"):
+            check()
+    path.write_bytes(b"")
+    with pytest.raises(container.ContainerError, match="empty"):
+        container.mapped(path)
+
+
+def test_container_of_another_version():
+    raw = bytearray(container.dump("model", {}, []))
+    raw[8] = 2
+    with pytest.raises(container.ContainerError, match="another version"):
+        container.load(bytes(raw))
+
+
+@pytest.mark.parametrize("array", [np.array([object()]), np.array(["a"]), np.zeros(1, "c16")])
+def test_container_takes_numbers_only(array):
+    with pytest.raises(container.ContainerError, match="not an array"):
+        container.dump("model", {}, [array])
+
+
+@pytest.mark.parametrize("place", [[0, "|O8", [1]], [-8, "<f8", [1]], [0, "<f8", [9]], [0, "<f8"]])
+def test_container_with_wrong_places(place, monkeypatch):
+    """Checksums that hold say nothing about the one who wrote them."""
+    dumps = container.json.dumps
+
+    def forged(header, **options):
+        return dumps({**header, "arrays": [place]}, **options)
+
+    monkeypatch.setattr(container.json, "dumps", forged)
+    raw = container.dump("model", {}, [np.zeros(8)])
+    with pytest.raises(container.ContainerError, match="malformed"):
+        container.load(raw)
