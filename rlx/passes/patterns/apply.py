@@ -1,0 +1,157 @@
+"""How the table of patterns is used: find, ask the gate, rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx.ir.graph import Graph, Node
+from rlx.ir.rewrite import Rewriter
+from rlx.ops.leaves import LEAVES
+from rlx.passes.gated import Specialisation
+from rlx.passes.hoist import hoist
+from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
+from rlx.passes.patterns.table import PATTERNS
+
+
+def fuse_patterns(
+    graph: Graph,
+    notes: list[str],
+    target: Specialisation,
+    patterns: Sequence[Pattern] = PATTERNS,
+) -> Graph:
+    """Replaces what patterns match, where that pays on the target."""
+    for pattern in patterns:
+        found = _find(pattern, graph, notes, target)
+        if found:
+            graph = _rewritten(graph, found)
+    return graph
+
+
+def _find(pattern: Pattern, graph: Graph, notes: list[str], target: Specialisation) -> list[Match]:
+    """Where a pattern fits and pays; no two matches share a node."""
+    site = Site(graph, target.kernel_set)
+    found: list[Match] = []
+    inside: set[int] = set()
+    for node in reversed(graph.nodes):
+        if node.op in LEAVES or node.id in inside or site.blocked(node):
+            continue
+        match = pattern.match(node, site)
+        if match is None or any(one.id in inside for one in match.inside):
+            continue
+        also = _needed_elsewhere(match, site)
+        before, after = _before(match, also), _after(match, also)
+        if target.admits(f"{pattern.name} at {node.where()}", before, after, notes):
+            found.append(match)
+            inside.update(one.id for one in match.inside)
+    return found
+
+
+def _needed_elsewhere(match: Match, site: Site) -> list[Node]:
+    """Nodes inside, results apart, that others read or that are outputs."""
+    apart = {node.id for node in match.results}
+    members = {node.id for node in match.inside}
+    return [
+        node
+        for node in match.inside
+        if node.id not in apart
+        and (site.is_output(node) or any(one.id not in members for one in site.readers(node)))
+    ]
+
+
+def _rewritten(graph: Graph, found: list[Match]) -> Graph:
+    """The graph with what the matches build in place of their results.
+
+    A match is built when the first of its results is needed, its operands before it.
+    """
+    match_of = {node.id: match for match in found for node in match.results}
+    rewriter = Rewriter(graph)
+    done = {node.id for node in graph.nodes if node.op in ("input", "param")}
+    rewriter.keep_all(node for node in graph.nodes if node.id in done)
+    live = _live(graph, match_of)
+    for node in graph.nodes:
+        stack = [node] if node.id in live else []
+        while stack:
+            top = stack[-1]
+            match = match_of.get(top.id)
+            waiting = [o for o in (match.operands if match else top.inputs) if o.id not in done]
+            if top.id in done or not waiting:
+                stack.pop()
+            if top.id in done:
+                continue
+            if waiting:
+                stack += waiting
+            elif match is None:
+                rewriter.keep(top)
+                done.add(top.id)
+            else:
+                _build(match, rewriter)
+                done.update(one.id for one in match.results)
+    return rewriter.finish()
+
+
+def _live(graph: Graph, match_of: dict[int, Match]) -> set[int]:
+    """Nodes that the outputs depend on once the matches are built."""
+    live: set[int] = set()
+    stack = list(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if node.id not in live:
+            live.add(node.id)
+            match = match_of.get(node.id)
+            stack += match.operands if match else node.inputs
+    return live
+
+
+def _build(match: Match, rewriter: Rewriter) -> None:
+    first = len(rewriter.new.nodes)
+    made = match.made(rewriter.new, {one.id: rewriter[one] for one in match.operands})
+    for node in rewriter.new.nodes[first:]:
+        node.source = match.results[-1].source
+    for old, new in zip(match.results, made, strict=True):
+        rewriter.replace(old, new)
+
+
+# --- both sides of a match as graphs of their own, for the gate ---------------------------------------
+
+
+def _before(match: Match, also: list[Node]) -> Graph:
+    g = Graph("before")
+    at = _operands(g, match)
+    _copy(g, match, {node.id for node in match.inside}, at)
+    g.set_outputs(*(at[node.id] for node in (*match.results, *also)))
+    return hoist(g, []).graph
+
+
+def _after(match: Match, also: list[Node]) -> Graph:
+    g = Graph("after")
+    at = _operands(g, match)
+    made = match.made(g, at)
+    members = {node.id for node in match.inside}
+    needed: set[int] = set()
+    stack = list(also)
+    while stack:
+        node = stack.pop()
+        if node.id in members and node.id not in needed:
+            needed.add(node.id)
+            stack += node.inputs
+    _copy(g, match, needed, at)
+    g.set_outputs(*made, *(at[node.id] for node in also))
+    # What depends on params alone costs runs nothing.
+    return hoist(g, []).graph
+
+
+def _operands(g: Graph, match: Match) -> dict[int, Node]:
+    return {operand.id: _outside(g, operand) for operand in match.operands}
+
+
+def _copy(g: Graph, match: Match, wanted: set[int], at: dict[int, Node]) -> None:
+    for node in match.inside:
+        if node.id in wanted:
+            at[node.id] = g.add_node(node.opdef, [at[o.id] for o in node.inputs], node.attrs)
+
+
+def _outside(g: Graph, operand: Node) -> Node:
+    if operand.op == "constant":
+        return g.constant(operand.attrs["value"], operand.dtype)
+    make = g.param if without_inputs(operand) else g.input
+    return make(f"v{operand.id}", operand.shape, operand.dtype)

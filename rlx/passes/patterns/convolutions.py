@@ -1,0 +1,69 @@
+"""Convolutions with what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import size
+from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
+
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
+
+
+def _per_channel(node: Node, conv: Node) -> bool:
+    """Whether an operand has one value per channel of a convolution's result, beside it."""
+    shape = (1,) * (len(conv.shape) - len(node.shape)) + node.shape
+    return size(node.shape) == conv.shape[1] and shape[1] == conv.shape[1]
+
+
+def _with_bias(g: Graph, conv: Node, x: Node, w: Node, bias: Node) -> Node:
+    """The convolution with another weight and bias."""
+    attrs = {key: value for key, value in conv.attrs.items() if key not in ("present", "bias")}
+    made: Node = getattr(g, conv.op)(x, w, bias=g.reshape(bias, (conv.shape[1],)), **attrs)
+    return made
+
+
+def conv_bias(node: Node, site: Site) -> Match | None:
+    """conv(x, w) + bias."""
+    if node.op != "add":
+        return None
+    for conv, bias in either_way(node):
+        if conv.op not in _CONVOLUTIONS or site.only(conv) is not node or len(conv.inputs) != 2:
+            continue
+        if bias is conv or node.shape != conv.shape or not _per_channel(bias, conv):
+            continue
+        return Match((conv, node), _biased(conv, bias))
+    return None
+
+
+def _biased(conv: Node, bias: Node) -> Build:
+    x, w = conv.inputs
+    return lambda g, at: _with_bias(g, conv, at[x.id], at[w.id], at[bias.id])
+
+
+def conv_affine(node: Node, site: Site) -> Match | None:
+    """conv(x, w, b) * factor + shift with values per channel that depend on no input: a batch norm.
+
+    The weights are multiplied instead: conv(x, w * factor, b * factor + shift).
+    """
+    if node.op != "fma":
+        return None
+    conv, factor, shift = node.inputs
+    if conv.op not in _CONVOLUTIONS[:3] or site.only(conv) is not node:
+        return None
+    fixed = all(_per_channel(o, conv) and without_inputs(o) for o in (factor, shift))
+    if not fixed or node.shape != conv.shape or not all(map(without_inputs, conv.inputs[1:])):
+        return None
+    x, w, *bias = conv.inputs
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        channels = conv.shape[1]
+        scale = g.reshape(at[factor.id], (channels,))
+        moved = g.reshape(at[shift.id], (channels,))
+        if bias:
+            moved = g.fma(at[bias[0].id], scale, moved)
+        scaled = g.mul(at[w.id], g.reshape(scale, (channels, *(1,) * (len(w.shape) - 1))))
+        return _with_bias(g, conv, at[x.id], scaled, moved)
+
+    return Match((conv, node), build)

@@ -1,0 +1,125 @@
+"""What a pattern is: a small graph looked for around a node, and what computes the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rlx.ir.graph import Graph, Node
+from rlx.ir.rewrite import users
+from rlx.passes.legalize import blocked
+
+Build = Callable[[Graph, Mapping[int, Node]], "Node | Sequence[Node]"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Where a pattern fits.
+
+    Attributes:
+        inside: The nodes that it replaces, in the order of the graph. One that is needed elsewhere as
+            well, by another reader or as an output, is computed besides.
+        build: Adds what computes the same; operands from outside by the id that they had. Gives what
+            stands for the results.
+        results: Nodes of ``inside`` that ``build`` gives, in its order; by default the last one. None
+            of the operands depends on them.
+    """
+
+    inside: tuple[Node, ...]
+    build: Build
+    results: tuple[Node, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.results:
+            object.__setattr__(self, "results", self.inside[-1:])
+
+    @cached_property
+    def operands(self) -> tuple[Node, ...]:
+        """What the nodes inside read from outside, each once."""
+        members = {node.id for node in self.inside}
+        read = (operand for node in self.inside for operand in node.inputs)
+        return tuple({one.id: one for one in read if one.id not in members}.values())
+
+    def made(self, graph: Graph, at: Mapping[int, Node]) -> tuple[Node, ...]:
+        """What stands for ``results``, added to a graph."""
+        found = self.build(graph, at)
+        return (found,) if isinstance(found, Node) else tuple(found)
+
+
+class Site:
+    """A graph that patterns are looked for in: who reads what, and for which kernels.
+
+    Args:
+        graph: The graph.
+        kernel_set: The kernels that it is compiled for.
+    """
+
+    def __init__(self, graph: Graph, kernel_set: str) -> None:
+        self.kernel_set = kernel_set
+        self._readers = users(graph)
+        self._outputs = {node.id for node in graph.outputs}
+
+    def readers(self, node: Node) -> list[Node]:
+        """The nodes that read a node, once per use."""
+        return self._readers[node.id]
+
+    def only(self, node: Node) -> Node | None:
+        """The one reader of a node that nobody else needs; None otherwise."""
+        found = self._readers[node.id]
+        return found[0] if len(found) == 1 and not self.is_output(node) else None
+
+    def is_output(self, node: Node) -> bool:
+        """Whether the graph's owner wants its value."""
+        return node.id in self._outputs
+
+    def blocked(self, node: Node) -> bool:
+        """Whether a node has no kernel here and will run on the host, or in another dtype."""
+        return blocked(node, self.kernel_set) is not None
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One row of the table.
+
+    Attributes:
+        name: What notes call it.
+        match: Where the pattern fits that ends in this node; None where it does not.
+    """
+
+    name: str
+    match: Callable[[Node, Site], Match | None]
+
+
+# --- what patterns ask of nodes --------------------------------------------------------------------------
+
+
+def without_inputs(node: Node) -> bool:
+    """Whether a node depends on params and constants alone."""
+    if node.op in ("param", "constant"):
+        return True
+    return node.op != "input" and bool(node.inputs) and all(map(without_inputs, node.inputs))
+
+
+def either_way(node: Node) -> tuple[tuple[Node, Node], ...]:
+    """The two operands of a node whose order does not matter, in both orders."""
+    first, second = node.inputs
+    return ((first, second), (second, first))
+
+
+def scalar(node: Node) -> float | None:
+    """The value of a constant that is one number."""
+    if node.op != "constant" or node.type.size != 1:
+        return None
+    return float(node.attrs["value"].reshape(()))
+
+
+def scaled(node: Node) -> tuple[Node, float, tuple[Node, ...]]:
+    """A node times a number: what is multiplied, the number, and the nodes that do it."""
+    if node.op in ("mul", "div"):
+        for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
+            number = scalar(other)
+            if number and math.isfinite(number) and value.shape == node.shape:
+                return value, number if node.op == "mul" else 1 / number, (node,)
+    return node, 1.0, ()
