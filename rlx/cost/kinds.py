@@ -72,8 +72,8 @@ KINDS: Mapping[str, Kind] = {
     "fourier": Kind(("fft",), "softmax"),
     "real_fourier": Kind(("rfft",), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running"),
-    "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
-    "mel": Kind(("log_mel", "log_mel_backward"), "product"),
+    "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
+    "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }
 _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 # Ops that read only a part of their first operand: as much as they write.
