@@ -96,7 +96,7 @@ def kind_of(node: Node) -> str:
     if node.opdef.elementwise:
         row = ROWS.get(node.op)
         return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
-    if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
+    if node.op == "ordered" and 4 * node.attrs["k"] <= min(256, node.inputs[0].shape[-1]):
         return "select"
     return _KIND_OF.get(node.op, "arithmetic")
 

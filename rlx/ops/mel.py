@@ -14,6 +14,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.record import WEBGPU_FLOATS, op
+from rlx.ops.reduce_rows import emit_reduce
 
 _WORKGROUP = 256
 _MANY_FRAMES = 64
@@ -84,8 +85,7 @@ def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
     _call_log_mel(emitter, inputs, raw, params, linear=0)
     if everywhere:
         top = emitter.temp(TensorType((1,), DType.F32))
-        whole = {"outer": 1, "n": rows * mels, "inner": 1, "kind": "max"}
-        emitter.call("reduce", [raw], [top], whole, 1)
+        emit_reduce(emitter, "max", raw, top, (1, rows * mels, 1))
         emitter.call(
             "log_mel_floor",
             [raw, top],
@@ -215,8 +215,7 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     tops = 1 if everywhere else rows
     top = emitter.temp(TensorType((tops,), DType.F32))
     _call_log_mel(emitter, [spec, filters], mel, params, linear=1)
-    whole = {"outer": tops, "n": rows * mels // tops, "inner": 1, "kind": "max"}
-    emitter.call("reduce", [mel], [top], whole, tops)
+    emit_reduce(emitter, "max", mel, top, (tops, rows * mels // tops, 1))
     inputs = [spec, filters, dy, mel, top]
     emitter.call("log_mel_backward", inputs, [emitter.result()], params, rows)
 

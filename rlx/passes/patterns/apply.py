@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
@@ -14,14 +12,9 @@ from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
 from rlx.passes.patterns.table import PATTERNS
 
 
-def fuse_patterns(
-    graph: Graph,
-    notes: list[str],
-    target: Specialisation,
-    patterns: Sequence[Pattern] = PATTERNS,
-) -> Graph:
+def fuse_patterns(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
-    for pattern in patterns:
+    for pattern in PATTERNS:
         found = _find(pattern, graph, notes, target)
         if found:
             graph = _rewritten(graph, found)
