@@ -5,7 +5,7 @@ usage: python benchmarks/device_pick.py [--graphs 200] [--seed 0] [--largest 4e6
 
 Half of the graphs are single operations and short chains of them, half are like parts of models; sizes are
 spread evenly on a log scale over six orders of magnitude of elements. Each is compiled for every device and
-timed through ``run_slots`` (median; the devices take turns). A pick is right when no other device was faster;
+timed through ``run_slots`` (median of calls back to back; the devices take turns of 20 ms). A pick is right when no other device was faster;
 a pick that was at most 10 % slower than the fastest is counted apart, as within the noise of such a machine.
 """
 
@@ -231,18 +231,17 @@ def measured(graph, devices, values, seconds=0.15):
             cg.run_slots(*inputs)
     began = time.perf_counter()
     while len(samples[0]) < 3 or (
-        len(samples[0]) < 300 and time.perf_counter() - began < seconds * len(devices)
+        len(samples[0]) < 1000 and time.perf_counter() - began < seconds * len(devices)
     ):
         for cg, times in zip(compiled, samples):
-            # Several in a row: the first call finds the caches of the other device.
-            burst = []
-            for _ in range(3):
+            # Back to back, as a loop runs: the first calls find the caches of the other device, and a
+            # GPU that has gone to sleep.
+            burst, turn = [], time.perf_counter_ns()
+            while not burst or time.perf_counter_ns() - turn < 2e7:
                 start = time.perf_counter_ns()
                 cg.run_slots(*inputs)
                 burst.append(time.perf_counter_ns() - start)
-                if burst[-1] > 1e8:
-                    break
-            times += burst[1:] or burst
+            times += burst[len(burst) // 4 :]
     for cg in compiled:
         cg.close()
     return [median(times) for times in samples]

@@ -32,6 +32,7 @@ def figures(identity=IDENTITY, **changes):
         narrow_matmul_ns_by_flops={"f32": line(8.0, 2e4, 2e6)},
         kernel_ns_by_work={"arithmetic": line(15.0, 1e5, 1e7), "softmax": line(4.0, 1e5)},
         row_ns_by_kind={"softmax": 30.0},
+        serial_ns_by_kind={},
         measured_at_unix_s=1.7e9,
         measuring_s=1.5,
     )

@@ -22,7 +22,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 # Work (bytes or operations) and ns per unit of it, of the points of every curve.
 _WORK, _NS_PER_UNIT = (1, 1e18), (1e-9, 1e6)
-_ROW_NS = (0, 1e9)
+_EACH_NS = (0, 1e9)
 CURVES = ("upload_ns_by_bytes", "readback_ns_by_bytes", "copy_ns_by_bytes")
 TABLES = (
     "matmul_ns_by_flops",
@@ -30,6 +30,7 @@ TABLES = (
     "narrow_matmul_ns_by_flops",
     "kernel_ns_by_work",
 )
+NUMBERS = ("row_ns_by_kind", "serial_ns_by_kind")
 
 Progress = Callable[[float, str], None]
 
@@ -79,6 +80,8 @@ class Calibration:
         kernel_ns_by_work: By kind of kernel (see ``rlx.cost.kinds``), floating-point operations, or
             bytes where a kind only moves them; on rows of 256 elements.
         row_ns_by_kind: What one row more adds to a kernel of a kind that works row by row.
+        serial_ns_by_kind: On a GPU, what one of the steps takes that wait for each other in a kernel of a
+            kind; see ``rlx.cost.serial``.
         measured_at_unix_s: When, in seconds since 1970.
         measuring_s: How long that took.
     """
@@ -97,6 +100,7 @@ class Calibration:
     narrow_matmul_ns_by_flops: Mapping[str, Curve]
     kernel_ns_by_work: Mapping[str, Curve]
     row_ns_by_kind: Mapping[str, float]
+    serial_ns_by_kind: Mapping[str, float]
     measured_at_unix_s: float
     measuring_s: float
 
@@ -254,10 +258,10 @@ def _read(name: str, value: Any) -> Any:
         if "matmul" in name and "f32" not in value:
             raise _wrong(name, sorted(value), "a curve for f32 at least")
         return {key: _curve(f"{name}[{key!r}]", points) for key, points in value.items()}
-    if name == "row_ns_by_kind":
+    if name in NUMBERS:
         if not isinstance(value, dict):
             raise _wrong(name, value, "numbers by name")
-        return {key: _number(f"{name}[{key!r}]", ns, *_ROW_NS) for key, ns in value.items()}
+        return {key: _number(f"{name}[{key!r}]", ns, *_EACH_NS) for key, ns in value.items()}
     if name == "threads" and not isinstance(value, int):
         raise _wrong(name, value, "a whole number")
     return _number(name, value, *RANGES[name])

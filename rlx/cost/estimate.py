@@ -9,6 +9,7 @@ from typing import Any
 
 from rlx.cost.kinds import CONTROL, KINDS, ROWED, more_rows, nested, product_size, traffic, work_of
 from rlx.cost.model import BackendCostModel, DetailedCostModel
+from rlx.cost.serial import serial_steps
 from rlx.ir.graph import PART, Graph, Node
 
 # Leaves and views: moved for free or folded into their reader.
@@ -188,8 +189,10 @@ class _Figures:
             return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
         work = work_of(node)
         rows = {kind: more_rows(node) for kind in work if kind in ROWED}
+        steps = serial_steps(node)
         spent = math.fsum(
-            model.kernel_ns(kind, amount, rows.get(kind, 0.0)) for kind, amount in work.items()
+            model.kernel_ns(kind, amount, rows.get(kind, 0.0), steps.get(kind, 0.0))
+            for kind, amount in work.items()
         )
         # What only moves bytes is measured as such: it is bound by memory, at its own speed.
         if any(KINDS[kind].moves for kind in work):

@@ -52,10 +52,13 @@ class BackendCostModel(Protocol):
 class DetailedCostModel(BackendCostModel, Protocol):
     """A model that knows more than peaks: how the time of each kind of work grows with its amount."""
 
-    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
+    def kernel_ns(
+        self, kind: str, work: float, more_rows: float = 0.0, steps: float = 0.0
+    ) -> float:
         """Time of the arithmetic of a kernel, or of its movement, of a kind of ``rlx.cost.kinds``.
 
-        ``more_rows`` are those beyond the number that it would have with rows of the usual length.
+        ``more_rows`` are those beyond the number that it would have with rows of the usual length;
+        ``steps`` those that wait for each other, see ``rlx.cost.serial``.
         """
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
@@ -178,19 +181,22 @@ class CalibratedModel:
         """See ``Calibration.threads``."""
         return self.calibration.threads
 
-    def kernel_ns(self, kind: str, work: float, more_rows: float = 0.0) -> float:
+    def kernel_ns(
+        self, kind: str, work: float, more_rows: float = 0.0, steps: float = 0.0
+    ) -> float:
         """See ``DetailedCostModel``; a kind that was not measured takes its stand-in's speed."""
         figures = self.calibration
+        waiting = steps * figures.serial_ns_by_kind.get(kind, 0.0)
         while kind not in figures.kernel_ns_by_work:
             if not KINDS[kind].stand_in:
                 moves = KINDS[kind].moves
-                return (
-                    self.copy_ns(int(work)) if moves else figures.matmul_ns_by_flops["f32"].ns(work)
-                )
+                plain = figures.matmul_ns_by_flops["f32"]
+                return max(waiting, self.copy_ns(int(work)) if moves else plain.ns(work))
             kind = KINDS[kind].stand_in
         ns = figures.kernel_ns_by_work[kind].ns(work)
         # Longer rows save something, but never the most of it.
-        return max(ns + more_rows * figures.row_ns_by_kind.get(kind, 0.0), 0.25 * ns)
+        ns = max(ns + more_rows * figures.row_ns_by_kind.get(kind, 0.0), 0.25 * ns)
+        return max(ns, waiting)
 
     def product_ns(self, dtype: str, batch: int, m: int, k: int, n: int) -> float:
         """See ``DetailedCostModel``; dtypes that were not measured are computed as f32.
@@ -218,7 +224,7 @@ class CalibratedModel:
             if narrowest <= least < mean:
                 slower = (other.get(dtype) or other["f32"]).ns(flops) / square
                 ns *= slower ** (1.0 - math.log(least / narrowest) / math.log(mean / narrowest))
-        return float(apart * ns)
+        return float(apart * max(ns, k * figures.serial_ns_by_kind.get("product", 0.0)))
 
     def copy_ns(self, nbytes: int) -> float:
         """See ``Calibration.copy_ns_by_bytes``."""

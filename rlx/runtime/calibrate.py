@@ -17,6 +17,7 @@ from rlx.cost.curve import Curve
 from rlx.cost.estimate import FREE
 from rlx.cost.kinds import ROWED, more_rows, work_of
 from rlx.cost.model import NARROW, CalibratedModel
+from rlx.cost.serial import SERIAL, serial_steps
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
@@ -33,6 +34,8 @@ _PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
 _THIN, _NARROW = (128, 1024), (64, 512)
 # No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
 _FASTEST_TRANSFER = 1000.0
+# Rows and size of a product that has hardly more to do than to wait for its sums.
+_WAITING_PRODUCT = (64, 1024)
 # Steps of a chain beyond the first; on a GPU they are short beside the noise of its round trip.
 _STEPS, _STEPS_GPU = 3, 9
 # How often a figure of a kind of kernels is measured where there is time.
@@ -154,6 +157,7 @@ class _Measurement:
             **products,
             kernel_ns_by_work={},
             row_ns_by_kind={},
+            serial_ns_by_kind={},
             measured_at_unix_s=time.time(),
             measuring_s=0.0,
         )
@@ -240,7 +244,10 @@ class _Measurement:
         Where time is left each is measured once more, at another moment; the better figure stays.
         """
         points: dict[str, dict[int, tuple[float, float]]] = {}
-        for probe, size in self._order() * _ROUNDS:
+        order = self._order()
+        for at, (probe, size) in enumerate(order * _ROUNDS):
+            if at == len(order) and not self._on_cpu and not self._software:
+                figures = self._waiting(figures)
             self._watch.say(probe.kind)
             if self._watch.left() <= 0:
                 break
@@ -259,6 +266,28 @@ class _Measurement:
             if probe.short is not None and first:
                 rows = self._rows(probe, size, CalibratedModel(self._device, figures))
                 figures = replace(figures, row_ns_by_kind={**figures.row_ns_by_kind, **rows})
+        return figures
+
+    def _waiting(self, figures: Calibration) -> Calibration:
+        """The figures with the time of a step of every kind whose steps wait for each other."""
+        rows, size = _WAITING_PRODUCT
+        ns = self._watch.slope(_of(probes.product, DType.F32, size, rows), 8)
+        found = {"product": ns / size}
+        for probe in probes.PROBES:
+            if probe.kind not in SERIAL or self._watch.left() <= 0:
+                continue
+            self._watch.say(f"{probe.kind}, little of it")
+            shape = probe.shape(min(probe.sizes))
+            model = CalibratedModel(self._device, figures)
+            node = next(
+                node
+                for node in probes.chain(probe, shape, 1).nodes
+                if probe.kind in serial_steps(node)
+            )
+            measured = self._kernel(probe, shape, model)
+            if measured is not None:
+                found[probe.kind] = measured[1] / serial_steps(node)[probe.kind]
+            figures = replace(figures, serial_ns_by_kind=found)
         return figures
 
     def _order(self) -> list[tuple[probes.Probe, int]]:
