@@ -133,16 +133,19 @@ class _Measurement:
             few, lots = watch.times([one, many], seconds=0.03)
             watch.dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
             watch.roundtrip_ns = max(10.0, few - watch.dispatch_ns * one.calls())
+        if not self._on_cpu and not self._software:
+            watch.say("shaders")
+            watch.prepare(self._first_graphs())
         watch.say("copies")
         copy = Curve.through(self._copies())
-        watch.say("products")
-        products = self._products()
         upload = readback = copy
         thunk = 0.0
         if not self._on_cpu:
             watch.say("transfers")
             upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
             thunk = self._thunk()
+        watch.say("products")
+        products = self._products()
         found = Calibration(
             identity=_identity(self._target.info),
             # The CPU kernels of this release run on one.
@@ -164,6 +167,25 @@ class _Measurement:
         found = self._kernels(found)
         self._progress(1.0, "done")
         return replace(found, measuring_s=watch.spent())
+
+    def _first_graphs(self) -> Iterator[tuple[Graph, Target]]:
+        """Graphs with the kernels of the figures that tell most.
+
+        A driver takes long to compile a kernel, but it compiles several at once.
+        """
+        for size, _ in _PRODUCTS:
+            yield probes.product(DType.F32, size, size, 1), self._target
+        for size in _THIN:
+            yield probes.product(DType.F32, size, 1, 1), self._target
+        for size in _NARROW:
+            yield probes.narrow(size, size, 1), self._target
+        for at in (0, 1):
+            for probe in probes.PROBES:
+                sizes = probe.large, min(probe.sizes)
+                if at == 0 or probe.kind in SERIAL:
+                    yield probes.chain(probe, probe.shape(sizes[at]), 1), self._target
+        for size in _COPIES:
+            yield probes.copies(size, 1), self._with(_APART)
 
     # --- copies, products, transfers ---------------------------------------------------------------
 

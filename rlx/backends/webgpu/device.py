@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
@@ -26,6 +28,9 @@ _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
 # Pipelines kept per device for graphs to come.
 MOST_PIPELINES = 1024
+
+# Threads that make pipelines at once.
+_MAKERS = 8
 
 # Longer than most runs of a real-time loop, shorter than what anyone minds; in nanoseconds.
 SPIN_NS = 1_000_000
@@ -60,6 +65,7 @@ class GpuDevice:
         # All that executables hold, and for graphs to come those used last.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
         self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
+        self._being_made: dict[tuple[str, bool], Future[Any]] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.Lock()
         self._loading = threading.local()
@@ -116,20 +122,51 @@ class GpuDevice:
         finally:
             del self._loading.made
 
-    def pipeline(self, dispatch: Dispatch) -> Any:
-        """The pipeline of a dispatch, made once per source.
+    def pipelines(self, dispatches: Iterable[Dispatch]) -> list[Any]:
+        """The pipelines of dispatches, made once per source, and side by side: drivers take long.
 
         Raises:
-            CompileError: The driver refuses the source.
+            CompileError: The driver refuses a source.
         """
+        wanted = list(dispatches)
         with self._lock:
-            key = dispatch.source, flags.SHADER_CHECKS.get()
+            checked = flags.SHADER_CHECKS.get()
+            missing = {
+                one.source: one for one in wanted if (one.source, checked) not in self._pipelines
+            }
+        if len(missing) > 1:
+            # A program that embeds rlx has work of its own for some of the processors.
+            workers = min(len(missing), _MAKERS, max(1, (os.cpu_count() or 1) - 1))
+            with ThreadPoolExecutor(workers, "rlx-pipelines") as pool:
+                # Kept while they are looked up: the device alone holds only those used last.
+                made = list(pool.map(self._pipeline, missing.values()))
+                return [self._pipeline(one) for one in wanted] if made else []
+        return [self._pipeline(one) for one in wanted]
+
+    def _pipeline(self, dispatch: Dispatch) -> Any:
+        key = dispatch.source, flags.SHADER_CHECKS.get()
+        with self._lock:
             found = self._pipelines.get(key)
-            if found is None:
+            maker = self._being_made.get(key)
+            if found is None and maker is None:
+                own = self._being_made[key] = Future[Any]()
+        if found is None and maker is not None:
+            found = maker.result()
+        elif found is None:
+            try:
                 found = self._make(dispatch)
-                self._pipelines[key] = found
+                own.set_result(found)
+            except BaseException as error:
+                own.set_exception(error)
+                raise
+            finally:
+                with self._lock:
+                    if found is not None:
+                        self._pipelines[key] = found
+                    del self._being_made[key]
+        with self._lock:
             self._recent.put(key, found)
-            return found
+        return found
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:
@@ -152,21 +189,25 @@ class GpuDevice:
 
     def _layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
         # Explicit, since an automatic layout leaves out bindings that the shader ends up not using.
-        if access not in self._layouts:
-            import wgpu
+        with self._lock:
+            if access not in self._layouts:
+                self._layouts[access] = self._new_layout(access)
+            return self._layouts[access]
 
-            entries = [
-                {
-                    "binding": at,
-                    "visibility": wgpu.ShaderStage.COMPUTE,
-                    "buffer": {"type": _ACCESS[mode]},
-                }
-                for at, mode in enumerate(access)
-            ]
-            bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
-            layout = self.device.create_pipeline_layout(label="rlx", bind_group_layouts=[bindings])
-            self._layouts[access] = bindings, layout
-        return self._layouts[access]
+    def _new_layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
+        import wgpu
+
+        entries = [
+            {
+                "binding": at,
+                "visibility": wgpu.ShaderStage.COMPUTE,
+                "buffer": {"type": _ACCESS[mode]},
+            }
+            for at, mode in enumerate(access)
+        ]
+        bindings = self.device.create_bind_group_layout(label="rlx", entries=entries)
+        layout = self.device.create_pipeline_layout(label="rlx", bind_group_layouts=[bindings])
+        return bindings, layout
 
     def bind(self, dispatch: Dispatch, resources: list[tuple[Any, int, int]]) -> Any:
         """A bind group of ``(buffer, offset, size)`` pieces."""
@@ -174,8 +215,7 @@ class GpuDevice:
             {"binding": at, "resource": {"buffer": buffer, "offset": offset, "size": size}}
             for at, (buffer, offset, size) in enumerate(resources)
         ]
-        with self._lock:
-            layout = self._layout(dispatch.access)[0]
+        layout = self._layout(dispatch.access)[0]
         return self.device.create_bind_group(label=dispatch.label, layout=layout, entries=entries)
 
 

@@ -75,7 +75,10 @@ class WebGpuExecutable:
             for at, one in dispatches.items()
         }
         with phase("pipelines"):
-            self._bound = {at: (gpu.pipeline(one), groups[at]) for at, one in dispatches.items()}
+            pipelines = gpu.pipelines(dispatches.values())
+        self._bound = {
+            at: (made, groups[at]) for at, made in zip(dispatches, pipelines, strict=True)
+        }
         self._fewer: dict[tuple[int, int] | None, list[Batch]] = {}
         self._whole = self._batches = self._batched(None)
         self.arena_ptr = self._mirror.address
