@@ -1,7 +1,6 @@
 /* Two products of one left matrix, one the gate of the other: act(a @ g) * (a @ u), per type. */
 
-#define GATED_ROWS 256     /* rows of a strip: as many as make packing cheap and stay in the cache */
-#define GATED_COLUMNS 256  /* columns that few rows make at a time */
+#define GATED_COLUMNS 2048  /* columns that few rows make at a time: a gate of these is in the cache */
 
 /* One strip, [rows, NR] one after the other: up to NR columns of a @ b. */
 static void NAME(strip)(const T *a, const T *b, const T *bias, T *strip, int64_t rows, int64_t k,
@@ -32,7 +31,7 @@ static void NAME(gated_row)(const T *a, const T *const *w, const T *const *bias,
 }
 
 /* Inputs: a, gate and up weights, their biases. Parameters: m, k, n, has bias, act. Scratch: two strips
-   of up to GATED_ROWS rows and a panel. */
+   and a panel. */
 static int NAME(kernel_gated_product)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
@@ -40,29 +39,24 @@ static int NAME(kernel_gated_product)(const rlx_call *call)
     const T *a = call->in[0];
     const T *const w[2] = {call->in[1], call->in[2]};
     const T *const bias[2] = {p[3].i ? call->in[3] : NULL, p[3].i ? call->in[4] : NULL};
-    T *c = call->out[0], *gate = call->out[1];
+    T *c = call->out[0];
     if (m < 4) {
         for (int64_t i = 0; i < m; i++) NAME(gated_row)(a + i * k, w, bias, c + i * n, k, n, act);
         return RLX_OK;
     }
-    const int64_t room = m < GATED_ROWS ? m : GATED_ROWS;
-    T *up = gate + room * NR, *panel = up + room * NR;
-    for (int64_t i = 0; i < m; i += room) {
-        const int64_t rows = m - i < room ? m - i : room;
-        for (int64_t j = 0; j < n; j += NR) {
-            const int64_t width = n - j < NR ? n - j : NR;
-            NAME(strip)(a + i * k, w[0] + j, bias[0] ? bias[0] + j : NULL, gate, rows, k, n, width, panel);
-            NAME(strip)(a + i * k, w[1] + j, bias[1] ? bias[1] + j : NULL, up, rows, k, n, width, panel);
-            NAME(activate)(gate, rows * NR, act);
-            for (int64_t r = 0; r < rows; r++) {
-                T *to = c + (i + r) * n + j;
-                const T *x = gate + r * NR, *y = up + r * NR;
-                for (int64_t v = 0; v < width; v++) to[v] = x[v] * y[v];
-            }
+    T *gate = call->out[1], *up = gate + m * NR, *panel = up + m * NR;
+    for (int64_t j = 0; j < n; j += NR) {
+        const int64_t width = n - j < NR ? n - j : NR;
+        NAME(strip)(a, w[0] + j, bias[0] ? bias[0] + j : NULL, gate, m, k, n, width, panel);
+        NAME(strip)(a, w[1] + j, bias[1] ? bias[1] + j : NULL, up, m, k, n, width, panel);
+        NAME(activate)(gate, m * NR, act);
+        for (int64_t i = 0; i < m; i++) {
+            T *to = c + i * n + j;
+            const T *x = gate + i * NR, *y = up + i * NR;
+            for (int64_t v = 0; v < width; v++) to[v] = x[v] * y[v];
         }
     }
     return RLX_OK;
 }
 
-#undef GATED_ROWS
 #undef GATED_COLUMNS

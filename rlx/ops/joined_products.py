@@ -26,8 +26,8 @@ from rlx.ops.linalg import (
 )
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
-# Rows of a strip (kernels/gated.h: GATED_ROWS), and from how many on strips are made.
-_STRIP_ROWS, _STRIPS_FROM = 256, 4
+# From so many rows on the C kernel (kernels/gated.h) makes strips of both products.
+_STRIPS_FROM = 4
 # A kernel can bind 8 buffers: x, a bias, and so many weights and results.
 MOST_PARTS = 3
 
@@ -68,10 +68,9 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
         return
     known = _gated_params(node)
     params = {key: known[key] for key in ("m", "k", "n", "has_bias", "act")}
-    room = 2 * min(params["m"], _STRIP_ROWS) + KC if params["m"] >= _STRIPS_FROM else 0
     results = [emitter.result()]
-    if room:
-        results.append(emitter.temp(TensorType((room * NR,), node.dtype)))
+    if params["m"] >= _STRIPS_FROM:
+        results.append(emitter.temp(TensorType(((2 * params["m"] + KC) * NR,), node.dtype)))
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
     emitter.call("gated_product", operands, results, params)
 
