@@ -26,8 +26,9 @@ from rlx.ops.linalg import (
 )
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
-# From so many rows on the C kernel (kernels/gated.h) makes strips of both products.
-_STRIPS_FROM = 4
+# From so many rows on the C kernel (kernels/gated.h) makes strips of columns; those of the gate have so many
+# rows together where one does not.
+_STRIPS_FROM, _STRIPS_ROWS = 4, 512
 # A kernel can bind 8 buffers: x, a bias, and so many weights and results.
 MOST_PARTS = 3
 
@@ -68,9 +69,11 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
         return
     known = _gated_params(node)
     params = {key: known[key] for key in ("m", "k", "n", "has_bias", "act")}
+    params["strips"] = max(1, _STRIPS_ROWS // params["m"])
     results = [emitter.result()]
     if params["m"] >= _STRIPS_FROM:
-        results.append(emitter.temp(TensorType(((2 * params["m"] + KC) * NR,), node.dtype)))
+        room = (params["strips"] + 1) * params["m"] + KC
+        results.append(emitter.temp(TensorType((room * NR,), node.dtype)))
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
     emitter.call("gated_product", operands, results, params)
 
