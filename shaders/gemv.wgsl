@@ -1,6 +1,7 @@
 // Batched [m, k] @ [k, n] for few rows. A workgroup makes 64 columns of one row; k is split over
 // its lanes, whose sums are then added up. Several weights make as many results (`parts`), or one of two
-// products (`gated`): act(a @ w0) * (a @ w1).
+// products (`gated`): act(a @ w0) * (a @ w1). Those are summed one after the other: in one loop, reading
+// two places of memory by turns took up to twice as long.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
 {% set E = "f16" if half else "f32" %}
@@ -18,9 +19,7 @@
 {% include "lib/parts.wgsl" %}
 
 {% set sides = ["", "_up"] if gated else [""] %}
-{% for side in sides %}
-var<workgroup> sums{{ side }}: array<{{ V }}, 256>;
-{% endfor %}
+var<workgroup> sums: array<{{ V }}, 256>;
 
 {% include "lib/epilogue.wgsl" %}
 
@@ -38,36 +37,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // The column, counted in vectors of {{ each }}.
     let column = piece * {{ columns }}u + lane % {{ columns }}u;
 {% for side in sides %}
+{% set weight = loop.index0 %}
     var sum{{ side }} = {{ V }}(0.0);
-{% endfor %}
 {% for n in parts %}
-{% set part = loop.index0 %}
-    if ({{ "part == " ~ part ~ "u && " if several }}column < {{ n // each }}u) {
+    if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {
         for (var k = lane / {{ columns }}u; k < K; k += {{ splits }}u) {
-            let x = f32(a[a_base + k]);
-            let at = b_base + k * {{ n // each }}u + column;
-{% for side in sides %}
-            sum{{ side }} += x * {{ V }}(w{{ part + loop.index0 }}[at]);
-{% endfor %}
+            sum{{ side }} += f32(a[a_base + k]) * {{ V }}(w{{ weight + loop.index0 }}[b_base + k * {{ n // each }}u + column]);
         }
     }
 {% endfor %}
-{% for side in sides %}
-    sums{{ side }}[lane] = sum{{ side }};
-{% endfor %}
+    sums[lane] = sum{{ side }};
     workgroupBarrier();
     for (var width = 128u; width >= {{ columns }}u; width /= 2u) {
-{% for side in sides %}
-        if (lane < width) { sums{{ side }}[lane] += sums{{ side }}[lane + width]; }
-{% endfor %}
+        if (lane < width) { sums[lane] += sums[lane + width]; }
         workgroupBarrier();
     }
+    sum{{ side }} = sums[lane];
+{% if not loop.last %}
+    workgroupBarrier();
+{% endif %}
+{% endfor %}
 {% for n in parts %}
 {% set part = loop.index0 %}
     if ({{ "part == " ~ part ~ "u && " if several }}lane < {{ columns }}u && column < {{ n // each }}u) {
-        let v = sums[lane]{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};
+        let v = sum{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};
 {% if gated %}
-        let up = sums_up[lane]{{ " + " ~ V ~ "(bias1[column])" if has_bias }};
+        let up = sum_up{{ " + " ~ V ~ "(bias1[column])" if has_bias }};
 {% endif %}
         let at = (z * M + row) * {{ n // each }}u + column;
 {% if wide %}
