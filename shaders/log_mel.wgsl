@@ -1,55 +1,103 @@
-// Log-mel levels of one frame per workgroup: powers in workgroup memory by chunks, a mel per lane.
+// Log-mel levels: {{ frames }} frames per workgroup, their powers side by side in workgroup memory by chunks of
+// bins. Sixteen lanes share a mel and read its filter in order; each number read serves all frames.
 // With floor_all the level is written as it is; log_mel_floor follows once the maximum is known.
 // With linear the mel itself is written, for the gradient.
+{% set chunk = [bins, 512 if frames == 4 else 2048]|min %}
+{% set once = bins <= chunk %}
+{% set V = "vec4<f32>" if frames == 4 else "f32" %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-{% set chunk = [bins, 2048]|min %}
-var<workgroup> power: array<f32, {{ chunk }}>;
-var<workgroup> part: array<f32, 256>;
+var<workgroup> power: array<{{ V }}, {{ chunk }}>;
+var<workgroup> part: array<{{ V }}, 256>;
 
 {% include "lib/nan.wgsl" %}
+
+fn power_of(row: u32, bin: u32) -> f32 {
+    // Frames after the last one repeat it and are not written.
+    let at = min(row, ROWS - 1u) * {{ 2 * n_fft }}u + bin;
+    let re = spec[at];
+    let im = spec[at + N_FFT];
+    return re * re + im * im;
+}
+
+fn level_of(mel: f32) -> f32 {
+    return {{ "mel" if linear else "nan_log(nan_max(mel, 1e-10)) * 0.4342944819032518" }};
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    var top = -3.0e38;
-    for (var mel0 = 0u; mel0 < MELS; mel0 += 256u) {
-        let mel = mel0 + lane;
-        var sum = 0.0;
+    let row0 = g * {{ frames }}u;
+    let mine = lane % 16u;
+    var top = {{ V }}(-3.0e38);
+{% macro load() %}
+            for (var i = lane; i < count; i += 256u) {
+                power[i] = {{ V }}({% for f in range(frames) %}power_of(row0 + {{ f }}u, bin0 + i){{ ", " if not loop.last }}{% endfor %});
+            }
+            workgroupBarrier();
+{% endmacro %}
+{% if once %}
+    {
+        let bin0 = 0u;
+        let count = BINS;
+{{ load() }}
+    }
+{% endif %}
+    for (var mel0 = 0u; mel0 < MELS; mel0 += 16u) {
+        let mel = mel0 + lane / 16u;
+        var sum = {{ V }}(0.0);
         for (var bin0 = 0u; bin0 < BINS; bin0 += {{ chunk }}u) {
             let count = min({{ chunk }}u, BINS - bin0);
-            for (var i = lane; i < count; i += 256u) {
-                let at = g * {{ 2 * n_fft }}u + bin0 + i;
-                let re = spec[at];
-                let im = spec[at + N_FFT];
-                power[i] = re * re + im * im;
-            }
+{% if not once %}
             workgroupBarrier();
+{{ load() }}
+{% endif %}
             if (mel < MELS) {
-                for (var i = 0u; i < count; i++) { sum += power[i] * filters[mel * BINS + bin0 + i]; }
+                for (var i = mine; i < count; i += 16u) { sum += power[i] * filters[mel * BINS + bin0 + i]; }
             }
+        }
+        part[lane] = sum;
+        workgroupBarrier();
+        for (var width = 8u; width > 0u; width /= 2u) {
+            if (mine < width) { part[lane] += part[lane + width]; }
             workgroupBarrier();
         }
-        if (mel < MELS) {
-            let level = {{ "sum" if linear else "nan_log(nan_max(sum, 1e-10)) * 0.4342944819032518" }};
-            y[g * MELS + mel] = level;
-            top = nan_max(top, level);
+        if (mine == 0u && mel < MELS) {
+            let sums = part[lane];
+{% for f in range(frames) %}
+            {
+                let level = level_of(sums{{ "[" ~ f ~ "]" if frames > 1 }});
+                if (row0 + {{ f }}u < ROWS) { y[(row0 + {{ f }}u) * MELS + mel] = level; }
+                top{{ "[" ~ f ~ "]" if frames > 1 }} = nan_max(top{{ "[" ~ f ~ "]" if frames > 1 }}, level);
+            }
+{% endfor %}
         }
+        workgroupBarrier();
     }
 {% if not floor_all and not linear %}
     part[lane] = top;
     workgroupBarrier();
     for (var width = 128u; width > 0u; width /= 2u) {
-        if (lane < width) { part[lane] = nan_max(part[lane], part[lane + width]); }
+        if (lane < width) {
+{% for f in range(frames) %}
+{% set at = "[" ~ f ~ "]" if frames > 1 else "" %}
+            part[lane]{{ at }} = nan_max(part[lane]{{ at }}, part[lane + width]{{ at }});
+{% endfor %}
+        }
         workgroupBarrier();
     }
     let lowest = part[0] - 8.0;
     // Each lane reads back only what it wrote itself.
-    for (var mel = lane; mel < MELS; mel += 256u) {
-        y[g * MELS + mel] = (nan_max(y[g * MELS + mel], lowest) + 4.0) * 0.25;
+    for (var mel = lane / 16u; mine == 0u && mel < MELS; mel += 16u) {
+{% for f in range(frames) %}
+        if (row0 + {{ f }}u < ROWS) {
+            let at = (row0 + {{ f }}u) * MELS + mel;
+            y[at] = (nan_max(y[at], lowest{{ "[" ~ f ~ "]" if frames > 1 }}) + 4.0) * 0.25;
+        }
+{% endfor %}
     }
 {% endif %}
 }

@@ -1,10 +1,14 @@
-// Sum, mean, product, maximum or minimum over n elements that are `inner` apart; one workgroup per result.
+// Sum, mean, product, maximum or minimum over n elements that are `inner` apart. {{ parts }} lanes share a result,
+// so that neighbouring lanes read neighbouring elements: of one result, or of neighbouring results.
 {% set T = type[0] %}
-{% set lanes = 64 if n <= 256 else 256 %}
+{% set width = 256 // parts %}
+{% set apart = 1 if inner == 1 else width %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
 
-var<workgroup> part: array<{{ T }}, {{ lanes }}>;
+{% if parts > 1 %}
+var<workgroup> part: array<{{ T }}, 256>;
+{% endif %}
 
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% if kind == "prod" %}
@@ -20,10 +24,19 @@ fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% endif %}
 }
 
-@compute @workgroup_size({{ lanes }})
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+    let group = wid.x + wid.y * FOLD;
+    if (group >= GROUPS) { return; }
+{% if inner == 1 %}
+    let mine = lane % {{ parts }}u;
+    let result = group * {{ width }}u + lane / {{ parts }}u;
+{% else %}
+    let mine = lane / {{ width }}u;
+    let result = group * {{ width }}u + lane % {{ width }}u;
+{% endif %}
+    // Lanes behind the last result do its work again; what they find is not written.
+    let g = min(result, RESULTS - 1u);
     let base = (g / INNER) * N * INNER + g % INNER;
 {% if kind in ("max", "min") %}
     // Every lane starts from the first element: an extreme may count it many times.
@@ -31,21 +44,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
     var total = {{ T }}({{ 1 if kind == "prod" else 0 }});
 {% endif %}
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = mine; i < N; i += {{ parts }}u) {
         total = combine(total, x[base + i * INNER]);
     }
+{% if parts > 1 %}
     part[lane] = total;
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
-        if (lane < width) { part[lane] = combine(part[lane], part[lane + width]); }
+    for (var step = {{ parts // 2 }}u; step > 0u; step /= 2u) {
+        if (mine < step) { part[lane] = combine(part[lane], part[lane + step * {{ apart }}u]); }
         workgroupBarrier();
     }
-    if (lane == 0u) {
+    total = part[lane];
+{% endif %}
+    if (mine == 0u && result < RESULTS) {
 {% if kind == "mean" and n == 0 %}
         // NaN by run-time bits: WGSL forbids it as a constant, and 0 / 0 may be folded to anything.
         y[g] = bitcast<f32>(0x7fc00000u | (g & 0u));
 {% else %}
-        y[g] = part[0]{{ " / f32(N)" if kind == "mean" }};
+        y[g] = total{{ " / f32(N)" if kind == "mean" }};
 {% endif %}
     }
 }

@@ -1,8 +1,14 @@
 // The k strongest bins of a periodogram in memory: every bin counts the bins before it.
 @group(0) @binding(0) var<storage, {{ access[0] }}> power: array<f32>;
+{% if apart %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> values: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> places: array<i32>;
+{% else %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
+{% endif %}
 
 {% include "lib/beats.wgsl" %}
+{% include "lib/welch_result.wgsl" %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -17,7 +23,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         // Most bins are out long before the end.
         if (rank >= K) { return; }
     }
-    let at = (signal * K + rank) * 2u;
-    y[at] = f32(bin);
-    y[at + 1u] = mine;
+    put(signal * K + rank, bin, mine);
 }

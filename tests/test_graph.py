@@ -190,6 +190,23 @@ def test_simplification():
     assert "dce: dropped" in notes
 
 
+def test_nodes_that_do_nothing_are_left_out(device):
+    g = rlx.Graph()
+    x = g.input("x", (4, 8))
+    same = g.transpose(g.reshape(g.narrow(x, 0, 0, 4), (4, 8)), (0, 1))
+    same = g.concat([g.cast(g.expand(same[:, 0:8], (4, 8)), "f32")], 0)
+    g.set_outputs([same, g.relu(same), g.transpose(x, (1, 0)), x[:, ::-1], g.narrow(x, 0, 1, 3)])
+    value = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    with rlx.compile(g, device) as compiled:
+        for _ in range(2):
+            found = compiled.run({"x": value})
+            wanted = value, np.maximum(value, 0), value.T, value[:, ::-1], value[1:]
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one, other)
+        if device != "reference":
+            assert compiled.as_text("fused").count("does nothing") >= 5
+
+
 def test_known_answers_of_concat_and_welch(device):
     g = rlx.Graph()
     x = g.input("x", (8, 512))

@@ -21,23 +21,31 @@ static void sift_down(uint64_t *heap, int64_t k, int64_t at)
     }
 }
 
-/* Parameters: signals, segments, n_fft, bins, k. Scratch: powers, then keys on 8 bytes. */
+/* Parameters: signals, segments, n_fft (the distance from real to imaginary parts), bins, k, whether
+   the results are values and positions apart, of powers times in[1]. Scratch: powers, then keys on 8
+   bytes. */
 static int kernel_welch_peaks_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t signals = p[0].i, segments = p[1].i, n_fft = p[2].i, bins = p[3].i, k = p[4].i;
-    uint64_t *heap = call->out[1];
+    const int64_t apart = p[5].i;
+    const float *weights = apart ? call->in[1] : NULL;
+    uint64_t *heap = call->out[1 + apart];
     float *power = (float *)(heap + bins);
     for (int64_t s = 0; s < signals; s++) {
         const float *spec = (const float *)call->in[0] + s * segments * 2 * n_fft;
-        float *y = (float *)call->out[0] + s * 2 * k;
+        float *y = (float *)call->out[0] + (apart ? 1 : 2) * s * k;
+        int32_t *places = apart ? (int32_t *)call->out[1] + s * k : NULL;
         for (int64_t i = 0; i < bins; i++) power[i] = 0;
         for (int64_t g = 0; g < segments; g++) {
             const float *re = spec + g * 2 * n_fft, *im = re + n_fft;
             for (int64_t i = 0; i < bins; i++) power[i] += re[i] * re[i] + im[i] * im[i];
         }
         const float mean = 1.0f / (float)segments;
-        for (int64_t i = 0; i < bins; i++) power[i] *= i == 0 || i == bins - 1 ? mean : 2 * mean;
+        if (apart)
+            for (int64_t i = 0; i < bins; i++) power[i] *= mean * weights[i];
+        else
+            for (int64_t i = 0; i < bins; i++) power[i] *= i == 0 || i == bins - 1 ? mean : 2 * mean;
         for (int64_t i = 0; i < k; i++) heap[i] = peak_key(power[i], i);
         for (int64_t i = k / 2 - 1; i >= 0; i--) sift_down(heap, k, i);
         for (int64_t i = k; i < bins; i++) {
@@ -46,8 +54,10 @@ static int kernel_welch_peaks_f32(const rlx_call *call)
         }
         for (int64_t left = k; left > 0; left--) {
             const int64_t bin = (int64_t)(uint32_t)~(uint32_t)heap[0];
-            y[2 * left - 2] = (float)bin;
-            y[2 * left - 1] = power[bin];
+            if (apart)
+                places[left - 1] = (int32_t)bin, y[left - 1] = power[bin];
+            else
+                y[2 * left - 2] = (float)bin, y[2 * left - 1] = power[bin];
             heap[0] = heap[left - 1];
             sift_down(heap, left - 1, 0);
         }
@@ -55,7 +65,8 @@ static int kernel_welch_peaks_f32(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n_fft, bins, mels, floor over everything. Scratch: powers. */
+/* Parameters: rows, n_fft (the distance from real to imaginary parts), bins, mels, floor over
+   everything. Scratch: powers. */
 static int kernel_log_mel_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;

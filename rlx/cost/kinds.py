@@ -74,8 +74,8 @@ KINDS: Mapping[str, Kind] = {
     "fourier": Kind(("fft",), "softmax"),
     "real_fourier": Kind(("rfft",), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running"),
-    "peaks": Kind(("find_peaks", "welch_peaks"), "sort"),
-    "mel": Kind(("log_mel", "log_mel_backward"), "product"),
+    "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
+    "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }
 _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 # Several products of one left operand by matrices.
@@ -102,7 +102,7 @@ def kind_of(node: Node) -> str:
     if node.opdef.elementwise:
         row = ROWS.get(node.op)
         return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
-    if node.op == "ordered" and 4 * node.attrs["k"] <= node.inputs[0].shape[-1]:
+    if node.op == "ordered" and 4 * node.attrs["k"] <= min(256, node.inputs[0].shape[-1]):
         return "select"
     return _KIND_OF.get(node.op, "arithmetic")
 

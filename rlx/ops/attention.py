@@ -115,6 +115,11 @@ class Heads:
         return Heads(bq, heads, kv_heads, sq, sk, d, dv)
 
 
+# Queries from which on WebGPU shares the keys that it reads between 64 of them, and the widest values then.
+_TILED = 16
+_WIDEST = 256
+
+
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     heads = Heads.of(types, attrs)
     kind, _ = _kind(attrs["kind"])
@@ -171,7 +176,20 @@ def _flops(node: Node) -> float:
     return both / 2 if node.attrs["kind"] == "causal" else both
 
 
-def _lower(node: Node, emitter: Emitter) -> None:
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    h = _of(node)
+    _call("attention", node, emitter, h.batch * h.heads * h.sq)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    h = _of(node)
+    if h.sq >= _TILED and h.dv <= _WIDEST:
+        _call("attention_tiles", node, emitter, h.batch * h.heads * math.ceil(h.sq / 64))
+    else:
+        _call("attention", node, emitter, h.batch * h.heads * h.sq)
+
+
+def _call(kernel: str, node: Node, emitter: Emitter, groups: int) -> None:
     h, attrs = _of(node), node.attrs
     if size(node.shape) == 0:
         return
@@ -185,7 +203,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
         mask_steps = (b, hh, q, k)
     layout = attrs["layout"]
     emitter.call(
-        "attention",
+        kernel,
         [emitter.operand(i) if i < len(node.inputs) else None for i in range(4)],
         [emitter.result()],
         {
@@ -206,7 +224,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
             "scale": attrs["scale"],
             "softcap": float(attrs["softcap"] or 0.0),
         },
-        h.batch * h.heads * h.sq,
+        groups,
     )
 
 
@@ -220,8 +238,8 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
     free=("mask",),
     infer=_infer,
     flops=_flops,
-    cpu=Kernels(("attention",), _lower),
-    webgpu=Kernels(("attention",), _lower),
+    cpu=Kernels(("attention",), _lower_cpu),
+    webgpu=Kernels(("attention", "attention_tiles"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
@@ -237,6 +255,18 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         _case(((0, 2, 3, 4), (0, 2, 3, 4), (0, 2, 3, 4))),
         _case(((1, 2, 9, 4), (1, 2, 3, 4), (1, 2, 3, 4)), kind="causal"),
         _case(((1, 2, 70, 64), (1, 2, 130, 64), (1, 2, 130, 64)), kind="causal"),
+        _case(((2, 2, 17, 6), (2, 1, 70, 6), (2, 1, 70, 5))),
+        _case(((1, 2, 90, 40), (1, 2, 70, 40), (1, 2, 70, 72)), kind="causal"),
+        _case(
+            ((1, 200, 64), (1, 200, 32), (1, 200, 32)),
+            num_heads=4,
+            num_kv_heads=2,
+            kind="sliding:50",
+        ),
+        _case(((2, 66, 2, 20), (2, 131, 2, 20), (2, 131, 2, 130)), layout="bshd", softcap=2.0),
+        _case(((2, 2, 40, 8), (2, 2, 75, 8), (2, 2, 75, 8), (2, 75)), kind="custom"),
+        _case(((2, 2, 40, 8), (2, 2, 75, 8), (2, 2, 75, 8), (2, 1, 40, 75)), kind="bias"),
+        _case(((1, 1, 16, 4), (1, 1, 3, 4), (1, 1, 3, 300))),
         Sample(((1, 8, 256, 64),) * 3, {"kind": "causal"}, bench=True),
     ),
 )

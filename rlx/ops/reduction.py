@@ -14,18 +14,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
 from rlx.ops.movement import emit_strided_copy
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
-
-
-def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """``(outer, n, inner)`` when the axes stand side by side (axes of size 1 aside), else None."""
-    live = [axis for axis in range(len(shape)) if shape[axis] != 1]
-    reduced = [axis for axis in live if axis in axes]
-    if not reduced:
-        return size(shape), 1, 1
-    first, last = reduced[0], reduced[-1]
-    if any(first < axis < last and axis not in axes for axis in live):
-        return None
-    return size(shape[:first]), size(shape[first : last + 1]), size(shape[last + 1 :])
+from rlx.ops.reduce_rows import as_rows, emit_reduce
 
 
 def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
@@ -68,12 +57,10 @@ def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]
         outer, n, inner = rows
         if outer * inner == 0:
             return
-        params: dict[str, Any] = {"outer": outer, "n": n, "inner": inner}
         if webgpu:
-            emitter.call(
-                "reduce", [source], [emitter.result()], {**params, "kind": kind}, outer * inner
-            )
+            emit_reduce(emitter, kind, source, emitter.result(), rows)
         else:
+            params = {"outer": outer, "n": n, "inner": inner}
             emitter.call(f"reduce_{kind}", [source], [emitter.result()], params)
 
     return lower
@@ -87,6 +74,10 @@ _SHAPES: tuple[tuple[Shape, Any, bool], ...] = (
     ((2, 1, 4), (0, 2), True),
     ((1,), (0,), False),
     ((2, 2, 600), (2,), False),
+    ((3, 40, 70), (1,), False),
+    ((2, 700, 9), (1,), False),
+    ((9000, 3), (0,), False),
+    ((300, 7), (1,), False),
 )
 
 

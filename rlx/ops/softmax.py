@@ -12,7 +12,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.reduction import as_rows
+from rlx.ops.reduce_rows import as_rows
 
 
 def _infer_softmax(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from rlx.cost.gate import IoFusionGate, fusion_benefit
@@ -30,6 +31,10 @@ class Specialisation:
         if gate is None:
             gate = replace(_KINDS.get(kernel_set, IoFusionGate.cpu)(), min_gain_ns=0.0)
         return cls(kernel_set, gate)
+
+    def taking_all(self) -> Specialisation:
+        """The same device, where every fusion is taken."""
+        return replace(self, gate=replace(self.gate, min_gain_ns=-math.inf))
 
     def admits(self, what: str, before: Graph, after: Graph, notes: list[str]) -> bool:
         """Whether a fusion pays; the notes get its numbers either way.

@@ -1,7 +1,8 @@
-"""Passes that need no device: dead code, constant folding by reference, common subexpressions."""
+"""Passes that need no device: dead code, what does nothing, constant folding by reference, common subexpressions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,31 @@ def dce(graph: Graph, notes: list[str]) -> Graph:
     return rewriter.finish()
 
 
+# Ops that give their operand back where the type stays the same, and what else that takes.
+_NOTHING: Mapping[str, Callable[[Node], bool]] = {
+    "reshape": lambda node: True,
+    "narrow": lambda node: True,
+    "expand": lambda node: True,
+    "cast": lambda node: True,
+    "slice": lambda node: set(node.attrs["steps"]) <= {1},
+    "transpose": lambda node: list(node.attrs["perm"]) == sorted(node.attrs["perm"]),
+    "concat": lambda node: len(node.inputs) == 1,
+}
+
+
+def _does_nothing(node: Node) -> bool:
+    same = node.op in _NOTHING and node.types == node.inputs[0].types
+    return same and _NOTHING[node.op](node)
+
+
 def fold(graph: Graph, notes: list[str]) -> Graph:
-    """Computes nodes whose operands are all constants, with their references."""
+    """Leaves out nodes that give their operand back, and computes those of constants by their references."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
+        if _does_nothing(node):
+            rewriter.replace(node, rewriter[node.inputs[0]])
+            notes.append(f"fold: {node.where()} does nothing")
+            continue
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
         # Ops with several results are left: their parts would each need the others' work again.

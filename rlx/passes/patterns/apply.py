@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
+from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.gated import Specialisation
 from rlx.passes.hoist import hoist
 from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
 from rlx.passes.patterns.table import PATTERNS
 
 
-def fuse_patterns(
-    graph: Graph,
-    notes: list[str],
-    target: Specialisation,
-    patterns: Sequence[Pattern] = PATTERNS,
-) -> Graph:
+def fuse_patterns(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
-    for pattern in patterns:
+    for pattern in PATTERNS:
         found = _find(pattern, graph, notes, target)
         if found:
             graph = _rewritten(graph, found)
@@ -39,7 +33,7 @@ def _find(pattern: Pattern, graph: Graph, notes: list[str], target: Specialisati
         if match is None or any(one.id in inside for one in match.inside):
             continue
         also = _needed_elsewhere(match, site)
-        before, after = _before(match, also), _after(match, also)
+        before, after = (_as_run(side(match, also), target) for side in (_before, _after))
         if target.admits(f"{pattern.name} at {node.where()}", before, after, notes):
             found.append(match)
             inside.update(one.id for one in match.inside)
@@ -114,12 +108,17 @@ def _build(match: Match, rewriter: Rewriter) -> None:
 # --- both sides of a match as graphs of their own, for the gate ---------------------------------------
 
 
+def _as_run(side: Graph, target: Specialisation) -> Graph:
+    """A side with what depends on params alone left out, and chains joined as they will be."""
+    return fuse_elementwise(hoist(side, []).graph, [], target.taking_all())
+
+
 def _before(match: Match, also: list[Node]) -> Graph:
     g = Graph("before")
     at = _operands(g, match)
     _copy(g, match, {node.id for node in match.inside}, at)
     g.set_outputs([at[node.id] for node in (*match.results, *also)])
-    return hoist(g, []).graph
+    return g
 
 
 def _after(match: Match, also: list[Node]) -> Graph:
@@ -136,8 +135,7 @@ def _after(match: Match, also: list[Node]) -> Graph:
             stack += node.inputs
     _copy(g, match, needed, at)
     g.set_outputs([*made, *(at[node.id] for node in also)])
-    # What depends on params alone costs runs nothing.
-    return hoist(g, []).graph
+    return g
 
 
 def _operands(g: Graph, match: Match) -> dict[int, Node]:

@@ -1,0 +1,189 @@
+// softmax(q k^T * scale + mask) v for 64 queries of one head per workgroup. Keys come in blocks of 64: their
+// scores, 4 x 4 a thread, are a product of tiles; the running maximum and sum make the softmax online (Milakov &
+// Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
+{% set has_mask = kind >= 3 %}
+{% set out = 4 if has_mask else 3 %}
+{% set pieces = (dv + 63) // 64 %}
+{% set aligned = namespace(q=d % 4 == 0, v=dv % 4 == 0) %}
+{% for step in q_steps + k_steps if step % 4 %}{% set aligned.q = false %}{% endfor %}
+{% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
+{% set Q = "vec4<f32>" if aligned.q else "f32" %}
+{% set V = "vec4<f32>" if aligned.v else "f32" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ Q }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ Q }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ V }}>;
+{% if has_mask %}
+@group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
+{% endif %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
+
+// Queries, then weights: row r at r * 5, one vector of padding keeps rows in different banks.
+var<workgroup> left: array<vec4<f32>, 320>;
+// Keys, of which a thread's four stand 16 rows apart, then values.
+var<workgroup> right: array<vec4<f32>, 320>;
+var<workgroup> part: array<vec4<f32>, 256>;
+{% if softcap != 0.0 %}
+{% include "lib/math.wgsl" %}
+{% endif %}
+
+// Below every score, and finite: the difference of two infinities would be NaN.
+const LOWEST: f32 = -3.0e38;
+
+{% macro load(name, array, rows, columns, wide) %}
+fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
+    var found = vec4<f32>(0.0);
+    if (row < {{ rows }} && column < {{ columns }}) {
+        let at = base + row * step + column;
+{% if wide %}
+        found = {{ array }}[at >> 2u];
+{% else %}
+        found.x = {{ array }}[at];
+        if (column + 1u < {{ columns }}) { found.y = {{ array }}[at + 1u]; }
+        if (column + 2u < {{ columns }}) { found.z = {{ array }}[at + 2u]; }
+        if (column + 3u < {{ columns }}) { found.w = {{ array }}[at + 3u]; }
+{% endif %}
+    }
+    return found;
+}
+{% endmacro %}
+{{ load("q", "q", "SQ", "D", aligned.q) }}
+{{ load("k", "k", "SK", "D", aligned.q) }}
+{{ load("v", "v", "SK", "DV", aligned.v) }}
+// What a score becomes: capped, with the mask added, and the lowest where the key is not seen.
+fn masked(sum: f32, row: u32, key: u32, mask_base: u32) -> f32 {
+    var score = sum;
+    var visible = key < SK;
+{% if softcap != 0.0 %}
+    score = SOFTCAP * safe_tanh_s(score / SOFTCAP);
+{% endif %}
+{% if kind in (1, 2) %}
+    let at = i32(row) + i32(SK) - i32(SQ);
+    visible = visible && i32(key) <= at;
+{% endif %}
+{% if kind == 2 %}
+    visible = visible && i32(key) >= at - i32(WINDOW);
+{% endif %}
+{% if kind == 3 %}
+    let byte = mask_base + min(key, SK - 1u) * {{ mask_steps[3] }}u;
+    visible = visible && ((mask[byte >> 2u] >> ((byte & 3u) * 8u)) & 255u) != 0u;
+{% elif kind == 4 %}
+    score += mask[mask_base + min(row, SQ - 1u) * {{ mask_steps[2] }}u + min(key, SK - 1u) * {{ mask_steps[3] }}u];
+{% endif %}
+    return select(LOWEST, score, visible);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let tiles = {{ (sq + 63) // 64 }}u;
+    let row0 = (g % tiles) * 64u;
+    let head = (g / tiles) % HEADS;
+    let batch = g / (tiles * HEADS);
+    let kv_head = head / {{ heads // kv_heads }}u;
+    let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
+    let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
+    let v_base = batch * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
+    let y_base = batch * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u;
+    let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u;
+    let tx = lane % 16u;
+    let ty = lane / 16u;
+    let row = row0 + ty * 4u;
+
+    // The keys that any of these queries sees stand in [low, high).
+    var low = 0u;
+    var high = SK;
+{% if kind in (1, 2) %}
+    let last = i32(min(row0 + 64u, SQ)) + i32(SK) - i32(SQ);
+    high = u32(clamp(last, 0, i32(SK)));
+{% endif %}
+{% if kind == 2 %}
+    low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
+{% endif %}
+    var top = vec4<f32>(LOWEST);
+    var total = vec4<f32>(0.0);
+{% for p in range(pieces) %}{% for i in range(4) %}
+    var sum{{ p }}_{{ i }} = vec4<f32>(0.0);
+{% endfor %}{% endfor %}
+    for (var block = low; block < high; block += 64u) {
+{% for i in range(4) %}
+        var s{{ i }} = vec4<f32>(0.0);
+{% endfor %}
+        for (var d0 = 0u; d0 < D; d0 += 16u) {
+            let part_row = lane / 4u;
+            let column = d0 + (lane % 4u) * 4u;
+            left[part_row * 5u + lane % 4u] = load_q(q_base, row0 + part_row, {{ q_steps[2] }}u, column) * SCALE;
+            right[((part_row % 4u) * 16u + part_row / 4u) * 5u + lane % 4u] =
+                load_k(k_base, block + part_row, {{ k_steps[2] }}u, column);
+            workgroupBarrier();
+{% for part in range(4) %}
+            {
+{% for c in range(4) %}
+                let b{{ c }} = right[({{ c * 16 }}u + tx) * 5u + {{ part }}u];
+{% endfor %}
+{% for i in range(4) %}
+                let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ part }}u];
+                s{{ i }} += vec4<f32>(dot(a{{ i }}, b0), dot(a{{ i }}, b1), dot(a{{ i }}, b2), dot(a{{ i }}, b3));
+{% endfor %}
+            }
+{% endfor %}
+            workgroupBarrier();
+        }
+        let key = block + tx * 4u;
+{% for i in range(4) %}
+        s{{ i }} = vec4<f32>({% for c in range(4) %}masked(s{{ i }}[{{ c }}], row + {{ i }}u, key + {{ c }}u, mask_base){{ ", " if c < 3 }}{% endfor %});
+{% endfor %}
+        part[tx * 16u + ty] = vec4<f32>({% for i in range(4) %}max(max(s{{ i }}.x, s{{ i }}.y), max(s{{ i }}.z, s{{ i }}.w)){{ ", " if i < 3 }}{% endfor %});
+        workgroupBarrier();
+        var next = top;
+        for (var t = 0u; t < 16u; t++) { next = max(next, part[t * 16u + ty]); }
+        let rescale = exp(top - next);
+        top = next;
+{% for i in range(4) %}
+        s{{ i }} = select(exp(s{{ i }} - next[{{ i }}]), vec4<f32>(0.0), s{{ i }} == vec4<f32>(LOWEST));
+{% endfor %}
+        total = total * rescale + vec4<f32>({% for i in range(4) %}dot(s{{ i }}, vec4<f32>(1.0)){{ ", " if i < 3 }}{% endfor %});
+{% for p in range(pieces) %}{% for i in range(4) %}
+        sum{{ p }}_{{ i }} *= rescale[{{ i }}];
+{% endfor %}{% endfor %}
+        for (var quarter = 0u; quarter < 4u; quarter++) {
+            // Lanes of these 16 keys hand out their weights.
+            if (tx / 4u == quarter) {
+{% for i in range(4) %}
+                left[(ty * 4u + {{ i }}u) * 5u + tx % 4u] = s{{ i }};
+{% endfor %}
+            }
+{% for p in range(pieces) %}
+            right[lane] = load_v(v_base, block + quarter * 16u + ty, {{ v_steps[2] }}u, {{ 64 * p }}u + tx * 4u);
+            workgroupBarrier();
+{% for part in range(4) %}
+            {
+{% for j in range(4) %}
+                let b{{ j }} = right[{{ (part * 4 + j) * 16 }}u + tx];
+{% endfor %}
+{% for i in range(4) %}
+                let a{{ i }} = left[(ty * 4u + {{ i }}u) * 5u + {{ part }}u];
+                sum{{ p }}_{{ i }} += a{{ i }}.x * b0 + a{{ i }}.y * b1 + a{{ i }}.z * b2 + a{{ i }}.w * b3;
+{% endfor %}
+            }
+{% endfor %}
+            workgroupBarrier();
+{% endfor %}
+        }
+    }
+    part[tx * 16u + ty] = total;
+    workgroupBarrier();
+    var all = vec4<f32>(0.0);
+    for (var t = 0u; t < 16u; t++) { all += part[t * 16u + ty]; }
+{% for i in range(4) %}
+    if (row + {{ i }}u < SQ) {
+        // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
+        var share = 0.0;
+        if (!(all[{{ i }}] == 0.0)) { share = 1.0 / all[{{ i }}]; }
+        let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
+{% for p in range(pieces) %}{% for c in range(4) %}
+        if (tx * 4u + {{ 64 * p + c }}u < DV) { y[at + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * share; }
+{% endfor %}{% endfor %}
+    }
+{% endfor %}
+}

@@ -1,0 +1,51 @@
+// The k first of a row in order, where k is small: every entry counts those before it, which is its rank, and
+// gives up at k. A workgroup does one piece of a row; the firsts of the pieces are candidates for the next call.
+{% set T = type[0] %}
+{% set last = pieces == 1 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
+{% set out = 1 if first else 2 %}
+{% if not first %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> candidates: array<vec2<u32>>;
+{% endif %}
+{% if last %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> values: array<{{ T }}>;
+@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> indices: array<i32>;
+{% else %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> pairs: array<vec2<u32>>;
+{% endif %}
+
+var<workgroup> key: array<u32, {{ piece }}>;
+
+{% include "lib/sort_key.wgsl" %}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let row = g / PIECES;
+    let from0 = (g % PIECES) * PIECE;
+    let count = min(PIECE, COUNT - from0);
+    for (var i = lane; i < count; i += 256u) {
+        let at = row * COUNT + from0 + i;
+        key[i] = {{ "sort_key(x[at])" if first else "candidates[at].x" }};
+    }
+    workgroupBarrier();
+    for (var i = lane; i < count; i += 256u) {
+        let mine = key[i];
+        var rank = 0u;
+        for (var j = 0u; j < count && rank < K; j++) { rank += u32(comes_before(key[j], j, mine, i)); }
+        if (rank < K) {
+            let place = {{ "from0 + i" if first else "candidates[row * COUNT + from0 + i].y" }};
+{% if last %}
+            values[row * K + rank] = x[row * N + place];
+            indices[row * K + rank] = i32(place);
+{% else %}
+            pairs[g * K + rank] = vec2<u32>(mine, place);
+{% endif %}
+        }
+    }
+{% if not last %}
+    // A last piece of fewer entries: what stands behind everything fills its list.
+    for (var i = count + lane; i < K; i += 256u) { pairs[g * K + i] = vec2<u32>(0xffffffffu, 0u); }
+{% endif %}
+}
