@@ -73,6 +73,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         right[lane] = v;
         workgroupBarrier();
+{% set sides = [""] %}
 {% include "lib/tile_product.wgsl" %}
         workgroupBarrier();
     }

@@ -13,6 +13,7 @@ import rlx
 from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostModel
 from rlx.cost.estimate import FREE, graph_cost, node_costs
 from rlx.cost.kinds import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
+from rlx.ir.graph import PART
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.runtime.choose import choose
@@ -310,6 +311,26 @@ def test_any_node_can_be_estimated(op):
             assert all(node.bound in ("compute", "memory", "dispatch") for node in cost.nodes)
 
 
+def shared_node(*shapes, **attrs):
+    """A node of products of one input, alone in its graph."""
+    g = rlx.Graph()
+    inputs = [g.input(f"x{at}", shape) for at, shape in enumerate(shapes)]
+    return g.add_node("shared_products", inputs, attrs)
+
+
+@pytest.mark.parametrize("model", [CPU, GPU, calibrated()], ids=["cpu", "gpu", "calibrated"])
+def test_joined_products_cost_no_more_than_apart(model):
+    apart = graph(lambda g, x, w: x @ w, (512, 256), (256, 3 * 256))
+    (product,) = [cost for cost in graph_cost(apart, model).nodes if cost.node.op == "matmul"]
+    g = rlx.Graph()
+    x, *weights = (g.input(f"x{at}", (n, 256)) for at, n in enumerate((512, 256, 256, 256)))
+    shared = g.add_node("shared_products", [x, *weights], {"act": "none", "present": ()})
+    g.set_outputs([g.add_node(PART, [shared], {"index": 0})])
+    (joined,) = graph_cost(g, model).nodes
+    assert joined.flops == product.flops
+    assert joined.ns == pytest.approx(product.ns)
+
+
 def test_kinds_of_nodes():
     def of(build, *shapes):
         (node,) = [node for node in graph(build, *shapes).nodes if node.op not in FREE]
@@ -321,6 +342,13 @@ def test_kinds_of_nodes():
     assert product_size(of(lambda g, x, w: x @ w, (3, 5, 7), (3, 7, 9))) == (3, 5, 7, 9)
     assert product_size(of(lambda g, x, w: x @ w, (7,), (7, 9))) == (1, 1, 7, 9)
     assert product_size(of(lambda g, x, w: x @ w, (5, 7), (7,))) == (1, 5, 7, 1)
+    gated = of(
+        lambda g, *o: g.add_node("gated_product", o, {"act": "silu"}), (2, 3, 7), (7, 9), (7, 9)
+    )
+    assert product_size(gated) == (1, 6, 7, 18)
+    attrs = {"act": "none", "present": ("bias",)}
+    assert product_size(shared_node((3, 7), (9,), (7, 5), (7, 4), **attrs)) == (1, 3, 7, 9)
+    assert kind_of(gated) == "product"
     assert more_rows(of(lambda g, x: g.softmax(x), (512, 16))) == 512 - 32
     assert more_rows(of(lambda g, x: g.sum(x, -1), (512, 16))) == 512 - 32
     pieces = of(lambda g, x, y: g.concat([x, y], 1), (512, 16), (512, 16))

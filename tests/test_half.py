@@ -12,7 +12,15 @@ from rlx.ops.cases import Case, cases
 # Products summed in f32 are closer than the record asks for; the activation's input is not rounded.
 HALF = [
     Case(case.opdef, case.sample, (DType.F16,) * len(case.dtypes), case.number)
-    for name in ("matmul", "fused_matmul_bias_act", "gelu", "layer_norm", "softmax")
+    for name in (
+        "matmul",
+        "fused_matmul_bias_act",
+        "gated_product",
+        "shared_products",
+        "gelu",
+        "layer_norm",
+        "softmax",
+    )
     for case in cases(only=name)
     if set(case.dtypes) == {DType.F32}
 ]

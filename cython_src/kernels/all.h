@@ -52,6 +52,7 @@ static const rlx_kernel_entry kernel_table[] = {
     K(topk_f32), K(topk_f64), K(topk_i32), K(topk_u32), K(topk_i64),
     K(softmax_f32), K(softmax_f64), K(layer_norm_f32), K(layer_norm_f64),
     K(matmul_f32), K(matmul_f64), K(attention_f32), K(attention_f64),
+    K(gated_product_f32), K(gated_product_f64),
     K(fft_f32), K(fft_f64), K(rfft_f32), K(rfft_f64),
     K(welch_peaks_f32), K(log_mel_f32), K(log_mel_backward_f32),
     K(recursive_f32), K(recursive_f64), K(find_peaks_f32), K(find_peaks_f64),

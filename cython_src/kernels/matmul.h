@@ -15,8 +15,9 @@ static void NAME(activate)(T *y, int64_t n, int64_t act)
     if (act) table[act](y, y, NULL, NULL, n);
 }
 
-/* Few rows: the right matrix is read once, in place; columns in registers along k. */
-static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, int64_t n)
+/* Few rows: the right matrix, whose rows are ld apart, is read once, in place; columns in registers
+   along k. */
+static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, int64_t k, int64_t n)
 {
     int64_t j = 0;
     for (; j + 4 * VL <= n; j += 4 * VL) {
@@ -26,7 +27,7 @@ static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, i
             s2 = *(const VEC *)(bias + j + 2 * VL), s3 = *(const VEC *)(bias + j + 3 * VL);
         }
         const T *row = b + j;
-        for (int64_t i = 0; i < k; i++, row += n) {
+        for (int64_t i = 0; i < k; i++, row += ld) {
             const T x = a[i];
             s0 += x * *(const VEC *)row;
             s1 += x * *(const VEC *)(row + VL);
@@ -39,12 +40,12 @@ static void NAME(gemv)(const T *a, const T *b, const T *bias, T *c, int64_t k, i
     for (; j + VL <= n; j += VL) {
         VEC s = {0};
         if (bias) s = *(const VEC *)(bias + j);
-        for (int64_t i = 0; i < k; i++) s += a[i] * *(const VEC *)(b + i * n + j);
+        for (int64_t i = 0; i < k; i++) s += a[i] * *(const VEC *)(b + i * ld + j);
         *(VEC *)(c + j) = s;
     }
     for (; j < n; j++) {
         T s = bias ? bias[j] : 0;
-        for (int64_t i = 0; i < k; i++) s += a[i] * b[i * n + j];
+        for (int64_t i = 0; i < k; i++) s += a[i] * b[i * ld + j];
         c[j] = s;
     }
 }
@@ -97,6 +98,25 @@ static void NAME(tiles)(const T *a, int64_t lda, const T *panel, T *c, int64_t l
 #undef STEP
 }
 
+/* Where the sums of so many columns begin: at the bias or at 0. */
+static void NAME(begin)(T *start, const T *bias, int64_t width)
+{
+    for (int64_t v = 0; v < NR; v++) start[v] = bias && v < width ? bias[v] : 0;
+}
+
+/* Up to NR columns of the right matrix, depth rows of them one after the other, the rest 0. Its rows
+   are ld apart; turned, its columns are. */
+static void NAME(pack)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t width, int64_t turned)
+{
+    for (int64_t v = 0; turned && v < width; v++)
+        for (int64_t i = 0; i < depth; i++) panel[i * NR + v] = b[v * ld + i];
+    for (int64_t i = 0; i < depth; i++) {
+        T *to = panel + i * NR;
+        if (!turned) memcpy(to, b + i * ld, (size_t)width * sizeof(T));
+        for (int64_t v = width; v < NR; v++) to[v] = 0;
+    }
+}
+
 static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, int64_t k, int64_t n,
                        int64_t turned, T *scratch)
 {
@@ -104,18 +124,12 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
     for (int64_t j = 0; j < n; j += NR) {
         const int64_t width = n - j < NR ? n - j : NR;
         T start[NR];
-        for (int64_t v = 0; v < NR; v++) start[v] = bias && v < width ? bias[j + v] : 0;
+        NAME(begin)(start, bias ? bias + j : NULL, width);
         if (k == 0)
             for (int64_t i = 0; i < m; i++) memcpy(c + i * n + j, start, (size_t)width * sizeof(T));
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
-            for (int64_t v = 0; turned && v < width; v++)
-                for (int64_t i = 0; i < depth; i++) panel[i * NR + v] = b[(j + v) * k + p + i];
-            for (int64_t i = 0; i < depth; i++) {
-                T *to = panel + i * NR;
-                if (!turned) memcpy(to, b + (p + i) * n + j, (size_t)width * sizeof(T));
-                for (int64_t v = width; v < NR; v++) to[v] = 0;
-            }
+            NAME(pack)(panel, turned ? b + j * k + p : b + p * n + j, turned ? k : n, depth, width, turned);
             const T *first = p == 0 ? start : NULL;
             if (width == NR) {
                 NAME(tiles)(a + p, k, panel, c + j, n, m, depth, first);
@@ -135,16 +149,17 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
     }
 }
 
-/* Parameters: m, k, n, batch, has bias, act, turned (the right matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the
-   steps counted in matrices. Scratch: a panel and an edge tile. */
+/* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
+   matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the steps counted in matrices.
+   Scratch: a panel and an edge tile. */
 static int NAME(kernel_matmul)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[5].i;
-    const int64_t turned = p[6].i;
-    const int rank = (int)p[7].i;
-    const rlx_param *dims = p + 8, *a_steps = dims + rank, *b_steps = a_steps + rank;
-    const T *bias = p[4].i ? call->in[2] : NULL;
+    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[6].i;
+    const int64_t turned = p[7].i;
+    const int rank = (int)p[8].i;
+    const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
+    const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
     for (int64_t item = 0; item < batch; item++) {
         int64_t rest = item, a_at = 0, b_at = 0;
         for (int axis = rank - 1; axis >= 0; axis--) {
@@ -158,7 +173,7 @@ static int NAME(kernel_matmul)(const rlx_call *call)
         if (m < 4 && turned)
             for (int64_t i = 0; i < m; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, n);
         else if (m < 4)
-            for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, bias, c + i * n, k, n);
+            for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, n);
         else
             NAME(gemm)(a, b, bias, c, m, k, n, turned, call->out[1]);
         NAME(activate)(c, m * n, act);

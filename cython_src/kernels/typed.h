@@ -7,6 +7,7 @@
 
 #include "rows.h"
 #include "matmul.h"
+#include "gated.h"
 #include "attention.h"
 #include "fft.h"
 #include "recursive.h"

@@ -7,7 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlx.cost.kinds import CONTROL, KINDS, ROWED, more_rows, nested, product_size, traffic, work_of
+from rlx.cost.kinds import (
+    CONTROL,
+    JOINED,
+    KINDS,
+    ROWED,
+    SIZED,
+    more_rows,
+    nested,
+    product_size,
+    traffic,
+    work_of,
+)
 from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.cost.serial import serial_steps
 from rlx.ir.graph import PART, Graph, Node
@@ -185,7 +196,7 @@ class _Figures:
         if model is None:
             compute = flops / max(self.model.sgemm_gflops(*_plain_size(node)), 1e-9)
             return compute, nbytes / max(self.model.memory_bw(), 1e-9)
-        if node.op in ("matmul", "matmul_turned", "fused_matmul_bias_act"):
+        if node.op in SIZED:
             return model.product_ns(str(node.dtype), *product_size(node)), model.copy_ns(nbytes)
         work = work_of(node)
         rows = {kind: more_rows(node) for kind in work if kind in ROWED}
@@ -221,6 +232,8 @@ def _nested_ns(node: Node, model: BackendCostModel) -> float:
 
 
 def _plain_size(node: Node) -> tuple[int, int, int]:
+    if node.op in JOINED:
+        return product_size(node)[1:]
     m, n = (node.shape[-2:] if len(node.shape) > 1 else (1, node.type.size)) or (1, 1)
     k = node.inputs[0].shape[-1] if node.inputs and node.inputs[0].shape else 1
     return m, k, n

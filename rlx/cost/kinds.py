@@ -57,6 +57,8 @@ KINDS: Mapping[str, Kind] = {
             "matmul",
             "matmul_turned",
             "fused_matmul_bias_act",
+            "gated_product",
+            "shared_products",
             "grouped_matmul",
             "partial_grouped_matmul",
         )
@@ -76,6 +78,10 @@ KINDS: Mapping[str, Kind] = {
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }
 _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
+# Several products of one left operand by matrices.
+JOINED = frozenset({"gated_product", "shared_products"})
+# Products whose time is looked up by their size.
+SIZED = JOINED | {"matmul", "matmul_turned", "fused_matmul_bias_act"}
 # Ops that read only a part of their first operand: as much as they write.
 PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
 # Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however
@@ -163,11 +169,17 @@ def _row(node: Node) -> int:
 
 
 def product_size(node: Node) -> tuple[int, int, int, int]:
-    """``(batch, m, k, n)`` of a product, so that ``2 * batch * m * k * n`` are its operations."""
+    """``(batch, m, k, n)`` of a product, so that ``2 * batch * m * k * n`` are its operations.
+
+    Of several products of one left operand the columns are added up.
+    """
     x, w = node.inputs[0].shape, node.inputs[1].shape
     k = x[-1] if x else 1
     n = node.shape[-1] if len(w) > 1 and node.shape else 1
     rows = size(node.shape) // max(1, n)
+    if node.op in JOINED:
+        weights = (o.shape for o in node.inputs[1:] if len(o.shape) == 2)
+        return 1, max(1, size(x[:-1])), max(1, k), max(1, sum(shape[1] for shape in weights))
     # A weight without batches makes one product of all rows.
     m = rows if len(w) <= 2 or not node.op.startswith("matmul") else (x[-2] if len(x) > 1 else 1)
     return max(1, rows // max(1, m)), max(1, m), max(1, k), max(1, n)

@@ -20,7 +20,7 @@ from rlx.ops.record import attach
 # One module per family; importing it registers its records.
 FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
-    "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products",
+    "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products", "joined_products",
     "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
     "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "welch", "mel", "recursive",
     "peaks", "custom",

@@ -97,52 +97,103 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# What the general WGSL kernel makes per workgroup: a square tile; what the skinny one makes: a
+# Columns that a WGSL kernel makes per workgroup, and rows of the general one; the skinny one makes a
 # piece of one row.
 TILE = 64
-GEMV_COLUMNS = 64
 GEMV_ROWS = 4
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
-_PANEL = (128 + 8) * 32
+NR, KC = 32, 128
+_PANEL = (KC + 8) * NR
 
 
-def _params(node: Node, p: Product) -> dict[str, Any]:
+def product_params(
+    p: Product,
+    dtype: DType,
+    act: str = "none",
+    has_bias: bool = False,
+    bias_at: int = 0,
+    turned: bool = False,
+) -> dict[str, Any]:
+    """What the product kernels need to know, in the order of the C parameters.
+
+    Args:
+        p: The product.
+        dtype: Of the operands.
+        act: One of ``ACTIVATIONS``.
+        has_bias: Whether there is a third operand.
+        bias_at: Where in it the bias begins.
+        turned: The right matrices are ``[n, k]``.
+    """
     return {
         "m": p.m,
         "k": p.k,
         "n": p.n,
         "batch": p.batch,
-        "has_bias": int(len(node.inputs) > 2),
-        "act": ACTIVATIONS.index(node.attrs.get("act", "none")),
-        "turned": int(node.op == "matmul_turned"),
+        "has_bias": int(has_bias),
+        "bias_at": bias_at,
+        "act": ACTIVATIONS.index(act),
+        "turned": int(turned),
         "rank": len(p.dims),
         "dims": p.dims,
         "a_steps": p.a_steps,
         "b_steps": p.b_steps,
-        "half": int(node.dtype is DType.F16),
+        "half": int(dtype is DType.F16),
     }
+
+
+def call_product_cpu(
+    emitter: Emitter, operands: Sequence[Any], result: Any, dtype: DType, params: dict[str, Any]
+) -> None:
+    """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
+    scratch = emitter.temp(TensorType((_PANEL,), dtype))
+    emitter.call("matmul", operands, [result, scratch], params)
+
+
+def call_product_webgpu(
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+    parts: Sequence[int] = (),
+    gated: bool = False,
+) -> None:
+    """Writes the call of the WGSL kernel that fits the number of rows.
+
+    Args:
+        emitter: Where to.
+        operands: The left operand, the weights, the biases.
+        results: As many as there are parts.
+        params: Those of ``product_params``.
+        parts: Columns of each result, where there are several, each of its own weight.
+        gated: There are two weights (and biases) for the one result: act(first) * second.
+    """
+    parts = tuple(parts) or (params["n"],)
+    m, across = params["m"], sum(math.ceil(n / TILE) for n in parts)
+    few = m <= GEMV_ROWS and not params["turned"]
+    kernel, down = ("gemv", m) if few else ("matmul", math.ceil(m / TILE))
+    params = {**params, "parts": parts, "gated": int(gated)}
+    # Numbered row by row through all results, so that the first workgroups make the first rows of each.
+    emitter.call(kernel, operands, results, params, params["batch"] * down * across, across)
+
+
+def _params(node: Node) -> dict[str, Any]:
+    act = node.attrs.get("act", "none")
+    biased, turned = len(node.inputs) > 2, node.op == "matmul_turned"
+    return product_params(_product(node), node.dtype, act, biased, turned=turned)
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    p = _product(node)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    scratch = emitter.temp(TensorType((_PANEL,), node.dtype))
-    emitter.call("matmul", operands, [emitter.result(), scratch], _params(node, p))
+    call_product_cpu(emitter, operands, emitter.result(), node.dtype, _params(node))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    p = _product(node)
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    if p.m <= GEMV_ROWS and node.op != "matmul_turned":
-        kernel, down, across = "gemv", p.m, math.ceil(p.n / GEMV_COLUMNS)
-    else:
-        kernel, down, across = "matmul", math.ceil(p.m / TILE), math.ceil(p.n / TILE)
-    groups = p.batch * down * across
-    emitter.call(kernel, operands, [emitter.result()], _params(node, p), groups, across)
+    call_product_webgpu(emitter, operands, [emitter.result()], _params(node))
 
 
 _CPU = Kernels(("matmul",), _lower_cpu)
@@ -223,15 +274,27 @@ def matmul_turned(a: Array, b: Array) -> Array:
     return np.matmul(a, np.swapaxes(b, -1, -2))
 
 
-def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    act = attrs["act"]
+def check_activation(where: str, act: Any) -> None:
+    """Refuses what is no activation.
+
+    Raises:
+        UnknownNameError: It is not one of ``ACTIVATIONS``.
+    """
     if act not in ACTIVATIONS:
         raise UnknownNameError(
             describe(
-                f"[fused_matmul_bias_act] no such activation: {act!r}",
-                hint=did_you_mean(str(act), ACTIVATIONS),
+                f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
             )
         )
+
+
+def activated(y: Array, act: str) -> Array:
+    """The specification of an activation behind a product."""
+    return y if act == "none" else np.asarray(lookup(act).reference(y))
+
+
+def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    check_activation("fused_matmul_bias_act", attrs["act"])
     result = matmul_type(types[:2])
     w = types[1].shape
     if len(w) != 2 or types[2].shape != w[1:]:
@@ -272,5 +335,4 @@ def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: str = "none") ->
         bias: ``[n]``.
         act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
     """
-    y = np.matmul(x, w) + bias
-    return y if act == "none" else np.asarray(lookup(act).reference(y))
+    return activated(np.matmul(x, w) + bias, act)

@@ -4,6 +4,7 @@ from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_bias
 from rlx.passes.patterns.match import Pattern
 from rlx.passes.patterns.products import product, turned
+from rlx.passes.patterns.shared_products import gated, shared
 from rlx.passes.patterns.spectra import log_mel, peaks
 
 PATTERNS = (
@@ -12,6 +13,10 @@ PATTERNS = (
     Pattern("attention", attention),
     Pattern("convolution and batch norm", conv_affine),
     Pattern("convolution and bias", conv_bias),
+    # Before its first half is taken for a product with an activation.
+    Pattern("gated product", gated),
     Pattern("product, bias and activation", product),
     Pattern("product and transpose", turned),
+    # After products have got their biases.
+    Pattern("products of one input", shared),
 )

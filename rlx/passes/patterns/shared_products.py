@@ -1,0 +1,140 @@
+"""Matrix products that share their left operand: gates, and several results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ops.joined_products import MOST_PARTS
+from rlx.ops.linalg import ACTIVATIONS
+from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
+
+
+class _Linear(NamedTuple):
+    """x @ w, or x @ w + bias, and the nodes that compute it."""
+
+    x: Node
+    w: Node
+    bias: tuple[Node, ...]
+    inside: tuple[Node, ...]
+
+
+def _linear(node: Node) -> _Linear | None:
+    if node.op == "matmul":
+        x, w = node.inputs
+        return _Linear(x, w, (), (node,)) if len(w.shape) == 2 else None
+    if node.op != "add":
+        return None
+    for product, bias in either_way(node):
+        found = _linear(product) if product.op == "matmul" and product is not bias else None
+        if found and product.shape == node.shape and bias.shape == node.shape[-1:]:
+            return found._replace(bias=(bias,), inside=(product, node))
+    return None
+
+
+# --- one product is the gate of the other --------------------------------------------------------------
+
+
+def gated(node: Node, site: Site) -> Match | None:
+    """act(x @ wg + bg) * (x @ wu + bu) with both biases or none, and any activation.
+
+    A silu may also be written as s * sigmoid(s).
+    """
+    if node.op != "mul":
+        return None
+    for one, other in either_way(node):
+        act, source, between = _activation(one)
+        gate, up = _linear(source), _linear(other)
+        if not act or gate is None or up is None or source is other:
+            continue
+        if gate.x is not up.x or len(gate.bias) != len(up.bias) or source.shape != other.shape:
+            continue
+        inside = sorted((*gate.inside, *between, *up.inside), key=lambda found: found.id)
+        if _private(inside, node, site) and not any(site.blocked(found) for found in inside):
+            operands = [found.id for found in (gate.x, gate.w, up.w, *gate.bias, *up.bias)]
+            return Match((*inside, node), _gated(operands, act, node.name))
+    return None
+
+
+def _activation(node: Node) -> tuple[str, Node, tuple[Node, ...]]:
+    """The activation that a node is the last of, its operand, and its nodes; "" for none."""
+    if node.op in ACTIVATIONS:
+        return node.op, node.inputs[0], (node,)
+    if node.op == "mul":
+        for sigmoid, x in either_way(node):
+            if sigmoid.op == "sigmoid" and sigmoid.inputs[0] is x:
+                return "silu", x, (sigmoid, node)
+    return "", node, ()
+
+
+def _private(inside: Sequence[Node], last: Node, site: Site) -> bool:
+    """Whether nobody else needs the nodes before the last: products are not made twice."""
+    members = {node.id for node in inside} | {last.id}
+    return not any(
+        site.is_output(node) or any(reader.id not in members for reader in site.readers(node))
+        for node in inside
+    )
+
+
+def _gated(operands: Sequence[int], act: str, name: str) -> Build:
+    return lambda g, at: g.add_node("gated_product", [at[o] for o in operands], {"act": act}, name)
+
+
+# --- several results -----------------------------------------------------------------------------------
+
+
+def shared(node: Node, site: Site) -> Match | None:
+    """Up to 3 products of one input by weights that depend on no input: q, k and v.
+
+    They have the same activation, and all of them a bias or none. On a CPU one kernel is called for
+    each of them anyway.
+    """
+    form = _form(node)
+    if site.kernel_set == "cpu" or form is None:
+        return None
+    readers = {one.id: one for one in site.readers(node.inputs[0])}
+    alike = [one for at, one in sorted(readers.items()) if _form(one) == form]
+    alike = [one for one in alike if not site.blocked(one)]
+    place = alike.index(node)
+    if place % MOST_PARTS != MOST_PARTS - 1 and node is not alike[-1]:
+        return None  # it is found from the last of its group
+    group = alike[place // MOST_PARTS * MOST_PARTS : place + 1]
+    return Match(tuple(group), _shared(group), tuple(group)) if len(group) > 1 else None
+
+
+def _form(node: Node) -> tuple[int, str, int] | None:
+    """What products in one kernel have in common: the left operand, the activation, a bias or none."""
+    if node.op not in ("matmul", "fused_matmul_bias_act"):
+        return None
+    x, w, *bias = node.inputs
+    if len(w.shape) != 2 or not all(map(without_inputs, (w, *bias))):
+        return None
+    return x.id, node.attrs.get("act", "none"), len(bias)
+
+
+def _shared(group: Sequence[Node]) -> Build:
+    x = group[0].inputs[0]
+    biases = [one.inputs[2] for one in group if len(one.inputs) > 2]
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Sequence[Node]:
+        operands = [at[x.id]]
+        if biases:
+            operands.append(_joined(g, [at[bias.id] for bias in biases]))
+        operands += [at[one.inputs[1].id] for one in group]
+        act = group[0].attrs.get("act", "none")
+        attrs = {"act": act, "present": ("bias",) if biases else ()}
+        made = g.add_node("shared_products", operands, attrs, group[-1].name)
+        return [g.add_node(PART, [made], {"index": index}) for index in range(len(group))]
+
+    return build
+
+
+def _joined(g: Graph, biases: Sequence[Node]) -> Node:
+    """The biases one after the other; of constants a constant, for those no run has to join."""
+    if all(bias.op == "constant" for bias in biases):
+        return g.constant(np.concatenate([b.attrs["value"] for b in biases]), biases[0].dtype)
+    made: Node = g.concat(list(biases), axis=0)
+    return made

@@ -1,0 +1,10 @@
+    // Workgroups stand in one row through all results: which one is this, and which piece of 64 columns?
+    var part = 0u;
+    var piece = g % across;
+{% set first = namespace(at=0) %}
+{% for n in parts %}
+{% if not loop.first %}
+    if (g % across >= {{ first.at }}u) { part = {{ loop.index0 }}u; piece = g % across - {{ first.at }}u; }
+{% endif %}
+{% set first.at = first.at + (n + 63) // 64 %}
+{% endfor %}

@@ -1,0 +1,15 @@
+{# What the product kernels bind: the left operand, weights, biases, results. One weight makes one result;
+   several make as many, of `parts` columns each; two that are `gated` make one. W, B and Y say of which
+   elements weights, biases and results are. #}
+{% set weights = 2 if gated else parts|length %}
+{% set biases = has_bias * (2 if gated else 1) %}
+{% for i in range(weights) %}
+@group(0) @binding({{ 1 + i }}) var<storage, {{ access[1 + i] }}> w{{ i }}: array<{{ W[0 if gated else i] }}>;
+{% endfor %}
+{% for i in range(biases) %}
+@group(0) @binding({{ 1 + weights + i }}) var<storage, {{ access[1 + weights + i] }}> bias{{ i }}: array<{{ B }}>;
+{% endfor %}
+{% for i in range(parts|length) %}
+{% set at = 1 + weights + biases + i %}
+@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y{{ i }}: array<{{ Y[i] }}>;
+{% endfor %}
