@@ -1,5 +1,6 @@
-// The k first of a row in order, where k is small: every entry counts those before it, which is its rank, and
-// gives up at k. A workgroup does one piece of a row; the firsts of the pieces are candidates for the next call.
+// The k first of a row in order, where k is small. A workgroup does one piece of a row; the firsts of the pieces are
+// candidates for the next call. In a short piece every entry counts those before it, which is its rank.
+{% set short = piece <= 256 %}
 {% set T = type[0] %}
 {% set last = pieces == 1 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
@@ -18,6 +19,21 @@ var<workgroup> key: array<u32, {{ piece }}>;
 
 {% include "lib/sort_key.wgsl" %}
 
+{% if not short %}
+{% include "lib/select.wgsl" %}
+{% endif %}
+
+// Writes the entry at i of the piece that begins at from0.
+fn put(g: u32, row: u32, rank: u32, from0: u32, i: u32) {
+    let place = {{ "from0 + i" if first else "candidates[row * COUNT + from0 + i].y" }};
+{% if last %}
+    values[row * K + rank] = x[row * N + place];
+    indices[row * K + rank] = i32(place);
+{% else %}
+    pairs[g * K + rank] = vec2<u32>(key[i], place);
+{% endif %}
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
@@ -30,20 +46,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         key[i] = {{ "sort_key(x[at])" if first else "candidates[at].x" }};
     }
     workgroupBarrier();
-    for (var i = lane; i < count; i += 256u) {
-        let mine = key[i];
+{% if short %}
+    if (lane < count) {
+        let mine = key[lane];
         var rank = 0u;
-        for (var j = 0u; j < count && rank < K; j++) { rank += u32(comes_before(key[j], j, mine, i)); }
-        if (rank < K) {
-            let place = {{ "from0 + i" if first else "candidates[row * COUNT + from0 + i].y" }};
-{% if last %}
-            values[row * K + rank] = x[row * N + place];
-            indices[row * K + rank] = i32(place);
-{% else %}
-            pairs[g * K + rank] = vec2<u32>(mine, place);
-{% endif %}
-        }
+        for (var j = 0u; j < count; j++) { rank += u32(comes_before(key[j], j, mine, lane)); }
+        if (rank < K) { put(g, row, rank, from0, lane); }
     }
+{% else %}
+    let filled = select_firsts(count, lane);
+    if (lane < filled) { put(g, row, rank_of(lane, filled), from0, list_at[lane]); }
+{% endif %}
 {% if not last %}
     // A last piece of fewer entries: what stands behind everything fills its list.
     for (var i = count + lane; i < K; i += 256u) { pairs[g * K + i] = vec2<u32>(0xffffffffu, 0u); }

@@ -1,5 +1,5 @@
 // The k strongest bins of Welch's periodogram, one signal per workgroup: powers in workgroup memory,
-// then every bin counts the bins before it, which is its rank.
+// then few of many bins are selected; otherwise every bin counts the bins before it, which is its rank.
 @group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
 {% if apart %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> weights: array<f32>;
@@ -9,16 +9,37 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<f32>;
 {% endif %}
 
-var<workgroup> power: array<f32, {{ bins }}>;
+{% set select = bins > 256 and k <= 64 %}
+var<workgroup> {{ "key: array<u32" if select else "power: array<f32" }}, {{ bins }}>;
 
 {% include "lib/welch.wgsl" %}
+{% if select %}
+{% set T, largest = "f32", 1 %}
+{% include "lib/sort_key.wgsl" %}
+{% include "lib/select.wgsl" %}
+{% else %}
 {% include "lib/beats.wgsl" %}
+{% endif %}
 {% include "lib/welch_result.wgsl" %}
+{% if select %}
+
+// The power that a key was made of.
+fn value_of(key: u32) -> f32 {
+    if (key == 0xfffffffeu) { return bitcast<f32>(0x7fc00000u | (key & 0u)); }
+    return bitcast<f32>(select(key, ~key & 0x7fffffffu, (key >> 31u) == 0u));
+}
+{% endif %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
+{% if select %}
+    for (var bin = lane; bin < BINS; bin += 256u) { key[bin] = sort_key(welch(g, bin)); }
+    workgroupBarrier();
+    let filled = select_firsts(BINS, lane);
+    if (lane < filled) { put(g * K + rank_of(lane, filled), list_at[lane], value_of(list_key[lane])); }
+{% else %}
     for (var bin = lane; bin < BINS; bin += 256u) { power[bin] = welch(g, bin); }
     workgroupBarrier();
     for (var bin = lane; bin < BINS; bin += 256u) {
@@ -28,4 +49,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var j = 0u; j < BINS && rank < K; j++) { rank += u32(beats(power[j], j, mine, bin)); }
         if (rank < K) { put(g * K + rank, bin, mine); }
     }
+{% endif %}
 }

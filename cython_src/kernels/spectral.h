@@ -3,7 +3,9 @@
 /* Keys that order by power, larger first, then by the lower bin. NaN orders last. */
 static inline uint64_t peak_key(float power, int64_t bin)
 {
-    const uint32_t bits = power == power ? (uint32_t)as_bits(power) + 1 : 0;
+    /* -0 is 0; the bits of negative numbers run the other way. */
+    const uint32_t raw = (uint32_t)as_bits(power + 0.0f);
+    const uint32_t bits = power != power ? 0 : raw >> 31 ? ~raw : raw | 0x80000000u;
     return (uint64_t)bits << 32 | (uint32_t)~(uint32_t)bin;
 }
 

@@ -166,6 +166,7 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
         Sample(((3, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
         Sample(((2, 35, 10), (4, 5)), {"floor_axes": "all"}, low=0.0),
         Sample(((0, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
+        Sample(((1, 2), (1, 1)), {"floor_axes": "last"}, low=0.0),
         Sample(((98, 402), (80, 201)), {"floor_axes": "last"}, low=0.0),
     ),
 )

@@ -102,6 +102,8 @@ _WELCH_WEBGPU = Kernels(("welch_peaks", "welch_power", "welch_rank"), _lower_wel
         Sample(((2, 20000),), {"k": 7, "n_segments": 1}),
         # Equal powers: the lower bin comes first.
         Sample(((1, 32),), {"k": 9, "n_segments": 1}, values=(np.ones((1, 32), np.float32),)),
+        Sample(((2, 2048),), {"k": 40, "n_segments": 2}),
+        Sample(((1, 2048),), {"k": 9, "n_segments": 1}, values=(np.ones((1, 2048), np.float32),)),
         Sample(((512, 512),), {"k": 16, "n_segments": 8}, bench=True),
     ),
 )
@@ -151,6 +153,7 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
         Sample(((4, 512), (129,)), {"k": 16, "n_segments": 2}, low=0.1),
         Sample(((1, 2), (1,)), {"k": 1, "n_segments": 1}, low=0.1),
         Sample(((0, 18), (9,)), {"k": 2, "n_segments": 2}),
+        Sample(((6, 1026), (513,)), {"k": 16, "n_segments": 3}),
         Sample(((2, 10002), (5001,)), {"k": 7, "n_segments": 1}, low=0.1),
     ),
 )

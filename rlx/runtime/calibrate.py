@@ -24,13 +24,14 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.runtime import probes
 from rlx.runtime.build import Target
-from rlx.runtime.stopwatch import AllClosed, Stopwatch
+from rlx.runtime.stopwatch import BUDGET_S, AllClosed, Stopwatch
 
 # Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
 # Sizes of products, and how many follow one another; with a single row, and with few columns.
 _PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
+_PRODUCTS_F16 = _PRODUCTS[1:4]
 _THIN, _NARROW = (128, 1024), (64, 512)
 # No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
 _FASTEST_TRANSFER = 1000.0
@@ -46,6 +47,9 @@ _OWN = 0.2
 _UNFUSED = CompileOptions(fuse=False, hoist=False)
 # Every value in memory of its own, as a run's input and output are.
 _APART = CompileOptions(fuse=False, hoist=False, reuse_memory=False)
+_HALF = CompileOptions(precision="f16", hoist=False)
+# Size, rows and number of products that keep a GPU busy.
+_WAKING = (1024, 1024, 8)
 # Where the surplus rows stand among the kinds of work.
 _ROWS = ""
 
@@ -128,14 +132,15 @@ class _Measurement:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
             # Starting the driver is part of any first compile.
             watch.begin()
+            if not self._on_cpu and not self._software:
+                watch.say("shaders")
+                watch.prepare(self._first_graphs())
+                watch.wake(probes.product(DType.F32, *_WAKING))
             watch.say("kernel calls and round trips")
             one, many = (loaded(probes.dispatches(n), self._with(_UNFUSED)) for n in (1, 101))
             few, lots = watch.times([one, many], seconds=0.03)
             watch.dispatch_ns = max(1.0, (lots - few) / (many.calls() - one.calls()))
             watch.roundtrip_ns = max(10.0, few - watch.dispatch_ns * one.calls())
-        if not self._on_cpu and not self._software:
-            watch.say("shaders")
-            watch.prepare(self._first_graphs())
         watch.say("copies")
         copy = Curve.through(self._copies())
         upload = readback = copy
@@ -164,6 +169,8 @@ class _Measurement:
             measured_at_unix_s=time.time(),
             measuring_s=0.0,
         )
+        if not self._on_cpu and not self._software:
+            found = self._waiting(found)
         found = self._kernels(found)
         self._progress(1.0, "done")
         return replace(found, measuring_s=watch.spent())
@@ -186,6 +193,9 @@ class _Measurement:
                     yield probes.chain(probe, probe.shape(sizes[at]), 1), self._target
         for size in _COPIES:
             yield probes.copies(size, 1), self._with(_APART)
+        if "shader-f16" in self._target.info.features:
+            for size, _ in _PRODUCTS_F16:
+                yield probes.product(DType.F16, size, size, 1), self._with(_HALF)
 
     # --- copies, products, transfers ---------------------------------------------------------------
 
@@ -210,18 +220,18 @@ class _Measurement:
         if self._on_cpu:
             square["f64"] = self._square(DType.F64, self._target)
         elif "shader-f16" in self._target.info.features and not self._software:
-            square["f16"] = self._square(
-                DType.F16, self._with(CompileOptions(precision="f16", hoist=False))
-            )
+            square["f16"] = self._square(DType.F16, self._with(_HALF), _PRODUCTS_F16)
         return {
             "matmul_ns_by_flops": square,
             "thin_matmul_ns_by_flops": {"f32": Curve.through(thin)},
             "narrow_matmul_ns_by_flops": {"f32": Curve.through(narrow)},
         }
 
-    def _square(self, dtype: DType, target: Target) -> Curve:
+    def _square(
+        self, dtype: DType, target: Target, sizes: Sequence[tuple[int, int]] = _PRODUCTS
+    ) -> Curve:
         points: list[tuple[float, float]] = []
-        for size, steps in _PRODUCTS[:2] if self._software else _PRODUCTS:
+        for size, steps in sizes[:2] if self._software else sizes:
             flops = 2.0 * size**3
             if points and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
                 break
@@ -266,10 +276,7 @@ class _Measurement:
         Where time is left each is measured once more, at another moment; the better figure stays.
         """
         points: dict[str, dict[int, tuple[float, float]]] = {}
-        order = self._order()
-        for at, (probe, size) in enumerate(order * _ROUNDS):
-            if at == len(order) and not self._on_cpu and not self._software:
-                figures = self._waiting(figures)
+        for probe, size in self._order() * _ROUNDS:
             self._watch.say(probe.kind)
             if self._watch.left() <= 0:
                 break
@@ -296,7 +303,7 @@ class _Measurement:
         ns = self._watch.slope(_of(probes.product, DType.F32, size, rows), 8)
         found = {"product": ns / size}
         for probe in probes.PROBES:
-            if probe.kind not in SERIAL or self._watch.left() <= 0:
+            if probe.kind not in SERIAL or self._watch.left() <= 0.5 * BUDGET_S:
                 continue
             self._watch.say(f"{probe.kind}, little of it")
             shape = probe.shape(min(probe.sizes))

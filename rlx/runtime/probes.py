@@ -55,16 +55,13 @@ def _ended(g: Graph, value: Node) -> Graph:
 
 def values_of(graph: Graph) -> dict[str, Array]:
     """Values of the params: around one, and weights such that a product keeps it so."""
-    rng = np.random.default_rng(0)
+    part = np.random.default_rng(0).uniform(0.5, 1.5, 1 << 12).astype(np.float32)
     found = {}
     for name in graph.param_names:
         node = graph.named(name)
-        part = rng.uniform(0.5, 1.5, min(node.type.size, 1 << 12)).astype(np.float32)
-        array = np.resize(part, node.shape)
         # The operands that a result element sums over.
-        if name.startswith("w"):
-            array /= _summed(node.shape, int(name[1]))
-        found[name] = array.astype(node.dtype.numpy, copy=False)
+        each = part / _summed(node.shape, int(name[1])) if name.startswith("w") else part
+        found[name] = np.resize(each.astype(node.dtype.numpy), node.shape)
     return found
 
 
@@ -268,7 +265,7 @@ def _peaks(g: Graph, x: Node) -> Any:
     return g.maximum(x, g.reshape(g.cast(g.narrow(found[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
 
 
-SMALL, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 21
+SMALL, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20
 _ALL = (SMALL, MEDIUM, LARGE)
 _TWO = (SMALL, MEDIUM)
 

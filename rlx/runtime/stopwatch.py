@@ -22,6 +22,8 @@ from rlx.runtime.build import Lowered, Target, load, lower
 
 # Seconds that a device may take; what was begun is finished.
 BUDGET_S = 1.7
+# Seconds of work that bring a GPU to its full clock.
+_WAKING_S = 0.05
 # Seconds that the runs of one figure may take, and the fewest and the most there are of them.
 _FIGURE_S, _FEWEST, _MOST = 0.01, 3, 60
 # A single run that is expected to take longer is not made.
@@ -122,6 +124,14 @@ class Stopwatch:
 
         with ThreadPoolExecutor(min(8, max(1, (os.cpu_count() or 1) - 1))) as pool:
             list(pool.map(make, graphs))
+
+    def wake(self, graph: Graph) -> None:
+        """Keeps the device busy until its clock has risen: GPUs with little to do lower it."""
+        with AllClosed() as loaded:
+            busy = loaded(graph, self.target)
+            until = time.monotonic() + _WAKING_S
+            while time.monotonic() < until:
+                busy.once()
 
     def left(self) -> float:
         """Seconds left."""

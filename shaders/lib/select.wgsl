@@ -1,0 +1,83 @@
+// The K first of the keys in workgroup memory, equal ones by their position, by the digits of the K-th: counted from
+// the highest digit down, then, where not all keys that are equal to it fit, from the highest digit of positions.
+const LIST: u32 = {{ [k, 1]|max }}u;
+var<workgroup> digits: array<atomic<u32>, 256>;
+var<workgroup> sums: array<u32, 256>;
+var<workgroup> digit: vec3<u32>;
+var<workgroup> listed: atomic<u32>;
+var<workgroup> list_key: array<u32, LIST>;
+var<workgroup> list_at: array<u32, LIST>;
+
+// The digit where so many are reached, how many of it are still wanted, and how many there are.
+fn digit_of(wanted: u32, lane: u32) -> vec3<u32> {
+    let mine = atomicLoad(&digits[lane]);
+    var sum = mine;
+    for (var step = 1u; step < 256u; step *= 2u) {
+        sums[lane] = sum;
+        workgroupBarrier();
+        if (lane >= step) { sum += sums[lane - step]; }
+        workgroupBarrier();
+    }
+    if (sum >= wanted && sum - mine < wanted) { digit = vec3<u32>(lane, wanted - (sum - mine), mine); }
+    atomicStore(&digits[lane], 0u);
+    return workgroupUniformLoad(&digit);
+}
+
+// Fills the list with the firsts of so many keys, in no order, and says how many they are.
+fn select_firsts(count: u32, lane: u32) -> u32 {
+    var wanted = min(LIST, count);
+    var last = 0u;
+    var known = 0u;
+    var equal = 0u;
+    atomicStore(&digits[lane], 0u);
+    if (lane == 0u) { atomicStore(&listed, 0u); }
+    workgroupBarrier();
+    for (var shift = 32u; shift > 0u;) {
+        shift -= 8u;
+        for (var i = lane; i < count; i += 256u) {
+            if ((key[i] & known) == last) { atomicAdd(&digits[(key[i] >> shift) & 255u], 1u); }
+        }
+        workgroupBarrier();
+        let found = digit_of(wanted, lane);
+        last |= found.x << shift;
+        known |= 255u << shift;
+        wanted = found.y;
+        equal = found.z;
+    }
+    // Positions from here on are too far for the last key.
+    var end = count;
+    if (wanted < equal) {
+        var place = 0u;
+        var settled = 0u;
+        for (var shift = 16u; shift > 0u;) {
+            shift -= 8u;
+            for (var i = lane; i < count; i += 256u) {
+                if (key[i] == last && (i & settled) == place) { atomicAdd(&digits[(i >> shift) & 255u], 1u); }
+            }
+            workgroupBarrier();
+            let found = digit_of(wanted, lane);
+            place |= found.x << shift;
+            settled |= 255u << shift;
+            wanted = found.y;
+        }
+        end = place + 1u;
+    }
+    for (var i = lane; i < count; i += 256u) {
+        if (key[i] < last || (key[i] == last && i < end)) {
+            let slot = atomicAdd(&listed, 1u);
+            list_key[slot] = key[i];
+            list_at[slot] = i;
+        }
+    }
+    workgroupBarrier();
+    return min(LIST, count);
+}
+
+// The place of an entry of the list in order.
+fn rank_of(slot: u32, filled: u32) -> u32 {
+    var rank = 0u;
+    for (var j = 0u; j < filled; j++) {
+        rank += u32(comes_before(list_key[j], list_at[j], list_key[slot], list_at[slot]));
+    }
+    return rank;
+}
