@@ -52,8 +52,8 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
                     y[o * plane + i] = bias ? bias[g * m + o] : 0;
             for (int64_t o = 0; o < m; o += block) {
                 const int64_t some = m - o < block ? m - o : block;
-                NAME(gemm)(turned + o * taps * channels, x, NULL, products, some * taps, channels,
-                           entries, 0, call->out[3]);
+                NAME(gemm)(turned + o * taps * channels, channels, x, entries, NULL, products, entries,
+                           some * taps, channels, entries, 0, call->out[3]);
                 for (int64_t i = 0; i < some; i++)
                     NAME(add_kernels)(y + (o + i) * plane, products + i * taps * entries, &w);
             }

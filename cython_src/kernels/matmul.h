@@ -117,8 +117,9 @@ static void NAME(pack)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t 
     }
 }
 
-static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, int64_t k, int64_t n,
-                       int64_t turned, T *scratch)
+/* Rows of a, b and c are lda, ldb and ldc apart. */
+static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
+                       int64_t m, int64_t k, int64_t n, int64_t turned, T *scratch)
 {
     T *panel = scratch, *edge = panel + KC * NR;
     for (int64_t j = 0; j < n; j += NR) {
@@ -126,13 +127,13 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
         T start[NR];
         NAME(begin)(start, bias ? bias + j : NULL, width);
         if (k == 0)
-            for (int64_t i = 0; i < m; i++) memcpy(c + i * n + j, start, (size_t)width * sizeof(T));
+            for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc + j, start, (size_t)width * sizeof(T));
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
-            NAME(pack)(panel, turned ? b + j * k + p : b + p * n + j, turned ? k : n, depth, width, turned);
+            NAME(pack)(panel, turned ? b + j * ldb + p : b + p * ldb + j, ldb, depth, width, turned);
             const T *first = p == 0 ? start : NULL;
             if (width == NR) {
-                NAME(tiles)(a + p, k, panel, c + j, n, m, depth, first);
+                NAME(tiles)(a + p, lda, panel, c + j, ldc, m, depth, first);
                 continue;
             }
             /* The last columns go through a buffer, a few rows at a time. */
@@ -140,10 +141,10 @@ static void NAME(gemm)(const T *a, const T *b, const T *bias, T *c, int64_t m, i
                 const int64_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t v = 0; v < NR; v++)
-                        edge[r * NR + v] = v < width && p ? c[(i + r) * n + j + v] : 0;
-                NAME(tiles)(a + i * k + p, k, panel, edge, NR, rows, depth, first);
+                        edge[r * NR + v] = v < width && p ? c[(i + r) * ldc + j + v] : 0;
+                NAME(tiles)(a + i * lda + p, lda, panel, edge, NR, rows, depth, first);
                 for (int64_t r = 0; r < rows; r++)
-                    memcpy(c + (i + r) * n + j, edge + r * NR, (size_t)width * sizeof(T));
+                    memcpy(c + (i + r) * ldc + j, edge + r * NR, (size_t)width * sizeof(T));
             }
         }
     }
@@ -175,7 +176,7 @@ static int NAME(kernel_matmul)(const rlx_call *call)
         else if (m < 4)
             for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, n);
         else
-            NAME(gemm)(a, b, bias, c, m, k, n, turned, call->out[1]);
+            NAME(gemm)(a, k, b, turned ? k : n, bias, c, n, m, k, n, turned, call->out[1]);
         NAME(activate)(c, m * n, act);
     }
     return RLX_OK;

@@ -68,31 +68,35 @@ static int kernel_welch_peaks_f32(const rlx_call *call)
 }
 
 /* Parameters: rows, n_fft (the distance from real to imaginary parts), bins, mels, floor over
-   everything. Scratch: powers. */
+   everything. Scratch: powers of some rows, then a panel. */
+#define MEL_ROWS 64
 static int kernel_log_mel_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t rows = p[0].i, n_fft = p[1].i, bins = p[2].i, mels = p[3].i, all = p[4].i;
     const float *filters = call->in[1];
-    float *power = call->out[1], *y = call->out[0];
+    float *power = call->out[1], *panel = power + MEL_ROWS * bins, *y = call->out[0];
     float top = -INFINITY;
-    for (int64_t r = 0; r < rows; r++) {
-        const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;
-        for (int64_t i = 0; i < bins; i++) power[i] = re[i] * re[i] + im[i] * im[i];
-        if (!all) top = -INFINITY;
-        for (int64_t j = 0; j < mels; j++) {
-            float level = dot_f32(power, filters + j * bins, bins);
-            /* NaN stays: a comparison with it is false. */
-            level = level < 1e-10f ? 1e-10f : level;
-            level = rlx_log_f32(level) * 0.434294481903251828f;
-            y[r * mels + j] = level;
-            top = level > top || level != level ? level : top;
+    for (int64_t r0 = 0; r0 < rows; r0 += MEL_ROWS) {
+        const int64_t some = rows - r0 < MEL_ROWS ? rows - r0 : MEL_ROWS;
+        for (int64_t r = 0; r < some; r++) {
+            const float *re = (const float *)call->in[0] + (r0 + r) * 2 * n_fft, *im = re + n_fft;
+            for (int64_t i = 0; i < bins; i++) power[r * bins + i] = re[i] * re[i] + im[i] * im[i];
         }
-        if (!all)
-            for (int64_t j = 0; j < mels; j++) {
-                const float level = y[r * mels + j], floor = top - 8.0f;
-                y[r * mels + j] = ((level >= floor ? level : floor) + 4.0f) * 0.25f;
-            }
+        float *level = y + r0 * mels;
+        if (some < 4)
+            for (int64_t r = 0; r < some; r++) gemv_turned_f32(power + r * bins, filters, level + r * mels, bins, mels);
+        else
+            gemm_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, panel);
+        /* NaN stays: a comparison with it is false. */
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < some * mels; i++)
+            level[i] = rlx_log_f32(level[i] < 1e-10f ? 1e-10f : level[i]) * 0.434294481903251828f;
+        for (int64_t r = 0; r < some; r++, level += mels) {
+            if (!all) top = -INFINITY;
+            for (int64_t j = 0; j < mels; j++) top = level[j] > top || level[j] != level[j] ? level[j] : top;
+            for (int64_t j = 0; !all && j < mels; j++)
+                level[j] = ((level[j] >= top - 8.0f ? level[j] : top - 8.0f) + 4.0f) * 0.25f;
+        }
     }
     if (all)
         for (int64_t i = 0; i < rows * mels; i++) {

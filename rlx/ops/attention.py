@@ -14,6 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
+from rlx.ops.linalg import PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of a mask kind is its parameter in the kernels.
@@ -118,6 +119,9 @@ class Heads:
 # Queries from which on WebGPU shares the keys that it reads between 64 of them, and the widest values then.
 _TILED = 16
 _WIDEST = 256
+# Queries that the CPU takes at once, at least and at most, and the scores that it holds of them.
+_FEWEST, _BLOCK = 4, 64
+_SCORES = 1 << 16
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -178,18 +182,31 @@ def _flops(node: Node) -> float:
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
-    _call("attention", node, emitter, h.batch * h.heads * h.sq)
+    if h.sq < _FEWEST:
+        _call("attention", node, emitter, block=0)
+        return
+    block = min(h.sq, max(_FEWEST, min(_BLOCK, _SCORES // max(1, h.sk))))
+    scratch = emitter.temp(TensorType((block * h.sk + PANEL,), node.dtype))
+    _call("attention", node, emitter, scratch=[scratch], block=block)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
     if h.sq >= _TILED and h.dv <= _WIDEST:
-        _call("attention_tiles", node, emitter, h.batch * h.heads * math.ceil(h.sq / 64))
+        tiles = math.ceil(h.sq / 64)
+        _call("attention_tiles", node, emitter, h.batch * h.heads * tiles)
     else:
         _call("attention", node, emitter, h.batch * h.heads * h.sq)
 
 
-def _call(kernel: str, node: Node, emitter: Emitter, groups: int) -> None:
+def _call(
+    kernel: str,
+    node: Node,
+    emitter: Emitter,
+    groups: int = 1,
+    scratch: Sequence[Any] = (),
+    **more: int,
+) -> None:
     h, attrs = _of(node), node.attrs
     if size(node.shape) == 0:
         return
@@ -205,7 +222,7 @@ def _call(kernel: str, node: Node, emitter: Emitter, groups: int) -> None:
     emitter.call(
         kernel,
         [emitter.operand(i) if i < len(node.inputs) else None for i in range(4)],
-        [emitter.result()],
+        [emitter.result(), *scratch],
         {
             "batch": h.batch,
             "heads": h.heads,
@@ -223,6 +240,7 @@ def _call(kernel: str, node: Node, emitter: Emitter, groups: int) -> None:
             "window": window,
             "scale": attrs["scale"],
             "softcap": float(attrs["softcap"] or 0.0),
+            **more,
         },
         groups,
     )

@@ -103,7 +103,7 @@ TILE = 64
 GEMV_ROWS = 4
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
 NR, KC = 32, 128
-_PANEL = (KC + 8) * NR
+PANEL = (KC + 8) * NR
 
 
 def product_params(
@@ -145,7 +145,7 @@ def call_product_cpu(
     emitter: Emitter, operands: Sequence[Any], result: Any, dtype: DType, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    scratch = emitter.temp(TensorType((_PANEL,), dtype))
+    scratch = emitter.temp(TensorType((PANEL,), dtype))
     emitter.call("matmul", operands, [result, scratch], params)
 
 

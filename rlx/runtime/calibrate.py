@@ -302,9 +302,11 @@ class _Measurement:
         rows, size = _WAITING_PRODUCT
         ns = self._watch.slope(_of(probes.product, DType.F32, size, rows), 8)
         found = {"product": ns / size}
-        for probe in probes.PROBES:
-            if probe.kind not in SERIAL or self._watch.left() <= 0.5 * BUDGET_S:
-                continue
+        by_kind = {probe.kind: probe for probe in probes.PROBES}
+        # Those with the longest waits first.
+        for probe in (by_kind[kind] for kind in SERIAL if kind in by_kind):
+            if self._watch.left() <= 0.4 * BUDGET_S:
+                break
             self._watch.say(f"{probe.kind}, little of it")
             shape = probe.shape(min(probe.sizes))
             model = CalibratedModel(self._device, figures)
