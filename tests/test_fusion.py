@@ -64,6 +64,46 @@ def turned(g):
     return [g.exp(x @ g.transpose(y, (0, 2, 1)))]
 
 
+def weights(g, n, *names):
+    return {name: g.param(name, (n,)) for name in names}
+
+
+def sum_normed(g):
+    x, r = g.input("x", (5, 9)), g.input("r", (5, 9))
+    return [g.tanh(g.layer_norm(x + r, **weights(g, 9, "weight", "bias")))]
+
+
+def sum_normed_and_read(g):
+    """Two blocks of a pre-norm transformer: each sum goes on as the next residual."""
+    h = g.input("x", (2, 5, 7))
+    r = g.input("r", (2, 5, 7))
+    for at in range(2):
+        h = r + h
+        y = g.layer_norm(h, g.param(f"scale{at}", (7,)), g.param(f"shift{at}", (7,)) * 2.0)
+        r = y @ g.param(f"w{at}", (7, 7))
+    return [r + h]
+
+
+def sum_normed_and_an_output(g):
+    total = g.input("x", (4, 300)) + g.input("r", (4, 300))
+    return [total, g.layer_norm(total, None, g.param("bias", (300,)), eps=1e-3)]
+
+
+def sum_rms_normed(g):
+    x, r = g.input("x", (1, 6)), g.input("r", (1, 6))
+    return [g.rms_norm(x + r, **weights(g, 6, "weight"))]
+
+
+def sum_rms_normed_and_read(g):
+    h = g.input("x", (2, 3, 8)) + g.input("r", (2, 3, 8))
+    return [g.rms_norm(h) * h]
+
+
+def sum_normed_without_weights(g):
+    x = g.input("x", (2, 4, 10))
+    return [g.layer_norm(g.relu(x) @ g.param("w", (10, 10)) + x)]
+
+
 # Each pattern by the name in the table, and how many nodes of which op are left.
 CASES = {
     product: ("product, bias and activation", "fused_matmul_bias_act"),
@@ -75,6 +115,12 @@ CASES = {
     batch_norm: ("convolution and batch norm", "conv2d"),
     batch_norm_1d: ("convolution and batch norm", "conv1d"),
     turned: ("product and transpose", "matmul"),
+    sum_normed: ("residual and norm", "residual_norm"),
+    sum_normed_and_read: ("residual and norm", "residual_norm"),
+    sum_normed_and_an_output: ("residual and norm", "residual_norm"),
+    sum_rms_normed: ("residual and norm", "residual_norm"),
+    sum_rms_normed_and_read: ("residual and norm", "residual_norm"),
+    sum_normed_without_weights: ("residual and norm", "residual_norm"),
 }
 
 
@@ -133,6 +179,38 @@ def test_what_is_an_output_stays(build, device):
     assert len(found) == len(inner)
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_sum_that_joins_a_chain_stays_in_it(reads, device):
+    """One pass makes the chain with its sum; with the norm instead there would be no kernel less."""
+    if device == "reference":
+        device = "cpu"
+    g = rlx.Graph()
+    x, r = g.input("x", (4, 8)), g.input("r", (4, 8))
+    total = g.gelu(x) * 0.5 + r
+    normed = g.layer_norm(total)
+    g.set_outputs([normed, total][:reads])
+    given = values(g)
+    with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
+        expected = exact.run(given)
+    with rlx.compile(g, device) as compiled:
+        close(compiled.run(given), expected)
+        assert "residual" not in compiled.as_text("schedule")
+        assert compiled.as_text("schedule").count(" = ") == 2
+
+
+def test_the_kernels_of_a_pre_norm_block(device):
+    """Four nodes a layer; three kernels, whose sums are made beside their norms."""
+    if device == "reference":
+        device = "cpu"
+    graph = made(sum_normed_and_read)
+    given = values(graph)
+    params = {k: given.pop(k) for k in graph.param_names}
+    with rlx.compile(graph, device, params) as compiled:
+        text = compiled.as_text("schedule")
+    assert text.count("/layer_norm") + text.count("residual_norm") >= 2, text
+    assert " add" not in text.replace("+add", ""), text
 
 
 def test_elementwise_chains_are_gated(device):

@@ -66,14 +66,23 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm). */
+/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm). With a
+   fourth operand the rows are those of its sum with the first: they stand in the second result, or
+   where there is none in the first until they are normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
     const int64_t rows = call->p[0].i, n = call->p[1].i;
-    const T *weight = call->in[1], *bias = call->in[2];
+    const T *weight = call->in[1], *bias = call->in[2], *residual = call->in[3];
+    T *kept = call->p[7].i ? call->out[1] : call->out[0];
     for (int64_t r = 0; r < rows; r++) {
         const T *x = (const T *)call->in[0] + r * n;
         T *y = (T *)call->out[0] + r * n;
+        if (residual) {
+            const T *other = residual + r * n;
+            T *sum = kept + r * n;
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) sum[i] = x[i] + other[i];
+            x = sum;
+        }
         const T mean = call->p[5].i ? 0 : NAME(row_sum)(x, n) / (T)n;
         double squares = 0;
         for (int64_t at = 0; at < n; at += 1024) {
@@ -90,9 +99,10 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
         }
         const T scale = (T)(1 / sqrt(squares / (double)n + call->p[4].f));
         if (weight && bias)
-            for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+                y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
         else
-            for (int64_t i = 0; i < n; i++)
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
                 y[i] = (x[i] - mean) * scale * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
     }
     return RLX_OK;

@@ -118,7 +118,7 @@ def _before(match: Match, also: list[Node]) -> Graph:
     g = Graph("before")
     at = _operands(g, match)
     _copy(g, match, {node.id for node in match.inside}, at)
-    g.set_outputs(*(at[node.id] for node in (*match.results, *also)))
+    g.set_outputs([at[node.id] for node in (*match.results, *also)])
     return hoist(g, []).graph
 
 
@@ -135,7 +135,7 @@ def _after(match: Match, also: list[Node]) -> Graph:
             needed.add(node.id)
             stack += node.inputs
     _copy(g, match, needed, at)
-    g.set_outputs(*made, *(at[node.id] for node in also))
+    g.set_outputs([*made, *(at[node.id] for node in also)])
     # What depends on params alone costs runs nothing.
     return hoist(g, []).graph
 

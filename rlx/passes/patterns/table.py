@@ -3,6 +3,7 @@
 from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_bias
 from rlx.passes.patterns.match import Pattern
+from rlx.passes.patterns.norms import residual_norm
 from rlx.passes.patterns.products import product, turned
 
 PATTERNS = (
@@ -11,4 +12,5 @@ PATTERNS = (
     Pattern("convolution and bias", conv_bias),
     Pattern("product, bias and activation", product),
     Pattern("product and transpose", turned),
+    Pattern("residual and norm", residual_norm),
 )
