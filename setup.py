@@ -35,6 +35,13 @@ EXTENSIONS = {
 }
 # What only calls others is built for size.
 SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
+# Copies of loops that gain no speed here (benchmarks/kernel_flags.py): for strides of one, for
+# conditions that do not change, with every trip of a short loop written out.
+SLIM = (
+    "-fno-unswitch-loops -fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone "
+    "--param=max-completely-peeled-insns=60 "
+    "-falign-functions=16 -falign-loops=1 -falign-jumps=1 -falign-labels=1"
+).split()
 GENERATED = Path("build/generated")
 HEADERS = sorted(
     str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
@@ -62,6 +69,7 @@ def flags() -> tuple[list[str], list[str]]:
         "-Wno-unknown-pragmas",
         # Nothing is thrown through this code, and the tables for it would be a tenth of its size.
         "-fno-asynchronous-unwind-tables",
+        *SLIM,
     ]
     compile_args = [*common, "-fvisibility=hidden", *(["-O1", "-g"] if DEBUG else ["-O3", "-g0"])]
     link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []

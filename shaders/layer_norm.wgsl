@@ -42,23 +42,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = g * N;
+{% macro first(value) %}
+    for (var i = lane; i < N; i += {{ lanes }}u) {
 {% if has_residual %}
-    for (var i = lane; i < N; i += {{ lanes }}u) { {{ row }}[base + i] = x[base + i] + residual[base + i]; }
+        let v = x[base + i] + residual[base + i];
+        {{ row }}[base + i] = v;
+{% else %}
+        let v = x[base + i];
 {% endif %}
+        all += {{ value }};
+    }
+{% endmacro %}
+    var all = 0.0;
 {% if rms %}
     let mean = 0.0;
+{{ first("v * v") }}
 {% else %}
-    var all = 0.0;
-    for (var i = lane; i < N; i += {{ lanes }}u) { all += {{ row }}[base + i]; }
+{{ first("v") }}
     let mean = total(all, lane) / f32(N);
-{% endif %}
-    var squares = 0.0;
+    all = 0.0;
     // A second pass over the row: the mean of squares minus the squared mean would cancel.
     for (var i = lane; i < N; i += {{ lanes }}u) {
         let d = {{ row }}[base + i] - mean;
-        squares += d * d;
+        all += d * d;
     }
-    let scale = 1.0 / sqrt(total(squares, lane) / f32(N) + EPS);
+{% endif %}
+    let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
     for (var i = lane; i < N; i += {{ lanes }}u) {
         let v = ({{ row }}[base + i] - mean) * scale;
         y[base + i] = v{{ " * weight[i]" if has_weight }}{{ " + bias[i]" if has_bias }};

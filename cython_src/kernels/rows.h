@@ -12,26 +12,40 @@ static inline T NAME(row_max)(const T *x, int64_t n)
     return lane[0];
 }
 
-static inline T NAME(row_sum)(const T *x, int64_t n)
+/* The total of a row less `mean`, or of its squares. With `other` the row is x + other, and is written
+   to `sum` on the way. In vectors: the compiler makes none of these loops in one. */
+static inline double NAME(row_total)(
+    T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
 {
     double total = 0;
-    for (int64_t at = 0; at < n; at += 1024) {
-        const int64_t end = n - at < 1024 ? n - at : 1024;
-        T lane[16] = {0};
-        int64_t i = 0;
-        for (; i + 16 <= end; i += 16)
-            for (int l = 0; l < 16; l++) lane[l] += x[at + i + l];
-        for (; i < end; i++) lane[0] += x[at + i];
-        for (int l = 0; l < 16; l++) total += lane[l];
+    int64_t i = 0;
+    while (i < n) {
+        const int64_t end = n - i < 1024 ? n : i + 1024;
+        VEC lane[4] = {{0}};
+        for (; i + 4 * VL <= end; i += 4 * VL)
+            for (int l = 0; l < 4; l++) {
+                VEC v = *(const VEC *)(x + i + l * VL);
+                if (other) *(VEC *)(sum + i + l * VL) = v += *(const VEC *)(other + i + l * VL);
+                v -= mean;
+                lane[l] += squared ? v * v : v;
+            }
+        for (; i < end; i++) {
+            T v = x[i];
+            if (other) sum[i] = v += other[i];
+            v -= mean;
+            lane[0][0] += squared ? v * v : v;
+        }
+        lane[0] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+        for (int64_t j = 0; j < VL; j++) total += lane[0][j];
     }
-    return (T)total;
+    return total;
 }
 
 /* y = exp(x - top), its sum returned. A NaN in the row reaches the sum, and so the whole row. */
 static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 {
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
-    return NAME(row_sum)(y, n);
+    return (T)NAME(row_total)(NULL, y, NULL, 0, 0, n);
 }
 
 /* Parameters: outer, n, inner, whether the logarithm is wanted. */
@@ -66,37 +80,32 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm). With a
-   fourth operand the rows are those of its sum with the first: they stand in the second result, or
-   where there is none in the first until they are normalised. */
+/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm), has a
+   residual, whether the sum is wanted. With a residual the rows are those of its sum with the first
+   operand: they stand in the second result, or where it is not wanted in the first until they are
+   normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
     const int64_t rows = call->p[0].i, n = call->p[1].i;
-    const T *weight = call->in[1], *bias = call->in[2], *residual = call->in[3];
-    T *kept = call->p[7].i ? call->out[1] : call->out[0];
+    const int rms = (int)call->p[5].i;
+    const T *weight = call->in[1], *bias = call->in[2];
     for (int64_t r = 0; r < rows; r++) {
         const T *x = (const T *)call->in[0] + r * n;
         T *y = (T *)call->out[0] + r * n;
-        if (residual) {
-            const T *other = residual + r * n;
-            T *sum = kept + r * n;
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) sum[i] = x[i] + other[i];
-            x = sum;
-        }
-        const T mean = call->p[5].i ? 0 : NAME(row_sum)(x, n) / (T)n;
+        T mean = 0;
         double squares = 0;
-        for (int64_t at = 0; at < n; at += 1024) {
-            const int64_t end = n - at < 1024 ? n - at : 1024;
-            T lane[16] = {0};
-            int64_t i = 0;
-            for (; i + 16 <= end; i += 16)
-                for (int l = 0; l < 16; l++) {
-                    const T d = x[at + i + l] - mean;
-                    lane[l] += d * d;
-                }
-            for (; i < end; i++) lane[0] += (x[at + i] - mean) * (x[at + i] - mean);
-            for (int l = 0; l < 16; l++) squares += lane[l];
+        if (call->in[3]) {
+            const T *other = (const T *)call->in[3] + r * n;
+            T *sum = (T *)call->out[call->p[7].i ? 1 : 0] + r * n;
+            if (rms)
+                squares = NAME(row_total)(sum, x, other, 0, 1, n);
+            else
+                mean = (T)(NAME(row_total)(sum, x, other, 0, 0, n) / (double)n);
+            x = sum;
+        } else if (!rms) {
+            mean = (T)(NAME(row_total)(NULL, x, NULL, 0, 0, n) / (double)n);
         }
+        if (!rms || !call->in[3]) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
         const T scale = (T)(1 / sqrt(squares / (double)n + call->p[4].f));
         if (weight && bias)
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
