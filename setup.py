@@ -35,10 +35,10 @@ EXTENSIONS = {
 }
 # What only calls others is built for size.
 SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
-# Copies of loops that gain no speed here (benchmarks/kernel_flags.py): for strides of one, for
-# conditions that do not change, with every trip of a short loop written out.
+# Copies of code that gain no speed here: loops for strides of one, short loops with every trip
+# written out, functions for arguments that are constants, and the padding between them all.
 SLIM = (
-    "-fno-unswitch-loops -fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone "
+    "-fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone "
     "--param=max-completely-peeled-insns=60 "
     "-falign-functions=16 -falign-loops=1 -falign-jumps=1 -falign-labels=1"
 ).split()

@@ -17,27 +17,32 @@ static inline T NAME(row_max)(const T *x, int64_t n)
 static inline double NAME(row_total)(
     T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
 {
+#define STEP(V, at, total)                                                                        \
+    {                                                                                             \
+        V v = *(const V *)(x + (at));                                                             \
+        if (other) *(V *)(sum + (at)) = v += *(const V *)(other + (at));                          \
+        v -= mean;                                                                                \
+        total += squared ? v * v : v;                                                             \
+    }
     double total = 0;
     int64_t i = 0;
     while (i < n) {
         const int64_t end = n - i < 1024 ? n : i + 1024;
-        VEC lane[4] = {{0}};
-        for (; i + 4 * VL <= end; i += 4 * VL)
-            for (int l = 0; l < 4; l++) {
-                VEC v = *(const VEC *)(x + i + l * VL);
-                if (other) *(VEC *)(sum + i + l * VL) = v += *(const VEC *)(other + i + l * VL);
-                v -= mean;
-                lane[l] += squared ? v * v : v;
-            }
-        for (; i < end; i++) {
-            T v = x[i];
-            if (other) sum[i] = v += other[i];
-            v -= mean;
-            lane[0][0] += squared ? v * v : v;
+        VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        T rest = 0;
+        for (; i + 4 * VL <= end; i += 4 * VL) {
+            STEP(VEC, i, s0)
+            STEP(VEC, i + VL, s1)
+            STEP(VEC, i + 2 * VL, s2)
+            STEP(VEC, i + 3 * VL, s3)
         }
-        lane[0] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
-        for (int64_t j = 0; j < VL; j++) total += lane[0][j];
+        for (; i + VL <= end; i += VL) STEP(VEC, i, s0)
+        for (; i < end; i++) STEP(T, i, rest)
+        s0 = (s0 + s1) + (s2 + s3);
+        for (int64_t j = 0; j < VL; j++) rest += s0[j];
+        total += rest;
     }
+#undef STEP
     return total;
 }
 
@@ -107,12 +112,16 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
         }
         if (!rms || !call->in[3]) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
         const T scale = (T)(1 / sqrt(squares / (double)n + call->p[4].f));
+#define EACH(more) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
         if (weight && bias)
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
-                y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+            EACH(* weight[i] + bias[i]);
+        else if (weight)
+            EACH(* weight[i]);
+        else if (bias)
+            EACH(+ bias[i]);
         else
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
-                y[i] = (x[i] - mean) * scale * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
+            EACH();
+#undef EACH
     }
     return RLX_OK;
 }
