@@ -35,12 +35,11 @@ EXTENSIONS = {
 }
 # What only calls others is built for size.
 SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
-# Copies of code that gain no speed here: loops for strides of one, short loops with every trip
-# written out, functions for arguments that are constants, and the padding between them all.
+# Copies of code that gain no speed here: loops for strides of one, functions that do not ask to be
+# inline, short loops with every trip written out (a pragma asks for it where it counts), padding.
 SLIM = (
-    "-fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone "
-    "--param=max-completely-peeled-insns=60 "
-    "-falign-functions=16 -falign-loops=1 -falign-jumps=1 -falign-labels=1"
+    "-fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone -fno-inline-functions "
+    "--param=max-completely-peeled-insns=60 -falign-jumps=1 -falign-labels=1"
 ).split()
 GENERATED = Path("build/generated")
 HEADERS = sorted(
