@@ -56,6 +56,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
             "keep": int(len(results) > 1),
         },
         rows,
+        in_place=(0, 3) if "residual" in given else (0,),
     )
 
 
