@@ -9,6 +9,7 @@ import os
 import runpy
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy
@@ -35,6 +36,14 @@ EXTENSIONS = {
 }
 # What only calls others is built for size.
 SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
+# Copies of code that gain no speed here: loops for strides of one, functions that do not ask to be
+# inline, short loops with every trip written out (a pragma asks for it where it counts), padding. Other
+# compilers than GCC know no such flags.
+COMPILER = os.environ.get("CC") or sysconfig.get_config_var("CC") or ""
+SLIM = (
+    "-fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone -fno-inline-functions "
+    "--param=max-completely-peeled-insns=60 -falign-jumps=1 -falign-labels=1"
+).split()
 GENERATED = Path("build/generated")
 HEADERS = sorted(
     str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
@@ -62,6 +71,7 @@ def flags() -> tuple[list[str], list[str]]:
         "-Wno-unknown-pragmas",
         # Nothing is thrown through this code, and the tables for it would be a tenth of its size.
         "-fno-asynchronous-unwind-tables",
+        *(SLIM if sys.platform == "linux" and "clang" not in COMPILER else ()),
     ]
     compile_args = [*common, "-fvisibility=hidden", *(["-O1", "-g"] if DEBUG else ["-O3", "-g0"])]
     link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []

@@ -1,5 +1,7 @@
 // (x - mean) / sqrt(var + eps) * weight + bias over rows of n, with a mean of 0 for rms_norm; one
-// workgroup per row.
+// workgroup per row. With a residual the rows are x + residual; they stand in `sum` where that is
+// wanted, else in y until they are normalised. A lane reads only elements that it wrote itself.
+{% set row = "x" if not has_residual else "sum" if keep else "y" %}
 {% set lanes = 64 if n <= 256 else 256 %}
 {% set at = namespace(next=1) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
@@ -11,7 +13,14 @@
 @group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> bias: array<f32>;
 {% set at.next = at.next + 1 %}
 {% endif %}
+{% if has_residual %}
+@group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> residual: array<f32>;
+{% set at.next = at.next + 1 %}
+{% endif %}
 @group(0) @binding({{ at.next }}) var<storage, {{ access[at.next] }}> y: array<f32>;
+{% if keep %}
+@group(0) @binding({{ at.next + 1 }}) var<storage, {{ access[at.next + 1] }}> sum: array<f32>;
+{% endif %}
 
 var<workgroup> part: array<f32, {{ lanes }}>;
 
@@ -33,22 +42,34 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = g * N;
+{% macro first(value) %}
+    for (var i = lane; i < N; i += {{ lanes }}u) {
+{% if has_residual %}
+        let v = x[base + i] + residual[base + i];
+        {{ row }}[base + i] = v;
+{% else %}
+        let v = x[base + i];
+{% endif %}
+        all += {{ value }};
+    }
+{% endmacro %}
+    var all = 0.0;
 {% if rms %}
     let mean = 0.0;
+{{ first("v * v") }}
 {% else %}
-    var sum = 0.0;
-    for (var i = lane; i < N; i += {{ lanes }}u) { sum += x[base + i]; }
-    let mean = total(sum, lane) / f32(N);
-{% endif %}
-    var squares = 0.0;
+{{ first("v") }}
+    let mean = total(all, lane) / f32(N);
+    all = 0.0;
     // A second pass over the row: the mean of squares minus the squared mean would cancel.
     for (var i = lane; i < N; i += {{ lanes }}u) {
-        let d = x[base + i] - mean;
-        squares += d * d;
+        let d = {{ row }}[base + i] - mean;
+        all += d * d;
     }
-    let scale = 1.0 / sqrt(total(squares, lane) / f32(N) + EPS);
+{% endif %}
+    let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
     for (var i = lane; i < N; i += {{ lanes }}u) {
-        let v = (x[base + i] - mean) * scale;
+        let v = ({{ row }}[base + i] - mean) * scale;
         y[base + i] = v{{ " * weight[i]" if has_weight }}{{ " + bias[i]" if has_bias }};
     }
 }

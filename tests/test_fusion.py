@@ -153,6 +153,46 @@ def log_mel_per_frame(g):
     return [(g.maximum(level, g.max(level, -1, keepdims=True) - 8.0) + 4.0) / 4.0]
 
 
+def weights(g, n, *names):
+    return {name: g.param(name, (n,)) for name in names}
+
+
+def sum_normed(g):
+    x, r = g.input("x", (5, 9)), g.input("r", (5, 9))
+    return [g.tanh(g.layer_norm(x + r, **weights(g, 9, "weight", "bias")))]
+
+
+def sum_normed_and_read(g):
+    """Two blocks of a pre-norm transformer: each sum goes on as the next residual."""
+    h = g.input("x", (2, 5, 7))
+    r = g.input("r", (2, 5, 7))
+    for at in range(2):
+        h = r + h
+        y = g.layer_norm(h, g.param(f"scale{at}", (7,)), g.param(f"shift{at}", (7,)) * 2.0)
+        r = y @ g.param(f"w{at}", (7, 7))
+    return [r + h]
+
+
+def sum_normed_and_an_output(g):
+    total = g.input("x", (4, 300)) + g.input("r", (4, 300))
+    return [total, g.layer_norm(total, None, g.param("bias", (300,)), eps=1e-3)]
+
+
+def sum_rms_normed(g):
+    x, r = g.input("x", (1, 6)), g.input("r", (1, 6))
+    return [g.rms_norm(x + r, **weights(g, 6, "weight"))]
+
+
+def sum_rms_normed_and_read(g):
+    h = g.input("x", (2, 3, 8)) + g.input("r", (2, 3, 8))
+    return [g.rms_norm(h) * h]
+
+
+def sum_normed_without_weights(g):
+    x = g.input("x", (2, 4, 10))
+    return [g.layer_norm(g.relu(x) @ g.param("w", (10, 10)) + x)]
+
+
 # Each pattern by the name in the table, and how many nodes of which op are left.
 CASES = {
     product: ("product, bias and activation", "fused_matmul_bias_act"),
@@ -180,6 +220,12 @@ CASES = {
     peaks_of_one_segment: ("spectrum and peaks", "spectrum_peaks"),
     log_mel: ("spectrum and log-mel", "spectrum_mel"),
     log_mel_per_frame: ("spectrum and log-mel", "log_mel"),
+    sum_normed: ("residual and norm", "residual_norm"),
+    sum_normed_and_read: ("residual and norm", "residual_norm"),
+    sum_normed_and_an_output: ("residual and norm", "residual_norm"),
+    sum_rms_normed: ("residual and norm", "residual_norm"),
+    sum_rms_normed_and_read: ("residual and norm", "residual_norm"),
+    sum_normed_without_weights: ("residual and norm", "residual_norm"),
 }
 # A CPU calls a kernel for each of them anyway.
 NOT_ON_THE_CPU = {"products of one input"}
@@ -261,6 +307,38 @@ def test_peaks_read_the_spectrum_again_only_where_it_is_small(device):
             found[verdict] = [one.copy() for one in compiled.run({"x": x})]
     for one, other in zip(*found.values(), strict=True):
         np.testing.assert_allclose(one, other, 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_sum_that_joins_a_chain_stays_in_it(reads, device):
+    """One pass makes the chain with its sum; with the norm instead there would be no kernel less."""
+    if device == "reference":
+        device = "cpu"
+    g = rlx.Graph()
+    x, r = g.input("x", (4, 8)), g.input("r", (4, 8))
+    total = g.gelu(x) * 0.5 + r
+    normed = g.layer_norm(total)
+    g.set_outputs([normed, total][:reads])
+    given = values(g)
+    with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
+        expected = exact.run(given)
+    with rlx.compile(g, device) as compiled:
+        close(compiled.run(given), expected)
+        assert "residual_norm" not in compiled.as_text("schedule")
+        assert compiled.as_text("schedule").count(" = ") == 2
+
+
+def test_the_kernels_of_a_pre_norm_block(device):
+    """Two kernels a block, and one for the last sum, which nothing normalises."""
+    if device == "reference":
+        device = "cpu"
+    graph = made(sum_normed_and_read)
+    given = values(graph)
+    params = {k: given.pop(k) for k in graph.param_names}
+    with rlx.compile(graph, device, params) as compiled:
+        text = compiled.as_text("schedule")
+    assert text.count("residual_norm") == text.count("= matmul") == 2, text
+    assert text.count(" = ") == 5, text
 
 
 def test_elementwise_chains_are_gated(device):
@@ -455,3 +533,24 @@ def test_prepared_graphs_come_back_from_the_caches(device, tmp_path, monkeypatch
         from rlx.runtime import memo
 
         memo._kept.clear()  # what comes next is read from the folder
+
+
+def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
+    """Blocks on values that nobody reads again need no more memory than these values."""
+    if device == "reference":
+        device = "cpu"
+    g = rlx.Graph()
+    x = g.input("x", (16, 256))
+    h, r = g.exp(x), g.layer_norm(x)
+    for _ in range(5):
+        total = h + r
+        h, r = g.rms_norm(g.layer_norm(total)), total
+    g.set_outputs([h * r])
+    given = values(g)
+    with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
+        expected = exact.run(given)
+    with rlx.compile(g, device) as compiled:
+        close(compiled.run(given), expected)
+        # The first sum is part of a chain; of the others each takes over two values.
+        assert compiled.as_text("schedule").count("residual_norm") == 4
+        assert compiled.memory()["arena"] == 4 * x.type.nbytes  # input, output, two values

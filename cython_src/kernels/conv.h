@@ -133,7 +133,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
         const T *from[4];
         T *to[4];
         int64_t length[4];
-        for (int s = 0; s < 4; s++) {
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
             if (oz == w->out[0]) { /* past the last one it is made again */
                 from[s] = from[s - 1], to[s] = to[s - 1], length[s] = length[s - 1];
                 continue;
@@ -149,7 +149,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
             if (++oy == w->out[1]) oy = 0, oz++;
         }
         VEC sum[4];
-        for (int s = 0; s < 4; s++) sum[s] = start - (VEC){0};
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) sum[s] = start - (VEC){0};
         const T *weights = weight;
         int64_t plane = 0;
         for (int64_t ch = 0; ch < channels; ch++, plane += l->plane, weights += taps)
@@ -161,7 +161,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
                 sum[2] += by * *(const VEC *)(from[2] + tap);
                 sum[3] += by * *(const VEC *)(from[3] + tap);
             }
-        for (int s = 0; s < 4; s++)
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++)
             if (length[s] == VL)
                 *(VEC *)to[s] = sum[s];
             else

@@ -58,7 +58,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
         int64_t i = 0;
         for (; i + VL <= k; i += VL) sums += *(const VEC *)(a + i) * *(const VEC *)(b + i);
         T s = 0;
-        for (int v = 0; v < VL; v++) s += sums[v];
+        _Pragma("GCC unroll 16") for (int v = 0; v < VL; v++) s += sums[v];
         for (; i < k; i++) s += a[i] * b[i];
         c[j] = s;
     }
@@ -70,7 +70,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
                                  int64_t depth, const T *start)                                   \
     {                                                                                             \
         VEC acc[ROWS][NV];                                                                        \
-        for (int r = 0; r < ROWS; r++)                                                            \
+        _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                    \
             for (int v = 0; v < NV; v++)                                                          \
                 acc[r][v] = *(const VEC *)((start ? start : c + r * ldc) + v * VL);               \
         for (int64_t i = 0; i < depth; i++, panel += NR) {                                        \
@@ -82,7 +82,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
                 acc[r][1] += x * b1;                                                              \
             }                                                                                     \
         }                                                                                         \
-        for (int r = 0; r < ROWS; r++)                                                            \
+        _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                    \
             for (int v = 0; v < NV; v++) *(VEC *)(c + r * ldc + v * VL) = acc[r][v];              \
     }
 TILE(1) TILE(2) TILE(4) TILE(TILE_ROWS)

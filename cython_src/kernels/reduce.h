@@ -19,7 +19,8 @@
                     for (; i + 16 <= end; i += 16)                                                \
                         for (int l = 0; l < 16; l++) lane[l] = COMBINE(lane[l], x[at + i + l]);   \
                     for (; i < end; i++) lane[0] = COMBINE(lane[0], x[at + i]);                   \
-                    for (int l = 0; l < 16; l++) total = COMBINE(total, lane[l]);                 \
+                    _Pragma("GCC unroll 16") for (int l = 0; l < 16; l++)                         \
+                        total = COMBINE(total, lane[l]);                                          \
                 }                                                                                 \
                 y[0] = (T)(FINISH(total, n));                                                     \
             } else {                                                                              \

@@ -12,26 +12,45 @@ static inline T NAME(row_max)(const T *x, int64_t n)
     return lane[0];
 }
 
-static inline T NAME(row_sum)(const T *x, int64_t n)
+/* The total of a row less `mean`, or of its squares. With `other` the row is x + other, and is written
+   to `sum` on the way. In vectors: the compiler makes none of these loops in one. */
+static inline double NAME(row_total)(
+    T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
 {
-    double total = 0;
-    for (int64_t at = 0; at < n; at += 1024) {
-        const int64_t end = n - at < 1024 ? n - at : 1024;
-        T lane[16] = {0};
-        int64_t i = 0;
-        for (; i + 16 <= end; i += 16)
-            for (int l = 0; l < 16; l++) lane[l] += x[at + i + l];
-        for (; i < end; i++) lane[0] += x[at + i];
-        for (int l = 0; l < 16; l++) total += lane[l];
+#define STEP(V, at, total)                                                                        \
+    {                                                                                             \
+        V v = *(const V *)(x + (at));                                                             \
+        if (other) *(V *)(sum + (at)) = v += *(const V *)(other + (at));                          \
+        v -= mean;                                                                                \
+        total += squared ? v * v : v;                                                             \
     }
-    return (T)total;
+    double total = 0;
+    int64_t i = 0;
+    while (i < n) {
+        const int64_t end = n - i < 1024 ? n : i + 1024;
+        VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        T rest = 0;
+        for (; i + 4 * VL <= end; i += 4 * VL) {
+            STEP(VEC, i, s0)
+            STEP(VEC, i + VL, s1)
+            STEP(VEC, i + 2 * VL, s2)
+            STEP(VEC, i + 3 * VL, s3)
+        }
+        for (; i + VL <= end; i += VL) STEP(VEC, i, s0)
+        for (; i < end; i++) STEP(T, i, rest)
+        s0 = (s0 + s1) + (s2 + s3);
+        for (int64_t j = 0; j < VL; j++) rest += s0[j];
+        total += rest;
+    }
+#undef STEP
+    return total;
 }
 
 /* y = exp(x - top), its sum returned. A NaN in the row reaches the sum, and so the whole row. */
 static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 {
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
-    return NAME(row_sum)(y, n);
+    return (T)NAME(row_total)(NULL, y, NULL, 0, 0, n);
 }
 
 /* Parameters: outer, n, inner, whether the logarithm is wanted. */
@@ -66,34 +85,43 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm). */
+/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm), has a
+   residual, whether the sum is wanted. With a residual the rows are those of its sum with the first
+   operand: they stand in the second result, or where it is not wanted in the first until they are
+   normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
     const int64_t rows = call->p[0].i, n = call->p[1].i;
+    const int rms = (int)call->p[5].i;
     const T *weight = call->in[1], *bias = call->in[2];
     for (int64_t r = 0; r < rows; r++) {
         const T *x = (const T *)call->in[0] + r * n;
         T *y = (T *)call->out[0] + r * n;
-        const T mean = call->p[5].i ? 0 : NAME(row_sum)(x, n) / (T)n;
+        T mean = 0;
         double squares = 0;
-        for (int64_t at = 0; at < n; at += 1024) {
-            const int64_t end = n - at < 1024 ? n - at : 1024;
-            T lane[16] = {0};
-            int64_t i = 0;
-            for (; i + 16 <= end; i += 16)
-                for (int l = 0; l < 16; l++) {
-                    const T d = x[at + i + l] - mean;
-                    lane[l] += d * d;
-                }
-            for (; i < end; i++) lane[0] += (x[at + i] - mean) * (x[at + i] - mean);
-            for (int l = 0; l < 16; l++) squares += lane[l];
+        if (call->in[3]) {
+            const T *other = (const T *)call->in[3] + r * n;
+            T *sum = (T *)call->out[call->p[7].i ? 1 : 0] + r * n;
+            if (rms)
+                squares = NAME(row_total)(sum, x, other, 0, 1, n);
+            else
+                mean = (T)(NAME(row_total)(sum, x, other, 0, 0, n) / (double)n);
+            x = sum;
+        } else if (!rms) {
+            mean = (T)(NAME(row_total)(NULL, x, NULL, 0, 0, n) / (double)n);
         }
+        if (!rms || !call->in[3]) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
         const T scale = (T)(1 / sqrt(squares / (double)n + call->p[4].f));
+#define EACH(more) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
         if (weight && bias)
-            for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+            EACH(* weight[i] + bias[i]);
+        else if (weight)
+            EACH(* weight[i]);
+        else if (bias)
+            EACH(+ bias[i]);
         else
-            for (int64_t i = 0; i < n; i++)
-                y[i] = (x[i] - mean) * scale * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
+            EACH();
+#undef EACH
     }
     return RLX_OK;
 }

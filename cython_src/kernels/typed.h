@@ -5,9 +5,9 @@
 #define FN(name) JOIN(rlx_##name, SUFFIX)
 #define LANES ((int64_t)(64 / sizeof(T)))
 
-#include "rows.h"
 #include "matmul.h"
 #include "gated.h"
+#include "rows.h"
 #include "attention.h"
 #include "fft.h"
 #include "recursive.h"

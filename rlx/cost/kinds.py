@@ -48,7 +48,7 @@ KINDS: Mapping[str, Kind] = {
     "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce"),
     "running": Kind(("cumsum", "cumprod"), "reduce"),
     "softmax": Kind(("softmax", "log_softmax"), "function"),
-    "norm": Kind(("layer_norm", "rms_norm"), "softmax"),
+    "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax"),
     # A full sort; a choice of few is of the kind "select".
     "sort": Kind(("ordered",), "running"),
     "select": Kind((), "sort"),

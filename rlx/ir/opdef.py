@@ -120,6 +120,7 @@ class Emitter(Protocol):
         params: Mapping[str, Any],
         work: int = 0,
         unit: int = 1,
+        in_place: tuple[int, ...] = (),
     ) -> None:
         """One kernel call.
 
@@ -134,6 +135,8 @@ class Emitter(Protocol):
             work: On WebGPU the number of workgroups; no meaning on the CPU.
             unit: So many consecutive workgroups make the same rows of the result; 0 when consecutive
                 workgroups do not make consecutive parts of it.
+            in_place: Positions of inputs whose memory results may take over, each of another one: an
+                element of them is read by nobody once it is written.
         """
 
 

@@ -50,7 +50,7 @@ class Call:
         params: What the kernel needs to know, in the order of its C parameters.
         work: Workgroups on WebGPU.
         node: The node it belongs to.
-        in_place: Positions of inputs whose memory the first output may take over.
+        in_place: Positions of inputs whose memory outputs may take over, each of another one.
         unit: Workgroups that make the same rows of the result, when the first workgroups make the first
             rows; 0 when they do not.
     """

@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
-from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op, operand_names
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -31,34 +31,43 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return types[0]
 
 
+_EXTRA = ("weight", "bias", "residual")
+
+
 def _lower(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
+    shape = node.inputs[0].shape
+    if size(shape) == 0:
         return
-    present = node.attrs["present"]
-    given = dict(zip(present, range(1, len(node.inputs)), strict=True))
-    extra = [emitter.operand(given[name]) if name in given else None for name in ("weight", "bias")]
-    rows = size(node.shape[: node.attrs["axis"]])
+    given = {name: at for at, name in enumerate(operand_names(node))}
+    results = emitter.results()
+    rows = size(shape[: node.attrs["axis"]])
     emitter.call(
         "layer_norm",
-        [emitter.operand(0), *extra],
-        [emitter.result()],
+        [emitter.operand(0), *(emitter.operand(given[n]) if n in given else None for n in _EXTRA)],
+        results,
         {
             "rows": rows,
-            "n": size(node.shape[node.attrs["axis"] :]),
+            "n": size(shape[node.attrs["axis"] :]),
             "has_weight": int("weight" in given),
             "has_bias": int("bias" in given),
             "eps": node.attrs["eps"],
-            "rms": int(node.op == "rms_norm"),
+            "rms": int(node.attrs.get("rms", node.op == "rms_norm")),
+            "has_residual": int("residual" in given),
+            "keep": int(len(results) > 1),
         },
         rows,
+        in_place=(0, 3) if "residual" in given else (0,),
     )
+
+
+_KERNELS = Kernels(("layer_norm",), _lower)
 
 
 @op(
     infer=_infer,
     flops=lambda node: 8.0 * size(node.shape),
-    cpu=Kernels(("layer_norm",), _lower),
-    webgpu=Kernels(("layer_norm",), _lower),
+    cpu=_KERNELS,
+    webgpu=_KERNELS,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
@@ -99,8 +108,8 @@ def layer_norm(
 @op(
     infer=_infer,
     flops=lambda node: 5.0 * size(node.shape),
-    cpu=Kernels(("layer_norm",), _lower),
-    webgpu=Kernels(("layer_norm",), _lower),
+    cpu=_KERNELS,
+    webgpu=_KERNELS,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 5e-6},
@@ -125,6 +134,88 @@ def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-6, axis: int
     axes = tuple(range(axis, x.ndim))
     y = x / np.sqrt(np.mean(x * x, axes, keepdims=True) + eps)
     return y if weight is None else y * weight
+
+
+def _infer_residual(
+    types: Sequence[TensorType], attrs: dict[str, Any]
+) -> TensorType | tuple[TensorType, ...]:
+    x, residual, *rest = types
+    if x.shape != residual.shape:
+        raise ShapeError(
+            describe(
+                "[residual_norm] what is added has another shape",
+                got=residual.shape,
+                expected=x.shape,
+            )
+        )
+    _infer([x, *rest], attrs)
+    return (x, x) if attrs["keep"] else x
+
+
+def _residual_samples() -> tuple[Sample, ...]:
+    both, weight, none = ("weight", "bias"), ("weight",), ()
+    table: tuple[tuple[tuple[int, ...], int, bool, tuple[str, ...]], ...] = (
+        ((4, 8), -1, False, both),
+        ((3, 5), -1, True, both),
+        ((3, 5), -1, True, ("bias",)),
+        ((2, 3, 300), -1, False, weight),
+        ((2, 3, 257), 1, True, both),
+        ((2, 1100), -1, True, weight),
+        ((1, 1), -1, True, both),
+        ((0, 4), -1, True, none),
+        ((3, 7), -1, False, none),
+    )
+    return tuple(
+        Sample(
+            (shape, shape, *(shape[axis % len(shape) :] for _ in present)),
+            {"axis": axis, "eps": 1e-5, "rms": rms, "keep": keep, "present": present},
+        )
+        for rms in (False, True)
+        for shape, axis, keep, present in table
+        if not (rms and "bias" in present and "weight" not in present)
+    )
+
+
+@op(
+    infer=_infer_residual,
+    flops=lambda node: (6.0 if node.attrs["rms"] else 9.0) * size(node.inputs[0].shape),
+    cpu=_KERNELS,
+    webgpu=_KERNELS,
+    internal=True,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 1e-5},  # as layer_norm
+    samples=_residual_samples(),
+)
+def residual_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    axis: int = -1,
+    eps: float = 1e-5,
+    rms: bool = False,
+    keep: bool = False,
+) -> Any:
+    """``layer_norm`` or ``rms_norm`` of x + residual, in one pass.
+
+    Args:
+        x: Any shape of rank >= 1.
+        residual: The same shape.
+        weight: Shape of the normalised axes, or None for 1.
+        bias: Shape of the normalised axes, or None for 0.
+        axis: First normalised axis.
+        eps: Added to the variance, or to the mean square.
+        rms: The mean is left in.
+        keep: The sum is a second result.
+    """
+    total = x + residual
+    if rms:
+        y = rms_norm.reference(total, weight, eps, axis)
+        y = y if bias is None else y + bias
+    else:
+        y = layer_norm.reference(total, weight, bias, axis, eps)
+    return (y, total) if keep else y
 
 
 def _per_channel(g: Graph, x: Node, values: Node | None, name: str) -> Node | None:

@@ -111,11 +111,13 @@ def _blocks(
     block_of: dict[int, _Block] = {}
     reused: list[tuple[int, int]] = []
     for step, call in enumerate(schedule.calls):
+        taken: set[int] = set()
         for value in call.outputs:
             if not reuse or value.kind != "temp" or first[value.id] != step:
                 continue
-            donor = _donor(call.in_place, call.inputs, value, last, step)
+            donor = _donor(call.in_place, call.inputs, value, last, step, taken)
             if donor is not None and donor.id in block_of:
+                taken.add(donor.id)
                 block = block_of[donor.id]
                 block.members.append(value.id)
                 block.last = last[value.id]
@@ -145,6 +147,7 @@ def _donor(
     output: Value,
     last: dict[int, int],
     step: int,
+    taken: set[int],
 ) -> Value | None:
     for at in in_place:
         value = inputs[at]
@@ -152,6 +155,7 @@ def _donor(
             value is not None
             and value.kind == "temp"
             and last[value.id] == step
+            and value.id not in taken
             and value.type.nbytes == output.type.nbytes
             and all(
                 other is not value for index, other in enumerate(inputs) if index not in in_place

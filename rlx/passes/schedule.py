@@ -188,9 +188,10 @@ class Scheduler:
         params: Mapping[str, Any],
         work: int = 0,
         unit: int = 1,
+        in_place: tuple[int, ...] = (),
     ) -> None:
         """One kernel call."""
-        self._call(kernel, inputs, outputs, params, work, (), unit)
+        self._call(kernel, inputs, outputs, params, work, in_place, unit)
 
     # -----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_bias
 from rlx.passes.patterns.match import Pattern
+from rlx.passes.patterns.norms import residual_norm
 from rlx.passes.patterns.products import product, turned
 from rlx.passes.patterns.shared_products import gated, shared
 from rlx.passes.patterns.spectra import log_mel, peaks
@@ -19,4 +20,5 @@ PATTERNS = (
     Pattern("product and transpose", turned),
     # After products have got their biases.
     Pattern("products of one input", shared),
+    Pattern("residual and norm", residual_norm),
 )

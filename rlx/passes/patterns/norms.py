@@ -1,0 +1,44 @@
+"""A norm of a sum: the residual connections of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlx.ir.graph import PART, Graph, Node
+from rlx.passes.patterns.match import Match, Site, without_inputs
+
+_NORMS = ("layer_norm", "rms_norm")
+
+
+def residual_norm(node: Node, site: Site) -> Match | None:
+    """norm(x + r) over the last axis; others may need the sum as well."""
+    if node.op not in _NORMS or node.attrs["axis"] != len(node.shape) - 1:
+        return None
+    add, *weights = node.inputs
+    if add.op != "add" or site.blocked(add) or without_inputs(add):
+        return None  # what depends on params alone is left whole, to be computed when they are set
+    x, residual = add.inputs
+    if x.shape != residual.shape or not all(map(without_inputs, weights)):
+        return None
+    if any(_joins(one, add, site) for one in add.inputs):
+        return None
+    keep = site.only(add) is None
+    operands = (x, residual, *weights)
+    attrs = {**node.attrs, "rms": node.op == "rms_norm", "keep": keep}
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node | Sequence[Node]:
+        made = g.add_node("residual_norm", [at[o.id] for o in operands], attrs, node.name)
+        if not keep:
+            return made
+        normed, total = (g.add_node(PART, [made], {"index": index}) for index in (0, 1))
+        return total, normed
+
+    return Match((add, node), build, (add, node) if keep else ())
+
+
+def _joins(operand: Node, add: Node, site: Site) -> bool:
+    """Whether an operand is computed in one pass with the addition if that stays by itself.
+
+    The same number of kernels is left either way, but the pass needs no memory between the two.
+    """
+    return operand.opdef.elementwise and site.only(operand) is add and not site.blocked(operand)
