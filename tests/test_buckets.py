@@ -260,8 +260,22 @@ def test_what_run_padded_refuses(target_device):
     np.testing.assert_allclose(outputs[0], expected(3)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_policy():
-    cache = rlx.BucketedCompileCache("cpu", [(1, 4)], CompileOptions(fuse=False))
+def test_policy(webgpu):
+    denied = rlx.DevicePolicy(deny="webgpu")
+    _, compiled = rlx.BucketedCompileCache("auto", [(1, 4)], denied).get_or_compile(1, build)
+    assert str(compiled.device) == "cpu"
+    only = rlx.DevicePolicy(allow="webgpu")
+    ladder = rlx.BucketedCompileCache.power_of_two_ladder("auto", 1, 4, only)
+    _, compiled = ladder.get_or_compile(1, build)
+    assert str(compiled.device).startswith("webgpu")
+    with pytest.raises(rlx.DeviceUnavailableError, match="cpu"):
+        rlx.BucketedCompileCache(webgpu, [(1, 4)], denied).get_or_compile(1, build)
+    with pytest.raises(rlx.InputError, match="policy"):
+        rlx.BucketedCompileCache("cpu", [(1, 4)], CompileOptions())
+
+
+def test_options():
+    cache = rlx.BucketedCompileCache("cpu", [(1, 4)], options=CompileOptions(fuse=False))
     _, compiled = cache.get_or_compile(1, build)
     assert "region" not in compiled.as_text("fused")
     _, fused = rlx.BucketedCompileCache("cpu", [(1, 4)]).get_or_compile(1, build)

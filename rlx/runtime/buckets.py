@@ -11,10 +11,13 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions, as_array
 from rlx.device.names import Device
+from rlx.device.policy import DevicePolicy
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.device_picks import checked
+from rlx.runtime.graph_devices import GraphDevices
 from rlx.runtime.session import Session
 
 Builder = Callable[[int], Graph]
@@ -30,12 +33,15 @@ class BucketedCompileCache:
     Args:
         device: A device or its name.
         ranges: ``(low, high)`` pairs, both ends belonging to the bucket; in order, without overlap.
-        policy: How graphs are compiled.
+        policy: Which devices may be used, and how "auto" picks one for each bucket; any device may
+            without one.
+        options: How graphs are compiled.
 
     Raises:
         DeviceParseError: ``device`` is not a device.
         DeviceUnavailableError: It is not on this machine.
-        InputError: The ranges are empty, not positive, out of order or overlapping.
+        InputError: The ranges are empty, not positive, out of order or overlapping; or ``policy`` is
+            not a policy.
 
     Example:
         >>> import numpy as np, rlx
@@ -53,14 +59,21 @@ class BucketedCompileCache:
         self,
         device: Device | str,
         ranges: Iterable[tuple[int, int]],
-        policy: CompileOptions | None = None,
+        policy: DevicePolicy | None = None,
+        options: CompileOptions | None = None,
     ) -> None:
         self._buckets = [_Bucket(low, high) for low, high in _checked(ranges)]
-        self._session = Session(device, options=policy)
+        self._session = Session(device, options=options)
+        self._policy = policy if policy is None else checked(policy)
 
     @classmethod
     def power_of_two_ladder(
-        cls, device: Device | str, min: int, max: int, policy: CompileOptions | None = None
+        cls,
+        device: Device | str,
+        min: int,
+        max: int,
+        policy: DevicePolicy | None = None,
+        options: CompileOptions | None = None,
     ) -> BucketedCompileCache:
         """Buckets that end at the powers of two: ``(1, 8)`` gives 1, 2, 3-4 and 5-8.
 
@@ -68,7 +81,8 @@ class BucketedCompileCache:
             device: A device or its name.
             min: Smallest size.
             max: Largest size: the end of the last bucket, also where it is no power of two.
-            policy: How graphs are compiled.
+            policy: As for the class.
+            options: As for the class.
 
         Raises:
             InputError: ``min`` is below 1 or above ``max``.
@@ -87,7 +101,7 @@ class BucketedCompileCache:
             high = 1 << (low - 1).bit_length()
             ranges.append((low, high if high < last else last))
             low = high + 1
-        return cls(device, ranges, policy)
+        return cls(device, ranges, policy, options)
 
     def buckets(self) -> list[tuple[int, int]]:
         """Every bucket as ``(low, high)``, both ends included."""
@@ -210,7 +224,11 @@ class BucketedCompileCache:
 
     def _compiled(self, bucket: _Bucket, builder: Builder) -> CompiledGraph:
         if bucket.compiled is None:
-            bucket.compiled = self._session.compile(builder(bucket.high))
+            graph, session = builder(bucket.high), self._session
+            if self._policy is not None:
+                picked = GraphDevices(graph, self._policy, session.options).resolve(session.device)
+                session = Session(picked, options=session.options)
+            bucket.compiled = session.compile(graph)
         return bucket.compiled
 
 

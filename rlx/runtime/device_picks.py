@@ -31,7 +31,7 @@ class DevicePicks(ABC):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
         graph.verify()
         self.graph = graph
-        self._policy = _checked(policy)
+        self._policy = checked(policy)
         self._options = options or CompileOptions()
         # By whether devices were measured for it.
         self._rows: dict[bool, list[DeviceCandidate]] = {}
@@ -58,7 +58,7 @@ class DevicePicks(ABC):
         Raises:
             InputError: It is not a policy.
         """
-        self._policy = _checked(policy)
+        self._policy = checked(policy)
         self._forget_picks()
 
     @property
@@ -182,7 +182,7 @@ class DevicePicks(ABC):
         return ranked[0]
 
 
-def _checked(policy: DevicePolicy) -> DevicePolicy:
+def checked(policy: DevicePolicy) -> DevicePolicy:
     if not isinstance(policy, DevicePolicy):
         raise InputError(
             describe("not a policy", got=repr(policy), expected="a rlx.DevicePolicy or None")
