@@ -13,7 +13,7 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
-from rlx.cli import demo, devices
+from rlx.cli import demo, devices, profile
 from rlx.cli import ops as support
 
 
@@ -93,6 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument(
                 "--coverage", action="store_true", help="what the conformance suite runs"
             )
+    text = "where the time of a run goes, kernel by kernel, beside the estimate"
+    command = commands.add_parser("profile", help=text, description=text)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    profile.add_arguments(command)
+    command.set_defaults(run=profile.run)
     command = commands.add_parser("demo", help="alpha peaks of a 64-channel EEG on every device")
     demo.add_arguments(command)
     command.set_defaults(run=demo.run)

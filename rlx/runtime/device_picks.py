@@ -183,6 +183,11 @@ class DevicePicks(ABC):
 
 
 def checked(policy: DevicePolicy) -> DevicePolicy:
+    """The policy, if it is one.
+
+    Raises:
+        InputError: It is not.
+    """
     if not isinstance(policy, DevicePolicy):
         raise InputError(
             describe("not a policy", got=repr(policy), expected="a rlx.DevicePolicy or None")
