@@ -13,9 +13,11 @@ import rlx
 from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostModel
 from rlx.cost.estimate import FREE, graph_cost, node_costs
 from rlx.cost.kinds import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
+from rlx.cost.serial import SERIAL, serial_steps
 from rlx.ir.graph import PART
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
+from rlx.ops.leaves import LEAVES
 from rlx.runtime.choose import choose
 
 CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")
@@ -432,3 +434,44 @@ def test_a_profile_has_the_estimate_beside_the_time():
         assert row.estimate_us == pytest.approx(expected[row.name] / 1e3)
     assert "estimate us" in str(profile)
     assert '"estimate_us"' in profile.to_json()
+
+
+# --- what waits ------------------------------------------------------------------------------------------
+
+
+def test_every_node_has_finite_steps():
+    seen = set()
+    for case in cases():
+        for node in case.graph().nodes:
+            if node.op not in LEAVES:
+                steps = serial_steps(node)
+                seen |= set(steps)
+                assert all(0 <= count < math.inf for count in steps.values()), node
+    assert seen == set(SERIAL)
+
+
+def test_little_work_takes_as_long_as_its_steps():
+    waits = calibrated(serial_ns_by_kind={"product": 50.0, "recurrence": 2.0})
+    none = calibrated(serial_ns_by_kind={})
+    assert waits.product_ns("f32", 1, 8, 4096, 8) == pytest.approx(4096 * 50.0)
+    assert none.product_ns("f32", 1, 8, 4096, 8) < 4096 * 50.0
+    # Much work takes its own time.
+    large = (1, 4096, 64, 4096)
+    assert waits.product_ns("f32", *large) == none.product_ns("f32", *large)
+    assert waits.kernel_ns("recurrence", 10.0, 0.0, 1e6) == pytest.approx(2e6)
+    assert waits.kernel_ns("softmax", 10.0, 0.0, 1e6) == none.kernel_ns("softmax", 10.0)
+
+
+def test_steps_of_known_shapes():
+    g = rlx.Graph()
+    x = g.input("x", (16, 4, 8))
+    y, *_ = g.lstm(x, g.param("w", (1, 80, 8)), g.param("r", (1, 80, 20)))
+    q = g.input("q", (1, 5, 24))
+    g.set_outputs([y, g.attention(q, q, q, num_heads=3), g.sort(g.input("s", (3, 1024)))])
+    found = {}
+    for node in g.nodes:
+        if node.op not in LEAVES:
+            found |= serial_steps(node)
+    assert found["recurrence"] == 16 * (20 + 32)
+    assert found["attention"] == 5 * (8 + 8)
+    assert found["sort"] == 55
