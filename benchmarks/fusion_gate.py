@@ -13,18 +13,16 @@ import argparse
 import json
 import math
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
-from unittest import mock
 
 import numpy as np
+from fusion_kernels import without
 from rich.console import Console
 from rich.table import Table
 
 import rlx
 from rlx import cost
-from rlx.passes.patterns import apply
 from rlx.runtime.choose import measured_model
 
 NAME = "spectrum and peaks"
@@ -54,13 +52,6 @@ def welch(signals, segments, length, k, power_too):
     values, places = g.topk(power, k)
     g.set_outputs([power, values, places] if power_too else [values, places])
     return g
-
-
-@contextmanager
-def without(name):
-    left = tuple(pattern for pattern in apply.PATTERNS if pattern.name != name)
-    with mock.patch.object(apply, "PATTERNS", left):
-        yield
 
 
 def compiled(graph, device, taken, gate):

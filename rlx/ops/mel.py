@@ -24,6 +24,13 @@ _CPU_ROWS = 64
 _F32 = frozenset({DType.F32})
 
 
+def _levels(power: Array, filters: Array, floor_axes: str) -> Array:
+    level = np.log10(np.maximum(power @ filters.T, 1e-10))
+    axes = None if floor_axes == "all" else -1
+    floor = np.max(level, axis=axes, keepdims=True, initial=-np.inf) - 8.0
+    return (np.maximum(level, floor) + 4.0) / 4.0
+
+
 def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return _mel_type("log_mel", types, attrs)
 
@@ -144,10 +151,7 @@ def log_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array:
     n_fft = spec.shape[-1] // 2
     bins = n_fft // 2 + 1
     power = spec[..., :bins] ** 2 + spec[..., n_fft : n_fft + bins] ** 2
-    level = np.log10(np.maximum(power @ filters.T, 1e-10))
-    axes = None if floor_axes == "all" else -1
-    floor = np.max(level, axis=axes, keepdims=True, initial=-np.inf) - 8.0
-    return (np.maximum(level, floor) + 4.0) / 4.0
+    return _levels(power, filters, floor_axes)
 
 
 def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -183,10 +187,7 @@ def spectrum_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array
     """
     bins = filters.shape[1]
     power = spec[..., :bins] ** 2 + spec[..., bins:] ** 2
-    level = np.log10(np.maximum(power @ filters.T, 1e-10))
-    axes = None if floor_axes == "all" else -1
-    floor = np.max(level, axis=axes, keepdims=True, initial=-np.inf) - 8.0
-    return (np.maximum(level, floor) + 4.0) / 4.0
+    return _levels(power, filters, floor_axes)
 
 
 def _infer_log_mel_backward(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
