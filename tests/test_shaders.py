@@ -30,7 +30,7 @@ _BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4}
 
 def shared_bytes(kind):
     """Bytes of a WGSL type in workgroup memory."""
-    kind = kind.replace(" ", "")
+    kind = re.sub(r"atomic<(\w+)>", r"\1", kind.replace(" ", ""))
     if found := re.fullmatch(r"array<(.+),(\d+)u?>", kind):
         return shared_bytes(found[1]) * int(found[2])
     if found := re.fullmatch(r"(vec\d)<(.+)>", kind):

@@ -1,12 +1,13 @@
 // The K first of the keys in workgroup memory, equal ones by their position, by the digits of the K-th: counted from
 // the highest digit down, then, where not all keys that are equal to it fit, from the highest digit of positions.
-const LIST: u32 = {{ [k, 1]|max }}u;
+{% set list = [k, 1]|max %}
+const LIST: u32 = {{ list }}u;
 var<workgroup> digits: array<atomic<u32>, 256>;
 var<workgroup> sums: array<u32, 256>;
 var<workgroup> digit: vec3<u32>;
 var<workgroup> listed: atomic<u32>;
-var<workgroup> list_key: array<u32, LIST>;
-var<workgroup> list_at: array<u32, LIST>;
+var<workgroup> list_key: array<u32, {{ list }}>;
+var<workgroup> list_at: array<u32, {{ list }}>;
 
 // The digit where so many are reached, how many of it are still wanted, and how many there are.
 fn digit_of(wanted: u32, lane: u32) -> vec3<u32> {
