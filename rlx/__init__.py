@@ -71,6 +71,7 @@ from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.experts import MoeResidencyStats
 from rlx.runtime.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.runtime.memo import CacheStats, cache_stats, clear_cache
+from rlx.runtime.model_file import load_model, save_model
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.session import Session, compile
 
@@ -85,6 +86,8 @@ __all__ = [
     "Benchmark",
     "BucketedCompileCache",
     "CacheStats",
+    "load_model",
+    "save_model",
     "Capabilities",
     "CompileCache",
     "CompileError",

@@ -1,9 +1,10 @@
-"""Graphs as JSON: an exact round trip, constants and attached params included."""
+"""Graphs as JSON values: an exact round trip, constants and attached params included."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,29 +12,14 @@ import numpy as np
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
 
 FORMAT = 1
 
 
 def to_json(graph: Graph) -> str:
     """The graph as text; see ``Graph.to_json``."""
-    return json.dumps(
-        {
-            "rlx_graph": FORMAT,
-            "name": graph.name,
-            "nodes": [
-                {
-                    "op": node.op,
-                    "name": node.name,
-                    "inputs": [operand.id for operand in node.inputs],
-                    "attrs": {key: _encode(value) for key, value in node.attrs.items()},
-                }
-                for node in graph.nodes
-            ],
-            "outputs": [node.id for node in graph.outputs],
-            "param_values": {name: _encode(value) for name, value in graph.param_values.items()},
-        }
-    )
+    return json.dumps(to_data(graph, _as_text))
 
 
 def from_json(text: str) -> Graph:
@@ -44,11 +30,53 @@ def from_json(text: str) -> Graph:
     """
     try:
         data = json.loads(text)
+    except ValueError as error:
+        raise _refused(error) from None
+    return from_data(data)
+
+
+def to_data(graph: Graph, held: Callable[[Array], Any]) -> dict[str, Any]:
+    """The graph as JSON values.
+
+    Args:
+        graph: The graph.
+        held: What stands for an array: ``{"$array": ...}`` with its bytes, or its place elsewhere.
+    """
+    return {
+        "rlx_graph": FORMAT,
+        "name": graph.name,
+        "nodes": [
+            {
+                "op": node.op,
+                "name": node.name,
+                "inputs": [operand.id for operand in node.inputs],
+                "attrs": {key: _encode(value, held) for key, value in node.attrs.items()},
+            }
+            for node in graph.nodes
+        ],
+        "outputs": [node.id for node in graph.outputs],
+        "param_values": {
+            name: _encode(np.asarray(value), held) for name, value in graph.param_values.items()
+        },
+    }
+
+
+def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
+    """Reads what ``to_data`` made; every node is inferred and checked again.
+
+    Args:
+        data: JSON values.
+        arrays: What ``{"$at": number}`` stands for.
+
+    Raises:
+        GraphError: The data is not such a graph.
+    """
+    try:
         if data["rlx_graph"] != FORMAT:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = Graph(data["name"])
         for item in data["nodes"]:
-            attrs = {key: _decode(value) for key, value in item["attrs"].items()}
+            attrs = {key: _decode(value, arrays) for key, value in item["attrs"].items()}
             if item["op"] in ("input", "param"):
                 make = graph.input if item["op"] == "input" else graph.param
                 make(item["name"], attrs["shape"], attrs["dtype"])
@@ -56,45 +84,62 @@ def from_json(text: str) -> Graph:
                 inputs = [_at(graph, index) for index in item["inputs"]]
                 graph.add_node(item["op"], inputs, attrs, item["name"])
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
-        graph.param_values = {name: _decode(value) for name, value in data["param_values"].items()}
+        graph.param_values = {
+            name: _decode(value, arrays) for name, value in data["param_values"].items()
+        }
     except GraphError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise GraphError(
-            describe("not a graph written by Graph.to_json", got=f"{type(error).__name__}: {error}")
-        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _refused(error) from None
     graph.verify()
     return graph
 
 
+def _refused(error: Exception) -> GraphError:
+    return GraphError(
+        describe("not a graph written by Graph.to_json", got=f"{type(error).__name__}: {error}")
+    )
+
+
 def _at(graph: Graph, index: Any) -> Any:
-    if not isinstance(index, int) or not 0 <= index < len(graph.nodes):
-        raise ValueError(f"node index {index!r} out of range")
-    return graph.nodes[index]
+    return graph.nodes[_index(index, len(graph.nodes))]
 
 
-def _encode(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
-        return {"$array": data, "shape": list(value.shape), "dtype": value.dtype.str}
-    if isinstance(value, DType):
-        return {"$dtype": value.value}
-    if isinstance(value, Graph):
-        return {"$graph": to_json(value)}
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+def _index(value: Any, count: int) -> int:
+    if not isinstance(value, int) or not 0 <= value < count:
+        raise ValueError(f"index {value!r} is not below {count}")
     return value
 
 
-def _decode(value: Any) -> Any:
+def _as_text(array: Array) -> Any:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    return {"$array": data, "shape": list(array.shape), "dtype": array.dtype.str}
+
+
+def _encode(value: Any, held: Callable[[Array], Any]) -> Any:
+    if isinstance(value, np.ndarray):
+        return held(value)
+    if isinstance(value, DType):
+        return {"$dtype": value.value}
+    if isinstance(value, Graph):
+        return {"$graph": to_data(value, held)}
+    if isinstance(value, tuple):
+        return [_encode(item, held) for item in value]
+    return value
+
+
+def _decode(value: Any, arrays: Sequence[Array]) -> Any:
     if isinstance(value, dict):
         if "$dtype" in value:
             return DType.parse(value["$dtype"])
         if "$graph" in value:
-            return from_json(value["$graph"])
+            inner = value["$graph"]
+            return from_json(inner) if isinstance(inner, str) else from_data(inner, arrays)
+        if "$at" in value:
+            return arrays[_index(value["$at"], len(arrays))]
         raw = base64.b64decode(value["$array"], validate=True)
         array = np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
         return array
     if isinstance(value, list):
-        return tuple(_decode(item) for item in value)
+        return tuple(_decode(item, arrays) for item in value)
     return value

@@ -20,6 +20,7 @@ from rlx.backends.base import CompileOptions, Executable
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 from rlx.lru import Lru
 from rlx.runtime.build import Lowered, Target, load, lower
@@ -40,6 +41,7 @@ class CacheStats:
         lowered: Graphs that went through the compiler.
         memory_hits: Graphs that were found in memory instead.
         disk_hits: Graphs that were found in the cache folder instead.
+        model_hits: Graphs that were found in the model file they came from.
         stored: Entries written to the cache folder.
         damaged: Entries of the cache folder that could not be used.
         refused: Graphs that can't be cached, because they hold custom ops or Python objects.
@@ -48,6 +50,7 @@ class CacheStats:
     lowered: int = 0
     memory_hits: int = 0
     disk_hits: int = 0
+    model_hits: int = 0
     stored: int = 0
     damaged: int = 0
     refused: int = 0
@@ -56,6 +59,7 @@ class CacheStats:
 _stats = CacheStats()
 _lock = threading.Lock()
 # Each with the lines of code that its notes and messages name.
+_offered: Lru[str, Array] = Lru(MOST_GRAPHS)
 _kept: Lru[str, tuple[Lowered, tuple[str, ...]]] = Lru(MOST_GRAPHS, MOST_BYTES)
 
 
@@ -150,8 +154,10 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     with phase("cache"):
         sources = tuple(sources_of(graph))
         disk = disk_cache(wanted, flags.CACHE_BYTES.get())
-        name = hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
-        found = _in_memory(key, sources) or _on_disk(disk, name, sources)
+        name = _name(key, target)
+        found = (
+            _in_memory(key, sources) or _in_model(name, sources) or _on_disk(disk, name, sources)
+        )
     if found is not None:
         lowered, executable = found, load(found, target)
     else:
@@ -162,6 +168,61 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             _store(disk, name, lowered, sources)
     _kept.put(key, (lowered, sources), _nbytes(lowered))
     return lowered, executable
+
+
+def _name(key: str, target: Target) -> str:
+    return hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """An entry of a cache.
+
+    Attributes:
+        name: What it is found by.
+        raw: Its container.
+    """
+
+    name: str
+    raw: bytes
+
+
+def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
+    """What ``offer`` takes, for a graph and what it was lowered to.
+
+    Raises:
+        OpaqueError: It can't be stored.
+    """
+    name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    data, arrays = pack(lowered, sources_of(graph))
+    return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
+
+
+def offer(name: str, raw: Array) -> None:
+    """Lets graphs of that name be loaded from the container in ``raw``, the bytes of a model file."""
+    _offered.put(name, raw)
+
+
+def _in_model(name: str, sources: tuple[str, ...]) -> Lowered | None:
+    raw = _offered.get(name)
+    if raw is None:
+        return None
+    try:
+        lowered = _entry(container.load(raw.tobytes(), "the model's plan"), name, sources)
+    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
+        _count("damaged")
+        text = f"a model's compiled graph is not used and is made again: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        return None
+    _count("model_hits")
+    return lowered
+
+
+def _entry(found: container.Container, name: str, sources: tuple[str, ...]) -> Lowered:
+    # A file under another's name would be some other graph.
+    if found.kind != KIND or found.data["name"] != name:
+        raise MalformedError("it is not the entry of its name")
+    return unpack(found.data["lowered"], found.arrays, sources)
 
 
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
@@ -190,10 +251,7 @@ def _on_disk(disk: DiskCache, name: str, sources: tuple[str, ...]) -> Lowered | 
         entry = disk.get(name)
         if entry is None:
             return None
-        # A file under another's name would be some other graph.
-        if entry.kind != KIND or entry.data["name"] != name:
-            raise MalformedError("it is not the entry of its name")
-        lowered = unpack(entry.data["lowered"], entry.arrays, sources)
+        lowered = _entry(entry, name, sources)
     except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
         _count("damaged")
         text = f"{disk.path(name)} is not used and is made again: {error}"

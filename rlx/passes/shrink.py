@@ -1,0 +1,79 @@
+"""Weights in fewer bytes: large f32 params become f16, or i8 with a scale per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from rlx.errors import InputError, describe, did_you_mean
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array
+from rlx.ir.rewrite import Rewriter, users
+
+# Params of fewer elements, or of one axis, are left: they are few bytes, and matter most.
+_LEAST = 4096
+_MOST_F16 = 65504.0
+# Ops whose weights have a row for each result on their first axis; of others the last one counts.
+_ROWS_FIRST = frozenset({"conv1d", "conv2d", "conv3d", "gather"})
+WEIGHTS: Mapping[str, str] = MappingProxyType(
+    {"f16": "half precision", "int8": "8 bits, a scale per channel"}
+)
+
+
+def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
+    """A graph that computes the same from smaller weights; it widens them when they are set.
+
+    Args:
+        graph: The graph, with values attached to its params; it is not changed.
+        weights: "f16" or "int8".
+
+    Returns:
+        The graph, and a line for each param that was changed or had to be left.
+
+    Raises:
+        InputError: There is no such way.
+    """
+    if weights not in WEIGHTS:
+        hint = did_you_mean(str(weights), tuple(WEIGHTS))
+        raise InputError(describe("no such weights", got=repr(weights), hint=hint))
+    readers = users(graph)
+    rewriter, notes = Rewriter(graph), list[str]()
+    new = rewriter.new
+    for node in graph.nodes:
+        value = graph.param_values.get(node.name) if node.op == "param" else None
+        large = node.dtype is DType.F32 and len(node.shape) > 1 and node.type.size >= _LEAST
+        if value is None or not large:
+            rewriter.keep(node)
+            continue
+        found = np.asarray(value, np.float32)
+        most = float(np.max(np.abs(found)))
+        if not np.isfinite(most) or (weights == "f16" and most > _MOST_F16):
+            notes.append(f"{node.name} is left as it is: its values reach {most:g}")
+            rewriter.keep(node)
+        elif weights == "f16":
+            new.param_values[node.name] = found.astype(np.float16)
+            rewriter.replace(node, new.cast(new.param(node.name, node.shape, DType.F16), DType.F32))
+            notes.append(f"{node.name}: f16")
+        else:
+            _int8(rewriter, node, found, _channels(node, readers[node.id]))
+            notes.append(f"{node.name}: i8")
+    return rewriter.finish(), notes
+
+
+def _channels(node: Node, readers: list[Node]) -> int:
+    """The axis whose entries get a scale each."""
+    return 0 if any(reader.op in _ROWS_FIRST for reader in readers) else len(node.shape) - 1
+
+
+def _int8(rewriter: Rewriter, node: Node, value: Array, axis: int) -> None:
+    """Symmetric: the largest value of a channel is 127 of its steps."""
+    others = tuple(a for a in range(value.ndim) if a != axis)
+    scale = np.max(np.abs(value), others, keepdims=True) / np.float32(127)
+    steps = np.rint(value / np.where(scale == 0, np.float32(1), scale))
+    new, name = rewriter.new, f"{node.name}:scale"
+    new.param_values |= {node.name: steps.astype(np.int8), name: scale.astype(np.float32)}
+    packed = new.param(node.name, node.shape, DType.I8)
+    rewriter.replace(node, new.mul(new.cast(packed, DType.F32), new.param(name, scale.shape)))
