@@ -7,7 +7,6 @@ import pytest
 
 import rlx
 from rlx.backends.record import kernels_of
-from rlx.cli.main import main
 from rlx.runtime.profile import Totals
 
 N = 64
@@ -210,47 +209,3 @@ def test_capabilities_say_who_takes_times(webgpu):
     cg = rlx.compile(product_and_sum(), webgpu)
     found = "timestamp-query" in cg._target.info.features
     assert cg.capabilities.device_timestamps is found
-
-
-# --- rlx profile -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def graph_file(tmp_path):
-    g = rlx.Graph("mlp")
-    y = g.gelu(g.input("x", (4, 8)) @ g.param("w", (8, 6)) + g.param("b", (6,)))
-    g.set_outputs([g.softmax(y)])
-    path = tmp_path / "mlp.json"
-    path.write_text(g.to_json())
-    return path
-
-
-@pytest.mark.parametrize("target", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
-def test_command(target, graph_file, tmp_path, capsys):
-    trace = tmp_path / "trace.json"
-    given = ["profile", str(graph_file), "--device", target, "--runs", "3"]
-    assert main([*given, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["runs"] == 3
-    ops = {row["name"]: row for row in found["rows"]}
-    assert set(ops) == {"fused_matmul_bias_act", "softmax"}
-    assert all(row["us"] >= 0 and row["estimate_us"] > 0 for row in ops.values())
-    assert main([*given, "--trace", str(trace)]) == 0
-    assert "estimate us" in capsys.readouterr().out
-    assert json.loads(trace.read_text())["traceEvents"]
-
-
-def test_command_refuses(graph_file, tmp_path, capsys):
-    (tmp_path / "no.json").write_text("{}")
-    for given, said in (
-        ([str(tmp_path / "no.json")], "holds no graph"),
-        ([str(tmp_path / "nowhere.json")], "nowhere"),
-        ([str(graph_file), "--device", "cupu"], "cupu"),
-        ([str(graph_file), "--device", "cpu", "--runs", "0"], "runs"),
-        ([str(graph_file), "--device", "cpu", "--trace", "/no/such/folder/t"], "folder"),
-    ):
-        assert main(["profile", *given]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("rlx profile: ")
-        assert said in error
-        assert error.count("\n") == 1

@@ -13,8 +13,9 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
-from rlx.cli import demo, devices, profile
+from rlx.cli import bench, convert, demo, devices, profile
 from rlx.cli import ops as support
+from rlx.cli import run as run_once
 
 
 def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
@@ -71,6 +72,30 @@ _COMMANDS = {
 }
 
 
+_MODELS = {
+    "run": (
+        run_once.add_arguments,
+        run_once.run,
+        "one run of a model, its outputs summed up or saved",
+    ),
+    "bench": (
+        bench.add_arguments,
+        bench.run,
+        "how fast a model is on each device, and whether they agree",
+    ),
+    "profile": (
+        profile.add_arguments,
+        profile.run,
+        "where the time of a run goes, kernel by kernel, beside the estimate",
+    ),
+    "convert": (
+        convert.add_arguments,
+        convert.run,
+        "a model as one .rlx file that loads memory-mapped",
+    ),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
@@ -93,11 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument(
                 "--coverage", action="store_true", help="what the conformance suite runs"
             )
-    text = "where the time of a run goes, kernel by kernel, beside the estimate"
-    command = commands.add_parser("profile", help=text, description=text)
-    command.add_argument("--json", action="store_true", help="as JSON")
-    profile.add_arguments(command)
-    command.set_defaults(run=profile.run)
+    for name, (add_arguments, function, text) in _MODELS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--json", action="store_true", help="as JSON")
+        add_arguments(command)
+        command.set_defaults(run=function)
     command = commands.add_parser("demo", help="alpha peaks of a 64-channel EEG on every device")
     demo.add_arguments(command)
     command.set_defaults(run=demo.run)

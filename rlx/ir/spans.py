@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -35,6 +35,23 @@ class Span:
 _open: ContextVar[list[Span] | None] = ContextVar("rlx_phases", default=None)
 
 
+_watcher: ContextVar[Callable[[str], None] | None] = ContextVar("rlx_watcher", default=None)
+
+
+@contextmanager
+def watched(watcher: Callable[[str], None]) -> Iterator[None]:
+    """Tells what is done inside it, as it begins.
+
+    Args:
+        watcher: Called with the name of each phase.
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
 @contextmanager
 def phases() -> Iterator[list[Span]]:
     """Collects the phases inside it, the inner ones before those around them."""
@@ -54,7 +71,9 @@ def phase(name: str, **args: Any) -> Iterator[None]:
         name: What is done.
         **args: More about it.
     """
-    found = _open.get()
+    found, watcher = _open.get(), _watcher.get()
+    if watcher is not None:
+        watcher(name)
     if found is None:
         yield
         return

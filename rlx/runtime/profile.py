@@ -83,6 +83,10 @@ class Profile:
         return json.dumps(asdict(self), indent=2)
 
     def __str__(self) -> str:
+        return self.table()
+
+    def table(self, of: str = "rows") -> str:
+        """A table: by op for "rows", one row for each node for "nodes"."""
         # Loaded here: importing rlx must stay quick.
         from rich.console import Console
         from rich.table import Table
@@ -92,7 +96,7 @@ class Profile:
         table = Table(title=title, title_justify="left")
         for heading, _ in _COLUMNS:
             table.add_column(heading, justify="left" if heading == "op" else "right")
-        for row in self.rows:
+        for row in getattr(self, of):
             table.add_row(*(shown(row) for _, shown in _COLUMNS))
         text = io.StringIO()
         console = Console(file=text, width=150)

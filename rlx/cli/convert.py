@@ -1,0 +1,54 @@
+"""``rlx convert MODEL``: a model as one .rlx file, with smaller weights and compiled plans where wanted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import rlx
+from rlx.cli import model
+from rlx.passes.shrink import WEIGHTS
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command, besides ``--json``."""
+    model.add_arguments(command)
+    command.add_argument("-o", "--output", help="the file; MODEL with the suffix .rlx by default")
+    command.add_argument("--weights", choices=tuple(WEIGHTS), help="store large weights like that")
+    command.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        help="also store what this device compiles the model to; may be repeated",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the file.
+
+    Raises:
+        RlxError: The file holds no legal model, or a device can't run it.
+        OSError: A file can't be read or written.
+    """
+    target = Path(args.output) if args.output else Path(args.model).with_suffix(".rlx")
+    with model.progress(args.json) as say:
+        say("load")
+        graph = model.read(args)
+        if target.exists() and target.samefile(args.model):
+            raise rlx.InputError(f"{target} is the model itself; give another --output")
+        say("convert")
+        notes = rlx.save_model(graph, target, args.weights, args.device)
+    found = {
+        "file": str(target),
+        "bytes": target.stat().st_size,
+        "bytes_before": Path(args.model).stat().st_size,
+        "notes": notes,
+    }
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for note in notes:
+        print(note)
+    print(f"{target}: {found['bytes']:,} bytes, {args.model} has {found['bytes_before']:,}")
+    return 0

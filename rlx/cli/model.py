@@ -1,0 +1,147 @@
+"""Models as the commands take them: a file of any kind, values for its inputs, progress on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import rlx
+from rlx.cli.device_report import load_graph
+from rlx.errors import describe, did_you_mean
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.spans import watched
+from rlx.runtime.device_bench import made_up
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """What every command on a model takes."""
+    command.add_argument("model", metavar="MODEL", help=f"a file: {', '.join(_READERS)}")
+    command.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="the size of a symbolic dimension of an ONNX model; may be repeated",
+    )
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="the value of an input (made up where none is given); may be repeated",
+    )
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows what is going on; gives a function to say what it is for.
+
+    Args:
+        quiet: Whether nothing is shown; so it is where standard error is no terminal.
+    """
+    console = Console(stderr=True)
+    bars = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.fields[what]}: {task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    with bars:
+        bar = bars.add_task("", what="", total=None)
+
+        def say(what: str) -> None:
+            bars.update(bar, what=what, description="")
+
+        with watched(lambda name: bars.update(bar, description=name)):
+            yield say
+
+
+def _dims(given: list[str]) -> dict[str, int]:
+    found = {}
+    for text in given:
+        name, _, size = text.partition("=")
+        if not name or not size.isdigit():
+            raise rlx.InputError(describe("--dim", got=text, expected="NAME=SIZE, as in batch=1"))
+        found[name] = int(size)
+    return found
+
+
+def _onnx(path: str, dims: dict[str, int]) -> Graph:
+    return rlx.onnx.load(path, dims)
+
+
+def _fixed(read: Callable[[str], Graph]) -> Callable[[str, dict[str, int]], Graph]:
+    def checked(path: str, dims: dict[str, int]) -> Graph:
+        if dims:
+            names = ", ".join(dims)
+            raise rlx.InputError(
+                describe(f"{path} has no symbolic dimensions", got=f"--dim {names}")
+            )
+        return read(path)
+
+    return checked
+
+
+_READERS: Mapping[str, Callable[[str, dict[str, int]], Graph]] = {
+    ".onnx": _onnx,
+    ".rlx": _fixed(rlx.load_model),
+    ".json": _fixed(load_graph),
+}
+
+
+def read(args: argparse.Namespace) -> Graph:
+    """The graph in a model's file; every param has a value, made up where the file has none.
+
+    Raises:
+        RlxError: It holds no legal model.
+        OSError: It can't be read.
+    """
+    suffix = Path(args.model).suffix.lower()
+    if suffix not in _READERS:
+        raise rlx.InputError(
+            describe(
+                f"what kind of file is {args.model}?",
+                got=suffix or "no suffix",
+                expected=", ".join(_READERS),
+                hint=did_you_mean(suffix, tuple(_READERS)),
+            )
+        )
+    graph = _READERS[suffix](args.model, _dims(args.dim))
+    missing = [name for name in graph.param_names if name not in graph.param_values]
+    if missing:
+        print(f"rlx: made-up values for {len(missing)} params without any", file=sys.stderr)
+    graph.param_values |= {name: made_up(graph.named(name)) for name in missing}
+    return graph
+
+
+def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
+    """The values of the inputs: those in files, and made-up ones.
+
+    Raises:
+        UnknownNameError: The model has no such input.
+        InputError: An entry is malformed, or a file holds no array.
+        OSError: A file can't be read.
+    """
+    found = {name: made_up(graph.named(name)) for name in graph.input_names}
+    for text in args.input:
+        name, _, path = text.partition("=")
+        if not path:
+            raise rlx.InputError(describe("--input", got=text, expected="NAME=FILE.npy"))
+        if name not in found:
+            hint = did_you_mean(name, graph.input_names) or ", ".join(graph.input_names)
+            raise rlx.UnknownNameError(describe(f"the model has no input {name!r}", hint=hint))
+        try:
+            found[name] = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
+    return found

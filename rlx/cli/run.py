@@ -1,0 +1,88 @@
+"""``rlx run MODEL``: one run of a model, its outputs summed up or saved."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import rlx
+from rlx.cli import model
+from rlx.ir.opdef import Array
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command, besides ``--json``."""
+    model.add_arguments(command)
+    command.add_argument("--device", default="auto", help='a device, or "auto" (the default)')
+    command.add_argument("--save", metavar="FILE.npz", help="the outputs, one array each")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs a model once.
+
+    Raises:
+        RlxError: The file holds no legal model, or the device can't run it.
+        OSError: A file can't be read or written.
+    """
+    with model.progress(args.json) as say:
+        say("load")
+        graph = model.read(args)
+        inputs = model.inputs_of(args, graph)
+        say("compile")
+        compiled = rlx.compile(graph, args.device)
+        say("run")
+        outputs = compiled.run(inputs)
+    names = names_of(graph)
+    if args.save:
+        saved: dict[str, Any] = dict(zip(names, outputs, strict=True))
+        np.savez(args.save, **saved)
+    rows = [_row(name, array) for name, array in zip(names, outputs, strict=True)]
+    found = {
+        "device": str(compiled.device),
+        "on_the_host": [str(one) for one in compiled.host_fallbacks],
+        "outputs": rows,
+    }
+    compiled.close()
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    table = Table(title=f"{args.model} on {found['device']}", title_justify="left")
+    for heading in rows[0] if rows else ("name",):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row.values()))
+    console = Console()
+    console.print(table)
+    for line in found["on_the_host"]:
+        console.print(f"on the host: {line}", highlight=False)
+    return 0
+
+
+def names_of(graph: rlx.Graph) -> list[str]:
+    """The names of the outputs, each once."""
+    names: list[str] = []
+    for at, node in enumerate(graph.outputs):
+        name = node.name or f"output_{at}"
+        names.append(f"{name}_{at}" if name in names else name)
+    return names
+
+
+def _row(name: str, array: Array) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    numbers = array.astype(np.float64) if array.size else np.zeros(0)
+    finite = numbers[np.isfinite(numbers)]
+    for key, function in (("least", np.min), ("mean", np.mean), ("most", np.max)):
+        row[key] = float(function(finite)) if finite.size else None
+    row["not finite"] = int(numbers.size - finite.size)
+    return row
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)
