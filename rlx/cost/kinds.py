@@ -54,7 +54,7 @@ KINDS: Mapping[str, Kind] = {
     "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
     "sort": Kind(("ordered",), "running", 1.5),
-    "select": Kind((), "sort"),
+    "select": Kind((), "sort", 0.4),
     "product": Kind(
         (
             "matmul",
@@ -71,12 +71,12 @@ KINDS: Mapping[str, Kind] = {
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),
     "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce", 0.2),
-    "attention": Kind(("attention",), "softmax"),
+    "attention": Kind(("attention",), "softmax", 0.2),
     "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function", 5.0),
     "fourier": Kind(("fft",), "softmax", 0.5),
     "real_fourier": Kind(("rfft",), "fourier"),
-    "filter": Kind(("sosfilt", "lfilter"), "running", 0.1),
+    "filter": Kind(("sosfilt", "lfilter"), "running", 0.05),
     "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }
