@@ -2,7 +2,8 @@
 
 A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
 stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow
-at. In doubt it is the slower one, so that no device is taken for a speed that was never measured.
+at, and so many times its time: what was found on software adapters and GPUs, whose ratios agree within
+a few times.
 """
 
 from __future__ import annotations
@@ -24,34 +25,36 @@ class Kind(NamedTuple):
     Attributes:
         ops: Their names.
         stand_in: The kind whose speed is taken where this one's was not measured; "" for none.
+        slower: How many times longer a unit of work takes then.
         moves: The work is counted in bytes, not in floating-point operations.
     """
 
     ops: tuple[str, ...]
     stand_in: str = ""
+    slower: float = 1.0
     moves: bool = False
 
 
 # Elementwise ops are sorted into the first two by the table of their steps.
 KINDS: Mapping[str, Kind] = {
     "arithmetic": Kind(("custom",)),
-    "function": Kind(("random",), "arithmetic"),
+    "function": Kind(("random",), "arithmetic", 0.3),
     "move": Kind(("narrow", "slice", "expand", "concat"), moves=True),
-    "transpose": Kind(("transpose",), "move", moves=True),
+    "transpose": Kind(("transpose",), "move", 1.5, moves=True),
     "gather": Kind(
         ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"),
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "prod"), "softmax"),
+    "reduce": Kind(("sum", "mean", "prod"), "softmax", 8.0),
     # Those look at every element for a NaN.
-    "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce"),
-    "running": Kind(("cumsum", "cumprod"), "reduce"),
-    "softmax": Kind(("softmax", "log_softmax"), "function"),
-    "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax"),
+    "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce", 1.3),
+    "running": Kind(("cumsum", "cumprod"), "reduce", 2.0),
+    "softmax": Kind(("softmax", "log_softmax"), "function", 20.0),
+    "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
-    "sort": Kind(("ordered",), "running"),
-    "select": Kind((), "sort"),
+    "sort": Kind(("ordered",), "running", 1.5),
+    "select": Kind((), "sort", 0.4),
     "product": Kind(
         (
             "matmul",
@@ -67,13 +70,13 @@ KINDS: Mapping[str, Kind] = {
     "convolution": Kind(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),
-    "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce"),
-    "attention": Kind(("attention",), "softmax"),
+    "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce", 0.2),
+    "attention": Kind(("attention",), "softmax", 0.2),
     "recurrence": Kind(("recurrence",), "softmax"),
-    "state_space": Kind(("selective_scan",), "function"),
-    "fourier": Kind(("fft",), "softmax"),
+    "state_space": Kind(("selective_scan",), "function", 5.0),
+    "fourier": Kind(("fft",), "softmax", 0.5),
     "real_fourier": Kind(("rfft",), "fourier"),
-    "filter": Kind(("sosfilt", "lfilter"), "running"),
+    "filter": Kind(("sosfilt", "lfilter"), "running", 0.05),
     "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }

@@ -192,6 +192,7 @@ class CalibratedModel:
                 moves = KINDS[kind].moves
                 plain = figures.matmul_ns_by_flops["f32"]
                 return max(waiting, self.copy_ns(int(work)) if moves else plain.ns(work))
+            work *= KINDS[kind].slower
             kind = KINDS[kind].stand_in
         ns = figures.kernel_ns_by_work[kind].ns(work)
         # Longer rows save something, but never the most of it.

@@ -145,12 +145,18 @@ class _Measurement:
         copy = Curve.through(self._copies())
         upload = readback = copy
         thunk = 0.0
+        products: dict[str, dict[str, Curve]] = {}
+        if self._software:
+            # What its units compute tells more there than transfers, which are copies.
+            watch.say("products")
+            products = self._products()
         if not self._on_cpu:
             watch.say("transfers")
             upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
             thunk = self._thunk()
-        watch.say("products")
-        products = self._products()
+        if not products:
+            watch.say("products")
+            products = self._products()
         found = Calibration(
             identity=_identity(self._target.info),
             # The CPU kernels of this release run on one.
