@@ -1,0 +1,1 @@
+"""Model files of other projects: what they hold, read and checked."""
