@@ -6,10 +6,10 @@ import os
 from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
-from llama.network import Network
-from llama.sampling import Sampler
 
 import rlx
+from llama.network import Network
+from llama.sampling import Sampler
 from rlx import InputError
 from rlx.errors import describe
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from llama.settings import Settings
 
 import rlx
+from llama.settings import Settings
 from rlx import ImportModelError, InputError
 from rlx.errors import describe, did_you_mean
-from rlx.gguf import File, Tensor
 
 # What a position that is not to be seen gets; its exponential is 0.
 _HIDDEN = np.float32(-1e9)
@@ -27,7 +26,7 @@ class Network:
         InputError: ``context`` is below 1.
     """
 
-    def __init__(self, file: File, context: int | None, most: int) -> None:
+    def __init__(self, file: rlx.gguf.File, context: int | None, most: int) -> None:
         self.settings = Settings.read(file.metadata)
         self.context = min(self.settings.context, most) if context is None else context
         if self.context < 1:
@@ -161,14 +160,14 @@ class Network:
             return g.param(tensor.name, tensor.packed.shape, "u8", tensor.packed)
         return g.param(tensor.name, tensor.shape, tensor.dtype, tensor.array())
 
-    def _tensor(self, name: str) -> Tensor:
+    def _tensor(self, name: str) -> rlx.gguf.Tensor:
         if name not in self._tensors:
             hint = did_you_mean(name, self._tensors) if len(self._tensors) < 50 else None
             raise ImportModelError(describe(f"the file has no tensor {name!r}", hint=hint))
         return self._tensors[name]
 
     @staticmethod
-    def _check(tensor: Tensor, shape: tuple[int, ...]) -> None:
+    def _check(tensor: rlx.gguf.Tensor, shape: tuple[int, ...]) -> None:
         floats = tensor.dtype is None or tensor.dtype.is_float
         if tensor.shape != shape or not floats:
             got = f"{tensor.type} {tensor.shape}"

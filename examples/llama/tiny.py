@@ -61,10 +61,9 @@ def model(
         norms += [f"blk.{at}.attn_norm", f"blk.{at}.ffn_norm"]
     tensors = {}
     for name, shape in matrices.items():
+        # Small vectors of tokens: what the layers add decides what comes next.
         weights = np.float32(rng.standard_normal(shape) / np.sqrt(shape[1]))
-        tensors[f"{name}.weight"] = encoded(
-            weights * (width**0.5 if "embd" in name else 1), next(kinds)
-        )
+        tensors[f"{name}.weight"] = encoded(weights, next(kinds))
     for name in norms:
         weights = np.float32(1 + 0.1 * rng.standard_normal(width))
         tensors[f"{name}.weight"] = encoded(weights, "F32")

@@ -1,0 +1,478 @@
+"""The decoder of examples/llama against a plain float64 one, its samplers and its tokenizer."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from llama import Decoder, Sampler, Settings, Tokenizer, tiny
+
+import rlx
+from rlx.ops.block_formats import FORMATS, decode_blocks
+
+PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
+PROMPT = [7, 99, 260, 31, 8]
+# Every type that a weight may have; no two neighbours of a layer share one.
+EVERY = (*FORMATS, "F32", "F16", "BF16")
+
+
+@pytest.fixture(params=PLACES)
+def place(request):
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A tiny model as a loaded file."""
+
+    def make(**settings):
+        path = tmp_path / "model.gguf"
+        path.write_bytes(tiny.model(**settings))
+        return rlx.gguf.load(path)
+
+    return make
+
+
+# --- the model in float64, the whole text at every token --------------------------------------------
+
+
+def _weights(tensor):
+    if tensor.type in FORMATS:
+        return decode_blocks(tensor.packed, tensor.type)
+    if tensor.type == "BF16":
+        return (tensor.array().astype("u4") << 16).view("f4").astype("f8")
+    return tensor.array().astype("f8")
+
+
+def _rotated(x, metadata, factors):
+    """Neighbours of the last axis turned: x [heads, positions, size]."""
+    size = metadata.get("llama.rope.dimension_count", x.shape[-1])
+    base = metadata.get("llama.rope.freq_base", 10000.0)
+    made = x.copy()
+    for position in range(x.shape[1]):
+        for pair in range(size // 2):
+            angle = position / base ** (2 * pair / size)
+            angle /= metadata.get("llama.rope.scaling.factor", 1.0) * factors[pair]
+            c, s = math.cos(angle), math.sin(angle)
+            a, b = x[:, position, 2 * pair], x[:, position, 2 * pair + 1]
+            made[:, position, 2 * pair] = a * c - b * s
+            made[:, position, 2 * pair + 1] = a * s + b * c
+    return made
+
+
+def reference_logits(file, tokens):
+    """The logits behind a text, in float64."""
+    meta, w = file.metadata, {name: _weights(tensor) for name, tensor in file.tensors.items()}
+    heads, shared = (meta[f"llama.attention.head_count{end}"] for end in ("", "_kv"))
+    size = meta["llama.embedding_length"] // heads
+    factors = w.get("rope_freqs.weight", np.ones(size // 2))
+
+    def norm(x, name):
+        eps = meta["llama.attention.layer_norm_rms_epsilon"]
+        return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * w[f"{name}.weight"]
+
+    def product(x, name):
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)
+
+    x = w["token_embd.weight"][tokens]
+    n = len(tokens)
+    for at in range(meta["llama.block_count"]):
+        blk = f"blk.{at}"
+        h = norm(x, f"{blk}.attn_norm")
+        q, k, v = (
+            product(h, f"{blk}.attn_{one}").reshape(n, -1, size).swapaxes(0, 1) for one in "qkv"
+        )
+        q, k = (_rotated(one, meta, factors) for one in (q, k))
+        rows = []
+        for head in range(heads):
+            held = head * shared // heads
+            scores = q[head] @ k[held].T / math.sqrt(size)
+            scores[np.triu_indices(n, 1)] = -np.inf
+            p = np.exp(scores - scores.max(-1, keepdims=True))
+            rows.append(p / p.sum(-1, keepdims=True) @ v[held])
+        x = x + product(np.concatenate(rows, -1), f"{blk}.attn_output")
+        h = norm(x, f"{blk}.ffn_norm")
+        gate = product(h, f"{blk}.ffn_gate")
+        x = x + product(gate / (1 + np.exp(-gate)) * product(h, f"{blk}.ffn_up"), f"{blk}.ffn_down")
+    name = "output" if "output.weight" in w else "token_embd"
+    return product(norm(x[-1:], "output_norm"), name)[0]
+
+
+def reference_text(file, prompt, sampler, most):
+    text = list(prompt)
+    for _ in range(most):
+        text.append(sampler.draw(reference_logits(file, text), text))
+    return text[len(prompt) :]
+
+
+def check_same(file, place, most=12, sampler=None, context=None):
+    """The same tokens, and logits within what f32 leaves of them."""
+    draw = sampler or (lambda: Sampler(temperature=0))
+    with Decoder(file, place, context) as decoder:
+        logits, expected = decoder.prefill(PROMPT), reference_logits(file, PROMPT)
+        assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
+        got = list(decoder.generate(PROMPT, draw(), most))
+    assert got == reference_text(file, PROMPT, draw(), most)
+    assert len(set(got)) > 2
+
+
+# --- the decoder ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0, 5, 10])
+def test_every_block_format_gives_the_tokens_of_float64(load, place, shift):
+    types = (*EVERY[shift:], *EVERY[:shift])
+    file = load(types=types, layers=2)
+    used = {t.type for name, t in file.tensors.items() if "norm" not in name}
+    assert used == set(EVERY)
+    check_same(file, place)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_model_of_one_type(load, kind):
+    check_same(load(types=(kind,), layers=1), "cpu", most=6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"heads": 4, "kv_heads": 1, "tied": True, "types": ("Q6_K",)},
+        {"heads": 4, "kv_heads": 4, "tied": True, "types": ("F16",), "width": 64},
+        {"heads": 2, "kv_heads": 2, "tied": True, "types": ("F32",), "width": 32},
+        {"heads": 8, "kv_heads": 2, "llama__rope__freq_base": 500000.0},
+        {"llama__rope__scaling__type": "linear", "llama__rope__scaling__factor": 4.0},
+        {"llama__rope__dimension_count": 16},
+    ],
+)
+def test_settings_of_the_family(load, place, settings):
+    check_same(load(layers=1, **settings), place, most=6)
+
+
+def test_sampled_tokens_are_those_of_float64(load, place):
+    def sampler():
+        return Sampler(temperature=0.9, top_k=30, top_p=0.9, min_p=0.02, penalty=1.2, seed=5)
+
+    check_same(load(), place, most=20, sampler=sampler)
+
+
+def test_biases_and_factors_of_frequencies(load, tmp_path):
+    import model_files
+
+    file, rng = load(types=("F32",), width=32, layers=1), np.random.default_rng(1)
+    tensors = {name: t.array() for name, t in file.tensors.items()}
+    tensors["blk.0.attn_q.bias"] = np.float32(rng.standard_normal(32))
+    tensors["blk.0.ffn_down.bias"] = np.float32(rng.standard_normal(32))
+    tensors["rope_freqs.weight"] = np.float32([1, 2, 4, 8])
+    path = tmp_path / "biased.gguf"
+    path.write_bytes(model_files.gguf(file.metadata, tensors))
+    check_same(rlx.gguf.load(path), "cpu")
+
+
+def test_prompts_of_every_bucket(load):
+    file = load(types=("Q4_0",), layers=1, context=300)
+    rng = np.random.default_rng(2)
+    with Decoder(file, "cpu") as decoder:
+        assert decoder.context == 300
+        for length in (1, 32, 33, 256, 257):
+            prompt = rng.integers(0, 260, length).tolist()
+            logits, expected = decoder.prefill(prompt), reference_logits(file, prompt)
+            assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
+            logits = decoder.step(3)
+            expected = reference_logits(file, [*prompt, 3])
+            assert np.linalg.norm(logits - expected) <= 1e-4 * np.linalg.norm(expected)
+
+
+def test_a_step_moves_tokens_and_logits_only(load, place):
+    with Decoder(load(layers=1), place) as decoder:
+        decoder.prefill(PROMPT)
+        decoder.step(3)
+        before = decoder._step.bytes_moved
+        decoder.step(4)
+        after = decoder._step.bytes_moved
+        moved = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
+        # Two numbers up, the logits down; keys and values, 192 KiB, are copied on the device.
+        assert moved["uploaded"] <= 512
+        assert moved["read_back"] == 4 * decoder.network.vocabulary
+        assert all(decoder._step.has_gpu_handle(name) for name in decoder._caches)
+
+
+def test_the_context_ends_the_text(load):
+    with Decoder(load(layers=1), "cpu", context=8) as decoder:
+        assert len(list(decoder.generate(PROMPT, Sampler(temperature=0), 100))) == 4
+        with pytest.raises(rlx.InputError, match="the context is full"):
+            decoder.step(1)
+        with pytest.raises(rlx.InputError, match="1 to 8"):
+            decoder.prefill([1] * 9)
+        with pytest.raises(rlx.InputError, match="no such token"):
+            decoder.prefill([265])
+    with (
+        Decoder(load(layers=1), "cpu") as decoder,
+        pytest.raises(rlx.InputError, match="no prompt"),
+    ):
+        decoder.step(1)
+    with pytest.raises(rlx.InputError, match="context"):
+        Decoder(load(layers=1), "cpu", context=0)
+
+
+def test_stop_tokens_are_left_out(load):
+    with Decoder(load(layers=1), "cpu") as decoder:
+        whole = list(decoder.generate(PROMPT, Sampler(temperature=0), 6))
+        cut = list(decoder.generate(PROMPT, Sampler(temperature=0), 6, stop={whole[3]}))
+    assert cut == whole[: whole.index(whole[3])]
+
+
+# --- settings ---------------------------------------------------------------------------------------
+
+META = {
+    "general.architecture": "llama", "llama.context_length": 64, "llama.embedding_length": 64,
+    "llama.block_count": 1, "llama.attention.head_count": 4,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"general.architecture": "gpt2"}, "llama architecture"),
+        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"llama.block_count": 0}, "whole number"),
+        ({"llama.block_count": "1"}, "whole number"),
+        ({"llama.attention.head_count_kv": 3}, "heads can't be shared"),
+        ({"llama.attention.head_count_kv": np.int32([1, 2])}, "whole number"),
+        ({"llama.rope.dimension_count": 7}, "dimension_count"),
+        ({"llama.rope.scaling.type": "longrope"}, "none, linear, yarn"),
+        ({"llama.rope.freq_base": float("nan")}, "finite"),
+        ({"llama.attention.layer_norm_rms_epsilon": 0.0}, "out of range"),
+    ],
+)
+def test_settings_that_make_no_sense(change, message):
+    with pytest.raises(rlx.ImportModelError, match=message):
+        Settings.read(META | change)
+
+
+def test_settings_have_defaults():
+    found = Settings.read(META)
+    assert (found.kv_heads, found.key, found.value, found.rotary) == (4, 16, 16, 16)
+    assert (found.base, found.scaling, found.factor) == (10000.0, "linear", 1.0)
+    per_layer = Settings.read(META | {"llama.attention.head_count_kv": np.int32([2, 2])})
+    assert per_layer.kv_heads == 2
+    old = Settings.read(META | {"llama.rope.scale_linear": 4.0})
+    assert old.factor == 4
+    np.testing.assert_allclose(old.angles(5)[0][4], found.angles(2)[0][1])
+
+
+def test_yarn_leaves_fast_pairs_and_stretches_slow_ones():
+    yarn = {
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 8.0,
+        "llama.rope.scaling.original_context_length": 4096,
+        "llama.embedding_length": 512,
+    }
+    found = Settings.read(META | yarn)
+    plain = Settings.read(META | {"llama.embedding_length": 512})
+    magnitude = 1 + 0.1 * math.log(8)
+    cos, sin = found.angles(9)
+    expected, stretched = plain.angles(9), plain.angles(2)
+    np.testing.assert_allclose(cos[:, 0], magnitude * expected[0][:, 0], rtol=1e-6)
+    # The slowest pair at position 8 stands where it stood at 1.
+    np.testing.assert_allclose(sin[8, -1], magnitude * stretched[1][1, -1], rtol=1e-6)
+
+
+def test_tensors_that_are_missing_or_do_not_fit(load):
+    file = load(layers=1)
+    tensors = dict(file.tensors)
+    without = {name: t for name, t in tensors.items() if name != "blk.0.attn_k.weight"}
+    with pytest.raises(rlx.ImportModelError, match=r"no tensor 'blk.0.attn_k.weight'"):
+        Decoder(rlx.gguf.File(file.metadata, without), "cpu")
+    wrong = tensors | {"blk.0.attn_k.weight": tensors["blk.0.attn_q.weight"]}
+    with pytest.raises(rlx.ImportModelError, match="does not fit"):
+        Decoder(rlx.gguf.File(file.metadata, wrong), "cpu")
+
+
+# --- samplers ---------------------------------------------------------------------------------------
+
+
+def plain_probabilities(logits, recent, s):
+    """The sampler's steps one token at a time."""
+    scores = {token: float(logit) for token, logit in enumerate(logits)}
+    for token in set(list(recent)[-s.window :] if s.window else recent):
+        scores[token] = (
+            scores[token] / s.penalty if scores[token] > 0 else scores[token] * s.penalty
+        )
+    scores = {token: score / s.temperature for token, score in scores.items()}
+    if s.top_k:
+        least = sorted(scores.values(), reverse=True)[: s.top_k][-1]
+        scores = {token: score for token, score in scores.items() if score >= least}
+    top = max(scores.values())
+    p = {token: math.exp(score - top) for token, score in scores.items()}
+    total = math.fsum(p.values())
+    kept, before = {}, 0.0
+    for token in sorted(p, key=lambda token: (-p[token], token)):
+        if before < s.top_p or s.top_p == 1:
+            kept[token] = p[token] / total
+        before += p[token] / total
+    floor = s.min_p * max(kept.values())
+    kept = {token: value for token, value in kept.items() if value >= floor}
+    total = math.fsum(kept.values())
+    return [kept.get(token, 0.0) / total for token in range(len(logits))]
+
+
+def test_probabilities_are_those_of_the_steps(rng):
+    kept = set()
+    for trial in range(200):
+        logits = rng.normal(size=50) * 3
+        if trial % 4 == 0:
+            logits = np.round(logits)  # ties
+        sampler = Sampler(
+            temperature=float(rng.choice([0.3, 1.0, 1.7])), top_k=int(rng.choice([0, 1, 5, 50, 70])),
+            top_p=float(rng.choice([0.1, 0.7, 0.97, 1.0])), min_p=float(rng.choice([0, 0.01, 0.3])),
+            penalty=float(rng.choice([1, 1.3, 0.8])), window=int(rng.choice([0, 4])),
+        )  # fmt: skip
+        recent = rng.integers(0, 50, 9).tolist()
+        got = sampler.probabilities(logits, recent)
+        np.testing.assert_allclose(got, plain_probabilities(logits, recent, sampler), atol=1e-12)
+        kept.add(np.count_nonzero(got))
+    assert len(kept) > 10
+
+
+def test_draws_follow_the_probabilities(rng):
+    logits = rng.normal(size=12)
+    sampler = Sampler(temperature=1.2, top_k=8, top_p=1.0, min_p=0.0, seed=4)
+    p = sampler.probabilities(logits)
+    counts = np.bincount([sampler.draw(logits) for _ in range(20_000)], minlength=12)
+    assert not counts[p == 0].any()
+    # Five standard deviations of a count.
+    assert np.all(abs(counts - 20_000 * p) <= 5 * np.sqrt(20_000 * p * (1 - p)) + 1e-9)
+
+
+def test_seeds_and_temperature_zero(rng):
+    logits = rng.normal(size=100)
+    first, again, other = ([s.draw(logits) for _ in range(30)] for s in map(_seeded, (1, 1, 2)))
+    assert first == again != other
+    assert Sampler(temperature=0).draw([1.0, 3.0, 3.0]) == 1
+    assert Sampler(temperature=0, penalty=4.0).draw([1.0, 3.0, -1.0], [1]) == 0
+    assert Sampler(temperature=0, penalty=4.0, window=1).draw([1.0, 3.0, -1.0], [1, 2]) == 1
+
+
+def _seeded(seed):
+    return Sampler(temperature=2.0, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"min_p": 2},
+        {"penalty": 0},
+        {"window": -1},
+    ],
+)
+def test_settings_of_samplers_are_checked(wrong):
+    with pytest.raises(rlx.InputError, match=next(iter(wrong))):
+        Sampler(**wrong)
+
+
+# --- the tokenizer ----------------------------------------------------------------------------------
+
+
+def test_byte_level_tokens():
+    tokenizer = Tokenizer(tiny.byte_vocabulary())
+    names = tokenizer.tokens
+    found = tokenizer.encode("the other one")
+    assert [names[token] for token in found] == ["<s>", "the", "Ġo", "the", "r", "Ġ", "on", "e"]
+    assert tokenizer.encode("x</s>")[-1] in tokenizer.ends
+    for text in ("the one", "Größe 漢字 🙂", "a\nb\t  c", ""):
+        tokens = tokenizer.encode(text)
+        assert tokenizer.decode(tokens) == text
+        assert "".join(tokenizer.stream(tokens)) == text
+    # A character of four bytes is one piece.
+    assert list(tokenizer.stream(tokenizer.encode("a🙂"))) == ["a", "🙂"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "parts"),
+    [
+        ("gpt-2", "it's 12345", ["it", "'s", "Ġ12345"]),
+        ("llama-bpe", "it's 12345", ["it", "'s", "Ġ", "123", "45"]),
+        ("smollm", "it's 123", ["it", "'s", "Ġ", "1", "2", "3"]),
+        ("qwen2", "IT'S 12", ["IT", "'S", "Ġ", "1", "2"]),
+        ("tekken", "helloWorld 12", ["hello", "World", "Ġ", "1", "2"]),
+    ],
+)
+def test_texts_are_cut_as_the_file_says(pre, text, parts):
+    tokenizer = Tokenizer(tiny.byte_vocabulary() | {"tokenizer.ggml.pre": pre})
+    found = tokenizer.library.pre_tokenizer.pre_tokenize_str(text)
+    assert [part for part, _ in found] == parts
+
+
+def sentence_pieces(**changes):
+    pieces = ["▁", "t", "h", "e", "r", "o", "n", "▁t", "he", "▁the", "re", "er", "on"]
+    scores = [-20.0] * 7 + [-1.0, -2.0, -3.0, -4.0, -3.5, -5.0]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *pieces]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": np.float32([0] * 259 + scores),
+        "tokenizer.ggml.token_type": np.int32([2, 3, 3, *[6] * 256, *[1] * 13]),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        **{f"tokenizer.ggml.{name}": value for name, value in changes.items()},
+    }
+
+
+def best_merges(text, tokens, scores):
+    """SentencePiece's rule by hand: again and again the pair of the best piece, leftmost first."""
+    parts, score = list(text.replace(" ", "▁")), dict(zip(tokens, scores))
+    while True:
+        pairs = [
+            (-score[a + b], at)
+            for at, (a, b) in enumerate(itertools.pairwise(parts))
+            if a + b in score
+        ]
+        if not pairs:
+            return parts
+        at = min(pairs)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def test_sentence_pieces_are_merged_by_their_scores(rng):
+    metadata = sentence_pieces()
+    tokenizer = Tokenizer(metadata)
+    tokens, scores = (
+        metadata["tokenizer.ggml.tokens"][259:],
+        metadata["tokenizer.ggml.scores"][259:],
+    )
+    for _ in range(100):
+        text = "".join(rng.choice(list("theron "), 12))
+        got = tokenizer.encode(text)
+        assert got[0] == tokenizer.begin == 1
+        assert [tokenizer.tokens[at] for at in got[1:]] == best_merges(" " + text, tokens, scores)
+        assert tokenizer.decode(got) == text
+    got = tokenizer.encode("té")
+    assert [tokenizer.tokens[at] for at in got[1:]] == ["▁t", "<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(got) == "té"
+    assert "".join(tokenizer.stream(got)) == "té"
+    plain = Tokenizer(sentence_pieces(add_space_prefix=False, add_bos_token=False))
+    assert [plain.tokens[at] for at in plain.encode("the re")] == ["t", "he", "▁", "re"]
+    assert plain.ends == {2}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "no vocabulary"),
+        (sentence_pieces(model="bert"), "no vocabulary"),
+        (sentence_pieces(scores=np.float32([1])), "scores"),
+        (sentence_pieces(token_type=np.int32([1])), "token_type"),
+        (sentence_pieces(bos_token_id=999), "not in the vocabulary"),
+        (sentence_pieces(tokens=["a", "a"]), "twice"),
+        (tiny.byte_vocabulary() | {"tokenizer.ggml.pre": "chatglm"}, "not known"),
+        (tiny.byte_vocabulary() | {"tokenizer.ggml.merges": ["q q"]}, "a merge"),
+    ],
+)
+def test_wrong_vocabularies_are_refused(metadata, message):
+    with pytest.raises(rlx.ImportModelError, match=message):
+        Tokenizer(metadata)
