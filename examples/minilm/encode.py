@@ -47,10 +47,7 @@ class Encoder:
             raise ImportModelError(
                 describe("the vocabulary has more tokens than the model", where=folder)
             )
-        shortest = min(8, longest)
-        cache = rlx.BucketedCompileCache
-        self._graphs = cache(device, [(1, shortest), *cache.power_of_two_ladder(
-            device, shortest + 1, longest).buckets()] if longest > shortest else [(1, longest)])  # fmt: skip
+        self._graphs = rlx.BucketedCompileCache.power_of_two_ladder(device, 1, longest)
 
     def embed(self, sentences: Sequence[str]) -> np.ndarray:
         """A vector of length 1 per sentence: f32 ``[sentences, width]``; products are cosines."""
