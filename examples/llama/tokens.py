@@ -34,13 +34,14 @@ _TEKKEN = (
     rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}",
 )
 _CUTS: dict[str, tuple[str | None, ...]] = {
-    "default": (None,), "gpt-2": (None,), "gpt2": (None,),
-    "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "llama-v3": _LLAMA3, "smaug-bpe": _LLAMA3,
+    "default": (None,), "gpt-2": (None,), "gpt2": (None,), "mpt": (None,), "olmo": (None,),
+    "phi-2": (None,), "llama-bpe": _LLAMA3, "llama3": _LLAMA3, "llama-v3": _LLAMA3,
+    "falcon3": _LLAMA3, "smaug-bpe": _LLAMA3, "dbrx": _LLAMA3,
     "smollm": _DIGITS, "starcoder": _DIGITS, "refact": _DIGITS, "command-r": _DIGITS,
-    "qwen2": _QWEN, "tekken": _TEKKEN,
+    "codeshell": _DIGITS, "exaone": _DIGITS, "qwen2": _QWEN, "stablelm2": _QWEN, "tekken": _TEKKEN,
 }  # fmt: skip
 # Those that take a whole part for a token where there is one, and begin a text with a token.
-_WHOLE = {"llama-bpe", "llama3", "llama-v3", "tekken"}
+_WHOLE = {"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"}
 
 
 class Tokenizer:
