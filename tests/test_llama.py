@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from llama import Decoder, Sampler, Settings, Tokenizer, tiny
+from llama.network import Network
 
 import rlx
 from rlx.ops.block_formats import FORMATS, decode_blocks
@@ -290,6 +291,51 @@ def test_tensors_that_are_missing_or_do_not_fit(load):
         Decoder(rlx.gguf.File(file.metadata, wrong), "cpu")
 
 
+TELLING = (
+    0, 1, 2, 7, 64, -1, 2**31, 2**63, 0.0, -1.0, 0.5, 1e-30, 1e300, math.nan, math.inf, True, False,
+    "", "x", "llama", "yarn", [], ["a"], [[]], np.zeros(0, "i4"), np.int32([1, 2]), np.float32([2, 2]),
+)  # fmt: skip
+KEYS = ("llama.attention.key_length", "llama.attention.value_length", "llama.expert_count",
+        "llama.rope.dimension_count", "llama.rope.freq_base", "llama.rope.scaling.type",
+        "llama.rope.scaling.factor", "llama.rope.scaling.attn_factor", "llama.rope.scale_linear",
+        "llama.rope.scaling.original_context_length", "tokenizer.ggml.scores",
+        "tokenizer.ggml.add_space_prefix")  # fmt: skip
+
+
+def _build_mutated(load, seed, count):
+    """Models with other values and other tensors: built, their tokenizers made, never run."""
+    whole, rng, refused = load(types=("Q8_0",), layers=1, width=32), np.random.default_rng(seed), 0
+    names = list(whole.tensors)
+    for _ in range(count):
+        metadata, tensors = dict(whole.metadata), dict(whole.tensors)
+        for _ in range(rng.integers(1, 3)):
+            key = str(rng.choice([*whole.metadata, *KEYS]))
+            metadata[key] = TELLING[rng.integers(len(TELLING))]
+            if rng.random() < 0.1:
+                del metadata[key]
+        if rng.random() < 0.2:
+            tensors[rng.choice(names)] = tensors[rng.choice(names)]
+        if rng.random() < 0.1:
+            tensors["rope_freqs.weight"] = tensors["output_norm.weight"]
+        try:
+            Tokenizer(metadata)
+            network = Network(rlx.gguf.File(metadata, tensors), None, 64)
+            network.prompt(min(4, network.context))
+            network.step()
+        except rlx.RlxError:
+            refused += 1
+    assert count * 0.2 < refused < count * 0.95
+
+
+def test_mutated_models_give_typed_errors(load):
+    _build_mutated(load, 1, 200)
+
+
+@pytest.mark.slow
+def test_2000_mutated_models_give_typed_errors(load):
+    _build_mutated(load, 2, 2000)
+
+
 # --- samplers ---------------------------------------------------------------------------------------
 
 
@@ -466,6 +512,10 @@ def test_sentence_pieces_are_merged_by_their_scores(rng):
     [
         ({}, "no vocabulary"),
         (sentence_pieces(model="bert"), "no vocabulary"),
+        (sentence_pieces(model=["llama"]), "model"),
+        (sentence_pieces(scores=["1"]), "scores"),
+        (sentence_pieces(token_type=["1"]), "token_type"),
+        (sentence_pieces(add_bos_token=1), "add_bos_token"),
         (sentence_pieces(scores=np.float32([1])), "scores"),
         (sentence_pieces(token_type=np.int32([1])), "token_type"),
         (sentence_pieces(bos_token_id=999), "not in the vocabulary"),

@@ -33,7 +33,10 @@ class Network:
             raise InputError(describe("context", got=context, expected="1 or above"))
         self._tensors = file.tensors
         table = self._tensor("token_embd.weight")
-        self.vocabulary = table.shape[0]
+        self.vocabulary = table.shape[0] if table.shape else 0
+        # Sizes that a matrix of the file has are no larger than the file.
+        s = self.settings
+        self._check(self._tensor("blk.0.attn_q.weight"), (s.heads * s.key, s.width))
         factors = file.tensors.get("rope_freqs.weight")
         self._angles = self.settings.angles(self.context, factors and factors.dequantized())
 

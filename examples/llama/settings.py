@@ -63,10 +63,11 @@ class Settings:
                 makes no sense.
         """
         kind = metadata.get("general.architecture")
-        if kind != "llama":
-            raise _error("not a model of the llama architecture", kind, "llama")
-        if metadata.get("llama.expert_count", 0):
-            raise _error("a mixture of experts", metadata["llama.expert_count"], "a dense model")
+        if not isinstance(kind, str) or kind != "llama":
+            raise _error("not a model of the llama architecture", f"{kind!r:.80}", "llama")
+        experts = metadata.get("llama.expert_count", 0)
+        if type(experts) is not int or experts:
+            raise _error("a mixture of experts", f"{experts!r:.80}", "a dense model")
         heads = _whole(metadata, "attention.head_count")
         width = _whole(metadata, "embedding_length")
         context = _whole(metadata, "context_length")
@@ -94,8 +95,10 @@ class Settings:
         if made.rotary % 2 or made.rotary > made.key:
             raise _error("llama.rope.dimension_count", made.rotary, f"even, up to {made.key}")
         if made.scaling not in _SCALINGS:
-            raise _error("llama.rope.scaling.type", made.scaling, ", ".join(_SCALINGS))
-        if not (0 < made.eps < 1 and made.base > 1 and made.factor > 0 and made.magnitude > 0):
+            raise _error("llama.rope.scaling.type", f"{made.scaling:.80}", ", ".join(_SCALINGS))
+        # What f32 can hold, with room.
+        reals = (made.eps, made.base, made.factor, made.magnitude)
+        if not all(1e-20 < real < 1e20 for real in reals) or made.eps >= 1 or made.base <= 1:
             raise _error("a setting is out of range", made)
         return made
 

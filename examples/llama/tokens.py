@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx import ImportModelError
 from rlx.errors import describe
 
@@ -18,6 +20,11 @@ except ImportError:
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
+# What the keys hold that could be of another type without being noticed.
+_KINDS = {
+    "model": str, "pre": str, "token_type": np.ndarray, "scores": np.ndarray,
+    "add_bos_token": bool, "add_space_prefix": bool,
+}  # fmt: skip
 # Types of tokens in the files.
 _UNKNOWN, _CONTROL, _OWN, _BYTE = 2, 3, 4, 6
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -60,7 +67,11 @@ class Tokenizer:
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         def get(name: str, default: Any = None) -> Any:
-            return metadata.get(f"tokenizer.ggml.{name}", default)
+            found = metadata.get(f"tokenizer.ggml.{name}", default)
+            legal = _KINDS.get(name, object)
+            if not isinstance(found, legal) and found is not default:
+                raise _error(name, f"{found!r:.80}", legal.__name__)
+            return found
 
         self.tokens = get("tokens")
         kind, makers = get("model"), {"gpt2": _byte_level, "llama": _sentence_piece}
@@ -68,10 +79,9 @@ class Tokenizer:
             raise _error("no vocabulary that can be used", kind, " or ".join(makers))
         if len(set(self.tokens)) != len(self.tokens):
             raise _error("a token stands in the vocabulary twice")
-        types = [int(one) for one in get("token_type", [])]
-        if len(types) not in (0, len(self.tokens)):
+        types = get("token_type", np.ones(len(self.tokens), np.int32)).tolist()
+        if len(types) != len(self.tokens):
             raise _error("token_type", len(types), len(self.tokens))
-        types = types or [1] * len(self.tokens)
         pre = get("pre", "default")
         self.library = makers[kind](get, self.tokens, types)
         added = [
@@ -140,7 +150,7 @@ def _byte_level(get: Any, tokens: list[str], types: list[int]) -> tokenizers.Tok
 
 def _sentence_piece(get: Any, tokens: list[str], types: list[int]) -> tokenizers.Tokenizer:
     """BPE over characters; the file has scores, and the better of two pieces is merged first."""
-    scores = [float(score) for score in get("scores", [])]
+    scores = get("scores", np.zeros(0)).tolist()
     if len(scores) != len(tokens):
         raise _error("scores", len(scores), len(tokens))
     vocabulary = {token: at for at, token in enumerate(tokens)}
