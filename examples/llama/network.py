@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 import rlx
@@ -11,6 +13,8 @@ from rlx.errors import describe, did_you_mean
 
 # What a position that is not to be seen gets; its exponential is 0.
 _HIDDEN = np.float32(-1e9)
+# A layer's number, queries, keys and values to its result and what is held of it.
+_Attend = Callable[[int, rlx.Node, rlx.Node, rlx.Node], tuple[rlx.Node, list[rlx.Node]]]
 
 
 class Network:
@@ -90,11 +94,13 @@ class Network:
         g.set_outputs([self._logits(g, x), *held])
         return g
 
-    def _layers(self, g, tokens, angles, attend):
+    def _layers(
+        self, g: rlx.Graph, tokens: rlx.Node, angles: Sequence[rlx.Node], attend: _Attend
+    ) -> tuple[rlx.Node, list[rlx.Node]]:
         """The vectors behind the last layer, and what ``attend`` holds of each."""
         s, length = self.settings, tokens.shape[0]
 
-        def split(x, heads, size):
+        def split(x: rlx.Node, heads: int, size: int) -> rlx.Node:
             return g.transpose(g.reshape(x, (1, length, heads, size)), (0, 2, 1, 3))
 
         x, held = self._embed(g, tokens), []
@@ -116,14 +122,14 @@ class Network:
             x = x + self._product(g, inner, f"{blk}.ffn_down", s.width)
         return x, held
 
-    def _logits(self, g, x):
+    def _logits(self, g: rlx.Graph, x: rlx.Node) -> rlx.Node:
         # Where the file has no output matrix, it is the table of the tokens' vectors.
         name = "output" if "output.weight" in self._tensors else "token_embd"
         return self._product(g, self._norm(g, x, "output_norm"), name, self.vocabulary)
 
     # --- weights -----------------------------------------------------------------------------------
 
-    def _embed(self, g, tokens):
+    def _embed(self, g: rlx.Graph, tokens: rlx.Node) -> rlx.Node:
         tensor = self._tensor("token_embd.weight")
         self._check(tensor, (self.vocabulary, self.settings.width))
         table = self._param(g, tensor)
@@ -131,13 +137,13 @@ class Network:
             return g.dequantize_blocks(table, tensor.type, rows=tokens)
         return g.cast(g.gather(table, tokens, axis=0), "f32")
 
-    def _norm(self, g, x, name):
+    def _norm(self, g: rlx.Graph, x: rlx.Node, name: str) -> rlx.Node:
         tensor = self._tensor(f"{name}.weight")
         self._check(tensor, (self.settings.width,))
         weight = g.param(tensor.name, tensor.shape, value=tensor.dequantized())
         return g.rms_norm(x, weight, self.settings.eps)
 
-    def _product(self, g, x, name, size=None):
+    def _product(self, g: rlx.Graph, x: rlx.Node, name: str, size: int | None = None) -> rlx.Node:
         """X times a matrix of the file, plus its bias where it has one.
 
         Matrices in blocks stay packed: the kernel decodes them as it multiplies.
@@ -156,7 +162,7 @@ class Network:
             y = y + g.param(bias.name, bias.shape, value=bias.dequantized())
         return y
 
-    def _param(self, g, tensor):
+    def _param(self, g: rlx.Graph, tensor: rlx.gguf.Tensor) -> rlx.Node:
         if tensor.name in g.param_names:  # the table of the tokens' vectors, used twice
             return g.named(tensor.name)
         if tensor.dtype is None:

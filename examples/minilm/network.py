@@ -86,18 +86,18 @@ class Network:
         g.set_outputs([g.l2_normalize(pooled) if self._normalize else pooled])
         return g
 
-    def _dense(self, g, x, name, size=None):
+    def _dense(self, g: rlx.Graph, x: rlx.Node, name: str, size: int | None = None) -> rlx.Node:
         rows = self._weight(f"{name}.weight").shape[0] if size is None else size
         w = self._param(g, f"{name}.weight", (rows, x.shape[-1]))
         return x @ g.transpose(w) + self._param(g, f"{name}.bias", (rows,))
 
-    def _norm(self, g, x, name):
+    def _norm(self, g: rlx.Graph, x: rlx.Node, name: str) -> rlx.Node:
         weight, bias = (
             self._param(g, f"{name}.{part}", (self.width,)) for part in ("weight", "bias")
         )
         return g.layer_norm(x, weight, bias, eps=self._eps)
 
-    def _param(self, g, name, shape):
+    def _param(self, g: rlx.Graph, name: str, shape: tuple[int, ...] | None) -> rlx.Node:
         value = self._weight(name)
         if value.dtype != np.float32 or (shape is not None and value.shape != shape):
             raise _error(
