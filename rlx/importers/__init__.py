@@ -1,1 +1,1 @@
-"""Model files of other projects: what they hold, read and checked."""
+"""Readers of model files: each turns a file into a graph, and nothing of the file runs."""
