@@ -60,6 +60,7 @@ from rlx.errors import (
     UnsupportedOpError,
     VerifyError,
 )
+from rlx.importers import gguf, safetensors
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.ops.custom import register_custom_op
@@ -136,6 +137,7 @@ __all__ = [
     "estimate_graph_cost",
     "fastest_device_for",
     "fusion_benefit",
+    "gguf",
     "graph_param_names",
     "host_sync_op_kinds",
     "is_available",
@@ -147,5 +149,6 @@ __all__ = [
     "register_backend",
     "register_custom_op",
     "run_slots",
+    "safetensors",
     "signal",
 ]

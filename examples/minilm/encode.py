@@ -1,0 +1,95 @@
+"""Sentences to vectors: tokens, batches of like lengths, compiled graphs by buckets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import rlx
+from minilm.network import Network
+from minilm.pieces import WordPieces
+from rlx import ImportModelError
+from rlx.errors import describe
+
+_BATCH = 8
+# all-MiniLM-L6-v2 was trained on sentences up to this many tokens.
+_LONGEST = 256
+
+
+class Encoder:
+    """A compiled model.
+
+    Args:
+        folder: Where ``model.safetensors``, ``vocab.txt`` and, where it is not MiniLM's, ``config.json``
+            lie.
+        device: A device or its name.
+
+    Raises:
+        ImportModelError: A file is missing, malformed, or of another model.
+
+    Example:
+        with Encoder("all-MiniLM-L6-v2") as encoder:
+            a, b = encoder.embed(["A cat sleeps.", "The kitten is asleep."])
+            print(a @ b)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], device: rlx.Device | str = "auto") -> None:
+        folder = Path(folder)
+        weights = rlx.safetensors.load(folder / "model.safetensors")
+        self.network = Network(weights, **_config(folder / "config.json"))
+        longest = min(_LONGEST, self.network.longest)
+        self.pieces = WordPieces(folder / "vocab.txt", longest)
+        if self.pieces.size > self.network.vocabulary:
+            raise ImportModelError(
+                describe("the vocabulary has more tokens than the model", where=folder)
+            )
+        self._graphs = rlx.BucketedCompileCache.power_of_two_ladder(device, 1, longest)
+
+    def embed(self, sentences: Sequence[str]) -> np.ndarray:
+        """A vector of length 1 per sentence: f32 ``[sentences, width]``; products are cosines."""
+        tokens = self.pieces.encode(sentences)
+        made = np.zeros((len(tokens), self.network.width), np.float32)
+        # Sentences of like lengths go together, so that little is padded.
+        order = sorted(range(len(tokens)), key=lambda at: len(tokens[at]))
+        for first in range(0, len(order), _BATCH):
+            batch = order[first : first + _BATCH]
+            length = len(tokens[batch[-1]])
+            upper, compiled = self._graphs.get_or_compile(
+                length, lambda upper: self.network.graph(_BATCH, upper)
+            )
+            ids, seen = np.zeros((_BATCH, upper), np.int32), np.zeros((_BATCH, upper), np.bool_)
+            for row, at in enumerate(batch):
+                ids[row, : len(tokens[at])] = tokens[at]
+                seen[row, : len(tokens[at])] = True
+            (vectors,) = compiled.run_slots(ids, seen)
+            made[batch] = vectors[: len(batch)]
+        return made
+
+    def close(self) -> None:
+        """Frees what the graphs hold."""
+        self._graphs.close()
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _config(path: Path) -> dict[str, float]:
+    """Heads and the norms' eps, where a file says so."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        heads, eps = found["num_attention_heads"], found["layer_norm_eps"]
+        if found["hidden_act"] != "gelu" or type(heads) is not int or heads < 1 or not 0 < eps < 1:
+            raise ValueError("not the settings of a MiniLM")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise ImportModelError(describe("config.json", where=path, got=got)) from None
+    return {"heads": heads, "eps": eps}

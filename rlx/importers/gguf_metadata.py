@@ -1,0 +1,139 @@
+"""The typed keys and values at the front of a GGUF file, read without ever leaving the file."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.mapped import refuse, view
+
+# Numbers of the file's value types: the numeric ones as NumPy has them, and those with a length.
+_NUMBERS: dict[int, np.dtype[Any]] = {
+    0: np.dtype("u1"),
+    1: np.dtype("i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    7: np.dtype("?"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+_STRING, _ARRAY = 8, 9
+_TYPE_COUNT = 13
+# Fewest bytes of an element that has a length of its own: arrays also state their type.
+_LEAST = {_STRING: 8, _ARRAY: 12}
+_DEPTH = 4
+
+
+class Cursor:
+    """A place in a mapped file that moves on as values are read.
+
+    Args:
+        raw: The file.
+        path: What messages call it.
+    """
+
+    def __init__(self, raw: mmap.mmap, path: object) -> None:
+        self.raw = raw
+        self.path = path
+        self.at = 0
+
+    def error(self, what: str, got: object = None, expected: object = None) -> ImportModelError:
+        """The error for what stands here."""
+        return refuse(what, f"{self.path}, byte {self.at}", got, expected)
+
+    def take(self, count: int) -> int:
+        """Moves behind the next ``count`` bytes.
+
+        Returns:
+            Where they begin.
+
+        Raises:
+            ImportModelError: The file ends before.
+        """
+        start, left = self.at, len(self.raw) - self.at
+        if count > left:
+            raise self.error("a GGUF file is cut short", f"{left} bytes", f"{count} more")
+        self.at += count
+        return start
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """Numbers of a fixed form."""
+        return form.unpack_from(self.raw, self.take(form.size))
+
+    def u32(self) -> int:
+        """A number of 4 bytes."""
+        return int.from_bytes(self.raw[self.take(4) : self.at], "little")
+
+    def u64(self) -> int:
+        """A number of 8 bytes."""
+        return int.from_bytes(self.raw[self.take(8) : self.at], "little")
+
+    def text(self) -> str:
+        """A length and as many bytes of UTF-8.
+
+        Raises:
+            ImportModelError: They are none.
+        """
+        length = self.u64()
+        start = self.take(length)
+        try:
+            return self.raw[start : self.at].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error("a text is not UTF-8", error) from None
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        """A value of a type: a number, bool or text, a NumPy array of numbers, or a list.
+
+        Raises:
+            ImportModelError: There is no such type, or the value does not fit the file.
+        """
+        if kind in _NUMBERS:
+            return self._numbers(_NUMBERS[kind], 1)[0].item()
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            raise self.error("no such type of value", kind, f"0 to {_TYPE_COUNT - 1}")
+        if depth == _DEPTH:
+            raise self.error("arrays of arrays go too deep", expected=f"at most {_DEPTH} levels")
+        inner, count = self.u32(), self.u64()
+        if inner in _NUMBERS:
+            return self._numbers(_NUMBERS[inner], count)
+        if count * _LEAST.get(inner, 1) > len(self.raw) - self.at:
+            raise self.error("a GGUF file is cut short", f"an array of {count} elements")
+        return [self.value(inner, depth + 1) for _ in range(count)]
+
+    def _numbers(self, dtype: np.dtype[Any], count: int) -> Any:
+        start = self.take(count * dtype.itemsize)
+        if dtype == np.bool_ and self.raw[start : self.at].strip(b"\0\1"):
+            raise self.error("a bool is neither 0 nor 1")
+        return view(self.raw, dtype, (count,), start)
+
+
+def read_metadata(cursor: Cursor, count: int) -> dict[str, Any]:
+    """The file's keys and values.
+
+    Args:
+        cursor: Stands at the first key; behind the last value afterwards.
+        count: How many there are.
+
+    Returns:
+        Python's int, float, bool and str, read-only NumPy arrays, lists of str or of lists.
+
+    Raises:
+        ImportModelError: A key stands there twice, or something does not fit the file.
+    """
+    found: dict[str, Any] = {}
+    for _ in range(count):
+        key = cursor.text()
+        if key in found:
+            raise cursor.error("a key stands there twice", f"{key!r:.80}")
+        found[key] = cursor.value(cursor.u32())
+    return found

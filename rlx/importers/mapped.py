@@ -1,0 +1,78 @@
+"""Model files mapped into memory, and readers of their headers that never leave the file."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.errors import ImportModelError, describe
+from rlx.ir.opdef import Array
+
+# NumPy before 2 has arrays of up to 32 axes.
+_AXES = 32
+_MOST = 2**63 - 1
+
+
+def refuse(
+    what: str, path: object, got: object = None, expected: object = None, hint: str | None = None
+) -> ImportModelError:
+    """The error for a file that is not what it should be.
+
+    Example:
+        >>> print(refuse("cut short", "a.gguf"))
+        cut short
+          where: a.gguf
+    """
+    return ImportModelError(describe(what, where=path, got=got, expected=expected, hint=hint))
+
+
+def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
+    """A whole file as read-only memory, read when it is touched.
+
+    Args:
+        path: The file.
+        kind: What it should be, for messages.
+
+    Raises:
+        ImportModelError: It can't be opened, or is empty.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise refuse(f"a {kind} file is empty", path)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, TypeError, ValueError) as error:
+        raise refuse(f"a {kind} file can't be opened", path, error) from None
+
+
+def legal_shape(shape: Sequence[object], itemsize: int) -> bool:
+    """Whether NumPy has arrays of this shape: sizes from 0 on, few axes, countable bytes."""
+    sizes = [size for size in shape if type(size) is int and size >= 0]
+    if len(sizes) != len(shape) or len(sizes) > _AXES:
+        return False
+    return math.prod(max(size, 1) for size in sizes) * itemsize <= _MOST
+
+
+def view(raw: mmap.mmap, dtype: np.dtype[np.generic], shape: tuple[int, ...], offset: int) -> Array:
+    """An array in the file: a read-only view, or a copy where the file holds it unaligned.
+
+    Args:
+        raw: The file.
+        dtype: What the bytes hold.
+        shape: A legal shape whose bytes lie within the file.
+        offset: Where they begin.
+    """
+    count = math.prod(shape)
+    if not count:
+        made: Array = np.zeros(shape, dtype)
+        made.setflags(write=False)
+        return made
+    found: Array = np.frombuffer(raw, dtype, count, offset).reshape(shape)
+    if not found.flags.aligned:
+        found = found.copy()
+        found.setflags(write=False)
+    return found

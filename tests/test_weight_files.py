@@ -1,0 +1,323 @@
+"""safetensors and GGUF: what is read, what is refused, and files with bytes changed at random."""
+
+import json
+import struct
+import tracemalloc
+
+import model_files as files
+import numpy as np
+import pytest
+
+import rlx
+from rlx.importers.gguf import TYPES
+from rlx.ops.block_formats import FORMATS, decode_blocks, scrambled_blocks
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes bytes as a file of this test and returns its path."""
+
+    def write(raw):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.bin"
+        path.write_bytes(raw)
+        return path
+
+    return write
+
+
+def arrays():
+    rng = np.random.default_rng(3)
+    kinds = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")
+    made = {f"t.{kind}": (rng.standard_normal((2, 3)) * 9).astype(kind) for kind in kinds}
+    return {**made, "scalar": np.array(2.5, "f4"), "none": np.zeros((0, 4), "f4")}
+
+
+# --- safetensors ------------------------------------------------------------------------------------
+
+
+def test_safetensors_are_views_of_the_file(save):
+    found = rlx.safetensors.load(save(files.safetensors(arrays(), {"by": "test"})))
+    assert found.metadata == {"by": "test"}
+    assert list(found) == list(arrays())
+    for name, expected in arrays().items():
+        assert found[name].dtype == expected.dtype
+        np.testing.assert_array_equal(found[name], expected)
+        assert not found[name].flags.writeable
+    assert not found["t.f8"].flags.owndata
+    assert found.dtypes["t.f2"] is rlx.DType.F16
+    assert found.dtypes["t.u2"] is None
+
+
+def test_safetensors_unaligned_tensors_are_copied(save):
+    odd = {"a": np.uint8([1]), "b": np.float32([1, 2])}
+    found = rlx.safetensors.load(save(files.safetensors(odd)))
+    assert found["b"].flags.aligned
+    assert found["b"].tolist() == [1, 2]
+
+
+def test_safetensors_bf16_goes_into_a_param(save):
+    bits = np.array([[0x3F80, 0x4000]], np.uint16)
+    found = rlx.safetensors.load(save(files.safetensors({"w": bits}, bf16=("w",))))
+    assert found.dtypes["w"] is rlx.DType.BF16
+    g = rlx.Graph()
+    g.set_outputs([g.cast(g.param("w", (1, 2), "bf16", found["w"]), "f32") + g.input("x", (1, 2))])
+    with rlx.compile(g, "cpu") as cg:
+        assert cg.run({"x": np.zeros((1, 2), "f4")})[0].tolist() == [[1, 2]]
+
+
+_W = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+_BODY = bytes(8)
+WRONG_SAFETENSORS = {
+    "empty": (b"", "is empty"),
+    "short": (b"abc", "cut short"),
+    "length": (struct.pack("<Q", 99) + b"{}", "does not fit the file"),
+    "not JSON": (files.safetensors_raw("{"), "not JSON"),
+    "not UTF-8": (files.safetensors_raw(b'{"\xff":1}'), "not JSON"),
+    "nested": (files.safetensors_raw("[" * 100_000), "not JSON"),
+    "not an object": (files.safetensors_raw("[]"), "not a JSON object"),
+    "metadata": (files.safetensors_raw('{"__metadata__": {"a": 1}}'), "table of texts"),
+    "twice": (files.safetensors_raw('{"a": 1, "a": 1}'), "stands there twice"),
+    "entry": (files.safetensors_raw('{"a": 3}'), "not described"),
+    "fields": (files.safetensors_raw(json.dumps({"a": {**_W, "b": 1}}), _BODY), "not described"),
+    "type": (files.safetensors_raw(json.dumps({"a": {**_W, "dtype": "F8_E4M3"}}), _BODY), "F8_E4M3 (1"),
+    "type list": (files.safetensors_raw(json.dumps({"a": {**_W, "dtype": [1]}}), _BODY), "can't be read"),
+    "shape": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [-2]}}), _BODY), "not a shape"),
+    "bool size": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [True, 2]}}), _BODY), "not a shape"),
+    "huge": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [2**62, 2**62]}}), _BODY), "not a shape"),
+    "axes": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [1] * 70}}), _BODY), "not a shape"),
+    "size": (files.safetensors_raw(json.dumps({"a": {**_W, "shape": [3]}}), _BODY), "bytes do not fit"),
+    "outside": (files.safetensors_raw(json.dumps({"a": _W}), _BODY[1:]), "outside of the file"),
+    "backwards": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [8, 0]}}), _BODY), "outside"),
+    "hole": (files.safetensors_raw(json.dumps({"a": {**_W, "data_offsets": [4, 12]}}), bytes(12)), "a hole"),
+    "overlap": (files.safetensors_raw(json.dumps({"a": _W, "b": _W}), _BODY), "overlap"),
+    "rest": (files.safetensors_raw(json.dumps({"a": _W}), bytes(9)), "belong to none"),
+    "bool": (files.safetensors_raw(json.dumps({"a": {"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]}}), b"\2"),
+             "neither 0 nor 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_SAFETENSORS)
+def test_wrong_safetensors_are_refused(save, case):
+    raw, message = WRONG_SAFETENSORS[case]
+    with pytest.raises(rlx.ImportModelError) as error:
+        rlx.safetensors.load(save(raw))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("load", [rlx.safetensors.load, rlx.gguf.load])
+def test_a_file_that_is_not_there(load, tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(rlx.ImportModelError, match="can't be opened"):
+            load(path)
+
+
+# --- GGUF -------------------------------------------------------------------------------------------
+
+METADATA = {
+    "general.architecture": "test",
+    "a.u8": np.uint8(7), "a.i8": np.int8(-7), "a.u16": np.uint16(7), "a.i16": np.int16(-7),
+    "a.u32": 7, "a.i32": np.int32(-7), "a.u64": np.uint64(2**63), "a.i64": np.int64(-(2**62)),
+    "a.f32": 0.5, "a.f64": np.float64(0.1), "a.bool": True,
+    "a.texts": ["x", "", "é"], "a.numbers": np.float32([1, 2]), "a.bools": np.array([True, False]),
+    "a.nested": [["p"], ["q", "r"]], "a.none": [],
+}  # fmt: skip
+
+
+def all_blocks():
+    made = {f"w.{kind}": files.blocks(scrambled_blocks(kind, 3, 512), kind) for kind in FORMATS}
+    plain = {f"w.{kind}": (np.arange(6).reshape(2, 3) - 2).astype(kind)
+             for kind in ("f4", "f2", "f8", "i1", "i4", "i8")}  # fmt: skip
+    bf16 = ("BF16", (2,), np.array([0x3F80, 0xC000], "<u2").tobytes())
+    return {**made, **plain, "w.bf16": bf16, "none": np.zeros((0, 4), "f4")}
+
+
+@pytest.mark.parametrize(("version", "alignment"), [(2, None), (3, None), (3, 64), (3, 8)])
+def test_gguf_metadata_and_tensors(save, version, alignment):
+    found = rlx.gguf.load(save(files.gguf(METADATA, all_blocks(), version, alignment)))
+    for key, expected in METADATA.items():
+        got = found.metadata[key]
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(got, expected)
+        else:
+            assert got == expected
+            assert type(got) in (int, float, bool, str, list)
+    for kind in FORMATS:
+        tensor, raw = found.tensors[f"w.{kind}"], scrambled_blocks(kind, 3, 512)
+        assert (tensor.shape, tensor.type, tensor.dtype) == ((3, 512), kind, None)
+        np.testing.assert_array_equal(tensor.packed, raw)
+        assert not tensor.packed.flags.owndata
+        expected = decode_blocks(raw, kind).astype("f4")
+        np.testing.assert_array_equal(tensor.dequantized(), expected)
+        with pytest.raises(rlx.ImportModelError, match="no plain elements"):
+            tensor.array()
+    for kind in ("f4", "f2", "f8", "i1", "i4", "i8"):
+        tensor = found.tensors[f"w.{kind}"]
+        assert tensor.array().dtype == np.dtype(kind)
+        assert tensor.dequantized().tolist() == [[-2, -1, 0], [1, 2, 3]]
+    assert found.tensors["w.f2"].dequantized().dtype == np.float32
+    assert not found.tensors["w.f4"].dequantized().flags.owndata
+    assert found.tensors["w.bf16"].dequantized().tolist() == [1, -2]
+    assert found.tensors["none"].array().shape == (0, 4)
+    assert repr(found).startswith("<gguf.File test: ")
+
+
+def test_gguf_equals_the_gguf_package(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "a.gguf"
+    writer = gguf.GGUFWriter(path, "test")
+    writer.add_uint32("test.count", 5)
+    writer.add_array("test.names", ["a", "b"])
+    writer.add_tensor("plain", np.float32([[1, 2, 3]]))
+    packed = {kind: scrambled_blocks(kind, 2, 256) for kind in FORMATS if kind != "Q8_K"}
+    for kind, raw in packed.items():
+        writer.add_tensor(kind, raw, raw_dtype=gguf.GGMLQuantizationType[kind])
+    for step in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{step}_to_file")()
+    writer.close()
+    found = rlx.gguf.load(path)
+    assert found.metadata["test.count"] == 5
+    assert found.metadata["test.names"] == ["a", "b"]
+    assert found.tensors["plain"].array().tolist() == [[1, 2, 3]]
+    for kind, raw in packed.items():
+        np.testing.assert_array_equal(found.tensors[kind].packed, raw)
+    assert {found.tensors[kind].type for kind in packed} == set(packed)
+
+
+@pytest.mark.parametrize("place", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_products_by_packed_tensors(save, kind, place, request):
+    place = request.getfixturevalue("webgpu") if place == "webgpu" else place
+    raw = files.gguf({}, {"w": files.blocks(scrambled_blocks(kind, 3, 512), kind)})
+    tensor = rlx.gguf.load(save(raw)).tensors["w"]
+    g = rlx.Graph()
+    w = g.param("w", tensor.packed.shape, "u8", tensor.packed)
+    g.set_outputs([g.dequant_matmul(g.input("x", (2, 512)), w, tensor.type)])
+    x = np.float32(np.sin(np.arange(1024))).reshape(2, 512)
+    with rlx.compile(g, place) as cg:
+        (y,) = cg.run({"x": x})
+    expected = x.astype("f8") @ decode_blocks(tensor.packed, kind).T
+    # The scales of a block differ by 2^15, and so do the terms of a sum.
+    assert np.linalg.norm(y - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def _bad(keys=b"", entries=b"", counts=(0, 1), body=bytes(64), version=3, magic=b"GGUF"):
+    front = struct.pack("<4sIQQ", magic, version, *counts) + keys + entries
+    return front + bytes(-len(front) % 32) + body
+
+
+def _entry(name="w", sizes=(8,), kind=0, offset=0):
+    packed = struct.pack(f"<{len(sizes)}Q", *sizes)
+    return (
+        files.text(name) + struct.pack("<I", len(sizes)) + packed + struct.pack("<IQ", kind, offset)
+    )
+
+
+_KEY = files.text("a")
+WRONG_GGUF = {
+    "empty": (b"", "is empty"),
+    "short": (b"GGUF", "cut short"),
+    "magic": (_bad(magic=b"GGML", counts=(0, 0)), "not a GGUF file"),
+    "version": (_bad(version=1, counts=(0, 0)), "another version"),
+    "big endian": (_bad(version=3 << 24, counts=(0, 0)), "big-endian"),
+    "counts": (_bad(counts=(2**40, 0)), "cut short"),
+    "key": (_bad(files.text(b"\xff") + files.value(1)), "not UTF-8"),
+    "key length": (_bad(struct.pack("<Q", 2**63)), "cut short"),
+    "key twice": (_bad(2 * (_KEY + files.value(1)), counts=(0, 2)), "a key stands there twice"),
+    "value type": (_bad(_KEY + struct.pack("<I", 13)), "no such type of value"),
+    "bool": (_bad(_KEY + struct.pack("<IB", 7, 2)), "neither 0 nor 1"),
+    "bools": (_bad(_KEY + struct.pack("<IIQ4s", 9, 7, 4, b"\0\1\2\1")), "neither 0 nor 1"),
+    "array": (_bad(_KEY + struct.pack("<IIQ", 9, 8, 2**60)), "cut short"),
+    "array of numbers": (_bad(_KEY + struct.pack("<IIQ", 9, 10, 2**60)), "cut short"),
+    "array type": (_bad(_KEY + struct.pack("<IIQ", 9, 77, 1)), "no such type of value"),
+    "depth": (_bad(_KEY + struct.pack("<I", 9) + 9 * struct.pack("<IQ", 9, 1)), "too deep"),
+    "alignment": (files.gguf({}, {}, alignment=48), "no power of two"),
+    "alignment type": (files.gguf({"general.alignment": "8"}, {}), "no power of two"),
+    "tensor twice": (_bad(entries=2 * _entry(), counts=(2, 0)), "a tensor stands there twice"),
+    "axes": (_bad(entries=_entry(sizes=(1,) * 5), counts=(1, 0)), "too many axes"),
+    "type": (_bad(entries=_entry(kind=16), counts=(1, 0)), "IQ2_XXS (1 tensors)"),
+    "type number": (_bad(entries=_entry(kind=999), counts=(1, 0)), "number 999"),
+    "shape": (_bad(entries=_entry(sizes=(2**40, 2**40)), counts=(1, 0)), "not a shape"),
+    "block": (_bad(entries=_entry(sizes=(33,), kind=2), counts=(1, 0)), "whole number of blocks"),
+    "outside": (_bad(entries=_entry(sizes=(17,)), counts=(1, 0)), "outside of the file"),
+    "offset": (_bad(entries=_entry(offset=8), counts=(1, 0)), "not aligned"),
+    "overlap": (_bad(entries=_entry() + _entry("v"), counts=(2, 0)), "tensors overlap"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_GGUF)
+def test_wrong_gguf_is_refused(save, case):
+    raw, message = WRONG_GGUF[case]
+    with pytest.raises(rlx.ImportModelError) as error:
+        rlx.gguf.load(save(raw))
+    assert message in str(error.value)
+
+
+def test_every_type_has_a_meaning():
+    names = {dtype.name for dtype in rlx.DType}
+    assert all(name in FORMATS or name in names for name in TYPES.values())
+
+
+# --- mutations --------------------------------------------------------------------------------------
+
+
+TELLING = (0, 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
+
+
+def _mutated(raw, rng):
+    """The file with a few bytes changed, cut, repeated or replaced by telling numbers."""
+    made, header = bytearray(raw), min(len(raw), 1600)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(header if rng.random() < 0.9 else len(made)))
+        kind = rng.integers(6)
+        if kind == 0:
+            made[at : at + 1] = bytes([int(rng.integers(256))])
+        elif kind == 1:
+            made[at : at + 1] = (
+                bytes([made[at] ^ 1 << int(rng.integers(8))]) if at < len(made) else b""
+            )
+        elif kind == 2:
+            del made[at : at + int(rng.integers(1, 40))]
+        elif kind == 3:
+            made[at:at] = made[at : at + int(rng.integers(1, 40))]
+        elif kind == 4:
+            big = TELLING[rng.integers(len(TELLING))]
+            made[at : at + 8] = struct.pack("<Q", big)
+        else:
+            del made[at:]
+    return bytes(made)
+
+
+def _fuzz(tmp_path, seed, count):
+    rng = np.random.default_rng(seed)
+    sources = [
+        (rlx.safetensors.load, files.safetensors(arrays(), {"by": "test"})),
+        (rlx.gguf.load, files.gguf(METADATA, all_blocks())),
+    ]
+    path, refused = tmp_path / "mutated", 0
+    tracemalloc.start()
+    try:
+        for at in range(count):
+            load, raw = sources[at % 2]
+            path.unlink(missing_ok=True)
+            path.write_bytes(_mutated(raw, rng))
+            tracemalloc.reset_peak()
+            try:
+                found = load(path)
+                for tensor in getattr(found, "tensors", found).values():
+                    np.asarray(getattr(tensor, "packed", tensor)).sum(dtype="f8")
+            except rlx.ImportModelError:
+                refused += 1
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    # Most changes are in the header, where hardly any byte may be another.
+    assert count * 0.3 < refused < count
+
+
+def test_mutated_files_give_typed_errors(tmp_path):
+    _fuzz(tmp_path, 1, 300)
+
+
+@pytest.mark.slow
+def test_2000_mutated_files_give_typed_errors(tmp_path):
+    _fuzz(tmp_path, 2, 2000)
