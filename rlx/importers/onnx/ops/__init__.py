@@ -1,5 +1,35 @@
 """One function per ONNX operator, in a file per family; importing this fills the table of them."""
 
-from rlx.importers.onnx.ops import activations, elementwise, shapes
+from rlx.importers.onnx.ops import (
+    activations,
+    attention,
+    convolution,
+    elementwise,
+    losses,
+    movement,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    recurrent,
+    reductions,
+    sampling,
+    shapes,
+)
 
-__all__ = ["activations", "elementwise", "shapes"]
+__all__ = [
+    "activations",
+    "attention",
+    "convolution",
+    "elementwise",
+    "losses",
+    "movement",
+    "normalization",
+    "pooling",
+    "products",
+    "quantization",
+    "recurrent",
+    "reductions",
+    "sampling",
+    "shapes",
+]
