@@ -3,6 +3,7 @@
 from rlx.importers.onnx.ops import (
     activations,
     attention,
+    control,
     convolution,
     elementwise,
     losses,
@@ -14,12 +15,14 @@ from rlx.importers.onnx.ops import (
     recurrent,
     reductions,
     sampling,
+    sequences,
     shapes,
 )
 
 __all__ = [
     "activations",
     "attention",
+    "control",
     "convolution",
     "elementwise",
     "losses",
@@ -31,5 +34,6 @@ __all__ = [
     "recurrent",
     "reductions",
     "sampling",
+    "sequences",
     "shapes",
 ]
