@@ -421,3 +421,24 @@ def test_json_keeps_the_constants_of_subgraphs():
         assert a.dtype == b.dtype
         assert a.shape == b.shape
         np.testing.assert_array_equal(a, b)
+
+
+def test_stacked_results_of_a_scan_keep_their_memory_from_trip_to_trip(device):
+    """Read by another node, they are no outputs: what an earlier trip wrote must outlive the next."""
+    body = rlx.Graph("step")
+    state, row = body.input("state", (2, 3)), body.input("row", (2, 3))
+    new = state + body.exp(row)
+    body.set_outputs([new, body.matmul(new, body.transpose(row))])
+    g = rlx.Graph()
+    last, rows = g.scan(body, 1, g.input("start", (2, 3)), g.input("rows", (6, 2, 3)))
+    g.set_outputs([g.transpose(rows, (1, 0, 2)), last])
+    rng = np.random.default_rng(3)
+    inputs = {n: rng.standard_normal(g.named(n).shape).astype("f4") for n in g.input_names}
+    state, want = inputs["start"].astype("f8"), []
+    for row in inputs["rows"].astype("f8"):
+        state = state + np.exp(row)
+        want.append(state @ row.T)
+    with rlx.compile(g, device) as compiled:
+        got, end = compiled.run(inputs)
+    np.testing.assert_allclose(got, np.stack(want, 1), rtol=1e-4, atol=1e-4)  # sums of 18 rounded terms
+    np.testing.assert_allclose(end, state, rtol=1e-5)
