@@ -121,6 +121,11 @@ class Lowering:
         self._nodes = 0
         self._calls = 0
 
+    @property
+    def position(self) -> int:
+        """Number of the node that is being lowered."""
+        return self._nodes
+
     # --- a graph ---
 
     def initializers(self, graph: GraphDef, scope: Scope) -> None:

@@ -5,6 +5,7 @@ from rlx.importers.onnx.ops import (
     attention,
     control,
     convolution,
+    detection,
     elementwise,
     losses,
     movement,
@@ -12,11 +13,14 @@ from rlx.importers.onnx.ops import (
     pooling,
     products,
     quantization,
+    random,
     recurrent,
     reductions,
     sampling,
     sequences,
     shapes,
+    spectra,
+    training,
 )
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "attention",
     "control",
     "convolution",
+    "detection",
     "elementwise",
     "losses",
     "movement",
@@ -31,9 +36,12 @@ __all__ = [
     "pooling",
     "products",
     "quantization",
+    "random",
     "recurrent",
     "reductions",
     "sampling",
     "sequences",
     "shapes",
+    "spectra",
+    "training",
 ]

@@ -99,9 +99,11 @@ def attention(call: Call) -> Any:
     y = g.matmul(weights if weights.dtype is v.dtype else g.cast(weights, v.dtype), v)
     shown = None
     if call.wants(3):
-        mode = call.int("qk_matmul_output_mode", 0)
-        # Version 23 counted the soft cap behind the bias.
-        shown = stages[{1: 2, 2: 1}.get(mode, mode) if call.opset < 24 else mode]
+        shown = stages[call.int("qk_matmul_output_mode", 0)]
+        if shown is not weights and bias is not None:
+            # What stands for minus infinity is shown as such.
+            unseen = g.constant(-np.inf, shown.dtype)
+            shown = g.where(g.le(shown, far(shown.dtype) / 2), unseen, shown)
     return _joined(g, y) if rank3 else y, *present, shown
 
 
@@ -269,6 +271,8 @@ def linear_attention(call: Call) -> Any:
     for name, at in (("decay", 4), ("beta", 5)):
         if call.has(at):
             x = call.x(at)
+            if x.shape[2] % kh:
+                x = g.expand(x, (*x.shape[:2], kh))
             given.append((name, _heads(g, x, kh)))
     # Time leads: [T, B, H, ...].
     rows = [g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in given]

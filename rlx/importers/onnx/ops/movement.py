@@ -9,9 +9,12 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import Refused, Value
+from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 
 
@@ -174,8 +177,13 @@ def depth_to_space(call: Call) -> Any:
 
 @onnx_op("SpaceToDepth", carried=True)
 def space_to_depth(call: Call) -> Any:
-    """Blocks moved into channels."""
-    return call.g.space_to_depth(call.x(), call.int("blocksize"))
+    """Blocks moved into channels: behind the blocks' axes (DCR), or in front of them (CRD)."""
+    g, x, b = call.g, call.x(), call.int("blocksize")
+    if call.text("mode", "DCR") == "DCR":
+        return g.space_to_depth(x, b)
+    n, c, h, w = x.shape
+    split = g.transpose(g.reshape(x, (n, c, h // b, b, w // b, b)), (0, 1, 3, 5, 2, 4))
+    return g.reshape(split, (n, c * b * b, h // b, w // b))
 
 
 @onnx_op("Trilu")
@@ -228,7 +236,7 @@ def compress(call: Call) -> Any:
 @onnx_op("Unique", raw=True)
 def unique(call: Call) -> Any:
     """Different entries: as many as there are, so they must be known."""
-    array, axis = call.known(0), call.int("axis")
+    array, axis, element = call.known(0), call.int("axis"), call.element()
     if axis is None:
         array, axis = array.ravel(), 0
     values, first, inverse, counts = np.unique(
@@ -239,7 +247,8 @@ def unique(call: Call) -> Any:
         order = np.argsort(first, kind="stable")
         values, first, counts = np.take(values, order, axis), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
-    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    found = store(values, DType.BF16) if element is BFLOAT16 else values
+    return Value(element, found), first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 
 @onnx_op("ReverseSequence")
@@ -324,8 +333,6 @@ def col2im(call: Call) -> Any:
 @onnx_op("BlackmanWindow", "HannWindow", "HammingWindow", raw=True)
 def window(call: Call) -> Any:
     """A window of cosines; a periodic one is one longer with its last entry cut off."""
-    from rlx.importers.onnx.tensors import element_of
-
     size = int(call.number(0))
     limited((size,))
     element = element_of(call.int("output_datatype", 1), "window")

@@ -130,10 +130,13 @@ def max_unpool(call: Call) -> Any:
         for a in range(rank)
     )
     natural = (*x.shape[:2], *sizes)
-    target = call.ints(2) if call.has(2) else natural
-    total = math.prod(target)
+    total = math.prod(natural)
     rows = g.expand(g.constant(0.0, x.dtype), (total,))
     count = (math.prod(x.shape),)
-    # The indices number the entries of the result that was asked for.
+    # The indices number the entries of the smallest result; a larger one has zeros behind.
     placed = g.scatter_elements(rows, g.reshape(indices, count), g.reshape(x, count), 0)
-    return g.reshape(placed, target)
+    placed = g.reshape(placed, natural)
+    if call.has(2):
+        pads = [(0, want - have) for want, have in zip(call.ints(2), natural, strict=True)]
+        placed = g.pad(placed, pads)
+    return placed

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import INT64, UINT64
+from rlx.importers.onnx.ops.elementwise import ordered
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import axes_of
 from rlx.importers.onnx.registry import Handler, onnx_op
+from rlx.importers.onnx.values import Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -33,13 +36,31 @@ def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: 
     """A reduction, of integers in floats where rlx has it for floats only."""
     if x.dtype is DType.BOOL:
         wide = _reduce(g, method, g.cast(x, "i32"), axes, keep)
-        narrow: Node = g.cast(wide, "bool")
+        narrow: Node = g.gt(wide, 0)
         return narrow
     if not x.dtype.is_float and method in ("mean", "l1", "l2", "logsumexp"):
         wide = getattr(g, method)(g.cast(x, "f64"), axes, keep)
         narrow = g.cast(wide, x.dtype)
         return narrow
+    if method in _EMPTY and any(x.shape[a] == 0 for a in axes or range(len(x.shape))):
+        return _nothing(g, method, x, axes, keep)
     found: Node = getattr(g, method)(x, axes, keep)
+    return found
+
+
+# What is left of no elements at all: the end of the range that any element would move.
+_EMPTY = {"max": -1, "logsumexp": -1, "min": 1}
+
+
+def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
+    dtype = x.dtype.numpy
+    if x.dtype.is_float:
+        end: Any = np.inf * _EMPTY[method]
+    else:
+        end = np.iinfo(dtype).max if _EMPTY[method] > 0 else np.iinfo(dtype).min
+    gone = set(range(len(x.shape)) if axes is None else axes)
+    shape = [1 if at in gone else d for at, d in enumerate(x.shape) if keep or at not in gone]
+    found: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
     return found
 
 
@@ -104,15 +125,17 @@ def running(call: Call) -> Any:
     )
 
 
-@onnx_op("TopK")
+@onnx_op("TopK", carried=True)
 def topk(call: Call) -> Any:
     """The largest or smallest entries of an axis, and where they were."""
-    g, x = call.g, call.x()
+    g, x = call.g, ordered(call, 0)
     k = call.int("k") if call.opset < 10 else int(call.number(1))
     values, indices = g.topk(
         x, k, axis=axis_of(call, -1), largest=bool(call.int("largest", 1))
     )
-    return values, g.cast(indices, "i64")
+    if call.element() is UINT64:
+        values = g.bit_xor(values, g.constant(np.int64(-(1 << 63))))
+    return Value(call.element(), node=values), Value(INT64, node=g.cast(indices, "i64"))
 
 
 @onnx_op("MeanVarianceNormalization")
