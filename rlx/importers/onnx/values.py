@@ -70,6 +70,12 @@ class Value:
         return Value(element or BY_NUMPY[array.dtype], array=array)
 
 
+class Result(Value):
+    """A result whose element type is its own, even where that of the operands is in a wider one."""
+
+    __slots__ = ()
+
+
 class Items(list[Any]):
     """An ONNX sequence: its values in order. It is gone before the graph runs."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.values import CARRIERS, Held, Value
+from rlx.importers.onnx.values import CARRIERS, Held, Result, Value
 from rlx.ir.graph import Node
 
 
 def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list[Held | None]:
     """The results of an operator whose operands may be of a type that rlx lacks.
+
+    A ``Result`` is left alone: the operator chose its type.
 
     Args:
         results: What the operator gave: nodes of the carrier's dtype.
@@ -28,9 +30,9 @@ def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list
 
 
 def _one(value: Held | None, element: Element) -> Held | None:
-    if not isinstance(value, Value) or value.node is None or value.element.name in CARRIERS:
+    if not isinstance(value, Value) or isinstance(value, Result) or value.node is None:
         return value
-    if value.node.dtype is not CARRIERS[element.name]:
+    if value.element.name in CARRIERS or value.node.dtype is not CARRIERS[element.name]:
         return value
     return Value(element, node=cut(value.node, element))
 

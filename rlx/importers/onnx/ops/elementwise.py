@@ -11,7 +11,7 @@ import numpy as np
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
 from rlx.importers.onnx.registry import Handler, onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import CARRIERS, Refused
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -47,20 +47,23 @@ def _binary(method: str) -> Handler:
 
 def _comparison(method: str) -> Handler:
     def handler(call: Call) -> Node:
-        a, b = ordered(call, 0), ordered(call, 1)
-        found: Node = getattr(call.g, method)(a, b)
-        return found
+        a, b = call.x(0), call.x(1)
+        if call.element() is not UINT64:
+            found: Node = getattr(call.g, method)(a, b)
+            return found
+        below = _below(call, b, a) if method in ("le", "gt") else _below(call, a, b)
+        return call.g.logical_not(below) if method in ("le", "ge") else below
 
     return handler
 
 
-def ordered(call: Call, at: int) -> Node:
-    """An operand whose signed order is that of its values: u64 has its top bit turned."""
-    node = call.x(at)
-    if call.element(at) is not UINT64:
-        return node
-    turned: Node = call.g.bit_xor(node, call.g.constant(np.int64(-(1 << 63))))
-    return turned
+def _below(call: Call, a: Node, b: Node) -> Node:
+    """Whether a < b for u64 in i64, where a negative number is a large one."""
+    g, zero = call.g, call.g.constant(np.int64(0))
+    large_a, large_b = g.lt(a, zero), g.lt(b, zero)
+    same = g.logical_not(g.logical_xor(large_a, large_b))
+    found: Node = g.where(same, g.lt(a, b), large_b)
+    return found
 
 
 for _onnx, _rlx, _carried in UNARY:
@@ -100,9 +103,11 @@ def mod(call: Call) -> Any:
     return method(call.x(0), call.x(1))
 
 
-@onnx_op("Pow")
+@onnx_op("Pow", carried=True)
 def power(call: Call) -> Any:
     """The result has the base's type, whatever the exponent's."""
+    if call.element().name in CARRIERS:
+        raise Refused(f"powers of {call.element().name}")
     g, base, exponent = call.g, call.x(0), call.x(1)
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
@@ -127,16 +132,15 @@ onnx_op("Sum")(_many("add"))
 
 def _extreme(method: str) -> Handler:
     def handler(call: Call) -> Node:
-        if call.element() is UINT64:
-            g, top = call.g, call.g.constant(np.int64(-(1 << 63)))
-            found = reduce(
-                lambda a, b: getattr(g, method)(a, b),
-                [ordered(call, at) for at in range(len(call.operands))],
-            )
-            turned: Node = g.bit_xor(found, top)
-            return turned
-        found = reduce(lambda a, b: getattr(call.g, method)(a, b), call.xs())
-        return found
+        def step(a: Node, b: Node) -> Node:
+            if call.element() is not UINT64:
+                found: Node = getattr(call.g, method)(a, b)
+                return found
+            low, high = (a, b) if method == "minimum" else (b, a)
+            found = call.g.where(_below(call, a, b), low, high)
+            return found
+
+        return reduce(step, call.xs())
 
     return handler
 

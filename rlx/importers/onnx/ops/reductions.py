@@ -8,11 +8,10 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import INT64, UINT64
-from rlx.importers.onnx.ops.elementwise import ordered
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import axes_of
 from rlx.importers.onnx.registry import Handler, onnx_op
-from rlx.importers.onnx.values import Value
+from rlx.importers.onnx.values import Result, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -128,14 +127,18 @@ def running(call: Call) -> Any:
 @onnx_op("TopK", carried=True)
 def topk(call: Call) -> Any:
     """The largest or smallest entries of an axis, and where they were."""
-    g, x = call.g, ordered(call, 0)
+    g, x, element = call.g, call.x(), call.element()
+    # The order of u64 in i64 is that of its numbers once the top bit is turned.
+    turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
     k = call.int("k") if call.opset < 10 else int(call.number(1))
     values, indices = g.topk(
-        x, k, axis=axis_of(call, -1), largest=bool(call.int("largest", 1))
+        x if turn is None else g.bit_xor(x, turn),
+        k,
+        axis=axis_of(call, -1),
+        largest=bool(call.int("largest", 1)),
     )
-    if call.element() is UINT64:
-        values = g.bit_xor(values, g.constant(np.int64(-(1 << 63))))
-    return Value(call.element(), node=values), Value(INT64, node=g.cast(indices, "i64"))
+    values = values if turn is None else g.bit_xor(values, turn)
+    return Value(element, node=values), Result(INT64, node=g.cast(indices, "i64"))
 
 
 @onnx_op("MeanVarianceNormalization")

@@ -117,7 +117,8 @@ def attempt(call: Call) -> Iterator[None]:
         yield
         if lowering.needs != needs:
             raise Refused("a shape within depends on what is computed")
-    except (Refused, Missing, GraphError) as error:
+    except (Refused, Missing, GraphError, ImportModelError) as error:
+        # Also a branch that makes no sense for these shapes: it may be the one that is not taken.
         lowering.problems, lowering.needs = problems, needs
         raise Refused(str(error)) from None
 
