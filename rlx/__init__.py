@@ -10,7 +10,7 @@ Build a graph, compile it once, run it many times::
     (y,) = cg.run_slots(np.ones((2, 4), np.float32))
 """
 
-from rlx import cost, ops, signal
+from rlx import cost, onnx, ops, signal
 from rlx.backends.base import (
     Backend,
     Capabilities,
@@ -141,6 +141,7 @@ __all__ = [
     "graph_param_names",
     "host_sync_op_kinds",
     "is_available",
+    "onnx",
     "ops",
     "parse_device_list",
     "pick_best_device",

@@ -421,3 +421,23 @@ def test_json_keeps_the_constants_of_subgraphs():
         assert a.dtype == b.dtype
         assert a.shape == b.shape
         np.testing.assert_array_equal(a, b)
+
+
+def test_stacked_results_of_a_scan_keep_their_memory_from_trip_to_trip(device):
+    """Read by another node, they are no outputs: what an earlier trip wrote must outlive the next."""
+    body = rlx.Graph("step")
+    state = body.input("state", (2, 4, 8, 8))
+    row, other = body.input("row", (2, 4, 8)), body.input("other", (2, 4, 8))
+    new = state + body.unsqueeze(row, (3,)) * body.unsqueeze(other, (2,))
+    body.set_outputs([new, body.matmul(body.reshape(row, (2, 4, 1, 8)), new)])
+    g = rlx.Graph()
+    rows = [g.transpose(g.input(n, (2, 4, 5, 8)), (2, 0, 1, 3)) for n in ("rows", "others")]
+    last, made = g.scan(body, 1, g.input("start", (2, 4, 8, 8)), *rows)
+    g.set_outputs([g.transpose(made, (1, 2, 0, 3, 4)), last])
+    rng = np.random.default_rng(3)
+    inputs = {n: rng.standard_normal(g.named(n).shape).astype("f4") for n in g.input_names}
+    want = rlx.compile(g, "reference").run(inputs)
+    with rlx.compile(g, device) as compiled:
+        for found, expected in zip(compiled.run(inputs), want, strict=True):
+            # Sums of at most 40 products of numbers around 1.
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

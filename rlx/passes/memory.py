@@ -100,6 +100,9 @@ def _blocks(
         for value_id, step in last.items():
             if first[value_id] < begin <= step <= finish:
                 last[value_id] = finish
+            elif begin <= first[value_id] <= finish < step:
+                # Trips may fill it part by part: none of it is free before the loop ends.
+                first[value_id] = begin
     for value in schedule.values:
         if value.kind == "input":
             first[value.id], last[value.id] = 0, end

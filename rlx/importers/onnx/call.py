@@ -1,0 +1,288 @@
+"""One ONNX node as its operator's function sees it: operands, attributes and where nodes go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.elements import Element
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef
+from rlx.importers.onnx.tensors import to_array
+from rlx.importers.onnx.values import (
+    Array,
+    Held,
+    Items,
+    NeedsValue,
+    Nothing,
+    Refused,
+    Site,
+    Value,
+    inputs_of,
+)
+from rlx.ir.dtype import DType, widen
+from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import Shape
+from rlx.ops.record import evaluate
+
+if TYPE_CHECKING:
+    from rlx.importers.onnx.lower import Lowering, Scope
+
+# What is computed at load for a shape or an index is small; more elements than this is an attack.
+MAX_KNOWN = 1 << 24
+
+
+class Call:
+    """One ONNX node being lowered.
+
+    Args:
+        node: The message.
+        operands: Its inputs; None for one left out.
+        site: Where nodes are added.
+        opset: Version of the operator's domain.
+        attributes: Its attributes by name, references to a function's resolved.
+        lowering: The walk, for operators with subgraphs.
+        scope: The names around it, for the same.
+    """
+
+    def __init__(
+        self,
+        node: NodeDef,
+        operands: Sequence[Held | None],
+        site: Site,
+        opset: int,
+        attributes: Mapping[str, Attribute],
+        lowering: Lowering,
+        scope: Scope,
+    ) -> None:
+        self.node = node
+        self.operands = operands
+        self.site = site
+        self.opset = opset
+        self.attributes = attributes
+        self.lowering = lowering
+        self.scope = scope
+
+    @property
+    def g(self) -> Graph:
+        """The graph that nodes are added to."""
+        return self.site.graph
+
+    @property
+    def results(self) -> int:
+        """Number of outputs, trailing ones that nobody named left out."""
+        return len(self.node.output)
+
+    def wants(self, at: int) -> bool:
+        """Whether output ``at`` has a name."""
+        return at < len(self.node.output) and bool(self.node.output[at])
+
+    # --- operands ---
+
+    def has(self, at: int) -> bool:
+        """Whether operand ``at`` is given."""
+        return at < len(self.operands) and self.operands[at] is not None
+
+    def held(self, at: int) -> Held:
+        """Operand ``at``, be it a tensor, a sequence or an optional.
+
+        Raises:
+            ImportModelError: It is left out.
+        """
+        found = self.operands[at] if at < len(self.operands) else None
+        if found is None:
+            raise ImportModelError(f"input {at} is missing")
+        return found
+
+    def value(self, at: int) -> Value:
+        """Operand ``at``, a tensor.
+
+        Raises:
+            ImportModelError: It is left out, or no tensor.
+        """
+        found = self.held(at)
+        if not isinstance(found, Value):
+            raise ImportModelError(f"input {at} is not a tensor")
+        return found
+
+    def items(self, at: int) -> Items:
+        """Operand ``at``, a sequence."""
+        found = self.held(at)
+        if not isinstance(found, Items):
+            raise ImportModelError(f"input {at} is not a sequence")
+        return found
+
+    def x(self, at: int = 0) -> Node:
+        """Operand ``at`` as a node."""
+        return self.site.node(self.value(at))
+
+    def opt(self, at: int) -> Node | None:
+        """Operand ``at`` as a node, or None where it is left out."""
+        return self.x(at) if self.has(at) and not isinstance(self.operands[at], Nothing) else None
+
+    def xs(self) -> list[Node]:
+        """All operands as nodes."""
+        return [self.x(at) for at in range(len(self.operands))]
+
+    def shape(self, at: int = 0) -> Shape:
+        """Shape of operand ``at``."""
+        return self.value(at).shape
+
+    def rank(self, at: int = 0) -> int:
+        """Rank of operand ``at``."""
+        return len(self.shape(at))
+
+    def element(self, at: int = 0) -> Element:
+        """Element type of operand ``at``."""
+        return self.value(at).element
+
+    def dtype(self, at: int = 0) -> DType:
+        """dtype of operand ``at`` in the graph."""
+        return self.x(at).dtype
+
+    def known(self, at: int) -> Array:
+        """The elements of operand ``at``, bfloat16 as floats.
+
+        Raises:
+            NeedsValue: They depend on what graph inputs hold.
+            Refused: They depend on what a loop around the node computes.
+        """
+        value = self.value(at)
+        array = value.array if value.array is not None else self._compute(value)
+        if value.element.dtype is DType.BF16:
+            return widen(array, DType.BF16).astype(np.float32)
+        return array
+
+    def is_known(self, at: int) -> bool:
+        """Whether ``known`` would give an array at once."""
+        return self.value(at).array is not None
+
+    def _compute(self, value: Value) -> Array:
+        assert value.node is not None
+        names = inputs_of(value.node)
+        if names and not self.site.params:
+            raise Refused("a shape that depends on values computed within a loop or a branch")
+        if names:
+            raise NeedsValue(names)
+        value.array = known_node(value.node)
+        return value.array
+
+    def ints(self, at: int) -> tuple[int, ...]:
+        """The elements of operand ``at`` as Python integers."""
+        array = self.known(at)
+        if array.size > 4096 or array.dtype.kind not in "iu":
+            raise ImportModelError(
+                f"input {at} should be a few integers, not {array.size} of {array.dtype}"
+            )
+        return tuple(int(i) for i in array.ravel())
+
+    def number(self, at: int) -> Any:
+        """The one element of operand ``at`` as a Python number."""
+        array = self.known(at)
+        if array.size != 1:
+            raise ImportModelError(f"input {at} should be one number, not of shape {array.shape}")
+        return array.ravel()[0].item()
+
+    # --- attributes ---
+
+    def int(self, name: str, default: int | None = None) -> Any:
+        """An integer attribute."""
+        return self._plain(name, "i", default)
+
+    def float(self, name: str, default: float | None = None) -> Any:
+        """A float attribute."""
+        return self._plain(name, "f", default)
+
+    def text(self, name: str, default: str | None = None) -> Any:
+        """A text attribute."""
+        found = self._plain(name, "s", None)
+        return default if found is None else bytes(found.view).decode(errors="replace")
+
+    def int_list(self, name: str, default: Sequence[int] | None = None) -> Any:
+        """An attribute of integers."""
+        found = self._plain(name, "ints", None)
+        if found is None:
+            # An empty list leaves no field behind.
+            return () if name in self.attributes else default
+        return tuple(int(i) for i in found)
+
+    def float_list(self, name: str, default: Sequence[float] | None = None) -> Any:
+        """An attribute of floats."""
+        found = self._plain(name, "floats", None)
+        if found is None:
+            return () if name in self.attributes else default
+        return tuple(float(f) for f in found)
+
+    def text_list(self, name: str, default: Sequence[str] | None = None) -> Any:
+        """An attribute of texts."""
+        if name not in self.attributes:
+            return default
+        return [bytes(s.view).decode(errors="replace") for s in self.attributes[name].strings]
+
+    def tensor(self, name: str) -> Value | None:
+        """A tensor attribute."""
+        found = self._plain(name, "t", None)
+        if found is None:
+            return None
+        array, element = to_array(found, self.lowering.folder)
+        return Value(element, array)
+
+    def subgraph(self, name: str) -> GraphDef:
+        """A graph attribute.
+
+        Raises:
+            ImportModelError: There is none.
+        """
+        found = self._plain(name, "g", None)
+        if not isinstance(found, GraphDef):
+            raise ImportModelError(f"attribute {name!r} is missing")
+        return found
+
+    def _plain(self, name: str, field: str, default: Any) -> Any:
+        attribute = self.attributes.get(name)
+        if attribute is None:
+            return default
+        found = getattr(attribute, field)
+        if found is None and field in ("i", "f", "s", "t", "g"):
+            # proto3 writes no zeros; the attribute's own type says that this is one.
+            zero = {("i", 2): 0, ("f", 1): 0.0}.get((field, attribute.type))
+            if zero is None:
+                if field == "s" and attribute.type == 3:
+                    return None
+                raise ImportModelError(f"attribute {name!r} has another type")
+            return zero
+        return found
+
+
+def known_node(node: Node) -> Array:
+    """The value of a node that depends on constants and params alone, by the references.
+
+    Raises:
+        Refused: It is too large to be computed at load.
+    """
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack = [(node, False)]
+    while stack:
+        one, done = stack.pop()
+        if done:
+            order.append(one)
+        elif one.id not in seen:
+            seen.add(one.id)
+            stack.append((one, True))
+            stack += [(operand, False) for operand in one.inputs]
+    total = sum(type.size for one in order for type in one.types)
+    if total > MAX_KNOWN:
+        raise Refused(f"a shape that depends on {total} elements of weights")
+    values: dict[int, tuple[Array, ...]] = {}
+    for one in order:
+        operands = [values[operand.id] for operand in one.inputs]
+        if one.op == "param":
+            values[one.id] = (one.graph.param_values[one.name],)
+        elif one.op == "part":
+            values[one.id] = (operands[0][one.attrs["index"]],)
+        else:
+            values[one.id] = evaluate(one, [results[0] for results in operands])
+    return values[node.id][0]

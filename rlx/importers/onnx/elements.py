@@ -1,0 +1,69 @@
+"""ONNX's element types: the code in files, what NumPy holds them in, and the dtype in a graph."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+
+
+class Element(NamedTuple):
+    """An element type of ONNX.
+
+    Attributes:
+        code: Its number in TensorProto.DataType.
+        name: Its name there, in lower case.
+        numpy: What arrays of it are held in.
+        dtype: What nodes of it are; None where rlx has no such type.
+        field: Field of TensorProto that holds its elements one by one.
+    """
+
+    code: int
+    name: str
+    numpy: np.dtype[Any]
+    dtype: DType | None
+    field: str
+
+
+def _row(code: int, name: str, numpy: str, dtype: DType | None, field: str) -> Element:
+    return Element(code, name, np.dtype(numpy), dtype, field)
+
+
+FLOAT = _row(1, "float", "f4", DType.F32, "floats")
+UINT8 = _row(2, "uint8", "u1", DType.U8, "int32s")
+INT8 = _row(3, "int8", "i1", DType.I8, "int32s")
+UINT16 = _row(4, "uint16", "u2", None, "int32s")
+INT16 = _row(5, "int16", "i2", None, "int32s")
+INT32 = _row(6, "int32", "i4", DType.I32, "int32s")
+INT64 = _row(7, "int64", "i8", DType.I64, "int64s")
+STRING = _row(8, "string", "O", None, "strings")
+BOOL = _row(9, "bool", "?", DType.BOOL, "int32s")
+FLOAT16 = _row(10, "float16", "f2", DType.F16, "int32s")
+DOUBLE = _row(11, "double", "f8", DType.F64, "doubles")
+UINT32 = _row(12, "uint32", "u4", DType.U32, "uint64s")
+UINT64 = _row(13, "uint64", "u8", None, "uint64s")
+BFLOAT16 = _row(16, "bfloat16", "u2", DType.BF16, "int32s")
+
+ELEMENTS: dict[int, Element] = {
+    e.code: e
+    for e in (FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE,
+              UINT32, UINT64, BFLOAT16)
+}  # fmt: skip
+BY_DTYPE: dict[DType, Element] = {e.dtype: e for e in ELEMENTS.values() if e.dtype is not None}
+# bfloat16 stands in the numpy type of uint16; arrays of it always come with their element.
+BY_NUMPY: dict[np.dtype[Any], Element] = {
+    e.numpy: e for e in ELEMENTS.values() if e is not BFLOAT16
+}
+# Types of ONNX that the importer refuses, for messages.
+REFUSED: dict[int, str] = {
+    14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2",
+    20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0",
+    25: "uint2", 26: "int2",
+}  # fmt: skip
+
+
+def name_of(code: int) -> str:
+    """The name of a type, known or not."""
+    return ELEMENTS[code].name if code in ELEMENTS else REFUSED.get(code, f"type {code}")

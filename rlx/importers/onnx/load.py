@@ -1,0 +1,328 @@
+"""From an ONNX file to a graph: the file's bytes, its inputs' shapes, and the walk over its nodes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import (
+    ImportModelError,
+    InputError,
+    UnknownNameError,
+    UnsupportedOpError,
+    describe,
+    did_you_mean,
+)
+from rlx.importers.onnx import schema, wire
+from rlx.importers.onnx import ops as _ops
+from rlx.importers.onnx.elements import Element
+from rlx.importers.onnx.lower import Lowering, Scope
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import CARRIERS, Items, Missing, NeedsValue, Refused, Site, Value
+from rlx.ir.graph import Graph
+
+# The modules that fill the table of operators.
+_NEEDED = (_ops,)
+MAX_RANK = 32
+MAX_DIM = 1 << 40
+OPSETS = {"": (7, 28), "ai.onnx.ml": (1, 6), "ai.onnx.preview": (1, 1), "ai.onnx.preview.training": (1, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a model.
+
+    Attributes:
+        name: Its name.
+        element: Its element type.
+        dims: Its dimensions: a size, or the name that ``dims=`` binds. None where the file does not
+            even say how many there are.
+    """
+
+    name: str
+    element: Element
+    dims: tuple[int | str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model file that has been read, and not yet lowered for shapes.
+
+    Attributes:
+        model: The messages.
+        label: How messages name the file.
+        folder: Where its external data lies.
+        inputs: What a run is given.
+        outputs: Names of what it returns.
+    """
+
+    model: schema.ModelDef
+    label: str
+    folder: Path | None
+    inputs: tuple[Port, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def graph(self) -> schema.GraphDef:
+        """The model's graph."""
+        assert self.model.graph is not None
+        return self.model.graph
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model lowered for one set of shapes.
+
+    Attributes:
+        graph: The graph.
+        elements: Element type of each output; those that rlx lacks come in a wider type.
+    """
+
+    graph: Graph
+    elements: tuple[Element, ...]
+
+
+def load(
+    path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Reads an ONNX model as a graph.
+
+    Weights become params under their ONNX names with their values attached (views of the file, which
+    is mapped). Whatever depends on shapes alone is computed here and is not in the graph.
+
+    Args:
+        path_or_bytes: The file, or its contents. External data needs the path.
+        dims: Sizes of the symbolic dimensions by name. A dimension without a name is called
+            ``input[axis]``.
+        values: Values of inputs that decide shapes (the ``shape`` of a Reshape); they are fixed, and no
+            inputs of the graph.
+
+    Returns:
+        The graph, with inputs and outputs in the file's order.
+
+    Raises:
+        ImportModelError: The file can't be read, or makes no sense.
+        UnsupportedOpError: Nodes can't be imported; all of them are listed, with counts.
+        InputError: Dimensions or values are missing; they are named.
+        UnknownNameError: ``dims`` or ``values`` names something that the model has not.
+
+    Example:
+        >>> import rlx
+        >>> rlx.onnx.load(b"not a model")
+        Traceback (most recent call last):
+        ...
+        rlx.errors.ImportModelError: field 13 is longer than what holds it
+          where: byte 0 of the file
+          got: 111 bytes
+          expected: at most 9
+          hint: the file is cut short or damaged
+    """
+    source = open_model(path_or_bytes)
+    given = values or {}
+    _check_names(source, dims or {}, given)
+    shapes = bind(source, dims or {}, given)
+    try:
+        return lower(source, shapes, given).graph
+    except NeedsValue as error:
+        names = ", ".join(sorted(error.names))
+        raise InputError(
+            describe(
+                f"shapes within the model depend on what these inputs hold: {names}",
+                where=source.label,
+                hint="give them as values={...}, or run it with rlx.onnx.Model, which does",
+            )
+        ) from None
+
+
+def open_model(path_or_bytes: Any) -> Source:
+    """Reads the messages of a model.
+
+    Raises:
+        ImportModelError: It is no ONNX model.
+        UnsupportedOpError: Its inputs are of types that rlx lacks.
+    """
+    folder: Path | None = None
+    label = "the model"
+    if isinstance(path_or_bytes, (bytes, bytearray, memoryview)):
+        view = memoryview(path_or_bytes).cast("B") if len(path_or_bytes) else memoryview(b"")
+    else:
+        path = Path(os.fspath(path_or_bytes))
+        folder, label = path.parent, path.name
+        view = _map(path)
+    model = schema.read(schema.ModelDef, wire.Span(view.toreadonly(), 0))
+    if model.graph is None:
+        raise ImportModelError(
+            describe("the file holds no ONNX graph", where=label, hint="is it an ONNX model?")
+        )
+    weights = {tensor.name for tensor in model.graph.initializers}
+    inputs = tuple(
+        _port(info, label) for info in model.graph.inputs if info.name not in weights
+    )
+    outputs = tuple(info.name for info in model.graph.outputs)
+    if not outputs:
+        raise ImportModelError(describe("the graph has no outputs", where=label))
+    names = [port.name for port in inputs]
+    if len(set(names)) != len(names) or "" in names:
+        raise ImportModelError(describe("inputs need names of their own", where=label, got=names))
+    return Source(model, label, folder, inputs, outputs)
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                raise ImportModelError(describe("the file is empty", where=path.name))
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ImportModelError(
+            describe("the model can't be read", where=str(path), got=str(error))
+        ) from None
+
+
+def _port(info: schema.ValueInfo, label: str) -> Port:
+    kind = info.type
+    where = f"{label}, input {info.name!r}"
+    if kind is None or kind.tensor is None:
+        kinds = ("sequence", "map", "optional", "sparse")
+        found = next((k for k in kinds if kind is not None and getattr(kind, k) is not None), None)
+        if found is None:
+            raise ImportModelError(describe("an input without a type", where=where))
+        raise UnsupportedOpError(
+            describe("an input that is no tensor", where=where, got=found, expected="a tensor")
+        )
+    element = element_of(kind.tensor.element, where)
+    shape = kind.tensor.shape
+    dims: list[int | str] = []
+    for axis, dim in enumerate(shape.dims if shape else []):
+        if dim.value is None or dim.value == -1:
+            dims.append(dim.param or f"{info.name}[{axis}]")
+        elif 0 <= dim.value <= MAX_DIM:
+            dims.append(dim.value)
+        else:
+            raise ImportModelError(describe("a dimension out of range", where=where, got=dim.value))
+    if len(dims) > MAX_RANK:
+        raise ImportModelError(describe("too many dimensions", where=where, got=len(dims)))
+    return Port(info.name, element, tuple(dims) if shape else None)
+
+
+def _check_names(source: Source, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
+    known = {d for port in source.inputs for d in port.dims or () if isinstance(d, str)}
+    inputs = {port.name for port in source.inputs}
+    for given, names, what in ((dims, known, "dimension"), (values, inputs, "input")):
+        for name in given:
+            if name not in names:
+                raise UnknownNameError(
+                    describe(
+                        f"{source.label} has no {what} named {name!r}",
+                        hint=did_you_mean(name, names),
+                    )
+                )
+
+
+def bind(
+    source: Source, dims: Mapping[str, int], values: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every input that is not given as a value.
+
+    Raises:
+        InputError: A dimension has no size, or not a sensible one.
+    """
+    for name, size in dims.items():
+        if not isinstance(size, (int, np.integer)) or not 0 <= size <= MAX_DIM:
+            raise InputError(
+                describe(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
+            )
+    shapes: dict[str, tuple[int, ...]] = {}
+    missing: set[str] = set()
+    for port in source.inputs:
+        if port.name in values:
+            continue
+        if port.dims is None:
+            missing.add(f"all of {port.name!r}")
+            continue
+        missing |= {d for d in port.dims if isinstance(d, str) and d not in dims}
+        shapes[port.name] = tuple(
+            int(dims.get(d, 0)) if isinstance(d, str) else d for d in port.dims
+        )
+    if missing:
+        raise InputError(
+            describe(
+                "dimensions without a size",
+                where=source.label,
+                got=", ".join(sorted(missing)),
+                hint="give them as dims={...}, or run it with rlx.onnx.Model, which takes them "
+                "from the arrays",
+            )
+        )
+    return shapes
+
+
+def lower(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> Lowered:
+    """Lowers a model for shapes.
+
+    Args:
+        source: The model.
+        shapes: Shape of every input that stays one.
+        values: Arrays of those that do not.
+
+    Raises:
+        NeedsValue: Shapes depend on what more inputs hold.
+        ImportModelError: The model makes no sense.
+        UnsupportedOpError: Nodes can't be imported.
+    """
+    lowering = Lowering(source.model, source.folder, source.label)
+    opsets: dict[str, int] = {}
+    for opset in source.model.opsets:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        opsets[domain] = opset.version
+        low, high = OPSETS.get(domain, (opset.version, opset.version))
+        if not low <= opset.version <= high:
+            # Older and newer sets mostly mean the same; what they changed is refused by its operator.
+            opsets[domain] = min(max(opset.version, 1), high)
+    graph = Graph(source.graph.name or "model")
+    scope, site = Scope({}, opsets), Site(graph)
+    for port in source.inputs:
+        scope.define(port.name, _input(port, graph, shapes, values))
+    try:
+        try:
+            found = lowering.body(source.graph, scope, site)
+        except Missing:
+            lowering.check()
+            raise
+        lowering.check()
+        outputs = []
+        for name, value in zip(source.outputs, found, strict=True):
+            if not isinstance(value, Value):
+                kind = "sequence" if isinstance(value, Items) else "optional"
+                raise Refused(f"output {name!r} is a {kind}")
+            outputs.append(value)
+        graph.set_outputs([site.node(value) for value in outputs])
+    except Refused as error:
+        raise UnsupportedOpError(describe(str(error), where=source.label)) from None
+    return Lowered(graph, tuple(value.element for value in outputs))
+
+
+def _input(
+    port: Port, graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> Value:
+    if port.name in values:
+        array = np.asarray(values[port.name])
+        if array.dtype != port.element.numpy:
+            array = array.astype(port.element.numpy)
+        return Value(port.element, array)
+    dtype = port.element.dtype or CARRIERS.get(port.element.name)
+    if dtype is None:
+        raise UnsupportedOpError(
+            describe(f"input {port.name!r} is of a type that rlx lacks", got=port.element.name)
+        )
+    return Value(port.element, node=graph.input(port.name, shapes[port.name], dtype))

@@ -1,0 +1,370 @@
+"""The walk over an ONNX graph: every value is an array that is known at load, or a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError, RlxError, UnsupportedOpError, describe
+from rlx.importers.onnx import registry
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import Operator
+from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
+from rlx.importers.onnx.tensors import to_array
+from rlx.importers.onnx.values import (
+    CARRIERS,
+    Held,
+    Missing,
+    NeedsValue,
+    Nothing,
+    Refused,
+    Site,
+    Value,
+)
+from rlx.importers.onnx.wrap import wrapped
+from rlx.ir.graph import Graph, Node
+from rlx.ops.interpret import interpret
+
+# Folding is for shapes and small tables; what is larger stays in the graph, where weights are
+# params and what depends on them alone is computed once, when they are set.
+FOLD_ELEMENTS = 1 << 16
+# Functions that call functions, and loops written out, may multiply: no model comes near these.
+MAX_NODES = 400_000
+MAX_CALLS = 32
+# What the functions of operators raise on attributes and operands that make no sense.
+_BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
+        RlxError)  # fmt: skip
+_ONNX = ("", "ai.onnx")
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names of a graph, and those of the graphs around it.
+
+    Attributes:
+        values: What the names of this graph stand for; None where a node was not imported.
+        opsets: Version by domain.
+        parent: The graph around it.
+        attributes: In a function: the attributes it was called with.
+    """
+
+    values: dict[str, Held | None] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    parent: Scope | None = None
+    attributes: Mapping[str, Attribute] | None = None
+
+    def find(self, name: str) -> Held:
+        """What a name stands for.
+
+        Raises:
+            ImportModelError: Nothing before it has that name.
+            Missing: It would be the result of a node that was not imported.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                found = scope.values[name]
+                if found is None:
+                    raise Missing(name)
+                return found
+            scope = scope.parent
+        raise ImportModelError(
+            describe(
+                f"nothing before it gives {name!r}",
+                hint="a graph's nodes have to stand in the order in which they are computed",
+            )
+        )
+
+    def inner(self) -> Scope:
+        """A scope for a subgraph."""
+        return Scope({}, self.opsets, self, self.attributes)
+
+    def define(self, name: str, value: Held | None) -> None:
+        """Gives a name its value.
+
+        Raises:
+            ImportModelError: It has one.
+        """
+        if name in self.values:
+            raise ImportModelError(describe(f"two values have the name {name!r}"))
+        self.values[name] = value
+
+
+@dataclass(slots=True)
+class Problem:
+    """Nodes of one kind that can't be imported, for one reason."""
+
+    reason: str
+    first: str
+    count: int = 0
+
+
+class Lowering:
+    """One model being lowered.
+
+    Args:
+        model: The file.
+        folder: Where external data lies.
+        label: How messages name the file.
+    """
+
+    def __init__(self, model: ModelDef, folder: Path | None, label: str) -> None:
+        self.folder = folder
+        self.label = label
+        self.problems: dict[tuple[str, str], Problem] = {}
+        self.needs: set[str] = set()
+        self._functions = {(_plain(f.domain), f.name, f.overload): f for f in model.functions}
+        self._nodes = 0
+        self._calls = 0
+
+    @property
+    def position(self) -> int:
+        """Number of the node that is being lowered."""
+        return self._nodes
+
+    # --- a graph ---
+
+    def initializers(self, graph: GraphDef, scope: Scope) -> None:
+        """The weights of a graph."""
+        if graph.sparse:
+            raise Refused("sparse initializers")
+        for tensor in graph.initializers:
+            if tensor.name not in scope.values:
+                scope.define(tensor.name, self.weight(tensor, tensor.name))
+
+    def weight(self, tensor: Tensor, name: str) -> Value:
+        """A tensor of the file that may become a param."""
+        array, element = to_array(tensor, self.folder)
+        return Value(element, array, name=name)
+
+    def body(self, graph: GraphDef, scope: Scope, site: Site) -> list[Held]:
+        """The outputs of a graph whose inputs stand in ``scope``.
+
+        Raises:
+            Missing: A node was not imported.
+        """
+        self.initializers(graph, scope)
+        names = [output.name for output in graph.outputs]
+        self.nodes(graph.nodes, names, scope, site)
+        return [scope.find(name) for name in names]
+
+    def nodes(
+        self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: Site
+    ) -> None:
+        """Lowers the nodes that ``wanted`` depends on, in order."""
+        for node in _live(nodes, wanted):
+            self.one(node, scope, site)
+
+    def one(self, node: NodeDef, scope: Scope, site: Site) -> None:
+        """Lowers a node; one that can't be imported is noted, and its results are missing.
+
+        Raises:
+            ImportModelError: The file makes no sense there.
+        """
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise ImportModelError(
+                describe("the model is too large written out", got=f"over {MAX_NODES} nodes")
+            )
+        results: Sequence[Held | None] = [None] * len(node.output)
+        try:
+            results = self._lower(node, scope, site)
+        except Refused as error:
+            self._note(node, str(error))
+        except NeedsValue as error:
+            self.needs |= error.names
+        except Missing:
+            pass
+        except _BAD as error:
+            if isinstance(error, UnsupportedOpError):
+                self._note(node, str(error).replace("\n", ";"))
+            else:
+                self._fail(node, error)
+        for name, value in zip(node.output, results, strict=False):
+            if name:
+                scope.define(name, value)
+
+    def _fail(self, node: NodeDef, error: Exception) -> None:
+        if isinstance(error, ImportModelError) and "\n  node: " in str(error):
+            raise error
+        text = str(error) if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
+        raise ImportModelError(f"{text}\n  node: {self.name(node)}\n  file: {self.label}") from error
+
+    def name(self, node: NodeDef) -> str:
+        """How messages name a node: the first output stands in for a name."""
+        called = node.name or next((f"-> {name}" for name in node.output if name), "")
+        return f"{called!r} ({_kind(node.domain, node.op)})"
+
+    def _note(self, node: NodeDef, reason: str) -> None:
+        key = (_kind(node.domain, node.op), reason)
+        problem = self.problems.setdefault(key, Problem(reason, self.name(node)))
+        problem.count += 1
+
+    def check(self) -> None:
+        """Raises what the walk collected.
+
+        Raises:
+            UnsupportedOpError: Every kind of node that can't be imported, with counts.
+            NeedsValue: Graph inputs whose values decide shapes.
+        """
+        if self.problems:
+            lines = [
+                f"{problem.count} x {kind}: {problem.reason}; first {problem.first}"
+                for (kind, _), problem in sorted(
+                    self.problems.items(), key=lambda item: (-item[1].count, item[0])
+                )
+            ]
+            total = sum(problem.count for problem in self.problems.values())
+            raise UnsupportedOpError(
+                describe(
+                    f"{total} nodes can't be imported:\n    " + "\n    ".join(lines),
+                    where=self.label,
+                    hint="docs/onnx.md lists what can",
+                )
+            )
+        if self.needs:
+            raise NeedsValue(self.needs)
+
+    # --- a node ---
+
+    def _lower(self, node: NodeDef, scope: Scope, site: Site) -> Sequence[Held | None]:
+        domain = _plain(node.domain)
+        function = self._functions.get((domain, node.op, node.overload))
+        attributes = _attributes(node, scope.attributes)
+        if function is not None:
+            return self._inline(function, node, attributes, scope, site)
+        opset = scope.opsets.get(domain)
+        if opset is None:
+            raise Refused(f"the model imports no operator set {domain or 'ai.onnx'!r}")
+        operator = registry.find(domain, node.op, opset)
+        if operator is None:
+            raise Refused(f"no such operator in version {opset} of the set here")
+        operands = [scope.find(name) if name else None for name in node.input]
+        if not operator.raw:
+            operands = [None if isinstance(held, Nothing) else held for held in operands]
+        call = Call(node, operands, site, opset, attributes, self, scope)
+        if operator.raw:
+            return _listed(operator.handler(call), None)
+        _check_carried(operator, operands)
+        if operator.fold and operands and all(_foldable(held) for held in operands if held):
+            folded = self._fold(operator, call)
+            if folded is not None:
+                return folded
+        return wrapped(_listed(operator.handler(call), call), operands)
+
+    def _fold(self, operator: Operator, call: Call) -> list[Held | None] | None:
+        """The results as arrays, by the references of rlx's ops; None where they are too large."""
+        site = Site(Graph("fold"), params=False)
+        inner = Call(
+            call.node, call.operands, site, call.opset, call.attributes, self, call.scope
+        )
+        held = wrapped(_listed(operator.handler(inner), inner), call.operands)
+        found = [value for value in held if isinstance(value, Value) and value.node is not None]
+        if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
+            return None
+        if found:
+            site.graph.set_outputs([value.node for value in found if value.node is not None])
+            for value, array in zip(found, interpret(site.graph, {}), strict=True):
+                dtype = value.element.numpy
+                carried = value.element.name in CARRIERS
+                value.array, value.node = (array.astype(dtype) if carried else array), None
+        return held
+
+    def _inline(
+        self,
+        function: Function,
+        node: NodeDef,
+        attributes: Mapping[str, Attribute],
+        scope: Scope,
+        site: Site,
+    ) -> list[Held | None]:
+        """A function of the model, written out where it is called."""
+        if self._calls >= MAX_CALLS:
+            raise ImportModelError(describe("functions call each other without end"))
+        given = {a.name: a for a in function.defaults} | dict(attributes)
+        opsets = {_plain(o.domain): o.version for o in function.opsets} or scope.opsets
+        inner = Scope({}, opsets, None, given)
+        for at, name in enumerate(function.inputs):
+            if at < len(node.input) and node.input[at]:
+                inner.define(name, scope.find(node.input[at]))
+            else:
+                inner.define(name, Nothing())
+        self._calls += 1
+        try:
+            self.nodes(function.nodes, function.outputs, inner, site)
+        finally:
+            self._calls -= 1
+        return [inner.values.get(name) for name in function.outputs]
+
+
+def _plain(domain: str) -> str:
+    return "" if domain in _ONNX else domain
+
+
+def _kind(domain: str, op: str) -> str:
+    return f"{domain}.{op}" if _plain(domain) else op
+
+
+def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[str, Attribute]:
+    """The attributes of a node by name; in a function a reference takes the caller's, or is absent."""
+    found: dict[str, Attribute] = {}
+    for attribute in node.attributes:
+        if not attribute.ref:
+            found[attribute.name] = attribute
+        elif called is not None and attribute.ref in called:
+            found[attribute.name] = called[attribute.ref]
+    return found
+
+
+def _foldable(held: Held) -> bool:
+    return (
+        isinstance(held, Value)
+        and held.array is not None
+        and held.array.size <= FOLD_ELEMENTS
+        and held.array.dtype != object
+    )
+
+
+def _check_carried(operator: Operator, operands: Sequence[Held | None]) -> None:
+    if not operator.carried:
+        for held in operands:
+            if isinstance(held, Value) and held.element.name in CARRIERS:
+                raise Refused(f"tensors of {held.element.name}")
+
+
+def _listed(found: Any, call: Call | None) -> list[Held | None]:
+    """What an operator's function gave as a list of values."""
+    many = list(found) if isinstance(found, (tuple, list)) and type(found) in (tuple, list) else [found]
+    return [
+        Value.of(one) if isinstance(one, (Node, np.ndarray, np.generic)) else one for one in many
+    ]
+
+
+def _live(nodes: Sequence[NodeDef], wanted: Iterable[str]) -> list[NodeDef]:
+    """The nodes that the wanted values depend on, in order; subgraphs may use any name."""
+    names = set(wanted)
+    live = []
+    for node in reversed(nodes):
+        if names.isdisjoint(node.output):
+            continue
+        live.append(node)
+        names.update(node.input)
+        for attribute in node.attributes:
+            for graph in [*attribute.graphs, *([attribute.g] if attribute.g else [])]:
+                names |= used_names(graph)
+    return live[::-1]
+
+
+def used_names(graph: GraphDef) -> set[str]:
+    """Every name that a graph or a graph within it reads."""
+    names = {output.name for output in graph.outputs}
+    for node in graph.nodes:
+        names.update(node.input)
+        for attribute in node.attributes:
+            for inner in [*attribute.graphs, *([attribute.g] if attribute.g else [])]:
+                names |= used_names(inner)
+    return names

@@ -1,0 +1,165 @@
+"""ONNX's activation functions with attributes, and those that are written with other ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.ir.graph import Node
+from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
+
+
+@onnx_op("LeakyRelu")
+def leaky_relu(call: Call) -> Any:
+    """A fixed slope below zero."""
+    return call.g.leaky_relu(call.x(), call.float("alpha", 0.01))
+
+
+@onnx_op("Elu")
+def elu(call: Call) -> Any:
+    """Exponential below zero."""
+    return call.g.elu(call.x(), call.float("alpha", 1.0))
+
+
+@onnx_op("Celu")
+def celu(call: Call) -> Any:
+    """Exponential below zero, with a continuous slope."""
+    return call.g.celu(call.x(), call.float("alpha", 1.0))
+
+
+@onnx_op("Selu")
+def selu(call: Call) -> Any:
+    """The self-normalising unit, rlx's own where the attributes are the usual ones."""
+    g, x = call.g, call.x()
+    alpha, gamma = call.float("alpha", SELU_ALPHA), call.float("gamma", SELU_SCALE)
+    if abs(alpha - SELU_ALPHA) < 1e-6 and abs(gamma - SELU_SCALE) < 1e-6:
+        return g.selu(x)
+    return g.mul(g.elu(x, alpha), gamma)
+
+
+@onnx_op("HardSigmoid")
+def hard_sigmoid(call: Call) -> Any:
+    """A line held between 0 and 1."""
+    return call.g.hard_sigmoid(call.x(), call.float("alpha", 0.2), call.float("beta", 0.5))
+
+
+@onnx_op("ThresholdedRelu")
+def thresholded_relu(call: Call) -> Any:
+    """What is above a threshold; 0 elsewhere."""
+    g, x = call.g, call.x()
+    return g.where(g.gt(x, call.float("alpha", 1.0)), x, g.constant(0.0, x.dtype))
+
+
+@onnx_op("Gelu")
+def gelu(call: Call) -> Any:
+    """By the error function, or its approximation by tanh."""
+    kind = "gelu_approx" if call.text("approximate", "none") == "tanh" else "gelu"
+    return call.g.activation(kind, call.x())
+
+
+def swished(call: Call, x: Node, alpha: float) -> Node:
+    """X times the sigmoid of alpha x."""
+    g = call.g
+    found: Node = g.silu(x) if alpha == 1 else g.mul(x, g.sigmoid(g.mul(x, alpha)))
+    return found
+
+
+@onnx_op("Swish")
+def swish(call: Call) -> Any:
+    """A gate of itself."""
+    return swished(call, call.x(), call.float("alpha", 1.0))
+
+
+@onnx_op("SwiGLU")
+def swiglu(call: Call) -> Any:
+    """The first operand's swish times the second."""
+    return call.g.mul(swished(call, call.x(0), call.float("alpha", 1.0)), call.x(1))
+
+
+@onnx_op("Shrink")
+def shrink(call: Call) -> Any:
+    """Moved toward zero by a bias outside of a band, 0 within."""
+    g, x = call.g, call.x()
+    lambd, bias = call.float("lambd", 0.5), call.float("bias", 0.0)
+    if not x.dtype.is_float:
+        wide = g.cast(x, "f32")
+        return g.cast(_shrunk(g, wide, lambd, bias), x.dtype)
+    return _shrunk(g, x, lambd, bias)
+
+
+def _shrunk(g: Any, x: Node, lambd: float, bias: float) -> Any:
+    zero = g.constant(0.0, x.dtype)
+    above = g.where(g.gt(x, lambd), g.sub(x, bias), zero)
+    return g.where(g.lt(x, -lambd), g.add(x, bias), above)
+
+
+@onnx_op("Dropout")
+def dropout(call: Call) -> Any:
+    """The identity, as it is at inference; the mask keeps everything."""
+    g, x = call.g, call.x()
+    training = call.has(2) and bool(call.number(2)) and (not call.has(1) or call.number(1) != 0)
+    if training:
+        return _dropped(call, x)
+    return x, g.expand(g.constant(True), x.shape)
+
+
+def _dropped(call: Call, x: Node) -> Any:
+    g = call.g
+    ratio = call.number(1) if call.has(1) else 0.5
+    noise = g.random_uniform(x.shape, seed=int(call.int("seed", 0)) & 0xFFFFFFFF)
+    keep = g.ge(noise, float(ratio))
+    scale = 1.0 / (1.0 - ratio) if ratio < 1 else 0.0
+    return g.where(keep, g.mul(x, scale), g.constant(0.0, x.dtype)), keep
+
+
+@onnx_op("Dropout", since=7)
+def dropout_by_attribute(call: Call) -> Any:
+    """The identity."""
+    x = call.x()
+    return x, call.g.expand(call.g.constant(True), x.shape)
+
+
+onnx_op("Dropout", since=12, fold=False)(dropout)
+
+
+@onnx_op("Binarizer", domain="ai.onnx.ml")
+def binarizer(call: Call) -> Any:
+    """1 above a threshold, 0 elsewhere."""
+    g, x = call.g, call.x()
+    return g.cast(g.gt(x, call.float("threshold", 0.0)), x.dtype)
+
+
+@onnx_op("Hardmax", since=13)
+def hardmax(call: Call) -> Any:
+    """1 at the first largest entry of an axis, 0 elsewhere."""
+    g, x = call.g, call.x()
+    axis = call.int("axis", -1) % max(len(x.shape), 1)
+    return g.one_hot(g.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
+
+
+@onnx_op("Softmax", "LogSoftmax", since=13)
+def softmax(call: Call) -> Any:
+    """Along one axis."""
+    method = call.g.softmax if call.node.op == "Softmax" else call.g.log_softmax
+    return method(call.x(), call.int("axis", -1))
+
+
+@onnx_op("Softmax", "LogSoftmax", "Hardmax")
+def softmax_flat(call: Call) -> Any:
+    """Before version 13: along everything from an axis on."""
+    g, x = call.g, call.x()
+    axis = call.int("axis", 1)
+    axis += len(x.shape) if axis < 0 else 0
+    rows = 1
+    for dim in x.shape[:axis]:
+        rows *= dim
+    columns = 1
+    for dim in x.shape[axis:]:
+        columns *= dim
+    flat = g.reshape(x, (rows, columns))
+    if call.node.op == "Hardmax":
+        found = g.one_hot(g.argmax(flat, 1), columns, dtype=x.dtype)
+    else:
+        found = (g.softmax if call.node.op == "Softmax" else g.log_softmax)(flat)
+    return g.reshape(found, x.shape)

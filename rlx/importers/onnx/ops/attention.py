@@ -1,0 +1,304 @@
+"""Attention and what belongs to it: rotary embedding, linear attention, causal convolution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import Value
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+# Stands for minus infinity, which WGSL lets a driver assume away; far below any score.
+FAR = {DType.F16: -60000.0}
+FAR_WIDE = -1e30
+
+
+def far(dtype: DType) -> float:
+    """The score of a key that is not seen."""
+    return FAR.get(dtype, FAR_WIDE)
+
+
+def _heads(g: Graph, x: Node, heads: int | None) -> Node:
+    """``[B, S, H D]`` as ``[B, H, S, D]``."""
+    if len(x.shape) == 4:
+        return x
+    if not heads:
+        raise ImportModelError("operands of rank 3 need the numbers of heads")
+    b, s, width = x.shape
+    found: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
+    return found
+
+
+def _joined(g: Graph, x: Node) -> Node:
+    b, h, s, d = x.shape
+    found: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
+    return found
+
+
+def _repeated(g: Graph, x: Node, heads: int) -> Node:
+    """Each key-value head once for every query head that shares it."""
+    b, h, s, d = x.shape
+    if h == heads:
+        return x
+    spread = g.expand(g.unsqueeze(x, (2,)), (b, h, heads // h, s, d))
+    found: Node = g.reshape(spread, (b, heads, s, d))
+    return found
+
+
+@onnx_op("Attention", since=23)
+def attention(call: Call) -> Any:
+    """Scaled dot-product attention with cache, masks, windows and soft cap."""
+    g = call.g
+    rank3 = call.rank(0) == 3
+    q = _heads(g, call.x(0), call.int("q_num_heads"))
+    k = _heads(g, call.x(1), call.int("kv_num_heads"))
+    v = _heads(g, call.x(2), call.int("kv_num_heads"))
+    past = call.shape(4)[2] if call.has(4) else 0
+    if call.has(4):
+        k = g.concat([call.x(4), k], 2)
+    if call.has(5):
+        v = g.concat([call.x(5), v], 2)
+    present = (k, v)
+    heads, sq, sk = q.shape[1], q.shape[2], k.shape[2]
+    scale = call.float("scale") or 1 / math.sqrt(q.shape[-1])
+    softcap = call.float("softcap", 0.0)
+    bias, seen = _mask(call, (q.shape[0], heads, sq, sk), past, q.dtype)
+    if not call.wants(3) and bias is None and v.dtype is q.dtype:
+        y = g.attention(
+            q, k, v, scale=scale, softcap=softcap or None, num_heads=heads,
+            num_kv_heads=k.shape[1],
+        )  # fmt: skip
+        return (_joined(g, y) if rank3 else y, *present)
+    k, v = _repeated(g, k, heads), _repeated(g, v, heads)
+    # The scale is split, so that half-precision products do not overflow.
+    root = math.sqrt(scale)
+    scores = g.matmul(g.mul(q, root), g.transpose(g.mul(k, root), (0, 1, 3, 2)))
+    stages = [scores]
+    if softcap:
+        scores = g.mul(g.tanh(g.div(scores, softcap)), softcap)
+    stages.append(scores)
+    if bias is not None:
+        scores = g.add(scores, bias)
+    stages.append(scores)
+    wide = scores
+    precision = call.int("softmax_precision")
+    if precision is not None:
+        wide = g.cast(scores, element_of(precision, "softmax_precision").dtype)
+    weights = g.softmax(wide)
+    weights = weights if wide is scores else g.cast(weights, q.dtype)
+    if seen is not None:
+        weights = g.where(seen, weights, g.constant(0.0, weights.dtype))
+    stages.append(weights)
+    y = g.matmul(weights if weights.dtype is v.dtype else g.cast(weights, v.dtype), v)
+    shown = None
+    if call.wants(3):
+        shown = stages[call.int("qk_matmul_output_mode", 0)]
+        if shown is not weights and bias is not None:
+            # What stands for minus infinity is shown as such.
+            unseen = g.constant(-np.inf, shown.dtype)
+            shown = g.where(g.le(shown, far(shown.dtype) / 2), unseen, shown)
+    return _joined(g, y) if rank3 else y, *present, shown
+
+
+def _mask(
+    call: Call, shape: tuple[int, ...], past: int, dtype: DType
+) -> tuple[Node | None, Node | None]:
+    """What is added to the scores, and which rows see any key (None where all do)."""
+    g = call.g
+    b, _, sq, sk = shape
+    causal = call.int("is_causal", 0)
+    left, right = call.int("left_window_size", -1), call.int("right_window_size", -1)
+    allowed: Node | None = None
+    if causal or left >= 0 or right >= 0:
+        rows = np.arange(sq, dtype=np.int32)[:, None]
+        keys = np.arange(sk, dtype=np.int32)[None, :]
+        if call.has(6) and not call.has(4):
+            offset = g.sub(g.cast(call.x(6), "i32"), g.constant(np.int32(sq)))
+            at = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows[None, None]))
+            allowed = _window(g, g.constant(keys[None, None]), at, causal, left, right)
+        else:
+            at = g.constant((rows + past)[None, None])
+            allowed = _window(g, g.constant(keys[None, None]), at, causal, left, right)
+    if call.has(6):
+        keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
+        filled = g.lt(keys, g.reshape(g.cast(call.x(6), "i64"), (b, 1, 1, 1)))
+        allowed = filled if allowed is None else g.logical_and(allowed, filled)
+    bias: Node | None = None
+    if call.has(3):
+        mask = call.x(3)
+        spare = sk - mask.shape[-1]
+        if spare > 0:
+            value: Any = False if mask.dtype is DType.BOOL else far(dtype)
+            pads = [(0, 0)] * (len(mask.shape) - 1) + [(0, spare)]
+            mask = g.pad(mask, pads, value=value)
+        if mask.dtype is DType.BOOL:
+            allowed = mask if allowed is None else g.logical_and(allowed, mask)
+        else:
+            bias = g.maximum(mask, far(dtype))
+    if allowed is not None:
+        zero, low = g.constant(0.0, dtype), g.constant(far(dtype), dtype)
+        if bias is None:
+            bias = g.where(allowed, zero, low)
+        else:
+            bias = g.where(allowed, bias, low)
+    if bias is None:
+        return None, None
+    seen = g.gt(g.max(bias, (len(bias.shape) - 1,), True), far(dtype) / 2)
+    return bias, seen
+
+
+def _window(g: Graph, keys: Node, at: Node, causal: int, left: int, right: int) -> Node:
+    found: Node | None = None
+    bounds = []
+    if causal:
+        bounds.append(g.le(keys, at))
+    if right >= 0:
+        bounds.append(g.le(keys, g.add(at, g.constant(np.int32(right)))))
+    if left >= 0:
+        bounds.append(g.ge(keys, g.sub(at, g.constant(np.int32(left)))))
+    for bound in bounds:
+        found = bound if found is None else g.logical_and(found, bound)
+    assert found is not None
+    return found
+
+
+@onnx_op("FlexAttention", domain="ai.onnx.preview", raw=True)
+def flex_attention(call: Call) -> Any:
+    """Attention whose scores and weights subgraphs may change."""
+    g, q, k, v = call.g, call.x(0), call.x(1), call.x(2)
+    scale = call.float("scale") or 1 / math.sqrt(q.shape[-1])
+    heads = q.shape[1]
+    k, v = _repeated(g, k, heads), _repeated(g, v, heads)
+    precision = call.int("softmax_precision")
+    wide = DType.F64 if q.dtype is DType.F64 else DType.F32
+    if precision is not None:
+        wide = element_of(precision, "softmax_precision").dtype or wide
+    scores = g.mul(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), scale)
+    scores = scores if scores.dtype is wide else g.cast(scores, wide)
+    scores = _modified(call, "score_mod", scores)
+    weights = _modified(call, "prob_mod", g.softmax(scores))
+    weights = weights if weights.dtype is v.dtype else g.cast(weights, v.dtype)
+    return g.matmul(weights, v)
+
+
+def _modified(call: Call, name: str, x: Node) -> Node:
+    if name not in call.attributes:
+        return x
+    graph = call.subgraph(name)
+    scope = call.scope.inner()
+    scope.define(graph.inputs[0].name, Value.of(x))
+    (found,) = call.lowering.body(graph, scope, call.site)
+    if not isinstance(found, Value):
+        raise ImportModelError(f"{name} gives no tensor")
+    return call.site.node(found)
+
+
+@onnx_op("RotaryEmbedding", since=23)
+def rotary(call: Call) -> Any:
+    """Pairs of a head's entries turned by angles of their position."""
+    g, x = call.g, call.x(0)
+    rank3 = len(x.shape) == 3
+    wide = _heads(g, x, call.int("num_heads", 0))
+    b, h, s, d = wide.shape
+    turned = call.int("rotary_embedding_dim", 0) or d
+    tables = []
+    for at in (1, 2):
+        table = call.x(at)
+        if call.has(3):
+            table = g.gather(table, call.x(3), 0)
+        tables.append(g.reshape(table, (*((b, 1, s)), turned // 2)))
+    cos, sin = tables
+    head = g.narrow(wide, 3, 0, turned)
+    if call.int("interleaved", 0):
+        pairs = g.reshape(head, (b, h, s, turned // 2, 2))
+        first = g.reshape(g.narrow(pairs, 4, 0, 1), (b, h, s, turned // 2))
+        second = g.reshape(g.narrow(pairs, 4, 1, 1), (b, h, s, turned // 2))
+    else:
+        first = g.narrow(head, 3, 0, turned // 2)
+        second = g.narrow(head, 3, turned // 2, turned // 2)
+    real = g.sub(g.mul(cos, first), g.mul(sin, second))
+    imaginary = g.add(g.mul(sin, first), g.mul(cos, second))
+    if call.int("interleaved", 0):
+        both = g.concat([g.unsqueeze(real, (4,)), g.unsqueeze(imaginary, (4,))], 4)
+        head = g.reshape(both, (b, h, s, turned))
+    else:
+        head = g.concat([real, imaginary], 3)
+    if turned < d:
+        head = g.concat([head, g.narrow(wide, 3, turned, d - turned)], 3)
+    return _joined(g, head) if rank3 else head
+
+
+@onnx_op("CausalConvWithState")
+def causal_conv(call: Call) -> Any:
+    """Each channel convolved with its past; the last entries are the state of the next call."""
+    g, x, w = call.g, call.x(0), call.x(1)
+    before = w.shape[2] - 1
+    past = call.opt(3)
+    if past is None:
+        past = g.expand(g.constant(0.0, x.dtype), (*x.shape[:2], before))
+    whole = g.concat([past, x], 2)
+    y = g.conv1d(whole, w, call.opt(2), groups=x.shape[1])
+    if call.text("activation", "none") in ("silu", "swish"):
+        y = g.silu(y)
+    return y, g.narrow(whole, 2, whole.shape[2] - before, before)
+
+
+@onnx_op("LinearAttention")
+def linear_attention(call: Call) -> Any:
+    """A matrix of keys and values that is carried from step to step (linear, gated, delta rules)."""
+    g = call.g
+    qh, kh = call.int("q_num_heads"), call.int("kv_num_heads")
+    rule = call.text("update_rule", "gated_delta")
+    q, k, v = (
+        _heads(g, call.x(at), heads) for at, heads in ((0, qh), (1, kh), (2, kh))
+    )  # fmt: skip
+    b, _, steps, dk = q.shape
+    dv = v.shape[3]
+    scale = call.float("scale", 0.0) or 1 / math.sqrt(dk)
+    kind = q.dtype
+    wide = kind if kind is DType.F64 else DType.F32
+    state = call.opt(3)
+    if state is None:
+        state = g.expand(g.constant(0.0, kind), (b, kh, dk, dv))
+    given = [("q", q), ("k", k), ("v", v)]
+    for name, at in (("decay", 4), ("beta", 5)):
+        if call.has(at):
+            x = call.x(at)
+            if x.shape[2] % kh:
+                x = g.expand(x, (*x.shape[:2], kh))
+            given.append((name, _heads(g, x, kh)))
+    # Time leads: [T, B, H, ...].
+    rows = [g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in given]
+    body = Graph("linear_attention")
+    held = body.input("state", (b, kh, dk, dv), wide)
+    step = {
+        name: body.input(name, row.shape[1:], wide)
+        for (name, _), row in zip(given, rows, strict=True)
+    }
+    new = held
+    if "gated" in rule:
+        new = body.mul(new, body.unsqueeze(body.exp(step["decay"]), (3,)))
+    key = body.unsqueeze(step["k"], (3,))
+    value = body.unsqueeze(step["v"], (2,))
+    if "delta" in rule:
+        seen = body.sum(body.mul(new, key), (2,), True)
+        value = body.sub(value, seen)
+        value = body.mul(value, body.unsqueeze(step["beta"], (3,)))
+    new = body.add(new, body.mul(key, value))
+    shared = body.reshape(step["q"], (b, kh, qh // kh, dk))
+    out = body.mul(body.matmul(shared, new), scale)
+    body.set_outputs([new, body.reshape(out, (b, qh, dv))])
+    start = g.cast(state, wide) if state.dtype is not wide else state
+    last, ys = g.scan(body, 1, start, *rows)
+    y = g.reshape(g.transpose(ys, (1, 0, 2, 3)), (b, steps, qh * dv))
+    return (
+        y if kind is wide else g.cast(y, kind),
+        last if kind is wide else g.cast(last, kind),
+    )

@@ -1,0 +1,307 @@
+"""If, Loop and Scan: resolved at load where conditions and counts are known, rlx's own otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import BOOL, INT64
+from rlx.importers.onnx.ops.subgraphs import (
+    attempt,
+    captured,
+    known_bool,
+    separate,
+    stacked,
+    written_out,
+)
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.schema import GraphDef
+from rlx.importers.onnx.values import Held, NeedsValue, Refused, Value, inputs_of
+from rlx.ir.graph import Graph, Node
+
+# Loops of fewer nodes than this, trips times body, are written out.
+WRITTEN_OUT = 512
+MOST_TRIPS = 1 << 16
+
+
+def _listed(found: Any) -> list[Node]:
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+@onnx_op("If", raw=True)
+def if_(call: Call) -> Any:
+    """The branch that a known condition takes; otherwise both, as subgraphs."""
+    then, other = call.subgraph("then_branch"), call.subgraph("else_branch")
+    taken = known_bool(call, call.held(0))
+    if taken is None:
+        try:
+            with attempt(call):
+                return _both(call, then, other)
+        except Refused:
+            taken = bool(call.number(0))
+    return written_out(call, then if taken else other, [])
+
+
+def _both(call: Call, then: GraphDef, other: GraphDef) -> list[Value]:
+    around = captured(call, (then, other))
+    sides, elements = [], []
+    for graph in (then, other):
+        inner, _, site, found = separate(call, graph, [], around)
+        inner.set_outputs([site.node(value) for value in found])
+        sides.append(inner)
+        elements.append([value.element for value in found])
+    if elements[0] != elements[1]:
+        raise Refused("branches that give different types")
+    condition = call.g.reshape(call.x(0), ())
+    given = [call.site.node(value) for value in around.values()]
+    results = _listed(call.g.if_(condition, *sides, *given))
+    return [Value(e, node=n) for e, n in zip(elements[0], results, strict=True)]
+
+
+@onnx_op("Loop", raw=True)
+def loop(call: Call) -> Any:
+    """Written out, a scan, or a while, in this order of preference for few, many and unknown trips."""
+    body = call.subgraph("body")
+    start = [call.held(at) for at in range(2, len(call.operands))]
+    scans = len(body.outputs) - 1 - len(start)
+    if scans < 0 or len(body.inputs) != len(start) + 2:
+        raise ImportModelError("the body does not fit the loop's operands")
+    unknown = _trips_unknown(call)
+    goes_on = known_bool(call, call.held(1)) if call.has(1) else True
+    if (unknown or goes_on is None) and not scans:
+        try:
+            with attempt(call):
+                return _while(call, body, start)
+        except Refused:
+            pass
+    trips = min(int(call.number(0)), MOST_TRIPS + 1) if call.has(0) else None
+    if goes_on is None:
+        goes_on = bool(call.number(1))
+    if trips is not None and goes_on and trips * len(body.nodes) > WRITTEN_OUT:
+        try:
+            with attempt(call):
+                return _counted(call, body, start, trips)
+        except Refused:
+            pass
+    if not call.has(0) and not scans:
+        try:
+            with attempt(call):
+                return _unrolled(call, body, start, None, goes_on)
+        except Refused:
+            return _while(call, body, start)
+    return _unrolled(call, body, start, trips, goes_on)
+
+
+def _trips_unknown(call: Call) -> bool:
+    if not call.has(0):
+        return False
+    value = call.value(0)
+    return value.node is not None and (not call.site.params or bool(inputs_of(value.node)))
+
+
+def _unrolled(
+    call: Call, body: GraphDef, start: Sequence[Held], trips: int | None, goes_on: bool
+) -> list[Held]:
+    state = list(start)
+    rows: list[list[Held]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
+    trip = 0
+    while goes_on and (trips is None or trip < trips):
+        if trip > MOST_TRIPS:
+            raise Refused(f"a loop of more than {MOST_TRIPS} trips")
+        number = Value(INT64, np.array(trip, np.int64))
+        found = written_out(call, body, [number, Value(BOOL, np.array(True)), *state])
+        state = found[1 : len(state) + 1]
+        for row, value in zip(rows, found[len(state) + 1 :], strict=True):
+            row.append(value)
+        answer = known_bool(call, found[0])
+        if answer is None:
+            assert isinstance(found[0], Value) and found[0].node is not None
+            names = inputs_of(found[0].node)
+            raise NeedsValue(names) if call.site.params else Refused("an unknown number of trips")
+        goes_on = answer
+        trip += 1
+    return [*state, *(stacked(call, row) for row in rows)]
+
+
+def _values(held: Sequence[Held]) -> list[Value]:
+    found = [value for value in held if isinstance(value, Value)]
+    if len(found) != len(held):
+        raise Refused("a loop that carries sequences or optionals")
+    return found
+
+
+def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
+    for old, new in zip(nodes, values, strict=True):
+        if old.type != new.type:
+            raise Refused(f"state that changes from {old.type} to {new.type}")
+
+
+def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> list[Value]:
+    """A loop whose condition stays true, as a scan over the number of the trip."""
+    state = _values(start)
+    around = captured(call, (body,))
+    number = Value(INT64, np.array(0, np.int64))
+    always = Value(BOOL, np.array(True))
+    inner, nodes, site, found = separate(call, body, [number, always, *state], around)
+    if known_bool(call, found[0]) is not True:
+        raise Refused("a condition that is computed as it runs")
+    count = len(state)
+    kept = [site.node(value) for value in found[1 : count + 1]]
+    _same_types(nodes[2 : count + 2], kept)
+    rows = [site.node(value) for value in found[count + 1 :]]
+    # A scan takes its state first and its sequences last.
+    outer = Graph(inner.name)
+    taken = [outer.input(f"s{at}", n.shape, n.dtype) for at, n in enumerate(nodes[1:])]
+    step = outer.input("trip", (), "i64")
+    replay = _copied(inner, outer, [step, *taken])
+    outer.set_outputs(
+        [taken[0], *(replay[n.id] for n in kept), *taken[count + 1 :], *(replay[n.id] for n in rows)]
+    )
+    given = [call.site.node(value) for value in (always, *state, *around.values())]
+    counter = call.g.constant(np.arange(trips, dtype=np.int64))
+    results = _listed(call.g.scan(outer, len(given), *given, counter))
+    picked = [*results[1 : count + 1], *results[len(given) :]]
+    elements = [value.element for value in found[1:]]
+    return [Value(e, node=n) for e, n in zip(elements, picked, strict=True)]
+
+
+def _copied(source: Graph, target: Graph, inputs: Sequence[Node]) -> dict[int, Node]:
+    """The nodes of a graph added to another one, whose nodes stand for its inputs."""
+    given = iter(inputs)
+    made: dict[int, Node] = {}
+    for node in source.nodes:
+        if node.op == "input":
+            made[node.id] = next(given)
+        else:
+            operands = [made[operand.id] for operand in node.inputs]
+            made[node.id] = target.add_node(node.opdef, operands, node.attrs)
+    return made
+
+
+def _while(call: Call, body: GraphDef, start: Sequence[Held]) -> list[Value]:
+    """A loop whose end is found as it runs; it has no results of single trips."""
+    state = _values(start)
+    if len(body.outputs) != 1 + len(state):
+        raise Refused("results of each of an unknown number of trips")
+    around = captured(call, (body,))
+    trip = Value(INT64, np.array(0, np.int64))
+    first = call.value(1) if call.has(1) else Value(BOOL, np.array(True))
+    if first.shape != ():
+        first = Value.of(call.g.reshape(call.site.node(first), ()))
+    limit = call.value(0) if call.has(0) else Value(INT64, np.array(np.iinfo(np.int64).max))
+    if limit.shape != ():
+        limit = Value.of(call.g.reshape(call.site.node(limit), ()))
+    inner, nodes, site, found = separate(call, body, [trip, first, *state], around)
+    most = inner.input("trips", (), "i64")
+    kept = [site.node(value) for value in found]
+    kept[0] = inner.reshape(kept[0], ())
+    _same_types(nodes[1 : len(kept) + 1], kept)
+    following = inner.add(nodes[0], inner.constant(np.int64(1)))
+    inner.set_outputs([following, *kept, *nodes[len(kept) + 1 :], most])
+    asked = Graph("condition")
+    again = [asked.input(f"x{at}", n.shape, n.dtype) for at, n in enumerate(nodes)]
+    bound = asked.input("trips", (), "i64")
+    asked.set_outputs([asked.logical_and(again[1], asked.lt(again[0], bound))])
+    given = [call.site.node(value) for value in (trip, first, *state, *around.values(), limit)]
+    results = _listed(call.g.while_(asked, inner, *given))
+    return [
+        Value(value.element, node=node)
+        for value, node in zip(state, results[2 : len(state) + 2], strict=True)
+    ]
+
+
+@onnx_op("Scan", since=9, raw=True)
+def scan(call: Call) -> Any:
+    """A body along sequences, with state from step to step."""
+    body = call.subgraph("body")
+    count = call.int("num_scan_inputs")
+    carried = len(call.operands) - count
+    if not 0 <= carried or len(body.inputs) != len(call.operands):
+        raise ImportModelError("the body does not fit the scan's operands")
+    values = [call.value(at) for at in range(len(call.operands))]
+    return _scan(call, body, values, carried)
+
+
+@onnx_op("Scan", since=8, raw=True)
+def scan_batched(call: Call) -> Any:
+    """Version 8: every operand has a batch in front, and each of it is scanned by itself."""
+    body = call.subgraph("body")
+    if call.has(0):
+        raise Refused("lengths of sequences (Scan before version 9)")
+    count = call.int("num_scan_inputs")
+    values = [call.value(at) for at in range(1, len(call.operands))]
+    batches = []
+    for at in range(values[0].shape[0]):
+        one = [
+            Value.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))
+            for n in map(call.site.node, values)
+        ]
+        batches.append(_scan(call, body, one, len(values) - count))
+    return [stacked(call, column) for column in zip(*batches, strict=True)]
+
+
+def _directions(call: Call, name: str, count: int) -> tuple[int, ...]:
+    found: tuple[int, ...] = call.int_list(name, (0,) * count) or (0,) * count
+    if len(found) != count:
+        raise ImportModelError(f"{name} has {len(found)} entries for {count}")
+    return found
+
+
+def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list[Value]:
+    g = call.g
+    state, count = values[:carried], len(values) - carried
+    rows = len(body.outputs) - carried
+    sequences = []
+    for value, axis, turned in zip(
+        values[carried:], _directions(call, "scan_input_axes", count),
+        _directions(call, "scan_input_directions", count), strict=True,
+    ):  # fmt: skip
+        node = call.site.node(value)
+        axis %= max(len(node.shape), 1)
+        if axis:
+            rest = [a for a in range(len(node.shape)) if a != axis]
+            node = g.transpose(node, (axis, *rest))
+        sequences.append(Value(value.element, node=g.flip(node, (0,)) if turned else node))
+    around = captured(call, (body,))
+    entries = [
+        Value(value.element, node=g.reshape(g.narrow(value.node, 0, 0, 1), value.shape[1:]))
+        if value.shape[0]
+        else Value(value.element, np.zeros(value.shape[1:], value.element.numpy))
+        for value in sequences
+    ]
+    inner, nodes, site, found = separate(call, body, [*state, *entries], around)
+    kept = [site.node(value) for value in found[:carried]]
+    _same_types(nodes[:carried], kept)
+    steps = [site.node(value) for value in found[carried:]]
+    outer = Graph(inner.name)
+    held = nodes[:carried] + nodes[carried + count :]
+    taken = [outer.input(f"s{at}", n.shape, n.dtype) for at, n in enumerate(held)]
+    entry = [
+        outer.input(f"x{at}", n.shape, n.dtype)
+        for at, n in enumerate(nodes[carried : carried + count])
+    ]
+    replay = _copied(inner, outer, [*taken[:carried], *entry, *taken[carried:]])
+    outer.set_outputs(
+        [*(replay[n.id] for n in kept), *taken[carried:], *(replay[n.id] for n in steps)]
+    )
+    given = [call.site.node(value) for value in (*state, *around.values())]
+    results = _listed(
+        g.scan(outer, len(given), *given, *(call.site.node(value) for value in sequences))
+    )
+    final = [Value(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
+    for value, node, axis, turned in zip(
+        found[carried:], results[len(given) :], _directions(call, "scan_output_axes", rows),
+        _directions(call, "scan_output_directions", rows), strict=True,
+    ):  # fmt: skip
+        node = g.flip(node, (0,)) if turned else node
+        axis %= len(node.shape)
+        if axis:
+            order = list(range(1, len(node.shape)))
+            order.insert(axis, 0)
+            node = g.transpose(node, order)
+        final.append(Value(value.element, node=node))
+    return final

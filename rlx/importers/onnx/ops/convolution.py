@@ -1,0 +1,233 @@
+"""Convolutions and their transposes, of floats and of quantised integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.products import less_zero, requantized
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.values import Refused
+from rlx.ir.graph import Graph, Node
+
+Pairs = list[tuple[int, int]]
+
+
+def paddings(
+    call: Call, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
+) -> Pairs:
+    """The padding of each spatial axis.
+
+    Args:
+        call: The node; its attributes ``auto_pad`` and ``pads``.
+        sizes: The spatial sizes.
+        window: What a window reaches over, dilation included.
+        strides: Distance between windows.
+
+    Raises:
+        ImportModelError: There are too few pads, or no such ``auto_pad``.
+    """
+    auto, rank = call.text("auto_pad", "NOTSET"), len(sizes)
+    if auto in ("NOTSET", ""):
+        flat = call.int_list("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
+        if len(flat) != 2 * rank:
+            raise ImportModelError(f"{len(flat)} pads for {rank} axes")
+        return [(flat[a], flat[a + rank]) for a in range(rank)]
+    if auto == "VALID":
+        return [(0, 0)] * rank
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ImportModelError(f"no such auto_pad: {auto!r}")
+    found = []
+    for size, reach, stride in zip(sizes, window, strides, strict=True):
+        spare = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        small, large = spare // 2, spare - spare // 2
+        found.append((small, large) if auto == "SAME_UPPER" else (large, small))
+    return found
+
+
+def spatial(call: Call, at: int = 0) -> int:
+    """The number of spatial axes.
+
+    Raises:
+        ImportModelError: There are none.
+    """
+    rank = call.rank(at) - 2
+    if rank < 1:
+        raise ImportModelError(f"no spatial axes in {call.shape(at)}")
+    return rank
+
+
+def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """An attribute with one integer per spatial axis."""
+    found: tuple[int, ...] = call.int_list(name, (default,) * rank) or (default,) * rank
+    if len(found) != rank:
+        raise ImportModelError(f"{name} {found} for {rank} axes")
+    return found
+
+
+def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
+    rank = len(x.shape) - 2
+    if rank > 3:
+        raise Refused(f"a convolution over {rank} axes")
+    strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
+    kernel = call.int_list("kernel_shape") or w.shape[2:]
+    if tuple(kernel) != w.shape[2:]:
+        raise ImportModelError(f"kernel_shape {kernel} and weights {w.shape}")
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    pads = paddings(call, x.shape[2:], reach, strides)
+    found: Node = getattr(call.g, f"conv{rank}d")(
+        x, w, bias, strides, pads, dilations, call.int("group", 1)
+    )
+    return found
+
+
+@onnx_op("Conv")
+def conv(call: Call) -> Any:
+    """Over one to three axes."""
+    spatial(call)
+    return _conv(call, call.x(0), call.x(1), call.opt(2))
+
+
+@onnx_op("ConvInteger")
+def conv_integer(call: Call) -> Any:
+    """8-bit operands, exact in i32: sums of products of 9-bit numbers are exact in f32 up to 2^24."""
+    g, x, w = call.g, call.x(0), call.x(1)
+    spatial(call)
+    left = less_zero(g, x, call.opt(2))
+    right = less_zero(g, w, call.opt(3), 0)
+    wide = _wide(w)
+    return g.cast(_conv(call, g.cast(left, wide), g.cast(right, wide), None), "i32")
+
+
+def _wide(w: Node) -> str:
+    """A float that holds sums of products of 9-bit numbers with this many taps exactly."""
+    return "f32" if math.prod(w.shape[1:]) * 255 * 255 < 1 << 24 else "f64"
+
+
+@onnx_op("QLinearConv")
+def qlinear_conv(call: Call) -> Any:
+    """Quantised operands and result; weights may have a scale per channel."""
+    g, x, w = call.g, call.x(0), call.x(3)
+    spatial(call)
+    wide = _wide(w)
+    left = g.cast(less_zero(g, x, call.x(2)), wide)
+    right = g.cast(less_zero(g, w, call.x(5), 0), wide)
+    exact = g.cast(_conv(call, left, right, None), "i32")
+    if call.has(8):
+        exact = g.add(exact, g.reshape(call.x(8), (w.shape[0], *(1,) * (len(w.shape) - 2))))
+    return requantized(call, exact, (1, 4, 6), 7, axis=1)
+
+
+@onnx_op("ConvTranspose")
+def conv_transpose(call: Call) -> Any:
+    """The gradient of a convolution; over three axes as a convolution of a spread operand."""
+    g, x, w, bias = call.g, call.x(0), call.x(1), call.opt(2)
+    rank = spatial(call)
+    strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
+    extra = per_axis(call, "output_padding", rank, 0)
+    groups = call.int("group", 1)
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    whole = [
+        s * (n - 1) + o + r for s, n, o, r in zip(strides, x.shape[2:], extra, reach, strict=True)
+    ]
+    wanted = call.int_list("output_shape")
+    auto = call.text("auto_pad", "NOTSET")
+    if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = wanted or [s * n for s, n in zip(strides, x.shape[2:], strict=True)]
+        pads = []
+        for total, size in zip(whole, sizes[-rank:], strict=True):
+            spare = total - size
+            half = spare // 2
+            pads.append((half, spare - half) if auto == "SAME_UPPER" else (spare - half, half))
+    else:
+        pads = paddings(call, x.shape[2:], reach, strides)
+    if rank <= 2:
+        # A result larger than what the operand reaches is padded with zeros behind.
+        less = [tuple(max(p, 0) for p in pair) for pair in pads]
+        more = [tuple(max(-p, 0) for p in pair) for pair in pads]
+        method = getattr(g, f"conv_transpose{rank}d")
+        plain = not any(map(any, more))
+        found = method(
+            x, w, bias if plain else None, strides, less, extra, dilations, groups
+        )
+        if not plain:
+            found = g.pad(found, [(0, 0), (0, 0), *more])
+            if bias is not None:
+                found = g.add(found, g.reshape(bias, (w.shape[1] * groups, *(1,) * rank)))
+        return found
+    if rank > 3:
+        raise Refused(f"a transposed convolution over {rank} axes")
+    return _spread(g, x, w, bias, strides, pads, extra, dilations, groups)
+
+
+def _spread(
+    g: Graph, x: Node, w: Node, bias: Node | None, strides: Sequence[int], pads: Pairs,
+    extra: Sequence[int], dilations: Sequence[int], groups: int,
+) -> Node:  # fmt: skip
+    """A transposed convolution over three axes: zeros between the entries, and a turned kernel."""
+    for axis, stride in enumerate(strides, 2):
+        if stride > 1:
+            shape = list(x.shape)
+            wide = g.pad(
+                g.unsqueeze(x, (axis + 1,)),
+                [(0, 0)] * (axis + 1) + [(0, stride - 1)] + [(0, 0)] * (len(shape) - axis - 1),
+            )
+            shape[axis] *= stride
+            x = g.reshape(wide, shape)
+            x = g.narrow(x, axis, 0, shape[axis] - stride + 1)
+    channels, each = w.shape[0] // groups, w.shape[1]
+    turned = g.flip(w, tuple(range(2, len(w.shape))))
+    turned = g.reshape(turned, (groups, channels, each, *w.shape[2:]))
+    turned = g.transpose(turned, (0, 2, 1, *range(3, len(w.shape) + 1)))
+    turned = g.reshape(turned, (groups * each, channels, *w.shape[2:]))
+    around = [
+        ((k - 1) * d - before, (k - 1) * d - after + o)
+        for k, d, (before, after), o in zip(w.shape[2:], dilations, pads, extra, strict=True)
+    ]
+    x = g.pad(x, [(0, 0), (0, 0), *around])
+    found: Node = g.conv3d(x, turned, bias, 1, 0, tuple(dilations), groups)
+    return found
+
+
+@onnx_op("DeformConv")
+def deform_conv(call: Call) -> Any:
+    """A convolution whose taps are moved by offsets, over two axes: samples, then one product."""
+    g, x, w, offset = call.g, call.x(0), call.x(1), call.x(2)
+    if spatial(call) != 2:
+        raise Refused("a deformable convolution over other than two axes")
+    n, c, height, width = x.shape
+    kh, kw = w.shape[2:]
+    strides, dilations = per_axis(call, "strides", 2), per_axis(call, "dilations", 2)
+    flat = call.int_list("pads", (0, 0, 0, 0))
+    groups, parts = call.int("group", 1), call.int("offset_group", 1)
+    oh, ow = offset.shape[2:]
+    taps = kh * kw
+    moved = g.reshape(offset, (n, parts, taps, 2, oh, ow))
+    where = []
+    for axis, (k, out) in enumerate(((kh, oh), (kw, ow))):
+        tap = np.arange(k, dtype=np.float32) * dilations[axis] - flat[axis]
+        step = np.arange(out, dtype=np.float32) * strides[axis]
+        grid = np.repeat(tap, kw) if axis == 0 else np.tile(tap, kh)
+        line = step[:, None] if axis == 0 else step[None, :]
+        start = grid[:, None, None] + np.broadcast_to(line, (oh, ow))
+        part = g.reshape(g.narrow(moved, 3, axis, 1), (n, parts, taps, oh, ow))
+        where.append(g.add(part, g.constant(start[None, None], x.dtype)))
+    from rlx.importers.onnx.ops.sampling import bilinear
+
+    image = g.reshape(x, (n * parts, c // parts, height, width))
+    flat_at = [g.reshape(at, (n * parts, taps * oh * ow)) for at in where]
+    found = bilinear(g, image, flat_at[0], flat_at[1])
+    found = g.reshape(found, (n, parts, c // parts, taps, oh * ow))
+    if call.has(4):
+        mask = g.reshape(call.x(4), (n, parts, 1, taps, oh * ow))
+        found = g.mul(found, mask)
+    columns = g.reshape(found, (n, groups, c // groups * taps, oh * ow))
+    weights = g.reshape(w, (1, groups, w.shape[0] // groups, w.shape[1] * taps))
+    y = g.reshape(g.matmul(weights, columns), (n, w.shape[0], oh, ow))
+    bias = call.opt(3)
+    return y if bias is None else g.add(y, g.reshape(bias, (w.shape[0], 1, 1)))

@@ -1,0 +1,218 @@
+"""ONNX's arithmetic, comparisons, logic and bits: rows of a table where an rlx op means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import UINT64
+from rlx.importers.onnx.registry import Handler, onnx_op
+from rlx.importers.onnx.values import CARRIERS, Refused
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+
+# ONNX's name, rlx's, and whether it is right for 16-bit integers and u64 in a wider type.
+UNARY = (
+    ("Abs", "abs", False), ("Neg", "neg", True), ("Sign", "sign", False), ("Exp", "exp", False),
+    ("Log", "log", False), ("Sqrt", "sqrt", False), ("Reciprocal", "reciprocal", False),
+    ("Sin", "sin", False), ("Cos", "cos", False), ("Tan", "tan", False), ("Asin", "asin", False),
+    ("Acos", "acos", False), ("Atan", "atan", False), ("Sinh", "sinh", False),
+    ("Cosh", "cosh", False), ("Tanh", "tanh", False), ("Asinh", "asinh", False),
+    ("Acosh", "acosh", False), ("Atanh", "atanh", False), ("Erf", "erf", False),
+    ("Ceil", "ceil", False), ("Floor", "floor", False), ("Round", "round", False),
+    ("Sigmoid", "sigmoid", False), ("Relu", "relu", False), ("Softplus", "softplus", False),
+    ("Softsign", "softsign", False), ("HardSwish", "hard_swish", False), ("Mish", "mish", False),
+    ("IsNaN", "is_nan", False), ("Not", "logical_not", False),
+)  # fmt: skip
+BINARY = (
+    ("Add", "add", True), ("Sub", "sub", True), ("Mul", "mul", True), ("And", "logical_and", False),
+    ("Or", "logical_or", False), ("Xor", "logical_xor", False), ("BitwiseAnd", "bit_and", True),
+    ("BitwiseOr", "bit_or", True), ("BitwiseXor", "bit_xor", True), ("Equal", "eq", True),
+    ("PRelu", "prelu", False),
+)  # fmt: skip
+COMPARISONS = (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge"))
+
+
+def _unary(method: str) -> Handler:
+    return lambda call: getattr(call.g, method)(call.x())
+
+
+def _binary(method: str) -> Handler:
+    return lambda call: getattr(call.g, method)(call.x(0), call.x(1))
+
+
+def _comparison(method: str) -> Handler:
+    def handler(call: Call) -> Node:
+        a, b = call.x(0), call.x(1)
+        if call.element() is not UINT64:
+            found: Node = getattr(call.g, method)(a, b)
+            return found
+        below = _below(call, b, a) if method in ("le", "gt") else _below(call, a, b)
+        return call.g.logical_not(below) if method in ("le", "ge") else below
+
+    return handler
+
+
+def _below(call: Call, a: Node, b: Node) -> Node:
+    """Whether a < b for u64 in i64, where a negative number is a large one."""
+    g, zero = call.g, call.g.constant(np.int64(0))
+    large_a, large_b = g.lt(a, zero), g.lt(b, zero)
+    same = g.logical_not(g.logical_xor(large_a, large_b))
+    found: Node = g.where(same, g.lt(a, b), large_b)
+    return found
+
+
+for _onnx, _rlx, _carried in UNARY:
+    onnx_op(_onnx, carried=_carried)(_unary(_rlx))
+for _onnx, _rlx, _carried in BINARY:
+    onnx_op(_onnx, carried=_carried)(_binary(_rlx))
+for _onnx, _rlx in COMPARISONS:
+    onnx_op(_onnx, carried=True)(_comparison(_rlx))
+
+
+@onnx_op("PRelu")
+def prelu(call: Call) -> Any:
+    """A slope below zero; the slope may lack leading axes."""
+    return call.g.prelu(call.x(0), call.x(1))
+
+
+@onnx_op("Div", carried=True)
+def div(call: Call) -> Any:
+    """Integers are truncated toward zero."""
+    if call.element() is UINT64:
+        raise Refused("division of uint64")
+    if call.dtype() is DType.I64 and call.is_known(0) and call.is_known(1):
+        a, b = call.known(0), call.known(1)
+        # The reference divides in floats; sizes of 2^53 and more stay exact here.
+        safe = np.where(b == 0, 1, b)
+        quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
+        return np.asarray(np.where(b == 0, 0, quotient), np.int64)
+    return call.g.div(call.x(0), call.x(1))
+
+
+@onnx_op("Mod", carried=True)
+def mod(call: Call) -> Any:
+    """The sign of the divisor, or with fmod that of the dividend."""
+    if call.element() is UINT64:
+        raise Refused("remainders of uint64")
+    method = call.g.fmod if call.int("fmod", 0) else call.g.mod
+    return method(call.x(0), call.x(1))
+
+
+@onnx_op("Pow", carried=True)
+def power(call: Call) -> Any:
+    """The result has the base's type, whatever the exponent's."""
+    if call.element().name in CARRIERS:
+        raise Refused(f"powers of {call.element().name}")
+    g, base, exponent = call.g, call.x(0), call.x(1)
+    if base.dtype is exponent.dtype:
+        return g.pow(base, exponent)
+    if base.dtype.is_float:
+        return g.pow(base, g.cast(exponent, base.dtype))
+    if exponent.dtype.is_float:
+        wide = g.pow(g.cast(base, exponent.dtype), exponent)
+        return g.cast(wide, base.dtype)
+    return g.pow(base, g.cast(exponent, base.dtype))
+
+
+def _many(method: str) -> Handler:
+    def handler(call: Call) -> Node:
+        step: Callable[[Node, Node], Node] = lambda a, b: getattr(call.g, method)(a, b)  # noqa: E731
+        return reduce(step, call.xs())
+
+    return handler
+
+
+onnx_op("Sum")(_many("add"))
+
+
+def _extreme(method: str) -> Handler:
+    def handler(call: Call) -> Node:
+        def step(a: Node, b: Node) -> Node:
+            if call.element() is not UINT64:
+                found: Node = getattr(call.g, method)(a, b)
+                return found
+            low, high = (a, b) if method == "minimum" else (b, a)
+            found = call.g.where(_below(call, a, b), low, high)
+            return found
+
+        return reduce(step, call.xs())
+
+    return handler
+
+
+onnx_op("Max", carried=True)(_extreme("maximum"))
+onnx_op("Min", carried=True)(_extreme("minimum"))
+
+
+@onnx_op("Mean")
+def mean(call: Call) -> Any:
+    """The mean of the operands."""
+    xs = call.xs()
+    return call.g.mul(reduce(call.g.add, xs), 1.0 / len(xs))
+
+
+@onnx_op("Where", carried=True)
+def where(call: Call) -> Any:
+    """Picks by a condition."""
+    return call.g.where(call.x(0), call.x(1), call.x(2))
+
+
+@onnx_op("BitwiseNot", carried=True)
+def bitwise_not(call: Call) -> Any:
+    """Every bit turned."""
+    x = call.x()
+    ones = np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
+    return call.g.bit_xor(x, call.g.constant(ones, x.dtype))
+
+
+@onnx_op("BitShift", carried=True)
+def bit_shift(call: Call) -> Any:
+    """Unsigned shifts."""
+    g, x, by = call.g, call.x(0), call.x(1)
+    if call.text("direction") == "LEFT":
+        return g.shift_left(x, by)
+    if call.element() is not UINT64:
+        return g.shift_right(x, by)
+    # An arithmetic shift brings the sign along; the mask of what it leaves takes it away.
+    one, zero = g.constant(np.int64(1)), g.constant(np.int64(0))
+    kept = g.sub(g.shift_left(one, g.sub(g.constant(np.int64(64)), by)), one)
+    masked = g.bit_and(g.shift_right(x, by), kept)
+    return g.where(g.eq(by, zero), x, masked)
+
+
+@onnx_op("IsInf")
+def is_inf(call: Call) -> Any:
+    """Infinite, of the signs that are asked for."""
+    g, x = call.g, call.x()
+    negative, positive = call.int("detect_negative", 1), call.int("detect_positive", 1)
+    found = g.is_inf(x)
+    if negative and positive:
+        return found
+    zero = g.constant(0.0, x.dtype)
+    if not (negative or positive):
+        return g.logical_and(found, g.constant(False))
+    return g.logical_and(found, g.lt(x, zero) if negative else g.gt(x, zero))
+
+
+def _clip(call: Call, low: Any, high: Any) -> Any:
+    x = call.x()
+    if low is not None:
+        x = call.g.maximum(x, low)
+    return x if high is None else call.g.minimum(x, high)
+
+
+@onnx_op("Clip", since=1)
+def clip_by_attributes(call: Call) -> Any:
+    """Bounds as attributes."""
+    return _clip(call, call.float("min"), call.float("max"))
+
+
+@onnx_op("Clip", since=11)
+def clip(call: Call) -> Any:
+    """Bounds as operands, each of them optional."""
+    return _clip(call, call.opt(1), call.opt(2))

@@ -1,0 +1,63 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.ir.graph import Node
+
+
+def _loss(call: Call, scores: Node) -> Node:
+    """Minus the score of the right class of each position, by its class's weight."""
+    g, target = call.g, call.x(1)
+    n, classes = scores.shape[:2]
+    rest = math.prod(scores.shape[2:])
+    labels = g.reshape(g.cast(target, "i64"), (n, 1, rest))
+    kept: Node | None = None
+    ignore = call.int("ignore_index")
+    if ignore is not None:
+        kept = g.ne(labels, g.constant(np.int64(ignore)))
+        labels = g.where(kept, labels, g.constant(np.int64(0)))
+    flat = g.reshape(scores, (n, classes, rest))
+    loss = g.neg(g.gather_elements(flat, labels, 1))
+    weight: Node | None = None
+    if call.has(2):
+        weight = g.reshape(g.gather(call.x(2), g.reshape(labels, (n * rest,)), 0), (n, 1, rest))
+    zero, one = g.constant(0.0, scores.dtype), g.constant(1.0, scores.dtype)
+    if kept is not None:
+        weight = g.where(kept, one if weight is None else weight, zero)
+    if weight is not None:
+        loss = g.mul(loss, weight)
+        if kept is not None:
+            # A score of minus infinity at an ignored position must not become NaN.
+            loss = g.where(kept, loss, zero)
+    reduction = call.text("reduction", "mean")
+    if reduction == "none":
+        return g.reshape(loss, (n, *scores.shape[2:]))  # type: ignore[no-any-return]
+    total = g.sum(loss)
+    if reduction == "sum":
+        return total  # type: ignore[no-any-return]
+    found: Node
+    if weight is None:
+        found = g.mul(total, 1.0 / max(n * rest, 1))
+    else:
+        found = g.div(total, g.sum(g.expand(weight, loss.shape)))
+    return found
+
+
+@onnx_op("NegativeLogLikelihoodLoss")
+def negative_log_likelihood(call: Call) -> Any:
+    """Of scores that are logarithms."""
+    return _loss(call, call.x())
+
+
+@onnx_op("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy(call: Call) -> Any:
+    """Of any scores; their logarithms after softmax are a result too."""
+    scores = call.g.log_softmax(call.x(), axis=1)
+    return _loss(call, scores), scores

@@ -1,0 +1,348 @@
+"""Joining, cutting, picking and placing: ONNX's ops that move elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import BFLOAT16
+from rlx.importers.onnx.ops.shapes import limited
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import Refused, Value
+from rlx.ir.dtype import DType, store
+from rlx.ir.graph import Node
+
+
+def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:
+    """An axis attribute, counted from the front.
+
+    Raises:
+        ImportModelError: Operand ``at`` has no such axis.
+    """
+    rank, axis = call.rank(at), call.int(name, default)
+    if not -rank <= axis < rank:
+        raise ImportModelError(f"axis {axis} of a tensor of rank {rank}")
+    return int(axis % rank)
+
+
+@onnx_op("Concat", carried=True)
+def concat(call: Call) -> Any:
+    """One after the other along an axis."""
+    xs = call.xs()
+    return xs[0] if len(xs) == 1 else call.g.concat(xs, axis_of(call))
+
+
+@onnx_op("Split", carried=True)
+def split(call: Call) -> Any:
+    """Parts along an axis: of given sizes, or as equal as they get."""
+    x, axis = call.x(), axis_of(call)
+    sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
+    total = x.shape[axis]
+    if sizes is None:
+        parts = call.int("num_outputs", call.results)
+        size = -(-total // parts)
+        sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
+    return call.g.split(x, sizes, axis)
+
+
+@onnx_op("Slice", carried=True)
+def slice_(call: Call) -> Any:
+    """A range of every axis, with any step."""
+    g, x = call.g, call.x()
+    if call.opset < 10:
+        starts, stops = call.int_list("starts"), call.int_list("ends")
+        axes, steps = call.int_list("axes"), None
+    else:
+        starts, stops = call.ints(1), call.ints(2)
+        axes = call.ints(3) if call.has(3) else None
+        steps = call.ints(4) if call.has(4) else None
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(stops) == len(axes) == len(steps):
+        raise ImportModelError("starts, ends, axes and steps differ in length")
+    begin, end, by = [], [], []
+    for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
+        dim = x.shape[axis]
+        first, last, step = slice(start, stop, step).indices(dim)
+        begin.append(first)
+        # Behind the front there is no index: before it stands -dim - 1.
+        end.append(last if last >= 0 else -dim - 1)
+        by.append(step)
+    if all(s == 0 and e == x.shape[a] and b == 1 for s, e, a, b in zip(begin, end, axes, by)):
+        return x
+    if any(s >= x.shape[a] > 0 > b for s, a, b in zip(begin, axes, by)):
+        raise ImportModelError("a slice that begins behind the end")
+    return g.slice(x, begin, end, tuple(axes), by)
+
+
+@onnx_op("Gather", carried=True)
+def gather(call: Call) -> Any:
+    """Entries of an axis."""
+    return call.g.gather(call.x(), _indices(call, 1), axis_of(call))
+
+
+def _indices(call: Call, at: int) -> Node:
+    return call.x(at)
+
+
+@onnx_op("GatherElements", carried=True)
+def gather_elements(call: Call) -> Any:
+    """One entry of an axis for every index."""
+    return call.g.gather_elements(call.x(), _indices(call, 1), axis_of(call))
+
+
+@onnx_op("GatherND", carried=True)
+def gather_nd(call: Call) -> Any:
+    """Slices at index tuples."""
+    return call.g.gather_nd(call.x(), _indices(call, 1), call.int("batch_dims", 0))
+
+
+def _reduction(call: Call) -> str | None:
+    found = call.text("reduction", "none")
+    return None if found == "none" else found
+
+
+@onnx_op("ScatterElements", "Scatter")
+def scatter_elements(call: Call) -> Any:
+    """Entries placed along an axis."""
+    return call.g.scatter_elements(
+        call.x(), _indices(call, 1), call.x(2), axis_of(call), _reduction(call)
+    )
+
+
+@onnx_op("ScatterND")
+def scatter_nd(call: Call) -> Any:
+    """Slices placed at index tuples."""
+    return call.g.scatter_nd(call.x(), _indices(call, 1), call.x(2), _reduction(call))
+
+
+@onnx_op("TensorScatter")
+def tensor_scatter(call: Call) -> Any:
+    """New entries of a cache written along an axis, from a place of its own for each sample."""
+    g, past, update = call.g, call.x(0), call.x(1)
+    axis = axis_of(call, -2)
+    total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
+    starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
+    steps = g.constant(np.arange(length, dtype=starts.dtype.numpy))
+    places = g.add(g.reshape(starts, (batch, 1)), steps)
+    if call.text("mode", "linear") == "circular":
+        places = g.mod(places, g.constant(np.array(total, starts.dtype.numpy)))
+    shape = [1] * len(past.shape)
+    shape[0], shape[axis] = batch, length
+    return g.scatter_elements(past, g.expand(g.reshape(places, shape), update.shape), update, axis)
+
+
+@onnx_op("Tile", carried=True)
+def tile(call: Call) -> Any:
+    """Repeated along every axis."""
+    return call.g.tile(call.x(), call.ints(1))
+
+
+@onnx_op("Pad")
+def pad(call: Call) -> Any:
+    """Entries put around, or taken away."""
+    x, mode = call.x(), call.text("mode", "constant")
+    if call.opset < 11:
+        flat, value = call.int_list("pads"), call.float("value", 0.0)
+    else:
+        flat = call.ints(1)
+        value = call.number(2) if call.has(2) else 0
+    axes = call.ints(3) if call.has(3) else tuple(range(len(x.shape)))
+    if len(flat) != 2 * len(axes):
+        raise ImportModelError(f"{len(flat)} pads for {len(axes)} axes")
+    pads = [(0, 0)] * len(x.shape)
+    for at, axis in enumerate(axes):
+        pads[axis] = (flat[at], flat[at + len(axes)])
+    g = call.g
+    if mode != "constant" and any(before < 0 or after < 0 for before, after in pads):
+        # What is taken away is so first; the rest is then mirrored or repeated.
+        cuts = [(min(b, 0), min(a, 0)) for b, a in pads]
+        x = g.pad(x, cuts)
+        pads = [(max(b, 0), max(a, 0)) for b, a in pads]
+    return g.pad(x, pads, mode=mode, value=value)
+
+
+@onnx_op("DepthToSpace", carried=True)
+def depth_to_space(call: Call) -> Any:
+    """Channels moved into blocks."""
+    return call.g.depth_to_space(
+        call.x(), call.int("blocksize"), mode=call.text("mode", "DCR").lower()
+    )
+
+
+@onnx_op("SpaceToDepth", carried=True)
+def space_to_depth(call: Call) -> Any:
+    """Blocks moved into channels: behind the blocks' axes (DCR), or in front of them (CRD)."""
+    g, x, b = call.g, call.x(), call.int("blocksize")
+    if call.text("mode", "DCR") == "DCR":
+        return g.space_to_depth(x, b)
+    n, c, h, w = x.shape
+    split = g.transpose(g.reshape(x, (n, c, h // b, b, w // b, b)), (0, 1, 3, 5, 2, 4))
+    return g.reshape(split, (n, c * b * b, h // b, w // b))
+
+
+@onnx_op("Trilu")
+def trilu(call: Call) -> Any:
+    """A triangle of each matrix."""
+    k = call.number(1) if call.has(1) else 0
+    return call.g.trilu(call.x(), k=int(k), upper=bool(call.int("upper", 1)))
+
+
+@onnx_op("OneHot")
+def one_hot(call: Call) -> Any:
+    """Indices as vectors."""
+    g, indices, depth = call.g, call.x(0), int(call.number(1))
+    values = call.x(2)
+    axis = call.int("axis", -1)
+    if indices.dtype.is_float:
+        indices = g.cast(indices, "i64")
+    axis += len(indices.shape) + 1 if axis < 0 else 0
+    shape = [1] * (len(indices.shape) + 1)
+    shape[axis] = depth
+    classes = g.reshape(g.constant(np.arange(depth, dtype=indices.dtype.numpy)), shape)
+    spread = g.unsqueeze(indices, (axis,))
+    wrapped = g.where(
+        g.lt(spread, g.constant(np.zeros((), indices.dtype.numpy), indices.dtype)),
+        g.add(spread, g.constant(np.array(depth, indices.dtype.numpy), indices.dtype)),
+        spread,
+    )
+    off, on = g.narrow(values, 0, 0, 1), g.narrow(values, 0, 1, 1)
+    return g.where(g.eq(wrapped, classes), on, off)
+
+
+@onnx_op("NonZero", raw=True)
+def non_zero(call: Call) -> Any:
+    """Where elements are not 0: as many columns as there are, so the elements must be known."""
+    return np.stack(np.nonzero(np.atleast_1d(call.known(0)))).astype(np.int64)
+
+
+@onnx_op("Compress")
+def compress(call: Call) -> Any:
+    """The entries that a condition keeps; it decides how many there are."""
+    g, x = call.g, call.x()
+    keep = np.flatnonzero(call.known(1))
+    if "axis" not in call.attributes:
+        x, axis = g.reshape(x, (math.prod(x.shape),)), 0
+    else:
+        axis = axis_of(call)
+    return g.gather(x, g.constant(keep.astype(np.int64)), axis)
+
+
+@onnx_op("Unique", raw=True)
+def unique(call: Call) -> Any:
+    """Different entries: as many as there are, so they must be known."""
+    array, axis, element = call.known(0), call.int("axis"), call.element()
+    if axis is None:
+        array, axis = array.ravel(), 0
+    values, first, inverse, counts = np.unique(
+        array, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = np.ravel(inverse)
+    if not call.int("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        values, first, counts = np.take(values, order, axis), first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    found = store(values, DType.BF16) if element is BFLOAT16 else values
+    return Value(element, found), first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(call: Call) -> Any:
+    """The first entries of each sequence turned around, as many as its length says."""
+    g, x = call.g, call.x()
+    time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
+    lengths = g.cast(call.x(1), "i64")
+    steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
+    rows = g.reshape(lengths, (1, x.shape[batch]))
+    one = g.constant(np.int64(1))
+    at = g.where(g.lt(steps, rows), g.sub(g.sub(rows, one), steps), steps)
+    if time > batch:
+        at = g.transpose(at)
+    shape = [1] * len(x.shape)
+    shape[time], shape[batch] = x.shape[time], x.shape[batch]
+    return g.gather_elements(x, g.expand(g.reshape(at, shape), x.shape), time)
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(call: Call) -> Any:
+    """Cut or padded to a size around the middle."""
+    g, x, target = call.g, call.x(), call.ints(1)
+    axes = call.int_list("axes") or tuple(range(len(x.shape)))
+    pads = [(0, 0)] * len(x.shape)
+    for axis, size in zip(axes, target, strict=True):
+        axis %= len(x.shape)
+        spare = x.shape[axis] - size
+        if spare >= 0:
+            before = spare // 2
+            pads[axis] = (-before, -(spare - before))
+        else:
+            before = -spare // 2
+            pads[axis] = (before, -spare - before)
+    return g.pad(x, pads)
+
+
+@onnx_op("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def array_feature_extractor(call: Call) -> Any:
+    """Columns of the last axis."""
+    x, indices = call.x(0), call.x(1)
+    found = call.g.gather(x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1)
+    if len(x.shape) == 1:
+        return call.g.unsqueeze(found, (0,))
+    return found
+
+
+@onnx_op("Col2Im")
+def col2im(call: Call) -> Any:
+    """Columns of blocks added up where the blocks stand in the image."""
+    g, x = call.g, call.x()
+    image, block = call.ints(1), call.ints(2)
+    rank = len(image)
+    dilations = call.int_list("dilations", (1,) * rank)
+    strides = call.int_list("strides", (1,) * rank)
+    flat = call.int_list("pads", (0,) * (2 * rank))
+    padded = [image[a] + flat[a] + flat[a + rank] for a in range(rank)]
+    steps = [
+        (padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)
+    ]
+    batch, count = x.shape[0], math.prod(block)
+    channels = x.shape[1] // count
+    places = np.zeros((*block, *steps), np.int64)
+    limited(places.shape)
+    for a in range(rank):
+        shape = [1] * (2 * rank)
+        shape[a] = block[a]
+        tap = np.arange(block[a]).reshape(shape) * dilations[a]
+        shape = [1] * (2 * rank)
+        shape[rank + a] = steps[a]
+        step = np.arange(steps[a]).reshape(shape) * strides[a]
+        places = places * padded[a] + tap + step
+    blocks = g.reshape(x, (batch * channels, count * math.prod(steps)))
+    index = np.broadcast_to(places.reshape(1, -1), blocks.shape)
+    start = g.expand(g.constant(0.0, x.dtype), (batch * channels, math.prod(padded)))
+    summed = g.scatter_elements(start, g.constant(index), blocks, 1, "add")
+    whole = g.reshape(summed, (batch, channels, *padded))
+    pads = [(0, 0), (0, 0), *((-flat[a], -flat[a + rank]) for a in range(rank))]
+    return g.pad(whole, pads)
+
+
+@onnx_op("BlackmanWindow", "HannWindow", "HammingWindow", raw=True)
+def window(call: Call) -> Any:
+    """A window of cosines; a periodic one is one longer with its last entry cut off."""
+    size = int(call.number(0))
+    limited((size,))
+    element = element_of(call.int("output_datatype", 1), "window")
+    if element.dtype is None:
+        raise Refused(f"a window of {element.name}")
+    terms = {
+        "HannWindow": (0.5, -0.5),
+        "HammingWindow": (25 / 46, -21 / 46),
+        "BlackmanWindow": (0.42, -0.5, 0.08),
+    }[call.node.op]
+    turns = np.arange(size) / max(size if call.int("periodic", 1) else size - 1, 1)
+    found = sum(term * np.cos(2 * np.pi * at * turns) for at, term in enumerate(terms))
+    return np.asarray(found).astype(element.numpy)

@@ -1,0 +1,146 @@
+"""Norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import Refused
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+
+@onnx_op("BatchNormalization")
+def batch_norm(call: Call) -> Any:
+    """By given statistics, or in training mode by those of the batch, which join the running ones."""
+    g, x = call.g, call.x()
+    if call.opset < 9 and not call.int("spatial", 1):
+        raise Refused("statistics per position (spatial=0)")
+    eps = call.float("epsilon", 1e-5)
+    given = [call.x(at) for at in range(1, 5)]
+    scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in given)
+    if not call.int("training_mode", 0) or call.opset < 14:
+        return g.batch_norm(x, scale, bias, mean, var, eps)
+    axes = (0, *range(2, len(x.shape)))
+    momentum = call.float("momentum", 0.9)
+    found = g.mean(x, axes, True)
+    centred = g.sub(x, found)
+    spread = g.mean(g.mul(centred, centred), axes)
+    middle = g.reshape(found, mean.shape)
+    y = g.batch_norm(x, scale, bias, middle, spread, eps)
+    return (
+        y,
+        g.add(g.mul(mean, momentum), g.mul(middle, 1 - momentum)),
+        g.add(g.mul(var, momentum), g.mul(spread, 1 - momentum)),
+    )
+
+
+@onnx_op("InstanceNormalization")
+def instance_norm(call: Call) -> Any:
+    """Each channel of each sample."""
+    return call.g.instance_norm(call.x(0), call.x(1), call.x(2), call.float("epsilon", 1e-5))
+
+
+def _computed_in(call: Call, x: Node, since: int) -> DType:
+    """The type that statistics are computed in: ``stash_type``, never narrower than x."""
+    stash = element_of(call.int("stash_type", 1), "stash_type").dtype
+    return x.dtype if x.dtype is DType.F64 or stash is None or call.opset < since else stash
+
+
+def _in(g: Graph, x: Node, dtype: DType) -> Node:
+    return x if x.dtype is dtype else g.cast(x, dtype)  # type: ignore[no-any-return]
+
+
+@onnx_op("LayerNormalization")
+def layer_norm(call: Call) -> Any:
+    """Over ``axis`` to the last; the mean and 1 / deviation are results too."""
+    g, x, axis = call.g, call.x(), axis_of(call, -1)
+    eps, dtype = call.float("epsilon", 1e-5), _computed_in(call, call.x(), 17)
+    rows = x.shape[axis:]
+    wide = _in(g, x, dtype)
+    scale, bias = call.x(1), call.opt(2)
+    if not call.wants(1) and not call.wants(2) and dtype is x.dtype:
+        fits = scale.shape == rows and (bias is None or bias.shape == rows)
+        if fits:
+            return g.layer_norm(x, scale, bias, axis=axis, eps=eps)
+    y = _in(g, g.layer_norm(wide, axis=axis, eps=eps), x.dtype)
+    y = g.mul(y, scale)
+    y = y if bias is None else g.add(y, bias)
+    if not call.wants(1) and not call.wants(2):
+        return y
+    axes = tuple(range(axis, len(x.shape)))
+    mean = g.mean(wide, axes, True)
+    centred = g.sub(wide, mean)
+    inverse = g.rsqrt(g.add(g.mean(g.mul(centred, centred), axes, True), eps))
+    return y, mean, inverse
+
+
+@onnx_op("RMSNormalization", since=23)
+def rms_norm(call: Call) -> Any:
+    """Over ``axis`` to the last."""
+    g, x, axis = call.g, call.x(), axis_of(call, -1)
+    eps, dtype = call.float("epsilon", 1e-5), _computed_in(call, call.x(), 23)
+    scale = call.x(1)
+    if dtype is x.dtype and scale.shape == x.shape[axis:]:
+        return g.rms_norm(x, scale, eps=eps, axis=axis)
+    y = g.rms_norm(_in(g, x, dtype), eps=eps, axis=axis)
+    return g.mul(_in(g, y, scale.dtype), scale)
+
+
+@onnx_op("GroupNormalization", since=18)
+def group_norm_by_group(call: Call) -> Any:
+    """Before version 21 scale and bias are per group."""
+    g, x = call.g, call.x()
+    groups = call.int("num_groups")
+    each = x.shape[1] // groups
+    spread = [
+        g.reshape(g.expand(g.unsqueeze(call.x(at), (1,)), (groups, each)), (x.shape[1],))
+        for at in (1, 2)
+    ]
+    return g.group_norm(x, groups, *spread, eps=call.float("epsilon", 1e-5))
+
+
+@onnx_op("GroupNormalization", since=21)
+def group_norm(call: Call) -> Any:
+    """Scale and bias per channel."""
+    g, x, eps = call.g, call.x(), call.float("epsilon", 1e-5)
+    dtype = _computed_in(call, x, 21)
+    if dtype is x.dtype:
+        return g.group_norm(x, call.int("num_groups"), call.x(1), call.x(2), eps=eps)
+    y = _in(g, g.group_norm(_in(g, x, dtype), call.int("num_groups"), eps=eps), x.dtype)
+    shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
+    return g.add(g.mul(y, g.reshape(call.x(1), shape)), g.reshape(call.x(2), shape))
+
+
+@onnx_op("LpNormalization")
+def lp_norm(call: Call) -> Any:
+    """Divided by the norm along an axis; 0 where that is 0."""
+    g, x = call.g, call.x()
+    method = g.l1 if call.int("p", 2) == 1 else g.l2
+    norm = method(x, (axis_of(call, -1),), True)
+    zero, one = g.constant(0.0, x.dtype), g.constant(1.0, x.dtype)
+    none = g.eq(norm, zero)
+    return g.where(none, zero, g.div(x, g.where(none, one, norm)))
+
+
+@onnx_op("LRN")
+def lrn(call: Call) -> Any:
+    """Divided by a power of the squares of the channels around."""
+    g, x = call.g, call.x()
+    size = call.int("size")
+    alpha, beta, bias = call.float("alpha", 1e-4), call.float("beta", 0.75), call.float("bias", 1.0)
+    channels, rest = x.shape[1], math.prod(x.shape[2:])
+    before = (size - 1) // 2
+    pads = ((0, 0), (before, size - 1 - before), (0, 0))
+    square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)
+    summed = g.narrow(square, 1, 0, channels)
+    for at in range(1, size):
+        summed = g.add(summed, g.narrow(square, 1, at, channels))
+    base = g.add(g.mul(g.reshape(summed, x.shape), alpha / size), bias)
+    return g.div(x, g.pow(base, g.constant(np.float32(beta), x.dtype)))

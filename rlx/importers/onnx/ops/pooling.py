@@ -1,0 +1,142 @@
+"""Pools: the largest, the mean or a norm of windows, and regions of interest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.values import Refused
+from rlx.ir.graph import Node
+
+
+def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Kernel and the other arguments of a pool."""
+    rank = spatial(call)
+    if rank > 3:
+        raise Refused(f"a pool over {rank} axes")
+    kernel = per_axis(call, "kernel_shape", rank)
+    strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    ceil = bool(call.int("ceil_mode", 0)) and call.text("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+    pads: Pairs = paddings(call, call.shape()[2:], reach, strides)
+    return kernel, {"stride": strides, "padding": pads, "dilation": dilations, "ceil_mode": ceil}
+
+
+@onnx_op("MaxPool")
+def max_pool(call: Call) -> Any:
+    """The largest of each window, and where it was."""
+    kernel, window = _window(call)
+    found = call.g.max_pool(call.x(), kernel, **window)
+    return (found, _places(call, kernel, window)) if call.wants(1) else found
+
+
+def _places(call: Call, kernel: tuple[int, ...], window: dict[str, Any]) -> Node:
+    """Position of each window's largest entry in the whole operand, the first of equal ones.
+
+    The windows are gathered: one axis of taps, of which the largest is searched.
+    """
+    g, x = call.g, call.x()
+    sizes = x.shape[2:]
+    rank = len(sizes)
+    out = g.max_pool(x, kernel, **window).shape[2:]
+    taps = math.prod(kernel)
+    place = np.zeros((taps, *out), np.int64)
+    inside = np.ones((taps, *out), bool)
+    turn = sizes[::-1] if call.int("storage_order", 0) else sizes
+    number = np.zeros((taps, *out), np.int64)
+    axes = list(range(rank))
+    at = []
+    for a in axes:
+        tap = np.indices(kernel)[a].reshape(-1) * window["dilation"][a] - window["padding"][a][0]
+        shape = [1] * rank
+        shape[a] = out[a]
+        step = np.arange(out[a]).reshape(shape) * window["stride"][a]
+        position = tap.reshape(-1, *[1] * rank) + step
+        inside &= (position >= 0) & (position < sizes[a])
+        at.append(np.clip(position, 0, sizes[a] - 1))
+    for a in axes:
+        place = place * sizes[a] + at[a]
+    order = axes[::-1] if call.int("storage_order", 0) else axes
+    for a, size in zip(order, turn, strict=True):
+        number = number * size + at[a]
+    planes = math.prod(x.shape[:2])
+    rows = g.reshape(x, (planes, math.prod(sizes)))
+    picked = g.gather(rows, g.constant(place.reshape(-1)), 1)
+    picked = g.reshape(picked, (planes, taps, math.prod(out)))
+    low = g.constant(_least(x), x.dtype)
+    picked = g.where(g.constant(inside.reshape(1, taps, -1)), picked, low)
+    best = g.cast(g.argmax(picked, 1, keepdims=True), "i64")
+    numbers = g.expand(g.constant(number.reshape(1, taps, -1)), picked.shape)
+    found = g.reshape(g.gather_elements(numbers, best, 1), (*x.shape[:2], *out))
+    plane = g.constant(np.arange(planes, dtype=np.int64).reshape(*x.shape[:2], *[1] * rank))
+    result: Node = g.add(found, g.mul(plane, g.constant(np.int64(math.prod(sizes)))))
+    return result
+
+
+def _least(x: Node) -> Any:
+    """The least value of a type: what padding counts as."""
+    kind = x.dtype.numpy
+    return np.finfo(kind).min if x.dtype.is_float else np.iinfo(kind).min
+
+
+@onnx_op("AveragePool")
+def average_pool(call: Call) -> Any:
+    """The mean of each window."""
+    kernel, window = _window(call)
+    return call.g.avg_pool(
+        call.x(), kernel, **window, count_include_pad=bool(call.int("count_include_pad", 0))
+    )
+
+
+@onnx_op("LpPool")
+def lp_pool(call: Call) -> Any:
+    """A norm of each window."""
+    kernel, window = _window(call)
+    return call.g.lp_pool(call.x(), kernel, p=call.int("p", 2), **window)
+
+
+@onnx_op("GlobalMaxPool")
+def global_max_pool(call: Call) -> Any:
+    """The largest of each channel."""
+    return call.g.global_max_pool(call.x())
+
+
+@onnx_op("GlobalAveragePool")
+def global_average_pool(call: Call) -> Any:
+    """The mean of each channel."""
+    return call.g.global_avg_pool(call.x())
+
+
+@onnx_op("GlobalLpPool")
+def global_lp_pool(call: Call) -> Any:
+    """A norm of each channel."""
+    return call.g.global_lp_pool(call.x(), p=call.int("p", 2))
+
+
+@onnx_op("MaxUnpool")
+def max_unpool(call: Call) -> Any:
+    """Entries put back where a pool found them; 0 elsewhere."""
+    g, x, indices = call.g, call.x(0), call.x(1)
+    rank = spatial(call)
+    kernel, strides = per_axis(call, "kernel_shape", rank), per_axis(call, "strides", rank)
+    flat = call.int_list("pads", (0,) * (2 * rank))
+    sizes = tuple(
+        (x.shape[a + 2] - 1) * strides[a] + kernel[a] - flat[a] - flat[a + rank]
+        for a in range(rank)
+    )
+    natural = (*x.shape[:2], *sizes)
+    total = math.prod(natural)
+    rows = g.expand(g.constant(0.0, x.dtype), (total,))
+    count = (math.prod(x.shape),)
+    # The indices number the entries of the smallest result; a larger one has zeros behind.
+    placed = g.scatter_elements(rows, g.reshape(indices, count), g.reshape(x, count), 0)
+    placed = g.reshape(placed, natural)
+    if call.has(2):
+        pads = [(0, want - have) for want, have in zip(call.ints(2), natural, strict=True)]
+        placed = g.pad(placed, pads)
+    return placed

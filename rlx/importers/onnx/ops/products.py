@@ -1,0 +1,183 @@
+"""Products of matrices, of floats and of quantised integers, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+
+@onnx_op("MatMul")
+def matmul(call: Call) -> Any:
+    """NumPy's product; integers by way of f64, which is exact up to 2^53."""
+    g, a, b = call.g, call.x(0), call.x(1)
+    if a.dtype.is_float:
+        return g.matmul(a, b)
+    return g.cast(g.matmul(g.cast(a, "f64"), g.cast(b, "f64")), a.dtype)
+
+
+@onnx_op("Gemm")
+def gemm(call: Call) -> Any:
+    """alpha a b + beta c, with either factor turned."""
+    g, a, b = call.g, call.x(0), call.x(1)
+    alpha, beta = call.float("alpha", 1.0), call.float("beta", 1.0)
+    kind = a.dtype
+    if not kind.is_float:
+        a, b = g.cast(a, "f64"), g.cast(b, "f64")
+    a = g.transpose(a) if call.int("transA", 0) else a
+    b = g.transpose(b) if call.int("transB", 0) else b
+    found = g.matmul(a, b)
+    found = found if alpha == 1 else g.mul(found, alpha)
+    c = call.opt(2)
+    if c is not None and beta != 0:
+        c = c if kind.is_float else g.cast(c, "f64")
+        found = g.add(found, c if beta == 1 else g.mul(c, beta))
+    return found if kind.is_float else g.cast(found, kind)
+
+
+@onnx_op("Einsum")
+def einsum(call: Call) -> Any:
+    """A sum of products named by letters."""
+    equation = call.text("equation", "").replace(" ", "")
+    if "->" not in equation:
+        letters = equation.replace("...", "").replace(",", "")
+        once = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        equation += "->" + ("..." if "..." in equation else "") + once
+    return call.g.einsum(equation, *call.xs())
+
+
+def less_zero(g: Graph, x: Node, zero: Node | None, axis: int | None = None) -> Node:
+    """An 8-bit tensor as i32, less its zero point (one, or one per entry of an axis)."""
+    wide: Node = g.cast(x, "i32")
+    if zero is None:
+        return wide
+    found: Node = g.sub(wide, _point(g, zero, len(x.shape), axis))
+    return found
+
+
+def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
+    """A zero point as i32, shaped to go with the entries of an axis."""
+    point: Node = g.cast(zero, "i32")
+    if math.prod(point.shape) == 1:
+        return g.reshape(point, ())  # type: ignore[no-any-return]
+    if axis is not None and len(point.shape) == 1:
+        shape = [1] * rank
+        shape[axis] = point.shape[0]
+        point = g.reshape(point, shape)
+    return point
+
+
+def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
+    """The product of two 8-bit operands less their zero points, exact in i32.
+
+    (a - p)(b - q) is a b - p sum(b) - q sum(a) + K p q: the product is that of the 8-bit operands.
+    """
+    g, a, b = call.g, call.x(at[0]), call.x(at[1])
+    found: Node = g.matmul_integer(a, b)
+    rank, inner = len(found.shape), a.shape[-1]
+    p = _point(g, call.x(zeros[0]), rank, rank - 2) if call.has(zeros[0]) else None
+    q = _point(g, call.x(zeros[1]), rank, rank - 1) if call.has(zeros[1]) else None
+    if p is not None:
+        columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
+        found = g.sub(found, g.mul(p, columns))
+    if q is not None:
+        rows = g.sum(g.cast(a, "i32"), (len(a.shape) - 1,), True)
+        found = g.sub(found, g.mul(q, rows))
+    if p is not None and q is not None:
+        found = g.add(found, g.mul(g.mul(p, q), g.constant(np.int32(inner))))
+    return found
+
+
+@onnx_op("MatMulInteger")
+def matmul_integer(call: Call) -> Any:
+    """8-bit matrices, exact in i32."""
+    return integer_product(call, (0, 1), (2, 3))
+
+
+@onnx_op("QLinearMatMul")
+def qlinear_matmul(call: Call) -> Any:
+    """Quantised operands and result."""
+    return requantized(call, integer_product(call, (0, 3), (2, 5)), (1, 4, 6), 7)
+
+
+def requantized(
+    call: Call, exact: Node, scales: tuple[int, int, int], zero: int, axis: int | None = None
+) -> Node:
+    """An exact product as a quantised result.
+
+    Args:
+        call: The node.
+        exact: The sums of products of integers, in i32 or a float.
+        scales: Operands that hold the scales of both factors and of the result.
+        zero: Operand that holds the result's zero point.
+        axis: Axis of the result that the second factor's scales go by; the last by default.
+    """
+    g = call.g
+    first, second, result = (g.cast(call.x(at), "f32") for at in scales)
+    rank = len(exact.shape)
+
+    def along(node: Node, place: int) -> Node:
+        if math.prod(node.shape) == 1:
+            return g.reshape(node, ())  # type: ignore[no-any-return]
+        if len(node.shape) > 1:
+            return node
+        shape = [1] * rank
+        shape[place] = node.shape[0]
+        return g.reshape(node, shape)  # type: ignore[no-any-return]
+
+    scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
+    scaled = g.div(g.mul(g.cast(exact, "f32"), scale), along(result, rank - 2))
+    point = call.x(zero)
+    found = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
+    low, high = limits(point.dtype)
+    held: Node = g.cast(g.minimum(g.maximum(found, low), high), point.dtype)
+    return held
+
+
+def limits(dtype: DType) -> tuple[float, float]:
+    """The range of an integer type."""
+    info = np.iinfo(dtype.numpy)
+    return float(info.min), float(info.max)
+
+
+@onnx_op("Det")
+def det(call: Call) -> Any:
+    """Determinants, by elimination with the rows in order of their largest entries.
+
+    The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.
+    """
+    g, x = call.g, call.x()
+    n = x.shape[-1]
+    batch = x.shape[:-2]
+    rows: Node = x
+    found: Node | None = None
+    for size in range(n, 0, -1):
+        first = g.narrow(rows, len(batch) + 1, 0, 1)
+        place = g.argmax(g.abs(g.reshape(first, (*batch, size))), len(batch), keepdims=True)
+        ids = g.reshape(g.constant(np.arange(size, dtype=np.int32)), (*(1,) * len(batch), size))
+        chosen = g.unsqueeze(g.eq(ids, place), (len(batch) + 1,))
+        zero = g.constant(0.0, x.dtype)
+        pivot_row = g.sum(g.where(chosen, rows, zero), (len(batch),), True)
+        top = g.narrow(rows, len(batch), 0, 1)
+        swapped = g.where(chosen, top, rows)
+        pivot = g.reshape(g.narrow(pivot_row, len(batch) + 1, 0, 1), batch)
+        # A swap turns the sign; a pivot already on top is none.
+        moved = g.ne(g.reshape(place, batch), g.constant(np.int32(0)))
+        signed = g.where(moved, g.neg(pivot), pivot)
+        found = signed if found is None else g.mul(found, signed)
+        if size == 1:
+            break
+        below = g.narrow(swapped, len(batch), 1, size - 1)
+        safe = g.where(g.eq(pivot, zero), g.constant(1.0, x.dtype), pivot)
+        factor = g.div(
+            g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1))
+        )
+        reduced = g.sub(below, g.mul(factor, pivot_row))
+        rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
+    return found if found is not None else g.expand(g.constant(1.0, x.dtype), batch)

@@ -1,0 +1,99 @@
+"""Quantised tensors: to integers and back, by one scale, by axis or by block."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import UINT8, Element
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import CARRIERS, Refused, Value
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+
+
+def _spread(call: Call, node: Node, x: Node) -> Node:
+    """Scales or zero points shaped to go with x: one, one per entry of an axis, or one per block."""
+    g, rank = call.g, len(x.shape)
+    if math.prod(node.shape) == 1 and len(node.shape) <= 1:
+        return g.reshape(node, ())  # type: ignore[no-any-return]
+    axis = call.int("axis", 1) % rank
+    block = call.int("block_size", 0)
+    if len(node.shape) == 1 and not block:
+        shape = [1] * rank
+        shape[axis] = node.shape[0]
+        return g.reshape(node, shape)  # type: ignore[no-any-return]
+    if len(node.shape) != rank:
+        raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
+    size = block or -(-x.shape[axis] // node.shape[axis])
+    shape = list(node.shape)
+    wide = g.expand(
+        g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :])
+    )
+    shape[axis] *= size
+    whole = g.reshape(wide, shape)
+    return g.narrow(whole, axis, 0, x.shape[axis])  # type: ignore[no-any-return]
+
+
+def _target(call: Call) -> Element:
+    if call.has(2):
+        return call.element(2)
+    code = call.int("output_dtype", 0)
+    return element_of(code, "output_dtype") if code else UINT8
+
+
+@onnx_op("QuantizeLinear", carried=True)
+def quantize(call: Call) -> Any:
+    """round(x / scale) + zero point, held within the type."""
+    g, x, element = call.g, call.x(0), _target(call)
+    dtype = element.dtype or CARRIERS.get(element.name)
+    if dtype is None or element.numpy.kind not in "iu":
+        raise Refused(f"quantisation to {element.name}")
+    scale = call.x(1)
+    if not x.dtype.is_float:
+        x = g.cast(x, scale.dtype)
+    if scale.dtype is not x.dtype:
+        x = g.cast(x, scale.dtype)
+    found = g.round(g.div(x, _spread(call, scale, x)))
+    # A 16-bit range does not fit half precision, so the rest is in f32.
+    found = found if found.dtype in (DType.F32, DType.F64) else g.cast(found, "f32")
+    if call.has(2):
+        found = g.add(found, g.cast(_spread(call, call.x(2), x), found.dtype))
+    info = np.iinfo(element.numpy)
+    held = g.minimum(g.maximum(found, float(info.min)), float(info.max))
+    return Value(element, node=g.cast(held, dtype))
+
+
+@onnx_op("DequantizeLinear", carried=True)
+def dequantize(call: Call) -> Any:
+    """(x - zero point) * scale."""
+    g, x, scale = call.g, call.x(0), call.x(1)
+    wide = g.cast(x, "i32") if x.dtype is not DType.I32 else x
+    if call.has(2):
+        zero = _spread(call, call.x(2), x)
+        wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
+    code = call.int("output_dtype", 0)
+    target = element_of(code, "output_dtype").dtype if code else scale.dtype
+    through = DType.F64 if scale.dtype is DType.F64 else DType.F32
+    spread = _spread(call, scale, x)
+    spread = spread if spread.dtype is through else g.cast(spread, through)
+    found = g.mul(g.cast(wide, through), spread)
+    return Value.of(found if target is through else g.cast(found, target))
+
+
+@onnx_op("DynamicQuantizeLinear")
+def dynamic_quantize(call: Call) -> Any:
+    """To u8 by the range of the elements, which 0 belongs to."""
+    g, x = call.g, call.x()
+    high, low = g.maximum(g.max(x), 0.0), g.minimum(g.min(x), 0.0)
+    scale = g.mul(g.sub(high, low), 1 / 255)
+    # A tensor of zeros has no scale; 1 keeps its zeros.
+    safe = g.where(g.eq(scale, 0.0), g.constant(1.0, x.dtype), scale)
+    zero = g.round(g.minimum(g.maximum(g.div(g.neg(low), safe), 0.0), 255.0))
+    y = g.minimum(g.maximum(g.add(g.round(g.div(x, safe)), zero), 0.0), 255.0)
+    return g.cast(y, "u8"), scale, g.cast(zero, "u8")

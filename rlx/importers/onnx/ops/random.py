@@ -1,0 +1,64 @@
+"""Random numbers: Philox streams, one per node, the same on every device and in every run."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.shapes import checked_shape
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import Refused
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+
+
+def _seed(call: Call) -> int:
+    """The bits of the seed, or the number of the node in the model."""
+    given = call.float("seed")
+    if given is None:
+        return call.lowering.position
+    return int(struct.unpack("<I", struct.pack("<f", given))[0])
+
+
+def _type(call: Call, default: DType) -> DType:
+    code = call.int("dtype")
+    found = default if code is None else element_of(code, "dtype").dtype
+    if found is None:
+        raise Refused("random numbers of a type that rlx lacks")
+    return found
+
+
+def _drawn(call: Call, shape: tuple[int, ...], dtype: DType) -> Node:
+    g, seed = call.g, _seed(call)
+    if "Normal" in call.node.op:
+        found: Node = g.random_normal(
+            shape, seed, mean=call.float("mean", 0.0), scale=call.float("scale", 1.0)
+        )
+    else:
+        found = g.random_uniform(
+            shape, seed, low=call.float("low", 0.0), high=call.float("high", 1.0)
+        )
+    return found if dtype is found.dtype else g.cast(found, dtype)
+
+
+@onnx_op("RandomNormal", "RandomUniform", fold=False)
+def drawn(call: Call) -> Any:
+    """Of a shape that is an attribute."""
+    return _drawn(call, checked_shape(call.int_list("shape", ())), _type(call, DType.F32))
+
+
+@onnx_op("RandomNormalLike", "RandomUniformLike", fold=False)
+def drawn_like(call: Call) -> Any:
+    """Of the shape of the operand."""
+    return _drawn(call, call.shape(), _type(call, call.dtype()))
+
+
+@onnx_op("Bernoulli", fold=False)
+def bernoulli(call: Call) -> Any:
+    """1 with the probability that the operand holds."""
+    g, x = call.g, call.x()
+    noise = g.random_uniform(x.shape, _seed(call))
+    noise = noise if noise.dtype is x.dtype else g.cast(noise, x.dtype)
+    return g.cast(g.lt(noise, x), _type(call, x.dtype))

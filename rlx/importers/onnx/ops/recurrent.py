@@ -1,0 +1,61 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.values import Refused
+
+
+def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
+    """The attributes that all recurrent layers share; activations have to be the usual ones."""
+    direction = call.text("direction", "forward")
+    given = [name.lower() for name in call.text_list("activations", ()) or ()]
+    count = 2 if direction == "bidirectional" else 1
+    if given and given != [d.lower() for d in defaults] * count:
+        raise Refused(f"activations {', '.join(given)}")
+    return {
+        "direction": direction,
+        "layout": "batch_first" if call.int("layout", 0) else "seq_first",
+        "clip": call.float("clip", 0.0),
+    }
+
+
+def _operands(call: Call) -> dict[str, Any]:
+    return {"b": call.opt(3), "seq_lens": call.opt(4), "h0": call.opt(5)}
+
+
+@onnx_op("LSTM")
+def lstm(call: Call) -> Any:
+    """Long short-term memory."""
+    return call.g.lstm(
+        call.x(0), call.x(1), call.x(2), **_operands(call), c0=call.opt(6), p=call.opt(7),
+        input_forget=bool(call.int("input_forget", 0)),
+        **_common(call, ("Sigmoid", "Tanh", "Tanh")),
+    )  # fmt: skip
+
+
+@onnx_op("GRU")
+def gru(call: Call) -> Any:
+    """Gated recurrent units."""
+    return call.g.gru(
+        call.x(0), call.x(1), call.x(2), **_operands(call),
+        linear_before_reset=bool(call.int("linear_before_reset", 0)),
+        **_common(call, ("Sigmoid", "Tanh")),
+    )  # fmt: skip
+
+
+@onnx_op("RNN")
+def rnn(call: Call) -> Any:
+    """The simple layer, with tanh or relu."""
+    names = call.text_list("activations", ()) or ("Tanh",)
+    first = names[0].lower()
+    if first not in ("tanh", "relu"):
+        raise Refused(f"activation {first}")
+    return call.g.rnn(
+        call.x(0), call.x(1), call.x(2), **_operands(call), activation=first,
+        **_common(call, (first,)),
+    )  # fmt: skip

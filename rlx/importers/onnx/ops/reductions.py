@@ -1,0 +1,151 @@
+"""Sums and their relatives, positions of the largest, running sums, sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import INT64, UINT64
+from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.ops.shapes import axes_of
+from rlx.importers.onnx.registry import Handler, onnx_op
+from rlx.importers.onnx.values import Result, Value
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+
+# ONNX's name, rlx's, and the first version that takes the axes as an operand.
+TABLE = (
+    ("ReduceSum", "sum", 13), ("ReduceMean", "mean", 18), ("ReduceMax", "max", 18),
+    ("ReduceMin", "min", 18), ("ReduceProd", "prod", 18), ("ReduceL1", "l1", 18),
+    ("ReduceL2", "l2", 18), ("ReduceLogSumExp", "logsumexp", 18),
+)  # fmt: skip
+
+
+def _axes(call: Call, since: int) -> tuple[tuple[int, ...] | None, bool]:
+    """The axes (None for all), and whether there is nothing to reduce."""
+    axes = axes_of(call, since)
+    if not axes:
+        return None, bool(call.int("noop_with_empty_axes", 0))
+    return tuple(a % max(call.rank(), 1) for a in axes), False
+
+
+def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
+    """A reduction, of integers in floats where rlx has it for floats only."""
+    if x.dtype is DType.BOOL:
+        wide = _reduce(g, method, g.cast(x, "i32"), axes, keep)
+        narrow: Node = g.gt(wide, 0)
+        return narrow
+    if not x.dtype.is_float and method in ("mean", "l1", "l2", "logsumexp"):
+        wide = getattr(g, method)(g.cast(x, "f64"), axes, keep)
+        narrow = g.cast(wide, x.dtype)
+        return narrow
+    if method in _EMPTY and any(x.shape[a] == 0 for a in axes or range(len(x.shape))):
+        return _nothing(g, method, x, axes, keep)
+    found: Node = getattr(g, method)(x, axes, keep)
+    return found
+
+
+# What is left of no elements at all: the end of the range that any element would move.
+_EMPTY = {"max": -1, "logsumexp": -1, "min": 1}
+
+
+def _nothing(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:
+    dtype = x.dtype.numpy
+    if x.dtype.is_float:
+        end: Any = np.inf * _EMPTY[method]
+    else:
+        end = np.iinfo(dtype).max if _EMPTY[method] > 0 else np.iinfo(dtype).min
+    gone = set(range(len(x.shape)) if axes is None else axes)
+    shape = [1 if at in gone else d for at, d in enumerate(x.shape) if keep or at not in gone]
+    found: Node = g.expand(g.constant(end, x.dtype), tuple(shape))
+    return found
+
+
+def _handler(method: str, since: int) -> Handler:
+    def handler(call: Call) -> Node:
+        x = call.x()
+        axes, nothing = _axes(call, since)
+        if nothing:
+            # Reduced over nothing: every element by itself.
+            if method in ("l1", "l2"):
+                absolute: Node = call.g.abs(x)
+                return absolute
+            return x
+        return _reduce(call.g, method, x, axes, bool(call.int("keepdims", 1)))
+
+    return handler
+
+
+for _onnx, _rlx, _since in TABLE:
+    onnx_op(_onnx)(_handler(_rlx, _since))
+
+
+@onnx_op("ReduceSumSquare")
+def reduce_sum_square(call: Call) -> Any:
+    """The sum of squares."""
+    g, x = call.g, call.x()
+    axes, nothing = _axes(call, 18)
+    square = g.mul(x, x)
+    return square if nothing else _reduce(g, "sum", square, axes, bool(call.int("keepdims", 1)))
+
+
+@onnx_op("ReduceLogSum")
+def reduce_log_sum(call: Call) -> Any:
+    """The logarithm of the sum."""
+    g, x = call.g, call.x()
+    axes, nothing = _axes(call, 18)
+    return g.log(x if nothing else _reduce(g, "sum", x, axes, bool(call.int("keepdims", 1))))
+
+
+@onnx_op("ArgMax", "ArgMin")
+def arg_extreme(call: Call) -> Any:
+    """Position of the largest or smallest entry of an axis."""
+    method = call.g.argmax if call.node.op == "ArgMax" else call.g.argmin
+    found = method(
+        call.x(),
+        axis_of(call),
+        keepdims=bool(call.int("keepdims", 1)),
+        select_last=bool(call.int("select_last_index", 0)),
+    )
+    return call.g.cast(found, "i64")
+
+
+@onnx_op("CumSum", "CumProd")
+def running(call: Call) -> Any:
+    """Running sums and products."""
+    method = call.g.cumsum if call.node.op == "CumSum" else call.g.cumprod
+    return method(
+        call.x(),
+        int(call.number(1)),
+        exclusive=bool(call.int("exclusive", 0)),
+        reverse=bool(call.int("reverse", 0)),
+    )
+
+
+@onnx_op("TopK", carried=True)
+def topk(call: Call) -> Any:
+    """The largest or smallest entries of an axis, and where they were."""
+    g, x, element = call.g, call.x(), call.element()
+    # The order of u64 in i64 is that of its numbers once the top bit is turned.
+    turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
+    k = call.int("k") if call.opset < 10 else int(call.number(1))
+    values, indices = g.topk(
+        x if turn is None else g.bit_xor(x, turn),
+        k,
+        axis=axis_of(call, -1),
+        largest=bool(call.int("largest", 1)),
+    )
+    values = values if turn is None else g.bit_xor(values, turn)
+    return Value(element, node=values), Result(INT64, node=g.cast(indices, "i64"))
+
+
+@onnx_op("MeanVarianceNormalization")
+def mean_variance(call: Call) -> Any:
+    """Mean 0 and variance 1 over some axes."""
+    g, x = call.g, call.x()
+    axes = call.int_list("axes", (0, 2, 3))
+    centred = g.sub(x, g.mean(x, axes, True))
+    deviation = g.sqrt(g.mean(g.mul(centred, centred), axes, True))
+    return g.div(centred, g.add(deviation, g.constant(np.float32(1e-9), x.dtype)))

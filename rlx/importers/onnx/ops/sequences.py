@@ -1,0 +1,133 @@
+"""Sequences and optionals: they exist while the graph is made, and not as it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.ops.subgraphs import stacked, written_out
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.values import Items, Nothing, Value
+
+
+@onnx_op("SequenceConstruct", raw=True)
+def construct(call: Call) -> Any:
+    """The operands in order."""
+    return [Items(call.value(at) for at in range(len(call.operands)))]
+
+
+@onnx_op("SequenceEmpty", raw=True)
+def empty(call: Call) -> Any:
+    """A sequence of nothing."""
+    return [Items()]
+
+
+@onnx_op("SequenceLength", raw=True)
+def length(call: Call) -> Any:
+    """How many there are."""
+    return np.array(len(call.items(0)), np.int64)
+
+
+def _place(call: Call, at: int, last: int) -> int:
+    place = int(call.number(at))
+    if not -last <= place <= last:
+        raise ImportModelError(f"place {place} in a sequence of {last}")
+    return place
+
+
+@onnx_op("SequenceAt", raw=True)
+def pick(call: Call) -> Any:
+    """One of them."""
+    items = call.items(0)
+    return [items[_place(call, 1, len(items))]]
+
+
+@onnx_op("SequenceInsert", raw=True)
+def insert(call: Call) -> Any:
+    """One more, at the end by default."""
+    items = Items(call.items(0))
+    items.insert(_place(call, 2, len(items)) if call.has(2) else len(items), call.value(1))
+    return [items]
+
+
+@onnx_op("SequenceErase", raw=True)
+def erase(call: Call) -> Any:
+    """One less, the last by default."""
+    items = Items(call.items(0))
+    del items[_place(call, 1, len(items)) if call.has(1) else -1]
+    return [items]
+
+
+@onnx_op("ConcatFromSequence", raw=True)
+def concat(call: Call) -> Any:
+    """All joined along an axis, or along a new one."""
+    items = call.items(0)
+    axis = call.int("axis")
+    if call.int("new_axis", 0):
+        return stacked(call, items, axis)
+    if not items:
+        raise ImportModelError("nothing to join")
+    nodes = [call.site.node(value) for value in items]
+    rank = len(nodes[0].shape)
+    joined = nodes[0] if len(nodes) == 1 else call.g.concat(nodes, axis % rank)
+    return Value(items[0].element, node=joined)
+
+
+@onnx_op("SplitToSequence", raw=True)
+def split(call: Call) -> Any:
+    """Parts along an axis: single entries, parts of one size, or of given ones."""
+    g, x, axis = call.g, call.x(0), axis_of(call)
+    total = x.shape[axis]
+    if not call.has(1):
+        sizes = [1] * total
+    elif call.rank(1) == 0:
+        size = int(call.number(1))
+        if size < 1:
+            raise ImportModelError(f"parts of {size}")
+        sizes = [min(size, total - at) for at in range(0, total, size)]
+    else:
+        sizes = list(call.ints(1))
+    parts = g.split(x, sizes, axis)
+    parts = parts if isinstance(parts, (tuple, list)) else [parts]
+    if not call.has(1) and not call.int("keepdims", 1):
+        parts = [g.squeeze(part, (axis,)) for part in parts]
+    return [Items(Value(call.element(), node=part) for part in parts)]
+
+
+@onnx_op("SequenceMap", raw=True)
+def mapped(call: Call) -> Any:
+    """A subgraph for each of them."""
+    body, count = call.subgraph("body"), len(call.items(0))
+    others = [call.held(at) for at in range(1, len(call.operands))]
+    rows = []
+    for at in range(count):
+        given = [o[at] if isinstance(o, Items) else o for o in others]
+        rows.append(written_out(call, body, [call.items(0)[at], *given]))
+    columns = list(zip(*rows, strict=True)) or [()] * len(body.outputs)
+    return [Items(column) for column in columns]
+
+
+@onnx_op("Optional", raw=True)
+def optional(call: Call) -> Any:
+    """The operand, or nothing."""
+    return [call.held(0) if call.has(0) else Nothing()]
+
+
+@onnx_op("OptionalHasElement", raw=True)
+def has_element(call: Call) -> Any:
+    """Whether there is something."""
+    there = call.has(0) and not isinstance(call.held(0), Nothing)
+    return np.array(there)
+
+
+@onnx_op("OptionalGetElement", raw=True)
+def get_element(call: Call) -> Any:
+    """What there is."""
+    held = call.held(0)
+    if isinstance(held, Nothing):
+        raise ImportModelError("an optional that holds nothing")
+    return [held]

@@ -1,0 +1,242 @@
+"""Shapes, constants and types: mostly what is known at load and gone before the graph runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError
+from rlx.importers.onnx.call import MAX_KNOWN, Call
+from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, UINT64, Element
+from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.values import CARRIERS, Refused, Value
+from rlx.importers.onnx.wrap import cut
+from rlx.ir.dtype import DType, store, widen
+
+
+@onnx_op("Shape", raw=True)
+def shape(call: Call) -> Any:
+    """The sizes from ``start`` to ``end``."""
+    dims = call.shape()
+    return np.array(dims[call.int("start", 0) : call.int("end", len(dims))], np.int64)
+
+
+@onnx_op("Size", raw=True)
+def size(call: Call) -> Any:
+    """The number of elements."""
+    return np.array(math.prod(call.shape()), np.int64)
+
+
+@onnx_op("Identity", raw=True)
+def identity(call: Call) -> Any:
+    """The operand, whatever it is."""
+    return [call.held(0)]
+
+
+@onnx_op("Constant", raw=True)
+def constant(call: Call) -> Any:
+    """A value of the file; tensors may become params."""
+    attributes = call.attributes
+    if "value" in attributes:
+        tensor = attributes["value"].t
+        if tensor is None:
+            raise ImportModelError("attribute 'value' is not a tensor")
+        return call.lowering.weight(tensor, call.node.output[0])
+    if "value_float" in attributes:
+        return np.array(call.float("value_float"), np.float32)
+    if "value_int" in attributes:
+        return np.array(call.int("value_int"), np.int64)
+    if "value_floats" in attributes:
+        return np.array(call.float_list("value_floats"), np.float32)
+    if "value_ints" in attributes:
+        return np.array(call.int_list("value_ints"), np.int64)
+    raise Refused("a constant that is no tensor of numbers")
+
+
+@onnx_op("ConstantOfShape", raw=True)
+def constant_of_shape(call: Call) -> Any:
+    """One value everywhere; large ones are expanded as the graph runs."""
+    dims = checked_shape(call.ints(0))
+    value = call.tensor("value") or Value(FLOAT, np.zeros(1, np.float32))
+    assert value.array is not None
+    if math.prod(dims) <= 1 << 12 or value.element.dtype is None:
+        return Value(value.element, np.full(limited(dims), value.array.ravel()[0]))
+    scalar = call.g.constant(value.array.reshape(()), value.element.dtype)
+    return call.g.expand(scalar, dims)
+
+
+def checked_shape(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that came from numbers of the file.
+
+    Raises:
+        ImportModelError: A size is negative.
+    """
+    if any(d < 0 for d in dims):
+        raise ImportModelError(f"a negative size: {dims}")
+    return dims
+
+
+def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape of an array that is made at load.
+
+    Raises:
+        Refused: It is too large for that.
+    """
+    if math.prod(dims) > MAX_KNOWN:
+        raise Refused(f"an array of shape {dims} computed at load")
+    return dims
+
+
+@onnx_op("Range", raw=True)
+def range_(call: Call) -> Any:
+    """Numbers at equal distances."""
+    start, limit, delta = (call.known(at).reshape(()) for at in range(3))
+    if delta == 0:
+        raise ImportModelError("a step of 0")
+    count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
+    limited((count,))
+    found = start.astype(np.float64 if start.dtype.kind == "f" else start.dtype)
+    values = found + np.arange(count).astype(found.dtype) * delta.astype(found.dtype)
+    element = call.element()
+    if element is BFLOAT16:
+        return Value(element, store(values, DType.BF16))
+    return Value(element, values.astype(element.numpy))
+
+
+@onnx_op("EyeLike", raw=True)
+def eye_like(call: Call) -> Any:
+    """Ones on a diagonal."""
+    rows, columns = limited(call.shape())
+    element = element_of(call.int("dtype", call.element().code), "EyeLike")
+    values = np.eye(rows, columns, call.int("k", 0))
+    if element is BFLOAT16:
+        return Value(element, store(values, DType.BF16))
+    return Value(element, values.astype(element.numpy))
+
+
+@onnx_op("Reshape", carried=True)
+def reshape(call: Call) -> Any:
+    """A 0 stands for the old size, unless ``allowzero``."""
+    x, dims = call.x(), list(call.ints(1))
+    if not call.int("allowzero", 0):
+        dims = [x.shape[at] if d == 0 else d for at, d in enumerate(dims)]
+    return call.g.reshape(x, tuple(resolved(dims, x.shape)))
+
+
+def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
+    """A shape with its one -1 filled in, also where there are no elements.
+
+    Raises:
+        ImportModelError: The -1 has no size that fits.
+    """
+    if -1 not in dims:
+        return dims
+    rest = math.prod(d for d in dims if d != -1)
+    total = math.prod(old)
+    if dims.count(-1) > 1 or (rest == 0 and total) or (rest and total % rest):
+        raise ImportModelError(f"no reshape of {old} to {tuple(dims)}")
+    return [(total // rest if rest else 0) if d == -1 else d for d in dims]
+
+
+@onnx_op("Flatten", carried=True)
+def flatten(call: Call) -> Any:
+    """Two axes: what stands before ``axis``, and the rest."""
+    x, axis = call.x(), call.int("axis", 1)
+    axis += len(x.shape) if axis < 0 else 0
+    return call.g.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+def axes_of(call: Call, since: int) -> tuple[int, ...] | None:
+    """Axes as the second operand, or before a version as an attribute; None where there are none."""
+    if call.opset < since:
+        found: tuple[int, ...] | None = call.int_list("axes")
+        return found
+    return call.ints(1) if call.has(1) else None
+
+
+@onnx_op("Squeeze", carried=True)
+def squeeze(call: Call) -> Any:
+    """Axes of size 1 taken away, all of them by default."""
+    return call.g.squeeze(call.x(), axes_of(call, 13))
+
+
+@onnx_op("Unsqueeze", carried=True)
+def unsqueeze(call: Call) -> Any:
+    """Axes of size 1 put in."""
+    return call.g.unsqueeze(call.x(), axes_of(call, 13) or ())
+
+
+@onnx_op("Expand", carried=True)
+def expand(call: Call) -> Any:
+    """Broadcast both ways with a shape."""
+    x, dims = call.x(), checked_shape(call.ints(1))
+    target = np.broadcast_shapes(x.shape, dims)
+    return x if target == x.shape else call.g.expand(x, target)
+
+
+@onnx_op("Transpose", carried=True)
+def transpose(call: Call) -> Any:
+    """Axes in another order, reversed by default."""
+    return call.g.transpose(call.x(), call.int_list("perm"))
+
+
+def cast_to(call: Call, element: Element, at: int = 0) -> Value:
+    """Operand ``at`` as another element type."""
+    value, source = call.value(at), call.element(at)
+    if element is source:
+        return value
+    if element.dtype is None and element.name not in CARRIERS:
+        raise Refused(f"a cast to {element.name}")
+    if source.dtype is None and source.name not in CARRIERS:
+        raise Refused(f"a cast from {source.name}")
+    if value.array is not None and value.array.size <= 1 << 16:
+        return Value(element, _cast_array(value.array, source, element))
+    g, x = call.g, call.x(at)
+    dtype = element.dtype or CARRIERS[element.name]
+    if source is UINT64 and dtype.is_float:
+        wide = g.cast(x, DType.F64)
+        wide = g.where(g.lt(x, g.constant(np.int64(0))), g.add(wide, 2.0**64), wide)
+        return Value(element, node=g.cast(wide, dtype))
+    if element.name in CARRIERS:
+        through = DType.I64 if dtype is DType.I64 else DType.I32
+        return Value(element, node=cut(g.cast(x, through) if x.dtype is not through else x, element))
+    return Value(element, node=x if x.dtype is dtype else g.cast(x, dtype))
+
+
+def _cast_array(array: Any, source: Element, element: Element) -> Any:
+    if source is BFLOAT16:
+        array = widen(array, DType.BF16)
+    with np.errstate(all="ignore"):
+        if element is BFLOAT16:
+            return store(array.astype(np.float32), DType.BF16)
+        if array.dtype.kind == "f" and element.numpy.kind in "iu":
+            # Through i64, so that a negative number wraps the same everywhere.
+            return array.astype(np.int64).astype(element.numpy)
+        return array.astype(element.numpy)
+
+
+@onnx_op("Cast", raw=True)
+def cast(call: Call) -> Any:
+    """To the type of an attribute."""
+    return cast_to(call, element_of(call.int("to", 0), "Cast"))
+
+
+@onnx_op("CastLike", raw=True)
+def cast_like(call: Call) -> Any:
+    """To the type of another operand."""
+    return cast_to(call, call.element(1))
+
+
+@onnx_op("BitCast", raw=True)
+def bit_cast(call: Call) -> Any:
+    """The same bits as another type."""
+    target, value = element_of(call.int("to", 0), "BitCast"), call.value(0)
+    array = call.known(0) if value.element is not BFLOAT16 else value.array
+    assert array is not None
+    return Value(target, array.view(target.numpy))
+
+
+__all__ = ["INT64", "axes_of", "cast_to", "checked_shape", "limited", "resolved"]

@@ -1,0 +1,138 @@
+"""Subgraphs of a node: written out in the graph around them, or made graphs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from rlx.errors import GraphError, ImportModelError
+from rlx.importers.onnx.call import Call, known_node
+from rlx.importers.onnx.lower import used_names
+from rlx.importers.onnx.schema import GraphDef
+from rlx.importers.onnx.values import Held, Missing, Refused, Site, Value, inputs_of
+from rlx.ir.graph import Graph, Node
+
+
+def known_bool(call: Call, held: Held) -> bool | None:
+    """A condition, or None where it depends on what runs compute."""
+    if not isinstance(held, Value):
+        raise ImportModelError("a condition that is no tensor")
+    if held.array is None:
+        assert held.node is not None
+        if not call.site.params or inputs_of(held.node):
+            return None
+        held.array = known_node(held.node)
+    if held.array.size != 1:
+        raise ImportModelError(f"a condition of shape {held.array.shape}")
+    return bool(held.array.ravel()[0])
+
+
+def written_out(call: Call, graph: GraphDef, given: Sequence[Held]) -> list[Held]:
+    """A subgraph's outputs, its nodes added to the graph around it.
+
+    Args:
+        call: The node that has the subgraph.
+        graph: The subgraph.
+        given: What its inputs are.
+    """
+    if len(graph.inputs) != len(given):
+        raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(given)}")
+    scope = call.scope.inner()
+    for info, value in zip(graph.inputs, given, strict=True):
+        scope.define(info.name, value)
+    return call.lowering.body(graph, scope, call.site)
+
+
+def captured(call: Call, graphs: Sequence[GraphDef]) -> dict[str, Value]:
+    """The computed values around them that subgraphs read, by name.
+
+    Raises:
+        Missing: One of them was not imported.
+    """
+    names = set().union(*(used_names(graph) for graph in graphs))
+    own = {info.name for graph in graphs for info in graph.inputs}
+    found: dict[str, Value] = {}
+    for name in sorted(names - own):
+        try:
+            held = call.scope.find(name)
+        except ImportModelError:
+            continue  # a name of the subgraph's own
+        if isinstance(held, Value) and (held.node is not None or _large(held)):
+            found[name] = held
+    return found
+
+
+def _large(value: Value) -> bool:
+    """Whether an array is a weight: passed in as a param of the graph around, not copied."""
+    return value.array is not None and value.array.size > 64 and value.element.dtype is not None
+
+
+def separate(
+    call: Call, graph: GraphDef, inputs: Sequence[Value], around: dict[str, Value]
+) -> tuple[Graph, list[Node], Site, list[Value]]:
+    """A subgraph as a graph of its own.
+
+    Args:
+        call: The node that has it.
+        graph: The subgraph.
+        inputs: Values whose types its inputs have.
+        around: What it reads of the graph around it: more inputs, behind the others.
+
+    Returns:
+        The graph without outputs set, its inputs, its site, and the values of the subgraph's outputs.
+
+    Raises:
+        Refused: It can't stand alone.
+    """
+    if len(graph.inputs) != len(inputs):
+        raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(inputs)}")
+    inner = Graph(graph.name or "subgraph")
+    site = Site(inner, params=False)
+    scope = call.scope.inner()
+    nodes = []
+    pairs = [
+        *zip([info.name for info in graph.inputs], inputs, strict=True), *around.items()
+    ]
+    for at, (name, value) in enumerate(pairs):
+        outer = call.site.node(value)
+        node = inner.input(f"x{at}", outer.shape, outer.dtype)
+        nodes.append(node)
+        scope.define(name, Value(value.element, node=node))
+    found = call.lowering.body(graph, scope, site)
+    if not all(isinstance(value, Value) for value in found):
+        raise Refused("a subgraph that gives a sequence or an optional")
+    return inner, nodes, site, [value for value in found if isinstance(value, Value)]
+
+
+@contextmanager
+def attempt(call: Call) -> Iterator[None]:
+    """What goes wrong inside is forgotten, and told as one ``Refused``."""
+    lowering = call.lowering
+    problems = {key: replace(problem) for key, problem in lowering.problems.items()}
+    needs = set(lowering.needs)
+    try:
+        yield
+        if lowering.needs != needs:
+            raise Refused("a shape within depends on what is computed")
+    except (Refused, Missing, GraphError, ImportModelError) as error:
+        # Also a branch that makes no sense for these shapes: it may be the one that is not taken.
+        lowering.problems, lowering.needs = problems, needs
+        raise Refused(str(error)) from None
+
+
+def stacked(call: Call, values: Sequence[Held], axis: int = 0) -> Value:
+    """Values of one type joined along a new axis."""
+    tensors = [value for value in values if isinstance(value, Value)]
+    if not tensors or len(tensors) != len(values):
+        raise Refused("results of no trips")
+    element = tensors[0].element
+    if all(value.array is not None for value in tensors):
+        arrays = [value.array for value in tensors if value.array is not None]
+        return Value(element, np.stack(arrays, axis))
+    g = call.g
+    rank = len(tensors[0].shape)
+    nodes = [g.unsqueeze(call.site.node(value), (axis % (rank + 1),)) for value in tensors]
+    return Value(element, node=nodes[0] if len(nodes) == 1 else g.concat(nodes, axis % (rank + 1)))

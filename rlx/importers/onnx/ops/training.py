@@ -1,0 +1,100 @@
+"""Steps of optimisers (the domain ai.onnx.preview.training)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.registry import onnx_op
+from rlx.ir.graph import Node
+
+DOMAIN = "ai.onnx.preview.training"
+
+
+def _groups(call: Call, count: int) -> list[list[Node]]:
+    """The operands behind rate and step, as ``count`` lists of one length, turned to one per tensor."""
+    nodes = [call.x(at) for at in range(2, len(call.operands))]
+    each = len(nodes) // count
+    return [[nodes[part * each + at] for part in range(count)] for at in range(each)]
+
+
+def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
+    return [row[part] for part in range(len(rows[0])) for row in rows]
+
+
+def _gradient(call: Call, x: Node, gradient: Node) -> Node:
+    """With the penalty of the tensor's norm."""
+    norm = call.float("norm_coefficient", 0.0)
+    found: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
+    return found
+
+
+def _step(call: Call, like: Node) -> Node:
+    found: Node = call.g.cast(call.x(1), like.dtype)
+    return found
+
+
+def _each(call: Call, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
+    return _turned([update(*group) for group in _groups(call, count)])
+
+
+@onnx_op("Adagrad", domain=DOMAIN)
+def adagrad(call: Call) -> Any:
+    """Rates by the sum of squared gradients."""
+    g, rate = call.g, call.x(0)
+    eps, decay = call.float("epsilon", 1e-6), call.float("decay_factor", 0.0)
+
+    def update(x: Node, gradient: Node, squares: Node) -> tuple[Node, ...]:
+        slope = _gradient(call, x, gradient)
+        now = g.div(rate, g.add(g.mul(_step(call, x), decay), 1.0))
+        squares = g.add(squares, g.mul(slope, slope))
+        moved = g.div(g.mul(now, slope), g.add(g.sqrt(squares), eps))
+        return g.sub(x, moved), squares
+
+    return _each(call, 3, update)
+
+
+@onnx_op("Adam", domain=DOMAIN)
+def adam(call: Call) -> Any:
+    """Running means of gradients and their squares."""
+    g, rate = call.g, call.x(0)
+    alpha, beta = call.float("alpha", 0.9), call.float("beta", 0.999)
+    eps, after = call.float("epsilon", 1e-6), call.float("norm_coefficient_post", 0.0)
+
+    def update(x: Node, gradient: Node, mean: Node, squares: Node) -> tuple[Node, ...]:
+        slope = _gradient(call, x, gradient)
+        mean = g.add(g.mul(mean, alpha), g.mul(slope, 1 - alpha))
+        squares = g.add(g.mul(squares, beta), g.mul(g.mul(slope, slope), 1 - beta))
+        step = _step(call, x)
+        # A base to the power of the step, by its logarithm.
+        less = [
+            g.add(g.neg(g.exp(g.mul(step, float(np.log(base))))), 1.0) for base in (alpha, beta)
+        ]
+        first = g.eq(step, 0.0)
+        one = g.constant(1.0, x.dtype)
+        factor = g.div(g.sqrt(g.where(first, one, less[1])), g.where(first, one, less[0]))
+        moved = g.div(g.mul(g.mul(rate, factor), mean), g.add(g.sqrt(squares), eps))
+        return g.mul(g.sub(x, moved), 1 - after), mean, squares
+
+    return _each(call, 4, update)
+
+
+@onnx_op("Momentum", domain=DOMAIN)
+def momentum(call: Call) -> Any:
+    """A running gradient, Nesterov's or the plain one."""
+    g, rate = call.g, call.x(0)
+    alpha, beta = call.float("alpha"), call.float("beta")
+
+    def update(x: Node, gradient: Node, held: Node) -> tuple[Node, ...]:
+        slope = _gradient(call, x, gradient)
+        share = g.where(
+            g.gt(_step(call, x), 0.0), g.constant(beta, x.dtype), g.constant(1.0, x.dtype)
+        )
+        held = g.add(g.mul(held, alpha), g.mul(slope, share))
+        moved = g.add(slope, g.mul(held, alpha)) if call.text("mode") == "nesterov" else held
+        return g.sub(x, g.mul(rate, moved)), held
+
+    return _each(call, 3, update)

