@@ -32,7 +32,6 @@ BINARY = (
     ("Add", "add", True), ("Sub", "sub", True), ("Mul", "mul", True), ("And", "logical_and", False),
     ("Or", "logical_or", False), ("Xor", "logical_xor", False), ("BitwiseAnd", "bit_and", True),
     ("BitwiseOr", "bit_or", True), ("BitwiseXor", "bit_xor", True), ("Equal", "eq", True),
-    ("PRelu", "prelu", False),
 )  # fmt: skip
 COMPARISONS = (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge"))
 
@@ -76,8 +75,11 @@ for _onnx, _rlx in COMPARISONS:
 
 @onnx_op("PRelu")
 def prelu(call: Call) -> Any:
-    """A slope below zero; the slope may lack leading axes."""
-    return call.g.prelu(call.x(0), call.x(1))
+    """A slope below zero; one per channel may come as a plain list."""
+    g, x, slope = call.g, call.x(0), call.x(1)
+    if len(x.shape) > 2 and slope.shape == (x.shape[1],) != (x.shape[-1],):
+        slope = g.reshape(slope, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+    return g.prelu(x, slope)
 
 
 @onnx_op("Div", carried=True)
