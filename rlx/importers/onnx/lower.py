@@ -18,10 +18,10 @@ from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     CARRIERS,
     Held,
-    Missing,
-    NeedsValue,
+    MissingError,
+    NeedsValueError,
     Nothing,
-    Refused,
+    RefusedError,
     Site,
     Value,
 )
@@ -62,14 +62,14 @@ class Scope:
 
         Raises:
             ImportModelError: Nothing before it has that name.
-            Missing: It would be the result of a node that was not imported.
+            MissingError: It would be the result of a node that was not imported.
         """
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 found = scope.values[name]
                 if found is None:
-                    raise Missing(name)
+                    raise MissingError(name)
                 return found
             scope = scope.parent
         raise ImportModelError(
@@ -131,7 +131,7 @@ class Lowering:
     def initializers(self, graph: GraphDef, scope: Scope) -> None:
         """The weights of a graph."""
         if graph.sparse:
-            raise Refused("sparse initializers")
+            raise RefusedError("sparse initializers")
         for tensor in graph.initializers:
             if tensor.name not in scope.values:
                 scope.define(tensor.name, self.weight(tensor, tensor.name))
@@ -145,7 +145,7 @@ class Lowering:
         """The outputs of a graph whose inputs stand in ``scope``.
 
         Raises:
-            Missing: A node was not imported.
+            MissingError: A node was not imported.
         """
         self.initializers(graph, scope)
         names = [output.name for output in graph.outputs]
@@ -173,11 +173,11 @@ class Lowering:
         results: Sequence[Held | None] = [None] * len(node.output)
         try:
             results = self._lower(node, scope, site)
-        except Refused as error:
+        except RefusedError as error:
             self._note(node, str(error))
-        except NeedsValue as error:
+        except NeedsValueError as error:
             self.needs |= error.names
-        except Missing:
+        except MissingError:
             pass
         except _BAD as error:
             if isinstance(error, UnsupportedOpError):
@@ -192,7 +192,9 @@ class Lowering:
         if isinstance(error, ImportModelError) and "\n  node: " in str(error):
             raise error
         text = str(error) if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
-        raise ImportModelError(f"{text}\n  node: {self.name(node)}\n  file: {self.label}") from error
+        raise ImportModelError(
+            f"{text}\n  node: {self.name(node)}\n  file: {self.label}"
+        ) from error
 
     def name(self, node: NodeDef) -> str:
         """How messages name a node: the first output stands in for a name."""
@@ -209,7 +211,7 @@ class Lowering:
 
         Raises:
             UnsupportedOpError: Every kind of node that can't be imported, with counts.
-            NeedsValue: Graph inputs whose values decide shapes.
+            NeedsValueError: Graph inputs whose values decide shapes.
         """
         if self.problems:
             lines = [
@@ -227,7 +229,7 @@ class Lowering:
                 )
             )
         if self.needs:
-            raise NeedsValue(self.needs)
+            raise NeedsValueError(self.needs)
 
     # --- a node ---
 
@@ -239,10 +241,10 @@ class Lowering:
             return self._inline(function, node, attributes, scope, site)
         opset = scope.opsets.get(domain)
         if opset is None:
-            raise Refused(f"the model imports no operator set {domain or 'ai.onnx'!r}")
+            raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
         operator = registry.find(domain, node.op, opset)
         if operator is None:
-            raise Refused(f"no such operator in version {opset} of the set here")
+            raise RefusedError(f"no such operator in version {opset} of the set here")
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]
@@ -259,9 +261,7 @@ class Lowering:
     def _fold(self, operator: Operator, call: Call) -> list[Held | None] | None:
         """The results as arrays, by the references of rlx's ops; None where they are too large."""
         site = Site(Graph("fold"), params=False)
-        inner = Call(
-            call.node, call.operands, site, call.opset, call.attributes, self, call.scope
-        )
+        inner = Call(call.node, call.operands, site, call.opset, call.attributes, self, call.scope)
         held = wrapped(_listed(operator.handler(inner), inner), call.operands)
         found = [value for value in held if isinstance(value, Value) and value.node is not None]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
@@ -333,14 +333,21 @@ def _check_carried(operator: Operator, operands: Sequence[Held | None]) -> None:
     if not operator.carried:
         for held in operands:
             if isinstance(held, Value) and held.element.name in CARRIERS:
-                raise Refused(f"tensors of {held.element.name}")
+                raise RefusedError(f"tensors of {held.element.name}")
 
 
 def _listed(found: Any, call: Call | None) -> list[Held | None]:
     """What an operator's function gave as a list of values."""
-    many = list(found) if isinstance(found, (tuple, list)) and type(found) in (tuple, list) else [found]
+    many = (
+        list(found)
+        if isinstance(found, (tuple, list)) and type(found) in (tuple, list)
+        else [found]
+    )
     return [
-        Value.of(one) if isinstance(one, (Node, np.ndarray, np.generic)) else one for one in many
+        Value.of(one if isinstance(one, Node) else np.asarray(one))
+        if isinstance(one, (Node, np.ndarray, np.generic))
+        else one
+        for one in many
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
 from rlx.importers.onnx.registry import Handler, onnx_op
-from rlx.importers.onnx.values import CARRIERS, Refused
+from rlx.importers.onnx.values import CARRIERS, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -86,7 +86,7 @@ def prelu(call: Call) -> Any:
 def div(call: Call) -> Any:
     """Integers are truncated toward zero."""
     if call.element() is UINT64:
-        raise Refused("division of uint64")
+        raise RefusedError("division of uint64")
     if call.dtype() is DType.I64 and call.is_known(0) and call.is_known(1):
         a, b = call.known(0), call.known(1)
         # The reference divides in floats; sizes of 2^53 and more stay exact here.
@@ -100,8 +100,8 @@ def div(call: Call) -> Any:
 def mod(call: Call) -> Any:
     """The sign of the divisor, or with fmod that of the dividend."""
     if call.element() is UINT64:
-        raise Refused("remainders of uint64")
-    method = call.g.fmod if call.int("fmod", 0) else call.g.mod
+        raise RefusedError("remainders of uint64")
+    method = call.g.fmod if call.integer("fmod", 0) else call.g.mod
     return method(call.x(0), call.x(1))
 
 
@@ -109,7 +109,7 @@ def mod(call: Call) -> Any:
 def power(call: Call) -> Any:
     """The result has the base's type, whatever the exponent's."""
     if call.element().name in CARRIERS:
-        raise Refused(f"powers of {call.element().name}")
+        raise RefusedError(f"powers of {call.element().name}")
     g, base, exponent = call.g, call.x(0), call.x(1)
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
@@ -168,7 +168,9 @@ def where(call: Call) -> Any:
 def bitwise_not(call: Call) -> Any:
     """Every bit turned."""
     x = call.x()
-    ones = np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
+    ones = (
+        np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
+    )
     return call.g.bit_xor(x, call.g.constant(ones, x.dtype))
 
 
@@ -191,7 +193,7 @@ def bit_shift(call: Call) -> Any:
 def is_inf(call: Call) -> Any:
     """Infinite, of the signs that are asked for."""
     g, x = call.g, call.x()
-    negative, positive = call.int("detect_negative", 1), call.int("detect_positive", 1)
+    negative, positive = call.integer("detect_negative", 1), call.integer("detect_positive", 1)
     found = g.is_inf(x)
     if negative and positive:
         return found
@@ -211,7 +213,7 @@ def _clip(call: Call, low: Any, high: Any) -> Any:
 @onnx_op("Clip", since=1)
 def clip_by_attributes(call: Call) -> Any:
     """Bounds as attributes."""
-    return _clip(call, call.float("min"), call.float("max"))
+    return _clip(call, call.real("min"), call.real("max"))
 
 
 @onnx_op("Clip", since=11)
