@@ -23,6 +23,7 @@ from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.lower import Lowering, Scope
+from rlx.importers.onnx.opsets import versions
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import (
     CARRIERS,
@@ -39,12 +40,6 @@ from rlx.ir.graph import Graph
 _NEEDED = (_ops,)
 MAX_RANK = 32
 MAX_DIM = 1 << 40
-OPSETS = {
-    "": (7, 28),
-    "ai.onnx.ml": (1, 6),
-    "ai.onnx.preview": (1, 1),
-    "ai.onnx.preview.training": (1, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +287,7 @@ def lower(
         UnsupportedOpError: Nodes can't be imported.
     """
     lowering = Lowering(source.model, source.folder, source.label)
-    opsets: dict[str, int] = {}
-    for opset in source.model.opsets:
-        domain = "" if opset.domain == "ai.onnx" else opset.domain
-        opsets[domain] = opset.version
-        low, high = OPSETS.get(domain, (opset.version, opset.version))
-        if not low <= opset.version <= high:
-            # Older and newer sets mostly mean the same; what they changed is refused by its operator.
-            opsets[domain] = min(max(opset.version, 1), high)
+    opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
     scope, site = Scope({}, opsets), Site(graph)
     for port in source.inputs:

@@ -12,6 +12,7 @@ import numpy as np
 from rlx.errors import ImportModelError, RlxError, UnsupportedOpError, describe
 from rlx.importers.onnx import registry
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.registry import Operator
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.tensors import to_array
@@ -38,7 +39,6 @@ MAX_CALLS = 32
 # What the functions of operators raise on attributes and operands that make no sense.
 _BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
         RlxError)  # fmt: skip
-_ONNX = ("", "ai.onnx")
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Lowering:
         self.label = label
         self.problems: dict[tuple[str, str], Problem] = {}
         self.needs: set[str] = set()
-        self._functions = {(_plain(f.domain), f.name, f.overload): f for f in model.functions}
+        self._functions = {(plain(f.domain), f.name, f.overload): f for f in model.functions}
         self._nodes = 0
         self._calls = 0
 
@@ -234,7 +234,7 @@ class Lowering:
     # --- a node ---
 
     def _lower(self, node: NodeDef, scope: Scope, site: Site) -> Sequence[Held | None]:
-        domain = _plain(node.domain)
+        domain = plain(node.domain)
         function = self._functions.get((domain, node.op, node.overload))
         attributes = _attributes(node, scope.attributes)
         if function is not None:
@@ -245,6 +245,9 @@ class Lowering:
         operator = registry.find(domain, node.op, opset)
         if operator is None:
             raise RefusedError(f"no such operator in version {opset} of the set here")
+        old = refused(node.op, opset, attributes) if not domain else None
+        if old is not None:
+            raise RefusedError(old)
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]
@@ -286,7 +289,7 @@ class Lowering:
         if self._calls >= MAX_CALLS:
             raise ImportModelError(describe("functions call each other without end"))
         given = {a.name: a for a in function.defaults} | dict(attributes)
-        opsets = {_plain(o.domain): o.version for o in function.opsets} or scope.opsets
+        opsets = versions(function.opsets, self.label) or scope.opsets
         inner = Scope({}, opsets, None, given)
         for at, name in enumerate(function.inputs):
             if at < len(node.input) and node.input[at]:
@@ -301,12 +304,8 @@ class Lowering:
         return [inner.values.get(name) for name in function.outputs]
 
 
-def _plain(domain: str) -> str:
-    return "" if domain in _ONNX else domain
-
-
 def _kind(domain: str, op: str) -> str:
-    return f"{domain}.{op}" if _plain(domain) else op
+    return f"{domain}.{op}" if plain(domain) else op
 
 
 def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[str, Attribute]:

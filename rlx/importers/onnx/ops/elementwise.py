@@ -41,12 +41,22 @@ def _unary(method: str) -> Handler:
 
 
 def _binary(method: str) -> Handler:
-    return lambda call: getattr(call.g, method)(call.x(0), call.x(1))
+    return lambda call: getattr(call.g, method)(call.x(0), second(call))
+
+
+def second(call: Call) -> Node:
+    """The second operand; before version 7 it could stand at an axis of the first."""
+    b = call.x(1)
+    if call.opset >= 7 or not call.integer("broadcast", 0) or "axis" not in call.attributes:
+        return b
+    behind = call.rank(0) - call.integer("axis") - len(b.shape)
+    found: Node = call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
+    return found
 
 
 def _comparison(method: str) -> Handler:
     def handler(call: Call) -> Node:
-        a, b = call.x(0), call.x(1)
+        a, b = call.x(0), second(call)
         if call.element() is not UINT64:
             found: Node = getattr(call.g, method)(a, b)
             return found
@@ -93,7 +103,7 @@ def div(call: Call) -> Any:
         safe = np.where(b == 0, 1, b)
         quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
         return np.asarray(np.where(b == 0, 0, quotient), np.int64)
-    return call.g.div(call.x(0), call.x(1))
+    return call.g.div(call.x(0), second(call))
 
 
 @onnx_op("Mod", carried=True)
@@ -110,7 +120,7 @@ def power(call: Call) -> Any:
     """The result has the base's type, whatever the exponent's."""
     if call.element().name in CARRIERS:
         raise RefusedError(f"powers of {call.element().name}")
-    g, base, exponent = call.g, call.x(0), call.x(1)
+    g, base, exponent = call.g, call.x(0), second(call)
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
     if base.dtype.is_float:
