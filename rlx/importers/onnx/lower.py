@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,8 @@ FOLD_ELEMENTS = 1 << 16
 # Functions that call functions, and loops written out, may multiply: no model comes near these.
 MAX_NODES = 400_000
 MAX_CALLS = 32
+# More elements than any memory holds: a damaged file.
+MAX_ELEMENTS = 1 << 40
 # What the functions of operators raise on attributes and operands that make no sense.
 _BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
         RlxError)  # fmt: skip
@@ -185,6 +188,8 @@ class Lowering:
             else:
                 self._fail(node, error)
         for name, value in zip(node.output, results, strict=False):
+            if isinstance(value, Value) and math.prod(value.shape) > MAX_ELEMENTS:
+                self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
 

@@ -152,7 +152,8 @@ def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> l
     number = Value(INT64, np.array(0, np.int64))
     always = Value(BOOL, np.array(True))
     inner, nodes, site, found = separate(call, body, [number, always, *state], around)
-    if known_bool(call, found[0]) is not True:
+    # A condition that is handed on is the one that the loop began with, which is true.
+    if found[0].node is not nodes[1] and known_bool(call, found[0]) is not True:
         raise RefusedError("a condition that is computed as it runs")
     count = len(state)
     kept = [site.node(value) for value in found[1 : count + 1]]
