@@ -43,6 +43,16 @@ static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, 
         for (int64_t i = 0; i < k; i++) s += a[i] * *(const VEC *)(b + i * ld + j);
         *(VEC *)(c + j) = s;
     }
+    if (j < n && n >= VL) {
+        /* The last vector reaches back over columns that are done: every column of a row is summed in
+           the same way, so equal columns give equal results. */
+        j = n - VL;
+        VEC s = {0};
+        if (bias) s = *(const VEC *)(bias + j);
+        for (int64_t i = 0; i < k; i++) s += a[i] * *(const VEC *)(b + i * ld + j);
+        *(VEC *)(c + j) = s;
+        return;
+    }
     for (; j < n; j++) {
         T s = bias ? bias[j] : 0;
         for (int64_t i = 0; i < k; i++) s += a[i] * b[i * ld + j];

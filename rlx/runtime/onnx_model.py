@@ -12,7 +12,7 @@ from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.importers.onnx.load import Lowered, Port, lower, open_model
-from rlx.importers.onnx.values import NeedsValue
+from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.dtype import DType, store
 from rlx.lru import Lru
 from rlx.runtime.caches import CompileCache
@@ -122,6 +122,11 @@ class Model:
     def _compiled(
         self, arrays: Mapping[str, np.ndarray[Any, Any]]
     ) -> tuple[CompiledGraph, Lowered]:
+        key, lowered = self._lower(arrays)
+        return self._cache.get_or_compile(key, lambda: lowered.graph), lowered
+
+    def _lower(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> tuple[Hashable, Lowered]:
+        """The graph for inputs, and the key of all inputs that it is for."""
         while True:
             key = tuple(
                 (name, array.shape, array.tobytes() if name in self._fixed else None)
@@ -133,12 +138,11 @@ class Model:
                 values = {n: a for n, a in arrays.items() if n in self._fixed}
                 try:
                     lowered = lower(self._source, shapes, values)
-                except NeedsValue as error:
+                except NeedsValueError as error:
                     self._fixed |= error.names
                     continue
                 self._lowered.put(key, lowered, 0)
-            graph = lowered.graph
-            return self._cache.get_or_compile(key, lambda: graph), lowered
+            return key, lowered
 
     def _arrays(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         ports = {port.name: port for port in self.inputs}

@@ -15,9 +15,9 @@ from rlx.importers.onnx.values import (
     Array,
     Held,
     Items,
-    NeedsValue,
+    NeedsValueError,
     Nothing,
-    Refused,
+    RefusedError,
     Site,
     Value,
     inputs_of,
@@ -139,15 +139,15 @@ class Call:
         return self.value(at).element
 
     def dtype(self, at: int = 0) -> DType:
-        """dtype of operand ``at`` in the graph."""
+        """The dtype of operand ``at`` in the graph."""
         return self.x(at).dtype
 
     def known(self, at: int) -> Array:
         """The elements of operand ``at``, bfloat16 as floats.
 
         Raises:
-            NeedsValue: They depend on what graph inputs hold.
-            Refused: They depend on what a loop around the node computes.
+            NeedsValueError: They depend on what graph inputs hold.
+            RefusedError: They depend on what a loop around the node computes.
         """
         value = self.value(at)
         array = value.array if value.array is not None else self._compute(value)
@@ -163,9 +163,9 @@ class Call:
         assert value.node is not None
         names = inputs_of(value.node)
         if names and not self.site.params:
-            raise Refused("a shape that depends on values computed within a loop or a branch")
+            raise RefusedError("a shape that depends on values computed within a loop or a branch")
         if names:
-            raise NeedsValue(names)
+            raise NeedsValueError(names)
         value.array = known_node(value.node)
         return value.array
 
@@ -187,11 +187,11 @@ class Call:
 
     # --- attributes ---
 
-    def int(self, name: str, default: int | None = None) -> Any:
+    def integer(self, name: str, default: int | None = None) -> Any:
         """An integer attribute."""
         return self._plain(name, "i", default)
 
-    def float(self, name: str, default: float | None = None) -> Any:
+    def real(self, name: str, default: float | None = None) -> Any:
         """A float attribute."""
         return self._plain(name, "f", default)
 
@@ -260,7 +260,7 @@ def known_node(node: Node) -> Array:
     """The value of a node that depends on constants and params alone, by the references.
 
     Raises:
-        Refused: It is too large to be computed at load.
+        RefusedError: It is too large to be computed at load.
     """
     order: list[Node] = []
     seen: set[int] = set()
@@ -275,7 +275,7 @@ def known_node(node: Node) -> Array:
             stack += [(operand, False) for operand in one.inputs]
     total = sum(type.size for one in order for type in one.types)
     if total > MAX_KNOWN:
-        raise Refused(f"a shape that depends on {total} elements of weights")
+        raise RefusedError(f"a shape that depends on {total} elements of weights")
     values: dict[int, tuple[Array, ...]] = {}
     for one in order:
         operands = [values[operand.id] for operand in one.inputs]

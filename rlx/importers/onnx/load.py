@@ -19,19 +19,27 @@ from rlx.errors import (
     describe,
     did_you_mean,
 )
-from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx import ops as _ops
+from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.lower import Lowering, Scope
+from rlx.importers.onnx.opsets import versions
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, Items, Missing, NeedsValue, Refused, Site, Value
+from rlx.importers.onnx.values import (
+    CARRIERS,
+    Items,
+    MissingError,
+    NeedsValueError,
+    RefusedError,
+    Site,
+    Value,
+)
 from rlx.ir.graph import Graph
 
 # The modules that fill the table of operators.
 _NEEDED = (_ops,)
 MAX_RANK = 32
 MAX_DIM = 1 << 40
-OPSETS = {"": (7, 28), "ai.onnx.ml": (1, 6), "ai.onnx.preview": (1, 1), "ai.onnx.preview.training": (1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,7 @@ def load(
     shapes = bind(source, dims or {}, given)
     try:
         return lower(source, shapes, given).graph
-    except NeedsValue as error:
+    except NeedsValueError as error:
         names = ", ".join(sorted(error.names))
         raise InputError(
             describe(
@@ -163,9 +171,7 @@ def open_model(path_or_bytes: Any) -> Source:
             describe("the file holds no ONNX graph", where=label, hint="is it an ONNX model?")
         )
     weights = {tensor.name for tensor in model.graph.initializers}
-    inputs = tuple(
-        _port(info, label) for info in model.graph.inputs if info.name not in weights
-    )
+    inputs = tuple(_port(info, label) for info in model.graph.inputs if info.name not in weights)
     outputs = tuple(info.name for info in model.graph.outputs)
     if not outputs:
         raise ImportModelError(describe("the graph has no outputs", where=label))
@@ -276,19 +282,12 @@ def lower(
         values: Arrays of those that do not.
 
     Raises:
-        NeedsValue: Shapes depend on what more inputs hold.
+        NeedsValueError: Shapes depend on what more inputs hold.
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """
     lowering = Lowering(source.model, source.folder, source.label)
-    opsets: dict[str, int] = {}
-    for opset in source.model.opsets:
-        domain = "" if opset.domain == "ai.onnx" else opset.domain
-        opsets[domain] = opset.version
-        low, high = OPSETS.get(domain, (opset.version, opset.version))
-        if not low <= opset.version <= high:
-            # Older and newer sets mostly mean the same; what they changed is refused by its operator.
-            opsets[domain] = min(max(opset.version, 1), high)
+    opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
     scope, site = Scope({}, opsets), Site(graph)
     for port in source.inputs:
@@ -296,7 +295,7 @@ def lower(
     try:
         try:
             found = lowering.body(source.graph, scope, site)
-        except Missing:
+        except MissingError:
             lowering.check()
             raise
         lowering.check()
@@ -304,10 +303,10 @@ def lower(
         for name, value in zip(source.outputs, found, strict=True):
             if not isinstance(value, Value):
                 kind = "sequence" if isinstance(value, Items) else "optional"
-                raise Refused(f"output {name!r} is a {kind}")
+                raise RefusedError(f"output {name!r} is a {kind}")
             outputs.append(value)
         graph.set_outputs([site.node(value) for value in outputs])
-    except Refused as error:
+    except RefusedError as error:
         raise UnsupportedOpError(describe(str(error), where=source.label)) from None
     return Lowered(graph, tuple(value.element for value in outputs))
 

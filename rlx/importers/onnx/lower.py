@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +13,17 @@ import numpy as np
 from rlx.errors import ImportModelError, RlxError, UnsupportedOpError, describe
 from rlx.importers.onnx import registry
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.registry import Operator
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     CARRIERS,
     Held,
-    Missing,
-    NeedsValue,
+    MissingError,
+    NeedsValueError,
     Nothing,
-    Refused,
+    RefusedError,
     Site,
     Value,
 )
@@ -35,10 +37,11 @@ FOLD_ELEMENTS = 1 << 16
 # Functions that call functions, and loops written out, may multiply: no model comes near these.
 MAX_NODES = 400_000
 MAX_CALLS = 32
+# More elements than any memory holds: a damaged file.
+MAX_ELEMENTS = 1 << 40
 # What the functions of operators raise on attributes and operands that make no sense.
 _BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
         RlxError)  # fmt: skip
-_ONNX = ("", "ai.onnx")
 
 
 @dataclass(slots=True)
@@ -62,14 +65,14 @@ class Scope:
 
         Raises:
             ImportModelError: Nothing before it has that name.
-            Missing: It would be the result of a node that was not imported.
+            MissingError: It would be the result of a node that was not imported.
         """
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 found = scope.values[name]
                 if found is None:
-                    raise Missing(name)
+                    raise MissingError(name)
                 return found
             scope = scope.parent
         raise ImportModelError(
@@ -117,7 +120,7 @@ class Lowering:
         self.label = label
         self.problems: dict[tuple[str, str], Problem] = {}
         self.needs: set[str] = set()
-        self._functions = {(_plain(f.domain), f.name, f.overload): f for f in model.functions}
+        self._functions = {(plain(f.domain), f.name, f.overload): f for f in model.functions}
         self._nodes = 0
         self._calls = 0
 
@@ -131,7 +134,7 @@ class Lowering:
     def initializers(self, graph: GraphDef, scope: Scope) -> None:
         """The weights of a graph."""
         if graph.sparse:
-            raise Refused("sparse initializers")
+            raise RefusedError("sparse initializers")
         for tensor in graph.initializers:
             if tensor.name not in scope.values:
                 scope.define(tensor.name, self.weight(tensor, tensor.name))
@@ -145,7 +148,7 @@ class Lowering:
         """The outputs of a graph whose inputs stand in ``scope``.
 
         Raises:
-            Missing: A node was not imported.
+            MissingError: A node was not imported.
         """
         self.initializers(graph, scope)
         names = [output.name for output in graph.outputs]
@@ -173,11 +176,11 @@ class Lowering:
         results: Sequence[Held | None] = [None] * len(node.output)
         try:
             results = self._lower(node, scope, site)
-        except Refused as error:
+        except RefusedError as error:
             self._note(node, str(error))
-        except NeedsValue as error:
+        except NeedsValueError as error:
             self.needs |= error.names
-        except Missing:
+        except MissingError:
             pass
         except _BAD as error:
             if isinstance(error, UnsupportedOpError):
@@ -185,6 +188,8 @@ class Lowering:
             else:
                 self._fail(node, error)
         for name, value in zip(node.output, results, strict=False):
+            if isinstance(value, Value) and math.prod(value.shape) > MAX_ELEMENTS:
+                self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
 
@@ -192,7 +197,9 @@ class Lowering:
         if isinstance(error, ImportModelError) and "\n  node: " in str(error):
             raise error
         text = str(error) if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
-        raise ImportModelError(f"{text}\n  node: {self.name(node)}\n  file: {self.label}") from error
+        raise ImportModelError(
+            f"{text}\n  node: {self.name(node)}\n  file: {self.label}"
+        ) from error
 
     def name(self, node: NodeDef) -> str:
         """How messages name a node: the first output stands in for a name."""
@@ -209,7 +216,7 @@ class Lowering:
 
         Raises:
             UnsupportedOpError: Every kind of node that can't be imported, with counts.
-            NeedsValue: Graph inputs whose values decide shapes.
+            NeedsValueError: Graph inputs whose values decide shapes.
         """
         if self.problems:
             lines = [
@@ -227,22 +234,25 @@ class Lowering:
                 )
             )
         if self.needs:
-            raise NeedsValue(self.needs)
+            raise NeedsValueError(self.needs)
 
     # --- a node ---
 
     def _lower(self, node: NodeDef, scope: Scope, site: Site) -> Sequence[Held | None]:
-        domain = _plain(node.domain)
+        domain = plain(node.domain)
         function = self._functions.get((domain, node.op, node.overload))
         attributes = _attributes(node, scope.attributes)
         if function is not None:
             return self._inline(function, node, attributes, scope, site)
         opset = scope.opsets.get(domain)
         if opset is None:
-            raise Refused(f"the model imports no operator set {domain or 'ai.onnx'!r}")
+            raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
         operator = registry.find(domain, node.op, opset)
         if operator is None:
-            raise Refused(f"no such operator in version {opset} of the set here")
+            raise RefusedError(f"no such operator in version {opset} of the set here")
+        old = refused(node.op, opset, attributes) if not domain else None
+        if old is not None:
+            raise RefusedError(old)
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]
@@ -259,9 +269,7 @@ class Lowering:
     def _fold(self, operator: Operator, call: Call) -> list[Held | None] | None:
         """The results as arrays, by the references of rlx's ops; None where they are too large."""
         site = Site(Graph("fold"), params=False)
-        inner = Call(
-            call.node, call.operands, site, call.opset, call.attributes, self, call.scope
-        )
+        inner = Call(call.node, call.operands, site, call.opset, call.attributes, self, call.scope)
         held = wrapped(_listed(operator.handler(inner), inner), call.operands)
         found = [value for value in held if isinstance(value, Value) and value.node is not None]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
@@ -286,7 +294,7 @@ class Lowering:
         if self._calls >= MAX_CALLS:
             raise ImportModelError(describe("functions call each other without end"))
         given = {a.name: a for a in function.defaults} | dict(attributes)
-        opsets = {_plain(o.domain): o.version for o in function.opsets} or scope.opsets
+        opsets = versions(function.opsets, self.label) or scope.opsets
         inner = Scope({}, opsets, None, given)
         for at, name in enumerate(function.inputs):
             if at < len(node.input) and node.input[at]:
@@ -301,12 +309,8 @@ class Lowering:
         return [inner.values.get(name) for name in function.outputs]
 
 
-def _plain(domain: str) -> str:
-    return "" if domain in _ONNX else domain
-
-
 def _kind(domain: str, op: str) -> str:
-    return f"{domain}.{op}" if _plain(domain) else op
+    return f"{domain}.{op}" if plain(domain) else op
 
 
 def _attributes(node: NodeDef, called: Mapping[str, Attribute] | None) -> dict[str, Attribute]:
@@ -333,14 +337,21 @@ def _check_carried(operator: Operator, operands: Sequence[Held | None]) -> None:
     if not operator.carried:
         for held in operands:
             if isinstance(held, Value) and held.element.name in CARRIERS:
-                raise Refused(f"tensors of {held.element.name}")
+                raise RefusedError(f"tensors of {held.element.name}")
 
 
 def _listed(found: Any, call: Call | None) -> list[Held | None]:
     """What an operator's function gave as a list of values."""
-    many = list(found) if isinstance(found, (tuple, list)) and type(found) in (tuple, list) else [found]
+    many = (
+        list(found)
+        if isinstance(found, (tuple, list)) and type(found) in (tuple, list)
+        else [found]
+    )
     return [
-        Value.of(one) if isinstance(one, (Node, np.ndarray, np.generic)) else one for one in many
+        Value.of(one if isinstance(one, Node) else np.asarray(one))
+        if isinstance(one, (Node, np.ndarray, np.generic))
+        else one
+        for one in many
     ]
 
 

@@ -95,11 +95,13 @@ def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> A
             )
         )
     if element is BOOL:
-        return np.frombuffer(view, np.uint8) != 0
+        flags: Array = np.frombuffer(view, np.uint8) != 0
+        return flags
     found = np.frombuffer(view, element.numpy.newbyteorder("<"))
     # Aligned for the kernels, which read weights in place.
     aligned = found if found.flags.aligned else found.copy()
-    return aligned if sys.byteorder == "little" else aligned.astype(element.numpy)
+    native: Array = aligned if sys.byteorder == "little" else aligned.astype(element.numpy)
+    return native
 
 
 def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
@@ -116,11 +118,14 @@ def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
     if element.name == "uint64":
         return array.view(np.uint64)
     if element is BOOL:
-        return array != 0
+        flags: Array = array != 0
+        return flags
     if element.numpy.kind in "iu":
         found = array.astype(element.numpy)
         if not np.array_equal(found.astype(np.int64), array):
-            raise ImportModelError(describe(f"a number that {element.name} can't hold", where=where))
+            raise ImportModelError(
+                describe(f"a number that {element.name} can't hold", where=where)
+            )
         return found
     return array.astype(element.numpy, copy=False)
 
@@ -160,7 +165,7 @@ def _external(
     if not count:
         return np.zeros(0, element.numpy)
     mapped = np.memmap(path, np.uint8, "r", offset, (length,))
-    return _from_bytes(memoryview(mapped), element, count, where)
+    return _from_bytes(memoryview(mapped.data), element, count, where)
 
 
 def _inside(folder: Path, location: str, where: str) -> Path:
@@ -177,13 +182,12 @@ def _inside(folder: Path, location: str, where: str) -> Path:
     else:
         try:
             path = (root / location).resolve()
-        except (OSError, RuntimeError):
-            problem = "not a path"
-        else:
             if not path.is_relative_to(root):
                 problem = "outside the model's folder"
             elif not path.is_file():
                 problem = "no such file"
+        except (OSError, RuntimeError):
+            problem = "not a path"
     if problem:
         raise ImportModelError(
             describe(

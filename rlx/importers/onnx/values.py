@@ -17,11 +17,11 @@ from rlx.ir.shape import Shape
 Array = np.ndarray[Any, Any]
 
 
-class Refused(RlxError):
+class RefusedError(RlxError):
     """A node that can't be imported; the text says why. All of them are listed in one error."""
 
 
-class NeedsValue(RlxError):
+class NeedsValueError(RlxError):
     """A shape depends on what graph inputs hold, so their values have to be known at load.
 
     Attributes:
@@ -33,7 +33,7 @@ class NeedsValue(RlxError):
         super().__init__(f"a shape depends on the values of {', '.join(sorted(self.names))}")
 
 
-class Missing(RlxError):
+class MissingError(RlxError):
     """A value that a node which could not be imported would have given."""
 
 
@@ -59,7 +59,8 @@ class Value:
         if self.node is not None:
             return self.node.shape
         assert self.array is not None
-        return self.array.shape
+        shape: Shape = self.array.shape
+        return shape
 
     @staticmethod
     def of(found: Node | Array, element: Element | None = None) -> Value:
@@ -105,11 +106,11 @@ class Site:
         """A value as a node of this graph.
 
         Raises:
-            Refused: Its type is none of rlx, or it belongs to a graph around this one.
+            RefusedError: Its type is none of rlx, or it belongs to a graph around this one.
         """
         if value.node is not None:
             if value.node.graph is not self.graph:
-                raise Refused("a value of the graph around it that was not passed in")
+                raise RefusedError("a value of the graph around it that was not passed in")
             return value.node
         kept = self.made.get(id(value))
         if kept is None:
@@ -122,7 +123,7 @@ class Site:
         if dtype is None:
             carrier = CARRIERS.get(value.element.name)
             if carrier is None:
-                raise Refused(f"a tensor of {value.element.name}")
+                raise RefusedError(f"a tensor of {value.element.name}")
             return self.graph.constant(array.astype(carrier.numpy), carrier)
         # Single numbers stay constants: patterns and folding look at their values.
         if value.name and self.params and array.size > 1:

@@ -13,26 +13,26 @@ from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
 @onnx_op("LeakyRelu")
 def leaky_relu(call: Call) -> Any:
     """A fixed slope below zero."""
-    return call.g.leaky_relu(call.x(), call.float("alpha", 0.01))
+    return call.g.leaky_relu(call.x(), call.real("alpha", 0.01))
 
 
 @onnx_op("Elu")
 def elu(call: Call) -> Any:
     """Exponential below zero."""
-    return call.g.elu(call.x(), call.float("alpha", 1.0))
+    return call.g.elu(call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("Celu")
 def celu(call: Call) -> Any:
     """Exponential below zero, with a continuous slope."""
-    return call.g.celu(call.x(), call.float("alpha", 1.0))
+    return call.g.celu(call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("Selu")
 def selu(call: Call) -> Any:
     """The self-normalising unit, rlx's own where the attributes are the usual ones."""
     g, x = call.g, call.x()
-    alpha, gamma = call.float("alpha", SELU_ALPHA), call.float("gamma", SELU_SCALE)
+    alpha, gamma = call.real("alpha", SELU_ALPHA), call.real("gamma", SELU_SCALE)
     if abs(alpha - SELU_ALPHA) < 1e-6 and abs(gamma - SELU_SCALE) < 1e-6:
         return g.selu(x)
     return g.mul(g.elu(x, alpha), gamma)
@@ -41,14 +41,14 @@ def selu(call: Call) -> Any:
 @onnx_op("HardSigmoid")
 def hard_sigmoid(call: Call) -> Any:
     """A line held between 0 and 1."""
-    return call.g.hard_sigmoid(call.x(), call.float("alpha", 0.2), call.float("beta", 0.5))
+    return call.g.hard_sigmoid(call.x(), call.real("alpha", 0.2), call.real("beta", 0.5))
 
 
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(call: Call) -> Any:
     """What is above a threshold; 0 elsewhere."""
     g, x = call.g, call.x()
-    return g.where(g.gt(x, call.float("alpha", 1.0)), x, g.constant(0.0, x.dtype))
+    return g.where(g.gt(x, call.real("alpha", 1.0)), x, g.constant(0.0, x.dtype))
 
 
 @onnx_op("Gelu")
@@ -68,20 +68,20 @@ def swished(call: Call, x: Node, alpha: float) -> Node:
 @onnx_op("Swish")
 def swish(call: Call) -> Any:
     """A gate of itself."""
-    return swished(call, call.x(), call.float("alpha", 1.0))
+    return swished(call, call.x(), call.real("alpha", 1.0))
 
 
 @onnx_op("SwiGLU")
 def swiglu(call: Call) -> Any:
     """The first operand's swish times the second."""
-    return call.g.mul(swished(call, call.x(0), call.float("alpha", 1.0)), call.x(1))
+    return call.g.mul(swished(call, call.x(0), call.real("alpha", 1.0)), call.x(1))
 
 
 @onnx_op("Shrink")
 def shrink(call: Call) -> Any:
     """Moved toward zero by a bias outside of a band, 0 within."""
     g, x = call.g, call.x()
-    lambd, bias = call.float("lambd", 0.5), call.float("bias", 0.0)
+    lambd, bias = call.real("lambd", 0.5), call.real("bias", 0.0)
     if not x.dtype.is_float:
         wide = g.cast(x, "f32")
         return g.cast(_shrunk(g, wide, lambd, bias), x.dtype)
@@ -107,7 +107,7 @@ def dropout(call: Call) -> Any:
 def _dropped(call: Call, x: Node) -> Any:
     g = call.g
     ratio = call.number(1) if call.has(1) else 0.5
-    noise = g.random_uniform(x.shape, seed=int(call.int("seed", 0)) & 0xFFFFFFFF)
+    noise = g.random_uniform(x.shape, seed=int(call.integer("seed", 0)) & 0xFFFFFFFF)
     keep = g.ge(noise, float(ratio))
     scale = 1.0 / (1.0 - ratio) if ratio < 1 else 0.0
     return g.where(keep, g.mul(x, scale), g.constant(0.0, x.dtype)), keep
@@ -127,14 +127,14 @@ onnx_op("Dropout", since=12, fold=False)(dropout)
 def binarizer(call: Call) -> Any:
     """1 above a threshold, 0 elsewhere."""
     g, x = call.g, call.x()
-    return g.cast(g.gt(x, call.float("threshold", 0.0)), x.dtype)
+    return g.cast(g.gt(x, call.real("threshold", 0.0)), x.dtype)
 
 
 @onnx_op("Hardmax", since=13)
 def hardmax(call: Call) -> Any:
     """1 at the first largest entry of an axis, 0 elsewhere."""
     g, x = call.g, call.x()
-    axis = call.int("axis", -1) % max(len(x.shape), 1)
+    axis = call.integer("axis", -1) % max(len(x.shape), 1)
     return g.one_hot(g.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
 
@@ -142,14 +142,14 @@ def hardmax(call: Call) -> Any:
 def softmax(call: Call) -> Any:
     """Along one axis."""
     method = call.g.softmax if call.node.op == "Softmax" else call.g.log_softmax
-    return method(call.x(), call.int("axis", -1))
+    return method(call.x(), call.integer("axis", -1))
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax")
 def softmax_flat(call: Call) -> Any:
     """Before version 13: along everything from an axis on."""
     g, x = call.g, call.x()
-    axis = call.int("axis", 1)
+    axis = call.integer("axis", 1)
     axis += len(x.shape) if axis < 0 else 0
     rows = 1
     for dim in x.shape[:axis]:

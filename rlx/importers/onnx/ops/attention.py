@@ -57,9 +57,9 @@ def attention(call: Call) -> Any:
     """Scaled dot-product attention with cache, masks, windows and soft cap."""
     g = call.g
     rank3 = call.rank(0) == 3
-    q = _heads(g, call.x(0), call.int("q_num_heads"))
-    k = _heads(g, call.x(1), call.int("kv_num_heads"))
-    v = _heads(g, call.x(2), call.int("kv_num_heads"))
+    q = _heads(g, call.x(0), call.integer("q_num_heads"))
+    k = _heads(g, call.x(1), call.integer("kv_num_heads"))
+    v = _heads(g, call.x(2), call.integer("kv_num_heads"))
     past = call.shape(4)[2] if call.has(4) else 0
     if call.has(4):
         k = g.concat([call.x(4), k], 2)
@@ -67,8 +67,8 @@ def attention(call: Call) -> Any:
         v = g.concat([call.x(5), v], 2)
     present = (k, v)
     heads, sq, sk = q.shape[1], q.shape[2], k.shape[2]
-    scale = call.float("scale") or 1 / math.sqrt(q.shape[-1])
-    softcap = call.float("softcap", 0.0)
+    scale = call.real("scale") or 1 / math.sqrt(q.shape[-1])
+    softcap = call.real("softcap", 0.0)
     bias, seen = _mask(call, (q.shape[0], heads, sq, sk), past, q.dtype)
     if not call.wants(3) and bias is None and v.dtype is q.dtype:
         y = g.attention(
@@ -88,7 +88,7 @@ def attention(call: Call) -> Any:
         scores = g.add(scores, bias)
     stages.append(scores)
     wide = scores
-    precision = call.int("softmax_precision")
+    precision = call.integer("softmax_precision")
     if precision is not None:
         wide = g.cast(scores, element_of(precision, "softmax_precision").dtype)
     weights = g.softmax(wide)
@@ -99,7 +99,7 @@ def attention(call: Call) -> Any:
     y = g.matmul(weights if weights.dtype is v.dtype else g.cast(weights, v.dtype), v)
     shown = None
     if call.wants(3):
-        shown = stages[call.int("qk_matmul_output_mode", 0)]
+        shown = stages[call.integer("qk_matmul_output_mode", 0)]
         if shown is not weights and bias is not None:
             # What stands for minus infinity is shown as such.
             unseen = g.constant(-np.inf, shown.dtype)
@@ -113,19 +113,19 @@ def _mask(
     """What is added to the scores, and which rows see any key (None where all do)."""
     g = call.g
     b, _, sq, sk = shape
-    causal = call.int("is_causal", 0)
-    left, right = call.int("left_window_size", -1), call.int("right_window_size", -1)
+    causal = call.integer("is_causal", 0)
+    left, right = call.integer("left_window_size", -1), call.integer("right_window_size", -1)
     allowed: Node | None = None
     if causal or left >= 0 or right >= 0:
-        rows = np.arange(sq, dtype=np.int32)[:, None]
-        keys = np.arange(sk, dtype=np.int32)[None, :]
+        rows = np.arange(sq, dtype=np.int32)[None, None, :, None]
+        columns = g.constant(np.arange(sk, dtype=np.int32)[None, None, None])
         if call.has(6) and not call.has(4):
             offset = g.sub(g.cast(call.x(6), "i32"), g.constant(np.int32(sq)))
-            at = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows[None, None]))
-            allowed = _window(g, g.constant(keys[None, None]), at, causal, left, right)
+            at = g.add(g.reshape(offset, (b, 1, 1, 1)), g.constant(rows))
+            allowed = _window(g, columns, at, causal, left, right)
         else:
-            at = g.constant((rows + past)[None, None])
-            allowed = _window(g, g.constant(keys[None, None]), at, causal, left, right)
+            at = g.constant(rows + past)
+            allowed = _window(g, columns, at, causal, left, right)
     if call.has(6):
         keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
         filled = g.lt(keys, g.reshape(g.cast(call.x(6), "i64"), (b, 1, 1, 1)))
@@ -173,10 +173,10 @@ def _window(g: Graph, keys: Node, at: Node, causal: int, left: int, right: int) 
 def flex_attention(call: Call) -> Any:
     """Attention whose scores and weights subgraphs may change."""
     g, q, k, v = call.g, call.x(0), call.x(1), call.x(2)
-    scale = call.float("scale") or 1 / math.sqrt(q.shape[-1])
+    scale = call.real("scale") or 1 / math.sqrt(q.shape[-1])
     heads = q.shape[1]
     k, v = _repeated(g, k, heads), _repeated(g, v, heads)
-    precision = call.int("softmax_precision")
+    precision = call.integer("softmax_precision")
     wide = DType.F64 if q.dtype is DType.F64 else DType.F32
     if precision is not None:
         wide = element_of(precision, "softmax_precision").dtype or wide
@@ -205,9 +205,9 @@ def rotary(call: Call) -> Any:
     """Pairs of a head's entries turned by angles of their position."""
     g, x = call.g, call.x(0)
     rank3 = len(x.shape) == 3
-    wide = _heads(g, x, call.int("num_heads", 0))
+    wide = _heads(g, x, call.integer("num_heads", 0))
     b, h, s, d = wide.shape
-    turned = call.int("rotary_embedding_dim", 0) or d
+    turned = call.integer("rotary_embedding_dim", 0) or d
     tables = []
     for at in (1, 2):
         table = call.x(at)
@@ -216,7 +216,7 @@ def rotary(call: Call) -> Any:
         tables.append(g.reshape(table, (*((b, 1, s)), turned // 2)))
     cos, sin = tables
     head = g.narrow(wide, 3, 0, turned)
-    if call.int("interleaved", 0):
+    if call.integer("interleaved", 0):
         pairs = g.reshape(head, (b, h, s, turned // 2, 2))
         first = g.reshape(g.narrow(pairs, 4, 0, 1), (b, h, s, turned // 2))
         second = g.reshape(g.narrow(pairs, 4, 1, 1), (b, h, s, turned // 2))
@@ -225,7 +225,7 @@ def rotary(call: Call) -> Any:
         second = g.narrow(head, 3, turned // 2, turned // 2)
     real = g.sub(g.mul(cos, first), g.mul(sin, second))
     imaginary = g.add(g.mul(sin, first), g.mul(cos, second))
-    if call.int("interleaved", 0):
+    if call.integer("interleaved", 0):
         both = g.concat([g.unsqueeze(real, (4,)), g.unsqueeze(imaginary, (4,))], 4)
         head = g.reshape(both, (b, h, s, turned))
     else:
@@ -254,14 +254,14 @@ def causal_conv(call: Call) -> Any:
 def linear_attention(call: Call) -> Any:
     """A matrix of keys and values that is carried from step to step (linear, gated, delta rules)."""
     g = call.g
-    qh, kh = call.int("q_num_heads"), call.int("kv_num_heads")
+    qh, kh = call.integer("q_num_heads"), call.integer("kv_num_heads")
     rule = call.text("update_rule", "gated_delta")
     q, k, v = (
         _heads(g, call.x(at), heads) for at, heads in ((0, qh), (1, kh), (2, kh))
     )  # fmt: skip
     b, _, steps, dk = q.shape
     dv = v.shape[3]
-    scale = call.float("scale", 0.0) or 1 / math.sqrt(dk)
+    scale = call.real("scale", 0.0) or 1 / math.sqrt(dk)
     kind = q.dtype
     wide = kind if kind is DType.F64 else DType.F32
     state = call.opt(3)
@@ -275,7 +275,9 @@ def linear_attention(call: Call) -> Any:
                 x = g.expand(x, (*x.shape[:2], kh))
             given.append((name, _heads(g, x, kh)))
     # Time leads: [T, B, H, ...].
-    rows = [g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in given]
+    rows = [
+        g.transpose(g.cast(x, wide) if x.dtype is not wide else x, (2, 0, 1, 3)) for _, x in given
+    ]
     body = Graph("linear_attention")
     held = body.input("state", (b, kh, dk, dv), wide)
     step = {

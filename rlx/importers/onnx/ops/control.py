@@ -20,7 +20,7 @@ from rlx.importers.onnx.ops.subgraphs import (
 )
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.schema import GraphDef
-from rlx.importers.onnx.values import Held, NeedsValue, Refused, Value, inputs_of
+from rlx.importers.onnx.values import Held, NeedsValueError, RefusedError, Value, inputs_of
 from rlx.ir.graph import Graph, Node
 
 # Loops of fewer nodes than this, trips times body, are written out.
@@ -41,7 +41,7 @@ def if_(call: Call) -> Any:
         try:
             with attempt(call):
                 return _both(call, then, other)
-        except Refused:
+        except RefusedError:
             taken = bool(call.number(0))
     return written_out(call, then if taken else other, [])
 
@@ -55,7 +55,7 @@ def _both(call: Call, then: GraphDef, other: GraphDef) -> list[Value]:
         sides.append(inner)
         elements.append([value.element for value in found])
     if elements[0] != elements[1]:
-        raise Refused("branches that give different types")
+        raise RefusedError("branches that give different types")
     condition = call.g.reshape(call.x(0), ())
     given = [call.site.node(value) for value in around.values()]
     results = _listed(call.g.if_(condition, *sides, *given))
@@ -76,7 +76,7 @@ def loop(call: Call) -> Any:
         try:
             with attempt(call):
                 return _while(call, body, start)
-        except Refused:
+        except RefusedError:
             pass
     trips = min(int(call.number(0)), MOST_TRIPS + 1) if call.has(0) else None
     if goes_on is None:
@@ -85,13 +85,13 @@ def loop(call: Call) -> Any:
         try:
             with attempt(call):
                 return _counted(call, body, start, trips)
-        except Refused:
+        except RefusedError:
             pass
     if not call.has(0) and not scans:
         try:
             with attempt(call):
                 return _unrolled(call, body, start, None, goes_on)
-        except Refused:
+        except RefusedError:
             return _while(call, body, start)
     return _unrolled(call, body, start, trips, goes_on)
 
@@ -111,7 +111,7 @@ def _unrolled(
     trip = 0
     while goes_on and (trips is None or trip < trips):
         if trip > MOST_TRIPS:
-            raise Refused(f"a loop of more than {MOST_TRIPS} trips")
+            raise RefusedError(f"a loop of more than {MOST_TRIPS} trips")
         number = Value(INT64, np.array(trip, np.int64))
         found = written_out(call, body, [number, Value(BOOL, np.array(True)), *state])
         state = found[1 : len(state) + 1]
@@ -119,9 +119,14 @@ def _unrolled(
             row.append(value)
         answer = known_bool(call, found[0])
         if answer is None:
-            assert isinstance(found[0], Value) and found[0].node is not None
+            assert isinstance(found[0], Value)
+            assert found[0].node is not None
             names = inputs_of(found[0].node)
-            raise NeedsValue(names) if call.site.params else Refused("an unknown number of trips")
+            raise (
+                NeedsValueError(names)
+                if call.site.params
+                else RefusedError("an unknown number of trips")
+            )
         goes_on = answer
         trip += 1
     return [*state, *(stacked(call, row) for row in rows)]
@@ -130,14 +135,14 @@ def _unrolled(
 def _values(held: Sequence[Held]) -> list[Value]:
     found = [value for value in held if isinstance(value, Value)]
     if len(found) != len(held):
-        raise Refused("a loop that carries sequences or optionals")
+        raise RefusedError("a loop that carries sequences or optionals")
     return found
 
 
 def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
     for old, new in zip(nodes, values, strict=True):
         if old.type != new.type:
-            raise Refused(f"state that changes from {old.type} to {new.type}")
+            raise RefusedError(f"state that changes from {old.type} to {new.type}")
 
 
 def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> list[Value]:
@@ -147,8 +152,9 @@ def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> l
     number = Value(INT64, np.array(0, np.int64))
     always = Value(BOOL, np.array(True))
     inner, nodes, site, found = separate(call, body, [number, always, *state], around)
-    if known_bool(call, found[0]) is not True:
-        raise Refused("a condition that is computed as it runs")
+    # A condition that is handed on is the one that the loop began with, which is true.
+    if found[0].node is not nodes[1] and known_bool(call, found[0]) is not True:
+        raise RefusedError("a condition that is computed as it runs")
     count = len(state)
     kept = [site.node(value) for value in found[1 : count + 1]]
     _same_types(nodes[2 : count + 2], kept)
@@ -159,7 +165,12 @@ def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> l
     step = outer.input("trip", (), "i64")
     replay = _copied(inner, outer, [step, *taken])
     outer.set_outputs(
-        [taken[0], *(replay[n.id] for n in kept), *taken[count + 1 :], *(replay[n.id] for n in rows)]
+        [
+            taken[0],
+            *(replay[n.id] for n in kept),
+            *taken[count + 1 :],
+            *(replay[n.id] for n in rows),
+        ]
     )
     given = [call.site.node(value) for value in (always, *state, *around.values())]
     counter = call.g.constant(np.arange(trips, dtype=np.int64))
@@ -186,7 +197,7 @@ def _while(call: Call, body: GraphDef, start: Sequence[Held]) -> list[Value]:
     """A loop whose end is found as it runs; it has no results of single trips."""
     state = _values(start)
     if len(body.outputs) != 1 + len(state):
-        raise Refused("results of each of an unknown number of trips")
+        raise RefusedError("results of each of an unknown number of trips")
     around = captured(call, (body,))
     trip = Value(INT64, np.array(0, np.int64))
     first = call.value(1) if call.has(1) else Value(BOOL, np.array(True))
@@ -218,7 +229,7 @@ def _while(call: Call, body: GraphDef, start: Sequence[Held]) -> list[Value]:
 def scan(call: Call) -> Any:
     """A body along sequences, with state from step to step."""
     body = call.subgraph("body")
-    count = call.int("num_scan_inputs")
+    count = call.integer("num_scan_inputs")
     carried = len(call.operands) - count
     if not 0 <= carried or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
@@ -231,8 +242,8 @@ def scan_batched(call: Call) -> Any:
     """Version 8: every operand has a batch in front, and each of it is scanned by itself."""
     body = call.subgraph("body")
     if call.has(0):
-        raise Refused("lengths of sequences (Scan before version 9)")
-    count = call.int("num_scan_inputs")
+        raise RefusedError("lengths of sequences (Scan before version 9)")
+    count = call.integer("num_scan_inputs")
     values = [call.value(at) for at in range(1, len(call.operands))]
     batches = []
     for at in range(values[0].shape[0]):

@@ -12,7 +12,7 @@ from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.products import less_zero, requantized
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 
 Pairs = list[tuple[int, int]]
@@ -73,7 +73,7 @@ def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, .
 def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
     rank = len(x.shape) - 2
     if rank > 3:
-        raise Refused(f"a convolution over {rank} axes")
+        raise RefusedError(f"a convolution over {rank} axes")
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     kernel = call.int_list("kernel_shape") or w.shape[2:]
     if tuple(kernel) != w.shape[2:]:
@@ -81,7 +81,7 @@ def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     pads = paddings(call, x.shape[2:], reach, strides)
     found: Node = getattr(call.g, f"conv{rank}d")(
-        x, w, bias, strides, pads, dilations, call.int("group", 1)
+        x, w, bias, strides, pads, dilations, call.integer("group", 1)
     )
     return found
 
@@ -130,7 +130,7 @@ def conv_transpose(call: Call) -> Any:
     rank = spatial(call)
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     extra = per_axis(call, "output_padding", rank, 0)
-    groups = call.int("group", 1)
+    groups = call.integer("group", 1)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     whole = [
         s * (n - 1) + o + r for s, n, o, r in zip(strides, x.shape[2:], extra, reach, strict=True)
@@ -152,16 +152,14 @@ def conv_transpose(call: Call) -> Any:
         more = [tuple(max(-p, 0) for p in pair) for pair in pads]
         method = getattr(g, f"conv_transpose{rank}d")
         plain = not any(map(any, more))
-        found = method(
-            x, w, bias if plain else None, strides, less, extra, dilations, groups
-        )
+        found = method(x, w, bias if plain else None, strides, less, extra, dilations, groups)
         if not plain:
             found = g.pad(found, [(0, 0), (0, 0), *more])
             if bias is not None:
                 found = g.add(found, g.reshape(bias, (w.shape[1] * groups, *(1,) * rank)))
         return found
     if rank > 3:
-        raise Refused(f"a transposed convolution over {rank} axes")
+        raise RefusedError(f"a transposed convolution over {rank} axes")
     return _spread(g, x, w, bias, strides, pads, extra, dilations, groups)
 
 
@@ -199,12 +197,12 @@ def deform_conv(call: Call) -> Any:
     """A convolution whose taps are moved by offsets, over two axes: samples, then one product."""
     g, x, w, offset = call.g, call.x(0), call.x(1), call.x(2)
     if spatial(call) != 2:
-        raise Refused("a deformable convolution over other than two axes")
+        raise RefusedError("a deformable convolution over other than two axes")
     n, c, height, width = x.shape
     kh, kw = w.shape[2:]
     strides, dilations = per_axis(call, "strides", 2), per_axis(call, "dilations", 2)
     flat = call.int_list("pads", (0, 0, 0, 0))
-    groups, parts = call.int("group", 1), call.int("offset_group", 1)
+    groups, parts = call.integer("group", 1), call.integer("offset_group", 1)
     oh, ow = offset.shape[2:]
     taps = kh * kw
     moved = g.reshape(offset, (n, parts, taps, 2, oh, ow))

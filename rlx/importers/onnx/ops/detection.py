@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Array, Refused
+from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Node
 
 
@@ -39,7 +39,7 @@ def non_max_suppression(call: Call) -> Any:
     least = float(call.number(4)) if call.has(4) else -np.inf
     found = []
     for batch, classes in enumerate(scores):
-        corners = _corners(boxes[batch], bool(call.int("center_point_box", 0)))
+        corners = _corners(boxes[batch], bool(call.integer("center_point_box", 0)))
         for kind, score in enumerate(classes):
             left = [i for i in np.argsort(-score, kind="stable") if score[i] > least]
             kept = 0
@@ -59,12 +59,12 @@ def tfidf(call: Call) -> Any:
     g, x = call.g, call.x()
     pool = call.int_list("pool_int64s")
     if pool is None:
-        raise Refused("n-grams of strings")
+        raise RefusedError("n-grams of strings")
     rows = x if len(x.shape) == 2 else g.unsqueeze(x, (0,))
     n, width = rows.shape
     starts, places = call.int_list("ngram_counts"), call.int_list("ngram_indexes")
-    shortest, longest = call.int("min_gram_length"), call.int("max_gram_length")
-    skips, weights = call.int("max_skip_count"), call.float_list("weights")
+    shortest, longest = call.integer("min_gram_length"), call.integer("max_gram_length")
+    skips, weights = call.integer("max_skip_count"), call.float_list("weights")
     size = max(places) + 1
     counts: list[Node | None] = [None] * size
     gram = 0

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
 from rlx.importers.onnx.registry import Handler, onnx_op
-from rlx.importers.onnx.values import CARRIERS, Refused
+from rlx.importers.onnx.values import CARRIERS, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -32,7 +32,6 @@ BINARY = (
     ("Add", "add", True), ("Sub", "sub", True), ("Mul", "mul", True), ("And", "logical_and", False),
     ("Or", "logical_or", False), ("Xor", "logical_xor", False), ("BitwiseAnd", "bit_and", True),
     ("BitwiseOr", "bit_or", True), ("BitwiseXor", "bit_xor", True), ("Equal", "eq", True),
-    ("PRelu", "prelu", False),
 )  # fmt: skip
 COMPARISONS = (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge"))
 
@@ -42,12 +41,22 @@ def _unary(method: str) -> Handler:
 
 
 def _binary(method: str) -> Handler:
-    return lambda call: getattr(call.g, method)(call.x(0), call.x(1))
+    return lambda call: getattr(call.g, method)(call.x(0), second(call))
+
+
+def second(call: Call) -> Node:
+    """The second operand; before version 7 it could stand at an axis of the first."""
+    b = call.x(1)
+    if call.opset >= 7 or not call.integer("broadcast", 0) or "axis" not in call.attributes:
+        return b
+    behind = call.rank(0) - call.integer("axis") - len(b.shape)
+    found: Node = call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
+    return found
 
 
 def _comparison(method: str) -> Handler:
     def handler(call: Call) -> Node:
-        a, b = call.x(0), call.x(1)
+        a, b = call.x(0), second(call)
         if call.element() is not UINT64:
             found: Node = getattr(call.g, method)(a, b)
             return found
@@ -76,30 +85,33 @@ for _onnx, _rlx in COMPARISONS:
 
 @onnx_op("PRelu")
 def prelu(call: Call) -> Any:
-    """A slope below zero; the slope may lack leading axes."""
-    return call.g.prelu(call.x(0), call.x(1))
+    """A slope below zero; one per channel may come as a plain list."""
+    g, x, slope = call.g, call.x(0), call.x(1)
+    if len(x.shape) > 2 and slope.shape == (x.shape[1],) != (x.shape[-1],):
+        slope = g.reshape(slope, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+    return g.prelu(x, slope)
 
 
 @onnx_op("Div", carried=True)
 def div(call: Call) -> Any:
     """Integers are truncated toward zero."""
     if call.element() is UINT64:
-        raise Refused("division of uint64")
+        raise RefusedError("division of uint64")
     if call.dtype() is DType.I64 and call.is_known(0) and call.is_known(1):
         a, b = call.known(0), call.known(1)
         # The reference divides in floats; sizes of 2^53 and more stay exact here.
         safe = np.where(b == 0, 1, b)
         quotient = np.abs(a) // np.abs(safe) * np.sign(a) * np.sign(safe)
         return np.asarray(np.where(b == 0, 0, quotient), np.int64)
-    return call.g.div(call.x(0), call.x(1))
+    return call.g.div(call.x(0), second(call))
 
 
 @onnx_op("Mod", carried=True)
 def mod(call: Call) -> Any:
     """The sign of the divisor, or with fmod that of the dividend."""
     if call.element() is UINT64:
-        raise Refused("remainders of uint64")
-    method = call.g.fmod if call.int("fmod", 0) else call.g.mod
+        raise RefusedError("remainders of uint64")
+    method = call.g.fmod if call.integer("fmod", 0) else call.g.mod
     return method(call.x(0), call.x(1))
 
 
@@ -107,8 +119,8 @@ def mod(call: Call) -> Any:
 def power(call: Call) -> Any:
     """The result has the base's type, whatever the exponent's."""
     if call.element().name in CARRIERS:
-        raise Refused(f"powers of {call.element().name}")
-    g, base, exponent = call.g, call.x(0), call.x(1)
+        raise RefusedError(f"powers of {call.element().name}")
+    g, base, exponent = call.g, call.x(0), second(call)
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
     if base.dtype.is_float:
@@ -166,7 +178,9 @@ def where(call: Call) -> Any:
 def bitwise_not(call: Call) -> Any:
     """Every bit turned."""
     x = call.x()
-    ones = np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
+    ones = (
+        np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)
+    )
     return call.g.bit_xor(x, call.g.constant(ones, x.dtype))
 
 
@@ -189,7 +203,7 @@ def bit_shift(call: Call) -> Any:
 def is_inf(call: Call) -> Any:
     """Infinite, of the signs that are asked for."""
     g, x = call.g, call.x()
-    negative, positive = call.int("detect_negative", 1), call.int("detect_positive", 1)
+    negative, positive = call.integer("detect_negative", 1), call.integer("detect_positive", 1)
     found = g.is_inf(x)
     if negative and positive:
         return found
@@ -209,7 +223,7 @@ def _clip(call: Call, low: Any, high: Any) -> Any:
 @onnx_op("Clip", since=1)
 def clip_by_attributes(call: Call) -> Any:
     """Bounds as attributes."""
-    return _clip(call, call.float("min"), call.float("max"))
+    return _clip(call, call.real("min"), call.real("max"))
 
 
 @onnx_op("Clip", since=11)

@@ -19,7 +19,7 @@ def _loss(call: Call, scores: Node) -> Node:
     rest = math.prod(scores.shape[2:])
     labels = g.reshape(g.cast(target, "i64"), (n, 1, rest))
     kept: Node | None = None
-    ignore = call.int("ignore_index")
+    ignore = call.integer("ignore_index")
     if ignore is not None:
         kept = g.ne(labels, g.constant(np.int64(ignore)))
         labels = g.where(kept, labels, g.constant(np.int64(0)))

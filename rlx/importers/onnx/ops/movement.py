@@ -13,7 +13,7 @@ from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Refused, Value
+from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 
@@ -24,7 +24,7 @@ def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> in
     Raises:
         ImportModelError: Operand ``at`` has no such axis.
     """
-    rank, axis = call.rank(at), call.int(name, default)
+    rank, axis = call.rank(at), call.integer(name, default)
     if not -rank <= axis < rank:
         raise ImportModelError(f"axis {axis} of a tensor of rank {rank}")
     return int(axis % rank)
@@ -44,7 +44,7 @@ def split(call: Call) -> Any:
     sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
     total = x.shape[axis]
     if sizes is None:
-        parts = call.int("num_outputs", call.results)
+        parts = call.integer("num_outputs", call.results)
         size = -(-total // parts)
         sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
     return call.g.split(x, sizes, axis)
@@ -99,7 +99,7 @@ def gather_elements(call: Call) -> Any:
 @onnx_op("GatherND", carried=True)
 def gather_nd(call: Call) -> Any:
     """Slices at index tuples."""
-    return call.g.gather_nd(call.x(), _indices(call, 1), call.int("batch_dims", 0))
+    return call.g.gather_nd(call.x(), _indices(call, 1), call.integer("batch_dims", 0))
 
 
 def _reduction(call: Call) -> str | None:
@@ -148,7 +148,7 @@ def pad(call: Call) -> Any:
     """Entries put around, or taken away."""
     x, mode = call.x(), call.text("mode", "constant")
     if call.opset < 11:
-        flat, value = call.int_list("pads"), call.float("value", 0.0)
+        flat, value = call.int_list("pads"), call.real("value", 0.0)
     else:
         flat = call.ints(1)
         value = call.number(2) if call.has(2) else 0
@@ -171,14 +171,14 @@ def pad(call: Call) -> Any:
 def depth_to_space(call: Call) -> Any:
     """Channels moved into blocks."""
     return call.g.depth_to_space(
-        call.x(), call.int("blocksize"), mode=call.text("mode", "DCR").lower()
+        call.x(), call.integer("blocksize"), mode=call.text("mode", "DCR").lower()
     )
 
 
 @onnx_op("SpaceToDepth", carried=True)
 def space_to_depth(call: Call) -> Any:
     """Blocks moved into channels: behind the blocks' axes (DCR), or in front of them (CRD)."""
-    g, x, b = call.g, call.x(), call.int("blocksize")
+    g, x, b = call.g, call.x(), call.integer("blocksize")
     if call.text("mode", "DCR") == "DCR":
         return g.space_to_depth(x, b)
     n, c, h, w = x.shape
@@ -190,7 +190,7 @@ def space_to_depth(call: Call) -> Any:
 def trilu(call: Call) -> Any:
     """A triangle of each matrix."""
     k = call.number(1) if call.has(1) else 0
-    return call.g.trilu(call.x(), k=int(k), upper=bool(call.int("upper", 1)))
+    return call.g.trilu(call.x(), k=int(k), upper=bool(call.integer("upper", 1)))
 
 
 @onnx_op("OneHot")
@@ -198,7 +198,7 @@ def one_hot(call: Call) -> Any:
     """Indices as vectors."""
     g, indices, depth = call.g, call.x(0), int(call.number(1))
     values = call.x(2)
-    axis = call.int("axis", -1)
+    axis = call.integer("axis", -1)
     if indices.dtype.is_float:
         indices = g.cast(indices, "i64")
     axis += len(indices.shape) + 1 if axis < 0 else 0
@@ -236,19 +236,24 @@ def compress(call: Call) -> Any:
 @onnx_op("Unique", raw=True)
 def unique(call: Call) -> Any:
     """Different entries: as many as there are, so they must be known."""
-    array, axis, element = call.known(0), call.int("axis"), call.element()
+    array, axis, element = call.known(0), call.integer("axis"), call.element()
     if axis is None:
         array, axis = array.ravel(), 0
     values, first, inverse, counts = np.unique(
         array, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = np.ravel(inverse)
-    if not call.int("sorted", 1):
+    if not call.integer("sorted", 1):
         order = np.argsort(first, kind="stable")
         values, first, counts = np.take(values, order, axis), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
     found = store(values, DType.BF16) if element is BFLOAT16 else values
-    return Value(element, found), first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    return (
+        Value(element, found),
+        first.astype(np.int64),
+        inverse.astype(np.int64),
+        counts.astype(np.int64),
+    )
 
 
 @onnx_op("ReverseSequence")
@@ -306,9 +311,7 @@ def col2im(call: Call) -> Any:
     strides = call.int_list("strides", (1,) * rank)
     flat = call.int_list("pads", (0,) * (2 * rank))
     padded = [image[a] + flat[a] + flat[a + rank] for a in range(rank)]
-    steps = [
-        (padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)
-    ]
+    steps = [(padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)]
     batch, count = x.shape[0], math.prod(block)
     channels = x.shape[1] // count
     places = np.zeros((*block, *steps), np.int64)
@@ -335,14 +338,14 @@ def window(call: Call) -> Any:
     """A window of cosines; a periodic one is one longer with its last entry cut off."""
     size = int(call.number(0))
     limited((size,))
-    element = element_of(call.int("output_datatype", 1), "window")
+    element = element_of(call.integer("output_datatype", 1), "window")
     if element.dtype is None:
-        raise Refused(f"a window of {element.name}")
+        raise RefusedError(f"a window of {element.name}")
     terms = {
         "HannWindow": (0.5, -0.5),
         "HammingWindow": (25 / 46, -21 / 46),
         "BlackmanWindow": (0.42, -0.5, 0.08),
     }[call.node.op]
-    turns = np.arange(size) / max(size if call.int("periodic", 1) else size - 1, 1)
+    turns = np.arange(size) / max(size if call.integer("periodic", 1) else size - 1, 1)
     found = sum(term * np.cos(2 * np.pi * at * turns) for at, term in enumerate(terms))
     return np.asarray(found).astype(element.numpy)

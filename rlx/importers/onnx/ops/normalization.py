@@ -11,7 +11,7 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -20,15 +20,15 @@ from rlx.ir.graph import Graph, Node
 def batch_norm(call: Call) -> Any:
     """By given statistics, or in training mode by those of the batch, which join the running ones."""
     g, x = call.g, call.x()
-    if call.opset < 9 and not call.int("spatial", 1):
-        raise Refused("statistics per position (spatial=0)")
-    eps = call.float("epsilon", 1e-5)
+    if call.opset < 9 and not call.integer("spatial", 1):
+        raise RefusedError("statistics per position (spatial=0)")
+    eps = call.real("epsilon", 1e-5)
     given = [call.x(at) for at in range(1, 5)]
     scale, bias, mean, var = (p if p.dtype is x.dtype else g.cast(p, x.dtype) for p in given)
-    if not call.int("training_mode", 0) or call.opset < 14:
+    if not call.integer("training_mode", 0) or call.opset < 14:
         return g.batch_norm(x, scale, bias, mean, var, eps)
     axes = (0, *range(2, len(x.shape)))
-    momentum = call.float("momentum", 0.9)
+    momentum = call.real("momentum", 0.9)
     found = g.mean(x, axes, True)
     centred = g.sub(x, found)
     spread = g.mean(g.mul(centred, centred), axes)
@@ -44,24 +44,24 @@ def batch_norm(call: Call) -> Any:
 @onnx_op("InstanceNormalization")
 def instance_norm(call: Call) -> Any:
     """Each channel of each sample."""
-    return call.g.instance_norm(call.x(0), call.x(1), call.x(2), call.float("epsilon", 1e-5))
+    return call.g.instance_norm(call.x(0), call.x(1), call.x(2), call.real("epsilon", 1e-5))
 
 
 def _computed_in(call: Call, x: Node, since: int) -> DType:
     """The type that statistics are computed in: ``stash_type``, never narrower than x."""
-    stash = element_of(call.int("stash_type", 1), "stash_type").dtype
+    stash = element_of(call.integer("stash_type", 1), "stash_type").dtype
     return x.dtype if x.dtype is DType.F64 or stash is None or call.opset < since else stash
 
 
 def _in(g: Graph, x: Node, dtype: DType) -> Node:
-    return x if x.dtype is dtype else g.cast(x, dtype)  # type: ignore[no-any-return]
+    return x if x.dtype is dtype else g.cast(x, dtype)
 
 
 @onnx_op("LayerNormalization")
 def layer_norm(call: Call) -> Any:
     """Over ``axis`` to the last; the mean and 1 / deviation are results too."""
     g, x, axis = call.g, call.x(), axis_of(call, -1)
-    eps, dtype = call.float("epsilon", 1e-5), _computed_in(call, call.x(), 17)
+    eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 17)
     rows = x.shape[axis:]
     wide = _in(g, x, dtype)
     scale, bias = call.x(1), call.opt(2)
@@ -85,7 +85,7 @@ def layer_norm(call: Call) -> Any:
 def rms_norm(call: Call) -> Any:
     """Over ``axis`` to the last."""
     g, x, axis = call.g, call.x(), axis_of(call, -1)
-    eps, dtype = call.float("epsilon", 1e-5), _computed_in(call, call.x(), 23)
+    eps, dtype = call.real("epsilon", 1e-5), _computed_in(call, call.x(), 23)
     scale = call.x(1)
     if dtype is x.dtype and scale.shape == x.shape[axis:]:
         return g.rms_norm(x, scale, eps=eps, axis=axis)
@@ -97,23 +97,23 @@ def rms_norm(call: Call) -> Any:
 def group_norm_by_group(call: Call) -> Any:
     """Before version 21 scale and bias are per group."""
     g, x = call.g, call.x()
-    groups = call.int("num_groups")
+    groups = call.integer("num_groups")
     each = x.shape[1] // groups
     spread = [
         g.reshape(g.expand(g.unsqueeze(call.x(at), (1,)), (groups, each)), (x.shape[1],))
         for at in (1, 2)
     ]
-    return g.group_norm(x, groups, *spread, eps=call.float("epsilon", 1e-5))
+    return g.group_norm(x, groups, *spread, eps=call.real("epsilon", 1e-5))
 
 
 @onnx_op("GroupNormalization", since=21)
 def group_norm(call: Call) -> Any:
     """Scale and bias per channel."""
-    g, x, eps = call.g, call.x(), call.float("epsilon", 1e-5)
+    g, x, eps = call.g, call.x(), call.real("epsilon", 1e-5)
     dtype = _computed_in(call, x, 21)
     if dtype is x.dtype:
-        return g.group_norm(x, call.int("num_groups"), call.x(1), call.x(2), eps=eps)
-    y = _in(g, g.group_norm(_in(g, x, dtype), call.int("num_groups"), eps=eps), x.dtype)
+        return g.group_norm(x, call.integer("num_groups"), call.x(1), call.x(2), eps=eps)
+    y = _in(g, g.group_norm(_in(g, x, dtype), call.integer("num_groups"), eps=eps), x.dtype)
     shape = (x.shape[1], *(1,) * (len(x.shape) - 2))
     return g.add(g.mul(y, g.reshape(call.x(1), shape)), g.reshape(call.x(2), shape))
 
@@ -122,7 +122,7 @@ def group_norm(call: Call) -> Any:
 def lp_norm(call: Call) -> Any:
     """Divided by the norm along an axis; 0 where that is 0."""
     g, x = call.g, call.x()
-    method = g.l1 if call.int("p", 2) == 1 else g.l2
+    method = g.l1 if call.integer("p", 2) == 1 else g.l2
     norm = method(x, (axis_of(call, -1),), True)
     zero, one = g.constant(0.0, x.dtype), g.constant(1.0, x.dtype)
     none = g.eq(norm, zero)
@@ -133,8 +133,8 @@ def lp_norm(call: Call) -> Any:
 def lrn(call: Call) -> Any:
     """Divided by a power of the squares of the channels around."""
     g, x = call.g, call.x()
-    size = call.int("size")
-    alpha, beta, bias = call.float("alpha", 1e-4), call.float("beta", 0.75), call.float("bias", 1.0)
+    size = call.integer("size")
+    alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
     channels, rest = x.shape[1], math.prod(x.shape[2:])
     before = (size - 1) // 2
     pads = ((0, 0), (before, size - 1 - before), (0, 0))

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 
 
@@ -18,11 +18,14 @@ def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
     """Kernel and the other arguments of a pool."""
     rank = spatial(call)
     if rank > 3:
-        raise Refused(f"a pool over {rank} axes")
+        raise RefusedError(f"a pool over {rank} axes")
     kernel = per_axis(call, "kernel_shape", rank)
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    ceil = bool(call.int("ceil_mode", 0)) and call.text("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+    ceil = bool(call.integer("ceil_mode", 0)) and call.text("auto_pad", "NOTSET") in (
+        "NOTSET",
+        "VALID",
+    )
     pads: Pairs = paddings(call, call.shape()[2:], reach, strides)
     return kernel, {"stride": strides, "padding": pads, "dilation": dilations, "ceil_mode": ceil}
 
@@ -47,7 +50,7 @@ def _places(call: Call, kernel: tuple[int, ...], window: dict[str, Any]) -> Node
     taps = math.prod(kernel)
     place = np.zeros((taps, *out), np.int64)
     inside = np.ones((taps, *out), bool)
-    turn = sizes[::-1] if call.int("storage_order", 0) else sizes
+    turn = sizes[::-1] if call.integer("storage_order", 0) else sizes
     number = np.zeros((taps, *out), np.int64)
     axes = list(range(rank))
     at = []
@@ -61,7 +64,7 @@ def _places(call: Call, kernel: tuple[int, ...], window: dict[str, Any]) -> Node
         at.append(np.clip(position, 0, sizes[a] - 1))
     for a in axes:
         place = place * sizes[a] + at[a]
-    order = axes[::-1] if call.int("storage_order", 0) else axes
+    order = axes[::-1] if call.integer("storage_order", 0) else axes
     for a, size in zip(order, turn, strict=True):
         number = number * size + at[a]
     planes = math.prod(x.shape[:2])
@@ -89,7 +92,7 @@ def average_pool(call: Call) -> Any:
     """The mean of each window."""
     kernel, window = _window(call)
     return call.g.avg_pool(
-        call.x(), kernel, **window, count_include_pad=bool(call.int("count_include_pad", 0))
+        call.x(), kernel, **window, count_include_pad=bool(call.integer("count_include_pad", 0))
     )
 
 
@@ -97,7 +100,7 @@ def average_pool(call: Call) -> Any:
 def lp_pool(call: Call) -> Any:
     """A norm of each window."""
     kernel, window = _window(call)
-    return call.g.lp_pool(call.x(), kernel, p=call.int("p", 2), **window)
+    return call.g.lp_pool(call.x(), kernel, p=call.integer("p", 2), **window)
 
 
 @onnx_op("GlobalMaxPool")
@@ -115,7 +118,7 @@ def global_average_pool(call: Call) -> Any:
 @onnx_op("GlobalLpPool")
 def global_lp_pool(call: Call) -> Any:
     """A norm of each channel."""
-    return call.g.global_lp_pool(call.x(), p=call.int("p", 2))
+    return call.g.global_lp_pool(call.x(), p=call.integer("p", 2))
 
 
 @onnx_op("MaxUnpool")

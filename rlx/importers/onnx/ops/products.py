@@ -24,14 +24,14 @@ def matmul(call: Call) -> Any:
 
 @onnx_op("Gemm")
 def gemm(call: Call) -> Any:
-    """alpha a b + beta c, with either factor turned."""
+    """The sum alpha a b + beta c, with either factor turned."""
     g, a, b = call.g, call.x(0), call.x(1)
-    alpha, beta = call.float("alpha", 1.0), call.float("beta", 1.0)
+    alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype
     if not kind.is_float:
         a, b = g.cast(a, "f64"), g.cast(b, "f64")
-    a = g.transpose(a) if call.int("transA", 0) else a
-    b = g.transpose(b) if call.int("transB", 0) else b
+    a = g.transpose(a) if call.integer("transA", 0) else a
+    b = g.transpose(b) if call.integer("transB", 0) else b
     found = g.matmul(a, b)
     found = found if alpha == 1 else g.mul(found, alpha)
     c = call.opt(2)
@@ -175,9 +175,7 @@ def det(call: Call) -> Any:
             break
         below = g.narrow(swapped, len(batch), 1, size - 1)
         safe = g.where(g.eq(pivot, zero), g.constant(1.0, x.dtype), pivot)
-        factor = g.div(
-            g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1))
-        )
+        factor = g.div(g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1)))
         reduced = g.sub(below, g.mul(factor, pivot_row))
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
     return found if found is not None else g.expand(g.constant(1.0, x.dtype), batch)

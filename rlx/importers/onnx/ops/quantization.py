@@ -12,7 +12,7 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT8, Element
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, Refused, Value
+from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
@@ -22,8 +22,8 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
     g, rank = call.g, len(x.shape)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
         return g.reshape(node, ())  # type: ignore[no-any-return]
-    axis = call.int("axis", 1) % rank
-    block = call.int("block_size", 0)
+    axis = call.integer("axis", 1) % rank
+    block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
         shape = [1] * rank
         shape[axis] = node.shape[0]
@@ -32,9 +32,7 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
     size = block or -(-x.shape[axis] // node.shape[axis])
     shape = list(node.shape)
-    wide = g.expand(
-        g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :])
-    )
+    wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))
     shape[axis] *= size
     whole = g.reshape(wide, shape)
     return g.narrow(whole, axis, 0, x.shape[axis])  # type: ignore[no-any-return]
@@ -43,7 +41,7 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
 def _target(call: Call) -> Element:
     if call.has(2):
         return call.element(2)
-    code = call.int("output_dtype", 0)
+    code = call.integer("output_dtype", 0)
     return element_of(code, "output_dtype") if code else UINT8
 
 
@@ -53,7 +51,7 @@ def quantize(call: Call) -> Any:
     g, x, element = call.g, call.x(0), _target(call)
     dtype = element.dtype or CARRIERS.get(element.name)
     if dtype is None or element.numpy.kind not in "iu":
-        raise Refused(f"quantisation to {element.name}")
+        raise RefusedError(f"quantisation to {element.name}")
     scale = call.x(1)
     if not x.dtype.is_float:
         x = g.cast(x, scale.dtype)
@@ -77,7 +75,7 @@ def dequantize(call: Call) -> Any:
     if call.has(2):
         zero = _spread(call, call.x(2), x)
         wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
-    code = call.int("output_dtype", 0)
+    code = call.integer("output_dtype", 0)
     target = element_of(code, "output_dtype").dtype if code else scale.dtype
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
     spread = _spread(call, scale, x)

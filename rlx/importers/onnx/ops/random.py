@@ -9,24 +9,24 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.shapes import checked_shape
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 
 
 def _seed(call: Call) -> int:
     """The bits of the seed, or the number of the node in the model."""
-    given = call.float("seed")
+    given = call.real("seed")
     if given is None:
         return call.lowering.position
     return int(struct.unpack("<I", struct.pack("<f", given))[0])
 
 
 def _type(call: Call, default: DType) -> DType:
-    code = call.int("dtype")
+    code = call.integer("dtype")
     found = default if code is None else element_of(code, "dtype").dtype
     if found is None:
-        raise Refused("random numbers of a type that rlx lacks")
+        raise RefusedError("random numbers of a type that rlx lacks")
     return found
 
 
@@ -34,11 +34,11 @@ def _drawn(call: Call, shape: tuple[int, ...], dtype: DType) -> Node:
     g, seed = call.g, _seed(call)
     if "Normal" in call.node.op:
         found: Node = g.random_normal(
-            shape, seed, mean=call.float("mean", 0.0), scale=call.float("scale", 1.0)
+            shape, seed, mean=call.real("mean", 0.0), scale=call.real("scale", 1.0)
         )
     else:
         found = g.random_uniform(
-            shape, seed, low=call.float("low", 0.0), high=call.float("high", 1.0)
+            shape, seed, low=call.real("low", 0.0), high=call.real("high", 1.0)
         )
     return found if dtype is found.dtype else g.cast(found, dtype)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 
 
 def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
@@ -16,11 +16,11 @@ def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
     given = [name.lower() for name in call.text_list("activations", ()) or ()]
     count = 2 if direction == "bidirectional" else 1
     if given and given != [d.lower() for d in defaults] * count:
-        raise Refused(f"activations {', '.join(given)}")
+        raise RefusedError(f"activations {', '.join(given)}")
     return {
         "direction": direction,
-        "layout": "batch_first" if call.int("layout", 0) else "seq_first",
-        "clip": call.float("clip", 0.0),
+        "layout": "batch_first" if call.integer("layout", 0) else "seq_first",
+        "clip": call.real("clip", 0.0),
     }
 
 
@@ -33,7 +33,7 @@ def lstm(call: Call) -> Any:
     """Long short-term memory."""
     return call.g.lstm(
         call.x(0), call.x(1), call.x(2), **_operands(call), c0=call.opt(6), p=call.opt(7),
-        input_forget=bool(call.int("input_forget", 0)),
+        input_forget=bool(call.integer("input_forget", 0)),
         **_common(call, ("Sigmoid", "Tanh", "Tanh")),
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def gru(call: Call) -> Any:
     """Gated recurrent units."""
     return call.g.gru(
         call.x(0), call.x(1), call.x(2), **_operands(call),
-        linear_before_reset=bool(call.int("linear_before_reset", 0)),
+        linear_before_reset=bool(call.integer("linear_before_reset", 0)),
         **_common(call, ("Sigmoid", "Tanh")),
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def rnn(call: Call) -> Any:
     names = call.text_list("activations", ()) or ("Tanh",)
     first = names[0].lower()
     if first not in ("tanh", "relu"):
-        raise Refused(f"activation {first}")
+        raise RefusedError(f"activation {first}")
     return call.g.rnn(
         call.x(0), call.x(1), call.x(2), **_operands(call), activation=first,
         **_common(call, (first,)),

@@ -27,7 +27,7 @@ def _axes(call: Call, since: int) -> tuple[tuple[int, ...] | None, bool]:
     """The axes (None for all), and whether there is nothing to reduce."""
     axes = axes_of(call, since)
     if not axes:
-        return None, bool(call.int("noop_with_empty_axes", 0))
+        return None, bool(call.integer("noop_with_empty_axes", 0))
     return tuple(a % max(call.rank(), 1) for a in axes), False
 
 
@@ -73,7 +73,7 @@ def _handler(method: str, since: int) -> Handler:
                 absolute: Node = call.g.abs(x)
                 return absolute
             return x
-        return _reduce(call.g, method, x, axes, bool(call.int("keepdims", 1)))
+        return _reduce(call.g, method, x, axes, bool(call.integer("keepdims", 1)))
 
     return handler
 
@@ -88,7 +88,7 @@ def reduce_sum_square(call: Call) -> Any:
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
     square = g.mul(x, x)
-    return square if nothing else _reduce(g, "sum", square, axes, bool(call.int("keepdims", 1)))
+    return square if nothing else _reduce(g, "sum", square, axes, bool(call.integer("keepdims", 1)))
 
 
 @onnx_op("ReduceLogSum")
@@ -96,7 +96,7 @@ def reduce_log_sum(call: Call) -> Any:
     """The logarithm of the sum."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
-    return g.log(x if nothing else _reduce(g, "sum", x, axes, bool(call.int("keepdims", 1))))
+    return g.log(x if nothing else _reduce(g, "sum", x, axes, bool(call.integer("keepdims", 1))))
 
 
 @onnx_op("ArgMax", "ArgMin")
@@ -106,8 +106,8 @@ def arg_extreme(call: Call) -> Any:
     found = method(
         call.x(),
         axis_of(call),
-        keepdims=bool(call.int("keepdims", 1)),
-        select_last=bool(call.int("select_last_index", 0)),
+        keepdims=bool(call.integer("keepdims", 1)),
+        select_last=bool(call.integer("select_last_index", 0)),
     )
     return call.g.cast(found, "i64")
 
@@ -119,8 +119,8 @@ def running(call: Call) -> Any:
     return method(
         call.x(),
         int(call.number(1)),
-        exclusive=bool(call.int("exclusive", 0)),
-        reverse=bool(call.int("reverse", 0)),
+        exclusive=bool(call.integer("exclusive", 0)),
+        reverse=bool(call.integer("reverse", 0)),
     )
 
 
@@ -130,12 +130,12 @@ def topk(call: Call) -> Any:
     g, x, element = call.g, call.x(), call.element()
     # The order of u64 in i64 is that of its numbers once the top bit is turned.
     turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
-    k = call.int("k") if call.opset < 10 else int(call.number(1))
+    k = call.integer("k") if call.opset < 10 else int(call.number(1))
     values, indices = g.topk(
         x if turn is None else g.bit_xor(x, turn),
         k,
         axis=axis_of(call, -1),
-        largest=bool(call.int("largest", 1)),
+        largest=bool(call.integer("largest", 1)),
     )
     values = values if turn is None else g.bit_xor(values, turn)
     return Value(element, node=values), Result(INT64, node=g.cast(indices, "i64"))

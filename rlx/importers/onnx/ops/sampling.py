@@ -13,7 +13,7 @@ from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.shapes import checked_shape, limited
 from rlx.importers.onnx.registry import onnx_op
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 
 
@@ -31,7 +31,7 @@ def resize(call: Call) -> Any:
         if policy != "stretch":
             pick = min if policy == "not_larger" else max
             scale = pick(w / x.shape[a] for w, a in zip(wanted, axes, strict=True))
-            wanted = tuple(int(math.floor(scale * x.shape[a] + 0.5)) for a in axes)
+            wanted = tuple(math.floor(scale * x.shape[a] + 0.5) for a in axes)
             scales = [1.0] * len(x.shape)
             for a in axes:
                 scales[a] = scale
@@ -47,7 +47,7 @@ def resize(call: Call) -> Any:
         raise ImportModelError("neither scales nor sizes")
     coordinates = call.text("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_half_pixel_for_nn":
-        raise Refused("coordinates tf_half_pixel_for_nn")
+        raise RefusedError("coordinates tf_half_pixel_for_nn")
     roi = None
     if coordinates == "tf_crop_and_resize":
         given = call.known(1).ravel()
@@ -59,11 +59,11 @@ def resize(call: Call) -> Any:
     return _resize(
         call, x, size, scales, call.text("mode", "nearest"), coordinates,
         call.text("nearest_mode", "round_prefer_floor"),
-        cubic_coeff_a=call.float("cubic_coeff_a", -0.75),
-        exclude_outside=bool(call.int("exclude_outside", 0)),
-        extrapolation_value=call.float("extrapolation_value", 0.0),
+        cubic_coeff_a=call.real("cubic_coeff_a", -0.75),
+        exclude_outside=bool(call.integer("exclude_outside", 0)),
+        extrapolation_value=call.real("extrapolation_value", 0.0),
         roi=roi,
-        antialias=bool(call.int("antialias", 0)),
+        antialias=bool(call.integer("antialias", 0)),
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def grid_sample(call: Call) -> Any:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
         call.text("mode", "linear"), call.text("mode", "linear")
     )
-    padding, corners = call.text("padding_mode", "zeros"), call.int("align_corners", 0)
+    padding, corners = call.text("padding_mode", "zeros"), call.integer("align_corners", 0)
     n, out = x.shape[0], grid.shape[1:-1]
     points = math.prod(out)
     if grid.dtype is not x.dtype:
@@ -233,7 +233,7 @@ def affine_grid(call: Call) -> Any:
     lines = []
     for d in sizes:
         steps = np.arange(d, dtype=np.float64)
-        if call.int("align_corners", 0):
+        if call.integer("align_corners", 0):
             lines.append(steps * (2 / (d - 1)) - 1 if d > 1 else steps)
         else:
             lines.append((2 * steps + 1) / d - 1)
@@ -247,9 +247,8 @@ def affine_grid(call: Call) -> Any:
 def roi_align(call: Call) -> Any:
     """Regions of images sampled on a grid, each cell the mean or the largest of its samples."""
     g, x, rois = call.g, call.x(0), call.x(1)
-    height, width = x.shape[2:]
-    oh, ow = call.int("output_height", 1), call.int("output_width", 1)
-    scale, ratio = call.float("spatial_scale", 1.0), call.int("sampling_ratio", 0)
+    oh, ow = call.integer("output_height", 1), call.integer("output_width", 1)
+    scale, ratio = call.real("spatial_scale", 1.0), call.integer("sampling_ratio", 0)
     mode = call.text("mode", "avg")
     half = call.text(
         "coordinate_transformation_mode", "half_pixel" if call.opset >= 16 else "output_half_pixel"
@@ -268,9 +267,7 @@ def roi_align(call: Call) -> Any:
     known = call.known(1).astype(np.float64) * scale
     sizes = [known[:, 3] - known[:, 1], known[:, 2] - known[:, 0]]
     sizes = sizes if half else [np.maximum(s, 1.0) for s in sizes]
-    grids = [
-        np.ceil(s / o).astype(int).clip(1) for s, o in zip(sizes, (oh, ow), strict=True)
-    ]
+    grids = [np.ceil(s / o).astype(int).clip(1) for s, o in zip(sizes, (oh, ow), strict=True)]
     parts = []
     for at in range(count):
         one = [g.narrow(e, 0, at, 1) for e in (edges[1], edges[0])]
@@ -279,7 +276,6 @@ def roi_align(call: Call) -> Any:
         parts.append(_rois(call, x, one, span, grid, at, mode))
     if not parts:
         return g.constant(np.zeros((0, x.shape[1], oh, ow), np.float32), x.dtype)
-    assert height and width
     return parts[0] if len(parts) == 1 else g.concat(parts, 0)
 
 
@@ -289,7 +285,7 @@ def _rois(
 ) -> Node:  # fmt: skip
     """Regions with one number of samples per cell: ``[R, C, oh, ow]``."""
     g = call.g
-    out = (call.int("output_height", 1), call.int("output_width", 1))
+    out = (call.integer("output_height", 1), call.integer("output_width", 1))
     count, channels, sizes = starts[0].shape[0], x.shape[1], x.shape[2:]
     batch = g.cast(call.x(2), "i64")
     images = g.gather(x, batch if which is None else g.narrow(batch, 0, which, 1), 0)
@@ -318,9 +314,7 @@ def _rois(
     cells = (count, channels, out[0], grid[0], out[1], grid[1])
     if mode == "avg":
         return g.mean(g.reshape(_at(g, images, sizes, axes), cells), (3, 5))  # type: ignore[no-any-return]
-    corners = [
-        _at(g, images, sizes, [[a], [b]]) for a in axes[0] for b in axes[1]
-    ]
+    corners = [_at(g, images, sizes, [[a], [b]]) for a in axes[0] for b in axes[1]]
     best = corners[0]
     for other in corners[1:]:
         best = g.maximum(best, other)

@@ -66,8 +66,8 @@ def erase(call: Call) -> Any:
 def concat(call: Call) -> Any:
     """All joined along an axis, or along a new one."""
     items = call.items(0)
-    axis = call.int("axis")
-    if call.int("new_axis", 0):
+    axis = call.integer("axis")
+    if call.integer("new_axis", 0):
         return stacked(call, items, axis)
     if not items:
         raise ImportModelError("nothing to join")
@@ -93,7 +93,7 @@ def split(call: Call) -> Any:
         sizes = list(call.ints(1))
     parts = g.split(x, sizes, axis)
     parts = parts if isinstance(parts, (tuple, list)) else [parts]
-    if not call.has(1) and not call.int("keepdims", 1):
+    if not call.has(1) and not call.integer("keepdims", 1):
         parts = [g.squeeze(part, (axis,)) for part in parts]
     return [Items(Value(call.element(), node=part) for part in parts)]
 

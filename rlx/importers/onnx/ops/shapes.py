@@ -12,7 +12,7 @@ from rlx.importers.onnx.call import MAX_KNOWN, Call
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, UINT64, Element
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, Refused, Value
+from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.importers.onnx.wrap import cut
 from rlx.ir.dtype import DType, store, widen
 
@@ -21,7 +21,7 @@ from rlx.ir.dtype import DType, store, widen
 def shape(call: Call) -> Any:
     """The sizes from ``start`` to ``end``."""
     dims = call.shape()
-    return np.array(dims[call.int("start", 0) : call.int("end", len(dims))], np.int64)
+    return np.array(dims[call.integer("start", 0) : call.integer("end", len(dims))], np.int64)
 
 
 @onnx_op("Size", raw=True)
@@ -46,14 +46,14 @@ def constant(call: Call) -> Any:
             raise ImportModelError("attribute 'value' is not a tensor")
         return call.lowering.weight(tensor, call.node.output[0])
     if "value_float" in attributes:
-        return np.array(call.float("value_float"), np.float32)
+        return np.array(call.real("value_float"), np.float32)
     if "value_int" in attributes:
-        return np.array(call.int("value_int"), np.int64)
+        return np.array(call.integer("value_int"), np.int64)
     if "value_floats" in attributes:
         return np.array(call.float_list("value_floats"), np.float32)
     if "value_ints" in attributes:
         return np.array(call.int_list("value_ints"), np.int64)
-    raise Refused("a constant that is no tensor of numbers")
+    raise RefusedError("a constant that is no tensor of numbers")
 
 
 @onnx_op("ConstantOfShape", raw=True)
@@ -83,10 +83,10 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
     """A shape of an array that is made at load.
 
     Raises:
-        Refused: It is too large for that.
+        RefusedError: It is too large for that.
     """
     if math.prod(dims) > MAX_KNOWN:
-        raise Refused(f"an array of shape {dims} computed at load")
+        raise RefusedError(f"an array of shape {dims} computed at load")
     return dims
 
 
@@ -110,8 +110,8 @@ def range_(call: Call) -> Any:
 def eye_like(call: Call) -> Any:
     """Ones on a diagonal."""
     rows, columns = limited(call.shape())
-    element = element_of(call.int("dtype", call.element().code), "EyeLike")
-    values = np.eye(rows, columns, call.int("k", 0))
+    element = element_of(call.integer("dtype", call.element().code), "EyeLike")
+    values = np.eye(rows, columns, call.integer("k", 0))
     if element is BFLOAT16:
         return Value(element, store(values, DType.BF16))
     return Value(element, values.astype(element.numpy))
@@ -121,7 +121,7 @@ def eye_like(call: Call) -> Any:
 def reshape(call: Call) -> Any:
     """A 0 stands for the old size, unless ``allowzero``."""
     x, dims = call.x(), list(call.ints(1))
-    if not call.int("allowzero", 0):
+    if not call.integer("allowzero", 0):
         dims = [x.shape[at] if d == 0 else d for at, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
 
@@ -144,7 +144,7 @@ def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
 @onnx_op("Flatten", carried=True)
 def flatten(call: Call) -> Any:
     """Two axes: what stands before ``axis``, and the rest."""
-    x, axis = call.x(), call.int("axis", 1)
+    x, axis = call.x(), call.integer("axis", 1)
     axis += len(x.shape) if axis < 0 else 0
     return call.g.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
@@ -189,9 +189,9 @@ def cast_to(call: Call, element: Element, at: int = 0) -> Value:
     if element is source:
         return value
     if element.dtype is None and element.name not in CARRIERS:
-        raise Refused(f"a cast to {element.name}")
+        raise RefusedError(f"a cast to {element.name}")
     if source.dtype is None and source.name not in CARRIERS:
-        raise Refused(f"a cast from {source.name}")
+        raise RefusedError(f"a cast from {source.name}")
     if value.array is not None and value.array.size <= 1 << 16:
         return Value(element, _cast_array(value.array, source, element))
     g, x = call.g, call.x(at)
@@ -202,7 +202,9 @@ def cast_to(call: Call, element: Element, at: int = 0) -> Value:
         return Value(element, node=g.cast(wide, dtype))
     if element.name in CARRIERS:
         through = DType.I64 if dtype is DType.I64 else DType.I32
-        return Value(element, node=cut(g.cast(x, through) if x.dtype is not through else x, element))
+        return Value(
+            element, node=cut(g.cast(x, through) if x.dtype is not through else x, element)
+        )
     return Value(element, node=x if x.dtype is dtype else g.cast(x, dtype))
 
 
@@ -221,7 +223,7 @@ def _cast_array(array: Any, source: Element, element: Element) -> Any:
 @onnx_op("Cast", raw=True)
 def cast(call: Call) -> Any:
     """To the type of an attribute."""
-    return cast_to(call, element_of(call.int("to", 0), "Cast"))
+    return cast_to(call, element_of(call.integer("to", 0), "Cast"))
 
 
 @onnx_op("CastLike", raw=True)
@@ -233,7 +235,7 @@ def cast_like(call: Call) -> Any:
 @onnx_op("BitCast", raw=True)
 def bit_cast(call: Call) -> Any:
     """The same bits as another type."""
-    target, value = element_of(call.int("to", 0), "BitCast"), call.value(0)
+    target, value = element_of(call.integer("to", 0), "BitCast"), call.value(0)
     array = call.known(0) if value.element is not BFLOAT16 else value.array
     assert array is not None
     return Value(target, array.view(target.numpy))

@@ -11,7 +11,7 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Refused
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 
 
@@ -19,7 +19,7 @@ def _resized(g: Graph, x: Node, axis: int, length: int) -> Node:
     """Cut, or padded with zeros, to a length."""
     pads = [(0, 0)] * len(x.shape)
     pads[axis] = (0, length - x.shape[axis])
-    return x if x.shape[axis] == length else g.pad(x, pads)  # type: ignore[no-any-return]
+    return x if x.shape[axis] == length else g.pad(x, pads)
 
 
 def _blocks(g: Graph, x: Node) -> Node:
@@ -68,13 +68,13 @@ def dft(call: Call) -> Any:
     g, x = call.g, call.x()
     rank = len(x.shape)
     if call.opset < 20:
-        axis = call.int("axis", 1)
+        axis = call.integer("axis", 1)
     else:
         axis = int(call.number(2)) if call.has(2) else -2
     if not -rank <= axis < rank or axis % rank == rank - 1:
         raise ImportModelError(f"axis {axis} of a tensor of rank {rank}")
     axis %= rank
-    inverse, onesided = call.int("inverse", 0), call.int("onesided", 0)
+    inverse, onesided = call.integer("inverse", 0), call.integer("onesided", 0)
     back = inverse and onesided
     length = int(call.number(1)) if call.has(1) else (
         2 * (x.shape[axis] - 1) if back else x.shape[axis]
@@ -110,7 +110,7 @@ def stft(call: Call) -> Any:
     if call.has(2):
         frames = g.mul(frames, g.reshape(call.x(2), (size, 1)))
     spectrum = g.fft(_blocks(g, frames))
-    onesided = call.int("onesided", 1) and parts == 1
+    onesided = call.integer("onesided", 1) and parts == 1
     return _pairs(g, spectrum, size // 2 + 1 if onesided else size)
 
 
@@ -119,9 +119,9 @@ def mel_weights(call: Call) -> Any:
     """Triangles over the bins of a spectrum, at equal distances in mel."""
     count, length, rate = (int(call.number(at)) for at in range(3))
     low, high = float(call.number(3)), float(call.number(4))
-    element = element_of(call.int("output_datatype", 1), "MelWeightMatrix")
+    element = element_of(call.integer("output_datatype", 1), "MelWeightMatrix")
     if element.dtype is None:
-        raise Refused(f"a mel matrix of {element.name}")
+        raise RefusedError(f"a mel matrix of {element.name}")
     bins = length // 2 + 1
     limited((bins, count))
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
@@ -139,5 +139,3 @@ def mel_weights(call: Call) -> Any:
         if fall > 0:
             found[top:last, at] = (last - np.arange(top, last))[: max(bins - top, 0)] / fall
     return found.astype(element.numpy)
-
-

@@ -12,7 +12,7 @@ from rlx.errors import GraphError, ImportModelError
 from rlx.importers.onnx.call import Call, known_node
 from rlx.importers.onnx.lower import used_names
 from rlx.importers.onnx.schema import GraphDef
-from rlx.importers.onnx.values import Held, Missing, Refused, Site, Value, inputs_of
+from rlx.importers.onnx.values import Held, MissingError, RefusedError, Site, Value, inputs_of
 from rlx.ir.graph import Graph, Node
 
 
@@ -50,7 +50,7 @@ def captured(call: Call, graphs: Sequence[GraphDef]) -> dict[str, Value]:
     """The computed values around them that subgraphs read, by name.
 
     Raises:
-        Missing: One of them was not imported.
+        MissingError: One of them was not imported.
     """
     names = set().union(*(used_names(graph) for graph in graphs))
     own = {info.name for graph in graphs for info in graph.inputs}
@@ -85,7 +85,7 @@ def separate(
         The graph without outputs set, its inputs, its site, and the values of the subgraph's outputs.
 
     Raises:
-        Refused: It can't stand alone.
+        RefusedError: It can't stand alone.
     """
     if len(graph.inputs) != len(inputs):
         raise ImportModelError(f"a subgraph of {len(graph.inputs)} inputs is given {len(inputs)}")
@@ -93,9 +93,7 @@ def separate(
     site = Site(inner, params=False)
     scope = call.scope.inner()
     nodes = []
-    pairs = [
-        *zip([info.name for info in graph.inputs], inputs, strict=True), *around.items()
-    ]
+    pairs = [*zip([info.name for info in graph.inputs], inputs, strict=True), *around.items()]
     for at, (name, value) in enumerate(pairs):
         outer = call.site.node(value)
         node = inner.input(f"x{at}", outer.shape, outer.dtype)
@@ -103,31 +101,31 @@ def separate(
         scope.define(name, Value(value.element, node=node))
     found = call.lowering.body(graph, scope, site)
     if not all(isinstance(value, Value) for value in found):
-        raise Refused("a subgraph that gives a sequence or an optional")
+        raise RefusedError("a subgraph that gives a sequence or an optional")
     return inner, nodes, site, [value for value in found if isinstance(value, Value)]
 
 
 @contextmanager
 def attempt(call: Call) -> Iterator[None]:
-    """What goes wrong inside is forgotten, and told as one ``Refused``."""
+    """What goes wrong inside is forgotten, and told as one ``RefusedError``."""
     lowering = call.lowering
     problems = {key: replace(problem) for key, problem in lowering.problems.items()}
     needs = set(lowering.needs)
     try:
         yield
         if lowering.needs != needs:
-            raise Refused("a shape within depends on what is computed")
-    except (Refused, Missing, GraphError, ImportModelError) as error:
+            raise RefusedError("a shape within depends on what is computed")
+    except (RefusedError, MissingError, GraphError, ImportModelError) as error:
         # Also a branch that makes no sense for these shapes: it may be the one that is not taken.
         lowering.problems, lowering.needs = problems, needs
-        raise Refused(str(error)) from None
+        raise RefusedError(str(error)) from None
 
 
 def stacked(call: Call, values: Sequence[Held], axis: int = 0) -> Value:
     """Values of one type joined along a new axis."""
     tensors = [value for value in values if isinstance(value, Value)]
     if not tensors or len(tensors) != len(values):
-        raise Refused("results of no trips")
+        raise RefusedError("results of no trips")
     element = tensors[0].element
     if all(value.array is not None for value in tensors):
         arrays = [value.array for value in tensors if value.array is not None]

@@ -27,7 +27,7 @@ def _turned(rows: list[tuple[Node, ...]]) -> list[Node]:
 
 def _gradient(call: Call, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
-    norm = call.float("norm_coefficient", 0.0)
+    norm = call.real("norm_coefficient", 0.0)
     found: Node = call.g.add(call.g.mul(x, norm), gradient) if norm else gradient
     return found
 
@@ -45,7 +45,7 @@ def _each(call: Call, count: int, update: Callable[..., tuple[Node, ...]]) -> li
 def adagrad(call: Call) -> Any:
     """Rates by the sum of squared gradients."""
     g, rate = call.g, call.x(0)
-    eps, decay = call.float("epsilon", 1e-6), call.float("decay_factor", 0.0)
+    eps, decay = call.real("epsilon", 1e-6), call.real("decay_factor", 0.0)
 
     def update(x: Node, gradient: Node, squares: Node) -> tuple[Node, ...]:
         slope = _gradient(call, x, gradient)
@@ -61,8 +61,8 @@ def adagrad(call: Call) -> Any:
 def adam(call: Call) -> Any:
     """Running means of gradients and their squares."""
     g, rate = call.g, call.x(0)
-    alpha, beta = call.float("alpha", 0.9), call.float("beta", 0.999)
-    eps, after = call.float("epsilon", 1e-6), call.float("norm_coefficient_post", 0.0)
+    alpha, beta = call.real("alpha", 0.9), call.real("beta", 0.999)
+    eps, after = call.real("epsilon", 1e-6), call.real("norm_coefficient_post", 0.0)
 
     def update(x: Node, gradient: Node, mean: Node, squares: Node) -> tuple[Node, ...]:
         slope = _gradient(call, x, gradient)
@@ -86,7 +86,7 @@ def adam(call: Call) -> Any:
 def momentum(call: Call) -> Any:
     """A running gradient, Nesterov's or the plain one."""
     g, rate = call.g, call.x(0)
-    alpha, beta = call.float("alpha"), call.float("beta")
+    alpha, beta = call.real("alpha"), call.real("beta")
 
     def update(x: Node, gradient: Node, held: Node) -> tuple[Node, ...]:
         slope = _gradient(call, x, gradient)
