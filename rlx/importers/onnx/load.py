@@ -209,7 +209,9 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
     dims: list[int | str] = []
     for axis, dim in enumerate(shape.dims if shape else []):
         if dim.value is None or dim.value == -1:
-            dims.append(dim.param or f"{info.name}[{axis}]")
+            # Exporters write "?" for sizes that have nothing to do with each other.
+            named = dim.param if dim.param != "?" else ""
+            dims.append(named or f"{info.name}[{axis}]")
         elif 0 <= dim.value <= MAX_DIM:
             dims.append(dim.value)
         else:
