@@ -49,27 +49,32 @@ fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
 {{ load("q", "q", "SQ", "D", aligned.q) }}
 {{ load("k", "k", "SK", "D", aligned.q) }}
 {{ load("v", "v", "SK", "DV", aligned.v) }}
-// What a score becomes: capped, with the mask added, and the lowest where the key is not seen.
-fn masked(sum: f32, row: u32, key: u32, mask_base: u32) -> f32 {
-    var score = sum;
-    var visible = key < SK;
+// What the scores of four keys become: capped, with the mask added, and the lowest where a key is not seen.
+fn masked(sums: vec4<f32>, row: u32, key0: u32, mask_base: u32) -> vec4<f32> {
+    var scores = sums;
+    let key = vec4<u32>(key0, key0 + 1u, key0 + 2u, key0 + 3u);
+    var visible = key < vec4<u32>(SK);
 {% if softcap != 0.0 %}
-    score = SOFTCAP * safe_tanh_s(score / SOFTCAP);
+    scores = SOFTCAP * safe_tanh(scores / SOFTCAP);
 {% endif %}
 {% if kind in (1, 2) %}
     let at = i32(row) + i32(SK) - i32(SQ);
-    visible = visible && i32(key) <= at;
+    visible = visible & (vec4<i32>(key) <= vec4<i32>(at));
 {% endif %}
 {% if kind == 2 %}
-    visible = visible && i32(key) >= at - i32(WINDOW);
+    visible = visible & (vec4<i32>(key) >= vec4<i32>(at - i32(WINDOW)));
+{% endif %}
+{% if kind in (3, 4) %}
+    let place = vec4<u32>(mask_base) + min(key, vec4<u32>(SK - 1u)) * {{ mask_steps[3] }}u;
 {% endif %}
 {% if kind == 3 %}
-    let byte = mask_base + min(key, SK - 1u) * {{ mask_steps[3] }}u;
-    visible = visible && ((mask[byte >> 2u] >> ((byte & 3u) * 8u)) & 255u) != 0u;
+    let byte = vec4<u32>(mask[place.x >> 2u], mask[place.y >> 2u], mask[place.z >> 2u], mask[place.w >> 2u]);
+    visible = visible & (((byte >> ((place & vec4<u32>(3u)) * 8u)) & vec4<u32>(255u)) != vec4<u32>(0u));
 {% elif kind == 4 %}
-    score += mask[mask_base + min(row, SQ - 1u) * {{ mask_steps[2] }}u + min(key, SK - 1u) * {{ mask_steps[3] }}u];
+    let line = min(row, SQ - 1u) * {{ mask_steps[2] }}u;
+    scores += vec4<f32>(mask[place.x + line], mask[place.y + line], mask[place.z + line], mask[place.w + line]);
 {% endif %}
-    return select(LOWEST, score, visible);
+    return select(vec4<f32>(LOWEST), scores, visible);
 }
 
 @compute @workgroup_size(256)
@@ -131,7 +136,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         let key = block + tx * 4u;
 {% for i in range(4) %}
-        s{{ i }} = vec4<f32>({% for c in range(4) %}masked(s{{ i }}[{{ c }}], row + {{ i }}u, key + {{ c }}u, mask_base){{ ", " if c < 3 }}{% endfor %});
+        s{{ i }} = masked(s{{ i }}, row + {{ i }}u, key, mask_base);
 {% endfor %}
         part[tx * 16u + ty] = vec4<f32>({% for i in range(4) %}max(max(s{{ i }}.x, s{{ i }}.y), max(s{{ i }}.z, s{{ i }}.w)){{ ", " if i < 3 }}{% endfor %});
         workgroupBarrier();

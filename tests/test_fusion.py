@@ -465,6 +465,20 @@ def test_half_precision_of_joined_products(webgpu, m):
         np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
 
 
+def test_params_that_are_read_again_and_again():
+    """Looking whether weights depend on inputs takes each node once."""
+    g = rlx.Graph()
+    w = g.param("w", (4, 4))
+    for _ in range(60):
+        w = g.maximum(w, w * 0.5 + w * 0.5)
+    x = g.input("x", (2, 4))
+    g.set_outputs([x @ g.transpose(w), x @ w])
+    with rlx.compile(g, "null") as compiled:
+        assert compiled.as_text("fused")
+    with rlx.compile(g, "cpu", {"w": np.eye(4, dtype=np.float32)}) as compiled:
+        np.testing.assert_allclose(compiled.run({"x": np.ones((2, 4), "f4")})[0], 1.0, 1e-5)
+
+
 # --- hoisting --------------------------------------------------------------------------------------------
 
 

@@ -97,9 +97,15 @@ class Pattern:
 
 def without_inputs(node: Node) -> bool:
     """Whether a node depends on params and constants alone."""
-    if node.op in ("param", "constant"):
-        return True
-    return node.op != "input" and bool(node.inputs) and all(map(without_inputs, node.inputs))
+    seen, stack = {node.id}, [node]
+    while stack:
+        one = stack.pop()
+        if not one.inputs and one.op not in ("param", "constant"):
+            return False
+        # Each once: what is read twice may read others twice in turn.
+        stack += [operand for operand in one.inputs if operand.id not in seen]
+        seen.update(operand.id for operand in one.inputs)
+    return True
 
 
 def either_way(node: Node) -> tuple[tuple[Node, Node], ...]:
