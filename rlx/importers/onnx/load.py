@@ -39,7 +39,7 @@ from rlx.ir.graph import Graph
 # The modules that fill the table of operators.
 _NEEDED = (_ops,)
 MAX_RANK = 32
-MAX_DIM = 1 << 40
+MAX_DIM = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
