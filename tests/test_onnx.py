@@ -75,10 +75,11 @@ def test_dims():
     for bad in (-1, 1.5, "2", 1 << 60):
         with pytest.raises(rlx.InputError, match="batch"):
             rlx.onnx.load(flattening(), dims={"batch": bad})
-    anonymous = model([node("Relu", "x", "y")], [info("x", [None, 2])], ["y"])
-    with pytest.raises(rlx.InputError, match=r"x\[0\]"):
+    anonymous = model([node("Relu", "x", "y")], [info("x", [None, "?", "?", 2])], ["y"])
+    with pytest.raises(rlx.InputError, match=r"x\[0\], x\[1\], x\[2\]"):
         rlx.onnx.load(anonymous)
-    assert rlx.onnx.load(anonymous, dims={"x[0]": 3}).outputs[0].shape == (3, 2)
+    sizes = {"x[0]": 3, "x[1]": 4, "x[2]": 5}
+    assert rlx.onnx.load(anonymous, dims=sizes).outputs[0].shape == (3, 4, 5, 2)
 
 
 def test_model_compiles_once_per_shape(device):

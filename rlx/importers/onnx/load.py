@@ -39,7 +39,7 @@ from rlx.ir.graph import Graph
 # The modules that fill the table of operators.
 _NEEDED = (_ops,)
 MAX_RANK = 32
-MAX_DIM = 1 << 40
+MAX_DIM = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +209,9 @@ def _port(info: schema.ValueInfo, label: str) -> Port:
     dims: list[int | str] = []
     for axis, dim in enumerate(shape.dims if shape else []):
         if dim.value is None or dim.value == -1:
-            # Exporters write "?" for sizes that have nothing to do with each other.
-            named = dim.param if dim.param != "?" else ""
-            dims.append(named or f"{info.name}[{axis}]")
+            # Some exporters call every dimension that they do not know "?".
+            named = dim.param not in ("", "?")
+            dims.append(dim.param if named else f"{info.name}[{axis}]")
         elif 0 <= dim.value <= MAX_DIM:
             dims.append(dim.value)
         else:

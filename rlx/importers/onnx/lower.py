@@ -38,7 +38,7 @@ FOLD_ELEMENTS = 1 << 16
 MAX_NODES = 400_000
 MAX_CALLS = 32
 # More elements than any memory holds: a damaged file.
-MAX_ELEMENTS = 1 << 40
+MAX_ELEMENTS = 1 << 36
 # What the functions of operators raise on attributes and operands that make no sense.
 _BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
         RlxError)  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.ir.graph import Node
 from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
@@ -135,6 +136,7 @@ def hardmax(call: Call) -> Any:
     """1 at the first largest entry of an axis, 0 elsewhere."""
     g, x = call.g, call.x()
     axis = call.integer("axis", -1) % max(len(x.shape), 1)
+    limited((x.shape[axis],))
     return g.one_hot(g.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
 
@@ -159,6 +161,7 @@ def softmax_flat(call: Call) -> Any:
         columns *= dim
     flat = g.reshape(x, (rows, columns))
     if call.node.op == "Hardmax":
+        limited((columns,))
         found = g.one_hot(g.argmax(flat, 1), columns, dtype=x.dtype)
     else:
         found = (g.softmax if call.node.op == "Softmax" else g.log_softmax)(flat)

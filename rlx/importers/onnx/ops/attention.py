@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Value
@@ -117,6 +118,7 @@ def _mask(
     left, right = call.integer("left_window_size", -1), call.integer("right_window_size", -1)
     allowed: Node | None = None
     if causal or left >= 0 or right >= 0:
+        limited((sq, sk))
         rows = np.arange(sq, dtype=np.int32)[None, None, :, None]
         columns = g.constant(np.arange(sk, dtype=np.int32)[None, None, None])
         if call.has(6) and not call.has(4):
@@ -127,6 +129,7 @@ def _mask(
             at = g.constant(rows + past)
             allowed = _window(g, columns, at, causal, left, right)
     if call.has(6):
+        limited((sk,))
         keys = g.constant(np.arange(sk, dtype=np.int64)[None, None, None])
         filled = g.lt(keys, g.reshape(g.cast(call.x(6), "i64"), (b, 1, 1, 1)))
         allowed = filled if allowed is None else g.logical_and(allowed, filled)

@@ -25,7 +25,7 @@ from rlx.ir.graph import Graph, Node
 
 # Loops of fewer nodes than this, trips times body, are written out.
 WRITTEN_OUT = 512
-MOST_TRIPS = 1 << 16
+MOST_TRIPS = 1 << 13
 
 
 def _listed(found: Any) -> list[Node]:
@@ -246,6 +246,8 @@ def scan_batched(call: Call) -> Any:
     count = call.integer("num_scan_inputs")
     values = [call.value(at) for at in range(1, len(call.operands))]
     batches = []
+    if values[0].shape[0] > MOST_TRIPS:
+        raise RefusedError(f"a batch of {values[0].shape[0]}")
     for at in range(values[0].shape[0]):
         one = [
             Value.of(call.g.reshape(call.g.narrow(n, 0, at, 1), n.shape[1:]))

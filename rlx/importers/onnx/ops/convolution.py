@@ -11,6 +11,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.products import less_zero, requantized
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
@@ -205,6 +206,7 @@ def deform_conv(call: Call) -> Any:
     groups, parts = call.integer("group", 1), call.integer("offset_group", 1)
     oh, ow = offset.shape[2:]
     taps = kh * kw
+    limited((taps, oh, ow))
     moved = g.reshape(offset, (n, parts, taps, 2, oh, ow))
     where = []
     for axis, (k, out) in enumerate(((kh, oh), (kw, ow))):

@@ -8,9 +8,12 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Node
+
+MAX_SKIPS = 1024
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
@@ -66,6 +69,9 @@ def tfidf(call: Call) -> Any:
     shortest, longest = call.integer("min_gram_length"), call.integer("max_gram_length")
     skips, weights = call.integer("max_skip_count"), call.float_list("weights")
     size = max(places) + 1
+    limited((n, size))
+    if not 0 <= skips <= MAX_SKIPS:
+        raise ImportModelError(f"up to {skips} tokens skipped")
     counts: list[Node | None] = [None] * size
     gram = 0
     for length in range(1, len(starts) + 1):

@@ -127,6 +127,7 @@ def tensor_scatter(call: Call) -> Any:
     g, past, update = call.g, call.x(0), call.x(1)
     axis = axis_of(call, -2)
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
+    limited((batch, length))
     starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
     steps = g.constant(np.arange(length, dtype=starts.dtype.numpy))
     places = g.add(g.reshape(starts, (batch, 1)), steps)
@@ -159,6 +160,8 @@ def pad(call: Call) -> Any:
     for at, axis in enumerate(axes):
         pads[axis] = (flat[at], flat[at + len(axes)])
     g = call.g
+    if mode != "constant":
+        limited((max(x.shape, default=0),))
     if mode != "constant" and any(before < 0 or after < 0 for before, after in pads):
         # What is taken away is so first; the rest is then mirrored or repeated.
         cuts = [(min(b, 0), min(a, 0)) for b, a in pads]
@@ -190,6 +193,7 @@ def space_to_depth(call: Call) -> Any:
 def trilu(call: Call) -> Any:
     """A triangle of each matrix."""
     k = call.number(1) if call.has(1) else 0
+    limited(call.shape()[-2:])
     return call.g.trilu(call.x(), k=int(k), upper=bool(call.integer("upper", 1)))
 
 
@@ -204,6 +208,7 @@ def one_hot(call: Call) -> Any:
     axis += len(indices.shape) + 1 if axis < 0 else 0
     shape = [1] * (len(indices.shape) + 1)
     shape[axis] = depth
+    limited((depth,))
     classes = g.reshape(g.constant(np.arange(depth, dtype=indices.dtype.numpy)), shape)
     spread = g.unsqueeze(indices, (axis,))
     wrapped = g.where(
@@ -262,6 +267,7 @@ def reverse_sequence(call: Call) -> Any:
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
     lengths = g.cast(call.x(1), "i64")
+    limited((x.shape[time], x.shape[batch]))
     steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
     rows = g.reshape(lengths, (1, x.shape[batch]))
     one = g.constant(np.int64(1))
@@ -314,8 +320,7 @@ def col2im(call: Call) -> Any:
     steps = [(padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)]
     batch, count = x.shape[0], math.prod(block)
     channels = x.shape[1] // count
-    places = np.zeros((*block, *steps), np.int64)
-    limited(places.shape)
+    places = np.zeros(limited((*block, *steps)), np.int64)
     for a in range(rank):
         shape = [1] * (2 * rank)
         shape[a] = block[a]

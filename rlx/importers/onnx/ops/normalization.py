@@ -136,11 +136,12 @@ def lrn(call: Call) -> Any:
     size = call.integer("size")
     alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
     channels, rest = x.shape[1], math.prod(x.shape[2:])
-    before = (size - 1) // 2
-    pads = ((0, 0), (before, size - 1 - before), (0, 0))
+    # What reaches over all channels reaches no further.
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)
+    pads = ((0, 0), (before, after), (0, 0))
     square = g.pad(g.reshape(g.mul(x, x), (x.shape[0], channels, rest)), pads)
     summed = g.narrow(square, 1, 0, channels)
-    for at in range(1, size):
+    for at in range(1, before + after + 1):
         summed = g.add(summed, g.narrow(square, 1, at, channels))
     base = g.add(g.mul(g.reshape(summed, x.shape), alpha / size), bias)
     return g.div(x, g.pow(base, g.constant(np.float32(beta), x.dtype)))

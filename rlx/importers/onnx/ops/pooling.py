@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
@@ -48,6 +49,7 @@ def _places(call: Call, kernel: tuple[int, ...], window: dict[str, Any]) -> Node
     rank = len(sizes)
     out = g.max_pool(x, kernel, **window).shape[2:]
     taps = math.prod(kernel)
+    limited((taps, *out))
     place = np.zeros((taps, *out), np.int64)
     inside = np.ones((taps, *out), bool)
     turn = sizes[::-1] if call.integer("storage_order", 0) else sizes

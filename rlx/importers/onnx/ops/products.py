@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
@@ -140,6 +141,10 @@ def requantized(
     return held
 
 
+# Elimination is written out row by row.
+MOST_ROWS = 256
+
+
 def limits(dtype: DType) -> tuple[float, float]:
     """The range of an integer type."""
     info = np.iinfo(dtype.numpy)
@@ -155,6 +160,8 @@ def det(call: Call) -> Any:
     g, x = call.g, call.x()
     n = x.shape[-1]
     batch = x.shape[:-2]
+    if n > MOST_ROWS:
+        raise RefusedError(f"a determinant of {n} rows")
     rows: Node = x
     found: Node | None = None
     for size in range(n, 0, -1):

@@ -71,6 +71,7 @@ def _resize(
     call: Call, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: str,
     coordinates: str, nearest: str, **more: Any,
 ) -> Any:  # fmt: skip
+    limited((max(size, default=0),))
     return call.g.resize(
         x, tuple(size), mode=mode, coordinates=coordinates, nearest_mode=nearest,
         scales=None if scales is None else tuple(scales), **more,
@@ -185,6 +186,8 @@ def grid_sample(call: Call) -> Any:
     g, x, grid = call.g, call.x(0), call.x(1)
     sizes = x.shape[2:]
     rank = len(sizes)
+    if not 1 <= rank <= 3:
+        raise RefusedError(f"sampling over {rank} axes")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
         call.text("mode", "linear"), call.text("mode", "linear")
     )
@@ -254,6 +257,8 @@ def roi_align(call: Call) -> Any:
         "coordinate_transformation_mode", "half_pixel" if call.opset >= 16 else "output_half_pixel"
     ) == "half_pixel"  # fmt: skip
     count = rois.shape[0]
+    limited((oh, max(ratio, 1)))
+    limited((ow, max(ratio, 1)))
     edges = [
         g.sub(g.mul(g.reshape(g.narrow(rois, 1, at, 1), (count,)), scale), 0.5 if half else 0.0)
         for at in range(4)

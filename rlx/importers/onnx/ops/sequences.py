@@ -9,6 +9,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.movement import axis_of
+from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.ops.subgraphs import stacked, written_out
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import Items, Nothing, Value
@@ -82,6 +83,7 @@ def split(call: Call) -> Any:
     """Parts along an axis: single entries, parts of one size, or of given ones."""
     g, x, axis = call.g, call.x(0), axis_of(call)
     total = x.shape[axis]
+    limited((total,))
     if not call.has(1):
         sizes = [1] * total
     elif call.rank(1) == 0:
