@@ -42,10 +42,14 @@ class Model:
         DeviceError: There is no such device here.
 
     Example:
-        ```python
-        model = rlx.onnx.Model("model.onnx", device="cpu")
-        (y,) = model.run({"x": np.zeros((1, 3, 224, 224), np.float32)})
-        ```
+        ``docs/onnx.md`` runs one. A file that is not there:
+
+        >>> import rlx
+        >>> try:
+        ...     rlx.onnx.Model("missing.onnx", device="cpu")
+        ... except rlx.ImportModelError as error:
+        ...     print(str(error).splitlines()[0])
+        the model can't be read
     """
 
     def __init__(
