@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -197,6 +198,18 @@ def difference(found, wanted):
     return most
 
 
+def in_turns(one, other, seconds):
+    """Seconds of each run of two functions."""
+    times = ([], [])
+    until = time.perf_counter() + seconds
+    while not times[0] or time.perf_counter() < until:
+        for run, spent in zip((one, other), times, strict=True):
+            start = time.perf_counter()
+            run()
+            spent.append(time.perf_counter() - start)
+    return times
+
+
 def measure(name, devices, seconds):
     """Rows of one model: each device at each shape."""
     package, folder, file, build, shapes = MODELS[name]
@@ -215,17 +228,9 @@ def measure(name, devices, seconds):
                     row["difference"] = difference(found, wanted)
                     compiled = model.compile(inputs)
                     row["on_the_host"] = [str(one) for one in compiled.host_fallbacks]
-                    times = ([], [])
-                    until = time.perf_counter() + seconds
-                    while not times[0] or time.perf_counter() < until:
-                        for run, spent in zip(
-                            (lambda: compiled.run_slots(), lambda: session.run(None, inputs)),
-                            times,
-                            strict=True,
-                        ):
-                            start = time.perf_counter()
-                            run()
-                            spent.append(time.perf_counter() - start)
+                    times = in_turns(
+                        compiled.run_slots, partial(session.run, None, inputs), seconds
+                    )
                     row["p50_us"], row["ort_p50_us"] = (median(spent) * 1e6 for spent in times)
                     row["ratio"] = row["ort_p50_us"] / row["p50_us"]
             except rlx.RlxError as error:
