@@ -54,7 +54,7 @@ KINDS: Mapping[str, Kind] = {
     "norm": Kind(("layer_norm", "rms_norm", "residual_norm"), "softmax", 1.5),
     # A full sort; a choice of few is of the kind "select".
     "sort": Kind(("ordered",), "running", 1.5),
-    "select": Kind((), "sort", 0.4),
+    "select": Kind((), "sort", 0.15),
     "product": Kind(
         (
             "matmul",
@@ -76,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
     "state_space": Kind(("selective_scan",), "function", 5.0),
     "fourier": Kind(("fft",), "softmax", 0.5),
     "real_fourier": Kind(("rfft",), "fourier"),
-    "filter": Kind(("sosfilt", "lfilter"), "running", 0.05),
+    "filter": Kind(("sosfilt", "lfilter"), "running", 0.02),
     "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
 }

@@ -280,7 +280,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
     Probe("gather", _rows, _shuffled, _TWO, LARGE, _short),
     Probe("convolution", _images, _convolved, _ALL, LARGE),
-    Probe("attention", _heads, _attended, (SMALL, 1 << 15, 1 << 7), MEDIUM),
+    Probe("attention", _heads, _attended, (1 << 15, SMALL, 1 << 7), MEDIUM),
     Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
     Probe("extreme", _rows, _extreme, _TWO, LARGE, _short),
