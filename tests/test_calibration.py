@@ -68,9 +68,8 @@ def test_measured_figures_are_those_of_runs(place, request):
     assert told[-1] == (1.0, "done")
     assert found.identity.device == place
     assert found.unified_memory is (place == "cpu")
-    # Two seconds, and what was begun when they ended: SwiftShader on a busy machine takes seconds for one
-    # shader. What is far above that does not end by itself.
-    assert found.measuring_s < 60
+    # The budget, and what was begun when it ended; the machine may be busy.
+    assert found.measuring_s < 10
     for curve in (found.upload_ns_by_bytes, found.readback_ns_by_bytes, found.copy_ns_by_bytes):
         assert curve.largest >= 256
     assert {64} <= found.matmul_gflops["f32"].keys()

@@ -12,7 +12,7 @@ from dispatches import CASES, dispatches, native, thinned
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import lower
+from rlx.backends.webgpu import device, lower
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 
 pytestmark = pytest.mark.webgpu
@@ -198,6 +198,32 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     monkeypatch.setattr(lower, "render", render)
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
         assert compiled.run_slots(np.zeros((3, 4), "f4"))[0].tolist() == [[0.0] * 4] * 3
+
+
+def test_pipelines_made_side_by_side(webgpu, monkeypatch):
+    """Many at once, whatever this machine has: equal ones once, and a refused one tells which it is."""
+    monkeypatch.setattr(device.os, "cpu_count", lambda: 8)
+    render, made = lower.render, []
+    make = device.GpuDevice._make
+    monkeypatch.setattr(
+        device.GpuDevice, "_make", lambda self, one: made.append(one.source) or make(self, one)
+    )
+    for break_it in (True, False):
+        g = rlx.Graph()
+        x = g.input("x", (3, 41))
+        normed = [g.softmax(x * float(at)) for at in range(6)] + [g.layer_norm(x), g.cumsum(x, 1)]
+        g.set_outputs([g.concat([*normed, *normed], 0)])
+        fault = REFUSED["wrong type"] if break_it else str
+        monkeypatch.setattr(lower, "render", lambda *given, fault=fault: fault(render(*given)))
+        if break_it:
+            with pytest.raises(rlx.CompileError, match="kernel layer_norm/layer_norm was refused"):
+                rlx.compile(g, webgpu)
+            continue
+        with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
+            value = np.random.default_rng(0).normal(size=(3, 41)).astype(np.float32)
+            for one, other in zip(compiled.run({"x": value}), exact.run({"x": value}), strict=True):
+                np.testing.assert_allclose(one, other, 1e-4, 1e-5)
+    assert len(made) == len(set(made)), "a pipeline was made twice"
 
 
 def test_everything_has_a_label(webgpu, monkeypatch):

@@ -69,7 +69,7 @@ static int kernel_welch_peaks_f32(const rlx_call *call)
 
 /* Parameters: rows, n_fft (the distance from real to imaginary parts), bins, mels, floor over
    everything. Scratch: powers of some rows, then a panel. */
-#define MEL_ROWS 64
+#define MEL_ROWS 128
 static int kernel_log_mel_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;

@@ -220,17 +220,24 @@ class _Measurement:
         slope = self._watch.slope
         square = {"f32": self._square(DType.F32, self._target)}
         wide = _THIN[-1:] if self._software else _THIN
-        thin = [(2.0 * k * k, slope(_of(probes.product, DType.F32, k, 1), 8)) for k in wide]
+        thin = narrow = square["f32"]  # where there is no time for their own
+        if self._watch.left() > 0:
+            thin = Curve.through(
+                (2.0 * k * k, slope(_of(probes.product, DType.F32, k, 1), 8)) for k in wide
+            )
         few = _NARROW[-1:] if self._software else _NARROW
-        narrow = [(2.0 * k * k * NARROW, slope(_of(probes.narrow, k, k), 3)) for k in few]
+        if self._watch.left() > 0:
+            narrow = Curve.through(
+                (2.0 * k * k * NARROW, slope(_of(probes.narrow, k, k), 3)) for k in few
+            )
         if self._on_cpu:
             square["f64"] = self._square(DType.F64, self._target)
         elif "shader-f16" in self._target.info.features and not self._software:
             square["f16"] = self._square(DType.F16, self._with(_HALF), _PRODUCTS_F16)
         return {
             "matmul_ns_by_flops": square,
-            "thin_matmul_ns_by_flops": {"f32": Curve.through(thin)},
-            "narrow_matmul_ns_by_flops": {"f32": Curve.through(narrow)},
+            "thin_matmul_ns_by_flops": {"f32": thin},
+            "narrow_matmul_ns_by_flops": {"f32": narrow},
         }
 
     def _square(
@@ -269,6 +276,8 @@ class _Measurement:
             yield nbytes, max(times[0] - sum(times[1:]) - less, nbytes / _FASTEST_TRANSFER)
 
     def _thunk(self) -> float:
+        if self._watch.left() <= 0:
+            return self._watch.roundtrip_ns  # it stops the run once more
         with AllClosed() as loaded:
             graphs = _both(probes.host_part)(64)
             cut, whole = self._watch.times([loaded(graph, self._target) for graph in graphs])

@@ -34,7 +34,6 @@ class Handles:
 
         def run_read_outputs(self, inputs: Mapping[str, Any], indices: Any = None) -> list[Array]:
             """See ``Runs.run_read_outputs``."""
-            raise NotImplementedError
 
     def bind_handle(self, name: str, array: Any) -> None:
         """Gives an input a value that feeds every later run, in host-visible memory.

@@ -36,7 +36,6 @@ class Runs:
 
         def run(self, inputs: Mapping[str, Any]) -> list[Array]:
             """See ``CompiledGraph.run``."""
-            raise NotImplementedError
 
     def run_read_outputs(
         self, inputs: Mapping[str, Any], indices: Iterable[int] | None = None

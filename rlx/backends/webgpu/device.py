@@ -134,9 +134,9 @@ class GpuDevice:
             missing = {
                 one.source: one for one in wanted if (one.source, checked) not in self._pipelines
             }
-        if len(missing) > 1:
-            # A program that embeds rlx has work of its own for some of the processors.
-            workers = min(len(missing), _MAKERS, max(1, (os.cpu_count() or 1) - 1))
+        # A program that embeds rlx has work of its own for one of the processors.
+        workers = min(len(missing), _MAKERS, (os.cpu_count() or 1) - 1)
+        if workers > 1:
             with ThreadPoolExecutor(workers, "rlx-pipelines") as pool:
                 # Kept while they are looked up: the device alone holds only those used last.
                 made = list(pool.map(self._pipeline, missing.values()))
