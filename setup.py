@@ -7,7 +7,6 @@ writes Cython's annotated HTML beside the generated C in build/cython.
 
 import os
 import runpy
-import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -92,13 +91,21 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Puts shaders/ into the package. An editable install reads them from the checkout instead."""
+    """Puts shaders/ into the package. An editable install reads them from the checkout instead.
+
+    Their comments and indentation, a fifth of them, are for readers of the repository.
+    """
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
-            target = Path(self.build_lib) / "rlx" / "_shaders"
-            shutil.copytree("shaders", target, dirs_exist_ok=True)
+        if self.editable_mode:
+            return
+        for source in Path("shaders").rglob("*.wgsl"):
+            lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines()]
+            target = Path(self.build_lib) / "rlx" / "_shaders" / source.relative_to("shaders")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            kept = [line for line in lines if line and not line.startswith("//")]
+            target.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
 
 def extensions() -> list[Extension]:

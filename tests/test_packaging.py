@@ -12,8 +12,7 @@ import pytest
 from rlx.backends.webgpu.wgsl import shader_names
 
 ROOT = Path(__file__).resolve().parent.parent
-# 3.5 MiB: kernels for three instruction sets are 1.3, the ONNX reader and its operators 0.2.
-LIMIT = 7 << 19
+LIMIT = 3 << 20
 PROGRAM = """
 import numpy as np, rlx
 from rlx.backends.webgpu.wgsl import shader_directory, shader_names

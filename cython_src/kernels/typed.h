@@ -1,4 +1,5 @@
-/* Everything that is compiled once per floating-point type. Before each inclusion: T, SUFFIX. */
+/* Everything that is compiled once per floating-point type. Before each inclusion: T, SUFFIX,
+   and SINGLE where T is float. */
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
 #define NAME(name) JOIN(name, SUFFIX)
@@ -6,10 +7,11 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
+#include "fft.h"
+#if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "gated.h"
 #include "rows.h"
 #include "attention.h"
-#include "fft.h"
 #include "recursive.h"
 #include "peaks.h"
 #include "conv.h"
@@ -17,6 +19,7 @@
 #include "interpolate.h"
 #include "recurrent.h"
 #include "state_space.h"
+#endif
 
 #undef VL
 #undef KC

@@ -1,4 +1,7 @@
-"""Hoisting: what depends on params alone is computed when they are set, not in every run."""
+"""Hoisting: what depends on params alone is computed when they are set, not in every run.
+
+So is, when the graph is loaded, what depends on constants alone and was too large to be folded.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.leaves import LEAVES
+from rlx.passes.simplify import FOLD_LIMIT_BYTES
 
 # What the name of a prepared param begins with; no param of a user can have it.
 PREPARED = "prepared:"
@@ -14,7 +18,7 @@ PREPARED = "prepared:"
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is computed when one of some params is set.
+    """What is computed when one of some params is set; without params, when the graph is loaded.
 
     Attributes:
         graph: Params in, prepared params out. Its inputs are named as the params are.
@@ -72,6 +76,8 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
             rewriter.replace(node, new)
             notes.append(
                 f"hoist: {node.where()} depends on params alone, computed when they are set"
+                if _params_below(node)
+                else f"hoist: {node.where()} is constant, computed once"
             )
         elif node.id in needed or node.op == "input":
             rewriter.keep(node)
@@ -83,7 +89,7 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
 
 
 def _fixed(graph: Graph) -> set[int]:
-    """Nodes that depend on params and constants alone, and on one param at least."""
+    """Nodes that depend on params alone, or on constants alone where those are not folded for their size."""
     fixed: set[int] = set()
     constant: set[int] = set()
     for node in graph.nodes:
@@ -94,8 +100,8 @@ def _fixed(graph: Graph) -> set[int]:
         elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
             if len(node.types) > 1 or node.op == PART or node.op == "custom":
                 continue  # several results are no param, and a custom op may be watched by its owner
-            found = fixed if any(o.id in fixed for o in node.inputs) else constant
-            found.add(node.id)
+            varies = any(o.id in fixed for o in node.inputs) or node.type.nbytes > FOLD_LIMIT_BYTES
+            (fixed if varies else constant).add(node.id)
     return fixed
 
 
@@ -130,11 +136,16 @@ def _below(roots: list[Node]) -> dict[int, Node]:
     return found
 
 
+def _params_below(node: Node) -> set[int]:
+    """The params that a node depends on."""
+    return {at for at, one in _below([node]).items() if one.op == "param"}
+
+
 def _together(frontier: list[Node]) -> list[list[Node]]:
     """Nodes that share a param, directly or by others, stand in one list."""
     groups: list[tuple[set[int], list[Node]]] = []
     for node in frontier:
-        params = {at for at, one in _below([node]).items() if one.op == "param"}
+        params = _params_below(node)
         nodes = [node]
         for group in [group for group in groups if group[0] & params]:
             groups.remove(group)

@@ -21,6 +21,7 @@ from rlx.passes.hoist import Hoisted, Preparation, hoist
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
+from rlx.passes.split import split_large
 from rlx.runtime.prepared import PreparedExecutable, Preparing
 
 # Numbers of rows that a lowered graph remembers.
@@ -120,7 +121,9 @@ def lower(graph: Graph, target: Target) -> Lowered:
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
+        graph, cuts = _within_bindings(graph, target)
         whole, notes = _specialise(graph, target, GRAPH_PASSES)
+        notes = cuts + notes
         hoisted = hoist(whole, notes) if kernel_set and options.hoist else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
@@ -131,6 +134,14 @@ def lower(graph: Graph, target: Target) -> Lowered:
     with phase("memory plan"):
         plan = _plan(schedule, target)
     return Lowered(fused, notes, schedule, plan, hoisted.preparations)
+
+
+def _within_bindings(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
+    """The graph with no weight above what the device binds, as far as that can be."""
+    limit, notes = target.info.limits.get("max-storage-buffer-binding-size"), list[str]()
+    if limit is not None and target.kernel_set and target.options.hoist:
+        graph = split_large(graph, limit, notes)
+    return graph, notes
 
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
@@ -206,4 +217,6 @@ def load(lowered: Lowered, target: Target) -> Executable:
         if not lowered.preparations:
             return executable
         preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))
+        for name, value in preparing.at_once():
+            executable.set_param(name, value)
         return cast(Executable, PreparedExecutable(executable, preparing))

@@ -30,6 +30,7 @@ class Preparing:
     def __init__(self, preparations: Sequence[Preparation], kept: frozenset[str]) -> None:
         self.kept = kept
         self.reads = {name: one for one in preparations for name in one.graph.input_names}
+        self._constant = [one for one in preparations if not one.graph.input_names]
         self._values: dict[str, Array] = {}
 
     def given(self, name: str, array: Array) -> list[tuple[str, Array]]:
@@ -42,6 +43,13 @@ class Preparing:
         program = compile_host(one.graph)
         found = program.run_slots(*(self._values[other] for other in needed))
         return list(zip(one.names, found, strict=True))
+
+    def at_once(self) -> list[tuple[str, Array]]:
+        """The prepared params that depend on no others, with their values."""
+        found: list[tuple[str, Array]] = []
+        for one in self._constant:
+            found += zip(one.names, compile_host(one.graph).run_slots(), strict=True)
+        return found
 
     def read(self, name: str) -> Array:
         """A param's value."""
