@@ -17,8 +17,9 @@
 #include "window.h"
 #ifndef ONLY_WIDE
 #include "movement.h"
-#include "scatter.h"
 #include "pool.h"
+#include "scan.h"
+#include "scatter.h"
 #include "sort.h"
 #include "control.h"
 #include "custom.h"

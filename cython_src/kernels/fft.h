@@ -8,7 +8,10 @@ typedef struct {
     T *re, *im;
 } NAME(out_parts);
 
-/* One pass. LOAD brings the radix values into ar[], ai[]; BUTTERFLY leaves the DFT there. */
+/* The values of one butterfly stay in registers, which takes loops that are written out. */
+#define WRITTEN_OUT _Pragma("GCC unroll 4")
+
+/* One pass. BUTTERFLY turns the radix values in ar[], ai[] into their DFT in br[], bi[]. */
 #define PASS(R, BUTTERFLY)                                                                        \
     static void NAME(pass##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
                               const T *wr, const T *wi)                                           \
@@ -16,16 +19,18 @@ typedef struct {
         const int64_t m = length / R, step = m * stride;                                          \
         for (int64_t p = 0; p < m; p++) {                                                         \
             T cr[R], ci[R];                                                                       \
-            cr[0] = 1, ci[0] = 0;                                                                 \
+            WRITTEN_OUT                                                                           \
             for (int j = 1; j < R; j++) cr[j] = wr[(j - 1) * m + p], ci[j] = wi[(j - 1) * m + p]; \
             const T *xr = x.re + p * stride, *xi = x.im + p * stride;                             \
             T *yr = y.re + p * stride * R, *yi = y.im + p * stride * R;                           \
             _Pragma("GCC ivdep") for (int64_t q = 0; q < stride; q++)                             \
             {                                                                                     \
                 T ar[R], ai[R], br[R], bi[R];                                                     \
+                WRITTEN_OUT                                                                       \
                 for (int i = 0; i < R; i++) ar[i] = xr[q + i * step], ai[i] = xi[q + i * step];   \
                 BUTTERFLY                                                                         \
                 yr[q] = br[0], yi[q] = bi[0];                                                     \
+                WRITTEN_OUT                                                                       \
                 for (int j = 1; j < R; j++) {                                                     \
                     yr[q + j * stride] = br[j] * cr[j] - bi[j] * ci[j];                           \
                     yi[q + j * stride] = br[j] * ci[j] + bi[j] * cr[j];                           \
@@ -42,10 +47,10 @@ typedef struct {
     br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
     br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
 /* Odd radices from the definition: R^2 products, with the roots of unity in a small table. */
-#define BUTTERFLY_ODD(R)                                                                          \
-    for (int j = 0; j < R; j++) {                                                                 \
+#define BUTTERFLY_ODD(R, OUTER)                                                                      \
+    OUTER for (int j = 0; j < R; j++) {                                                           \
         T tr = ar[0], ti = ai[0];                                                                 \
-        for (int i = 1; i < R; i++) {                                                             \
+        _Pragma("GCC unroll 4") for (int i = 1; i < R; i++) {                                                             \
             const T c = roots_re[(i * j) % R], s = roots_im[(i * j) % R];                         \
             tr += ar[i] * c - ai[i] * s, ti += ar[i] * s + ai[i] * c;                             \
         }                                                                                         \
@@ -62,9 +67,11 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
     _Pragma("GCC ivdep") for (int64_t p = 0; p < m; p++)
     {
         T ar[4], ai[4], br[4], bi[4];
+        WRITTEN_OUT
         for (int i = 0; i < 4; i++) ar[i] = x.re[p + i * m], ai[i] = x.im[p + i * m];
         BUTTERFLY4
         y.re[4 * p] = br[0], y.im[4 * p] = bi[0];
+        WRITTEN_OUT
         for (int j = 1; j < 4; j++) {
             const T c = wr[(j - 1) * m + p], s = wi[(j - 1) * m + p];
             y.re[4 * p + j] = br[j] * c - bi[j] * s;
@@ -73,7 +80,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
     }
 }
 
-#define ODD(R)                                                                                    \
+#define ODD(R, OUTER)                                                                             \
     static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
                              const T *wr, const T *wi, const T *roots_re, const T *roots_im);     \
     static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
@@ -84,8 +91,9 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
             for (int64_t q = 0; q < stride; q++) {                                                \
                 T ar[R], ai[R], br[R], bi[R];                                                     \
                 const int64_t at = q + p * stride, to = q + p * stride * R;                       \
+                WRITTEN_OUT                                                                       \
                 for (int i = 0; i < R; i++) ar[i] = x.re[at + i * step], ai[i] = x.im[at + i * step]; \
-                BUTTERFLY_ODD(R)                                                                  \
+                BUTTERFLY_ODD(R, OUTER)                                                           \
                 y.re[to] = br[0], y.im[to] = bi[0];                                               \
                 for (int j = 1; j < R; j++) {                                                     \
                     const T c = wr[(j - 1) * m + p], s = wi[(j - 1) * m + p];                     \
@@ -94,7 +102,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
                 }                                                                                 \
             }                                                                                     \
     }
-ODD(3) ODD(5) ODD(7) ODD(11) ODD(13)
+ODD(3, _Pragma("GCC unroll 3")) ODD(5, _Pragma("GCC unroll 5")) ODD(7, ) ODD(11, ) ODD(13, )
 
 /* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,

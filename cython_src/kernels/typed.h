@@ -21,6 +21,7 @@
 #include "state_space.h"
 #endif
 
+#undef WRITTEN_OUT
 #undef VL
 #undef KC
 #undef NR
