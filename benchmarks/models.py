@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import onnx
 import onnxruntime
 from rich.console import Console
 from rich.table import Table
@@ -164,9 +165,33 @@ MODELS = {
     ),
 }
 
+# Topologies that come with the onnx package; their one shape is written into the files.
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+LIGHT_INPUTS = {
+    "bvlc_alexnet": "data_0",
+    "densenet121": "data_0",
+    "inception_v1": "data_0",
+    "inception_v2": "data_0",
+    "resnet50": "gpu_0/data_0",
+    "shufflenet": "gpu_0/data_0",
+    "squeezenet": "data_0",
+    "vgg19": "data_0",
+    "zfnet512": "gpu_0/data_0",
+}
+for net, entry in LIGHT_INPUTS.items():
+    MODELS[f"light {net}"] = (
+        None,
+        LIGHT,
+        f"light_{net}.onnx",
+        lambda n, entry=entry: {entry: noise(n, 3, 224, 224)},
+        (1, 1),
+    )
+
 
 def contents(package, folder, file):
     """The model's bytes; a file without a folder is looked for in the package."""
+    if package is None:
+        return (folder / file).read_bytes()
     if folder is None:
         import zipfile
 

@@ -1,1 +1,1 @@
-"""Readers of model files: each turns a file into a graph, and nothing of the file runs."""
+"""Readers of model files: graphs out of ONNX, weights out of safetensors and GGUF. Nothing in a file is run."""
