@@ -18,6 +18,8 @@ import onnx
 from mutations import bytes_changed, json_changed, message_changed
 
 import rlx
+from rlx.importers.onnx.load import open_model
+from rlx.ops.cases import cases
 from rlx.ops.block_formats import FORMATS, scrambled_blocks
 from rlx.runtime.device_bench import made_up
 
@@ -75,7 +77,9 @@ def onnx_changed(model, rng):
 
 
 def run_onnx(path):
-    run_graph(rlx.onnx.load(path))
+    inputs = open_model(path).inputs
+    names = {one for port in inputs for one in port.dims or () if isinstance(one, str)}
+    run_graph(rlx.onnx.load(path, dict.fromkeys(names, 2)))
 
 
 def run_graph(graph):
@@ -135,20 +139,20 @@ def run_gguf(path):
 
 
 def rlx_files():
-    """Models with weights, constants, a subgraph, and a compiled plan."""
-    found = []
-    for name in ("layer", "loop"):
-        g = rlx.Graph(name)
-        x, w = g.input("x", (4, 6)), g.param("w", (6, 5))
-        y = g.softmax(g.relu(x @ w) + g.constant(np.arange(5, dtype="f4")))
-        g.param_values["w"] = np.float32(np.arange(30).reshape(6, 5))
-        if name == "loop":
-            step = rlx.Graph("step")
-            step.set_outputs([step.tanh(step.input("h", (4, 5)) * 0.5)])
-            y = g.repeat(step, [y], 3) if hasattr(g, "repeat") else y
-        g.set_outputs([y, g.argmax(x, -1)])
-        path = Path(f"{name}.rlx")
-        rlx.save_model(g, path, devices=["cpu"])
+    """A model of every op with a compiled plan, and one of several with weights and a constant."""
+    g = rlx.Graph("layer")
+    x, w = g.input("x", (4, 6)), g.param("w", (6, 5))
+    y = g.softmax(g.relu(x @ w) + g.constant(np.arange(5, dtype="f4")))
+    g.param_values["w"] = np.float32(np.arange(30).reshape(6, 5))
+    g.set_outputs([y, g.argmax(x, -1)])
+    graphs = {"layer": g}
+    for case in cases():
+        # The first sample is of the usual kind; custom ops are Python functions.
+        if case.number == 0 and case.opdef.name != "custom":
+            graphs.setdefault(case.opdef.name, case.graph())
+    path, found = Path("source.rlx"), []
+    for graph in graphs.values():
+        rlx.save_model(graph, path, devices=["cpu"])
         found.append(path.read_bytes())
     return found
 

@@ -70,7 +70,7 @@ def save_model(
     arrays: list[Array] = []
 
     def held(array: Array) -> Any:
-        arrays.append(np.ascontiguousarray(array))
+        arrays.append(np.asarray(array, order="C"))
         return {"$at": len(arrays) - 1}
 
     data = to_data(graph, held)
