@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import resource
 import signal
 import struct
 import sys
@@ -15,15 +14,15 @@ from pathlib import Path
 import model_files as files
 import numpy as np
 import onnx
-from mutations import bytes_changed, json_changed, message_changed
+from mutations import bytes_changed, json_changed, message_changed, pick
 
 import rlx
 from rlx.importers.onnx.load import open_model
-from rlx.ops.cases import cases
 from rlx.ops.block_formats import FORMATS, scrambled_blocks
+from rlx.ops.cases import cases
 from rlx.runtime.device_bench import made_up
 
-ADDRESSES = 8 << 30  # bytes; what the libraries map at start counts
+ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 PEAK = 96 << 20
 SECONDS = 2.0
 # Graphs of so many elements are compiled and run, too.
@@ -38,7 +37,7 @@ NODE_CASES = (
 )  # fmt: skip
 
 
-def perceptron(outside=False):
+def small_model(outside=False):
     """relu(x @ w) + b; with ``outside`` the first weight stands in a file beside it."""
     helper, array = onnx.helper, onnx.numpy_helper.from_array
     w = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
@@ -66,7 +65,7 @@ def onnx_files():
     """Models: nodes of many kinds, subgraphs, functions, and weights in another file."""
     from onnx_suite import node_cases
 
-    made = [perceptron(), perceptron(outside=True)]
+    made = [small_model(), small_model(outside=True)]
     return made + [onnx.load_from_string(node_cases()[name].model) for name in NODE_CASES]
 
 
@@ -116,9 +115,7 @@ def run_safetensors(path):
 
 
 def gguf_files():
-    blocks = {
-        f"w.{kind}": files.blocks(scrambled_blocks(kind, 2, 256), kind) for kind in FORMATS
-    }
+    blocks = {f"w.{kind}": files.blocks(scrambled_blocks(kind, 2, 256), kind) for kind in FORMATS}
     kinds = ("f4", "f2", "f8", "i1", "i4", "i8")
     plain = {f"w.{kind}": np.arange(6).reshape(2, 3).astype(kind) for kind in kinds}
     metadata = {
@@ -148,7 +145,7 @@ def rlx_files():
     graphs = {"layer": g}
     for case in cases():
         # The first sample is of the usual kind; custom ops are Python functions.
-        if case.number == 0 and case.opdef.name != "custom":
+        if case.number == 0 and case.opdef.name not in ("custom", "region"):
             graphs.setdefault(case.opdef.name, case.graph())
     path, found = Path("source.rlx"), []
     for graph in graphs.values():
@@ -162,7 +159,13 @@ def rlx_changed(raw, rng):
     if rng.random() < 0.5:
         return bytes_changed(raw, rng, 6000)
     length = struct.unpack_from("<Q", raw, 16)[0]
-    header, body = json_changed(json.loads(raw[96 : 96 + length]), rng), raw[96 + length :]
+    header, body = json.loads(raw[96 : 96 + length]), raw[96 + length :]
+    nodes = header["data"]["graph"]["nodes"]
+    if rng.random() < 0.3:
+        header = json_changed(header, rng)
+    else:  # what is in most danger of being believed
+        node = pick(rng, nodes)
+        node["attrs"] = json_changed(node["attrs"], rng)
     text = json.dumps(header).encode()
     text += b" " * (-(96 + len(text)) % 64)
     if rng.random() < 0.3:
@@ -176,12 +179,34 @@ def run_rlx(path):
     run_graph(rlx.load_model(path, check=path.stat().st_size % 2 == 0))
 
 
+def _forever():
+    while True:
+        pass
+
+
+# What must not happen, so that a test sees that it is noticed.
+FAULTS = {
+    "another error": lambda: {}["key"],
+    "a file elsewhere": lambda: Path("../secret.bin").read_bytes(),
+    "a file written": lambda: Path("w.bin").write_bytes(bytes(64)),
+    "much memory": lambda: np.ones(PEAK // 8 + 1),
+    "no end": _forever,
+    "a crash": os.abort,
+}
+
+
+def run_fault(path):
+    FAULTS.get(path.read_text(), str)()
+
+
 KINDS = {
     "onnx": (onnx_files, onnx_changed, run_onnx),
     "safetensors": (safetensors_files, safetensors_changed, run_safetensors),
     "gguf": (gguf_files, gguf_changed, run_gguf),
     "rlx": (rlx_files, rlx_changed, run_rlx),
-}
+    "fault": (lambda: [b"%d" % at for at in range(len(FAULTS))],
+              lambda raw, rng: [*FAULTS][int(raw)].encode(), run_fault),
+}  # fmt: skip
 
 
 class Watch:
@@ -215,6 +240,8 @@ def _too_slow(*_):
 
 def main(kind, first, count, folder):
     """Prints as JSON what came of ``count`` files, made with the seeds from ``first`` on."""
+    import resource  # there is none on Windows
+
     folder = Path(folder) / "inside"
     folder.mkdir(exist_ok=True)
     os.chdir(folder)

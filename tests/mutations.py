@@ -3,8 +3,32 @@
 import copy
 import struct
 
-TELLING = (0, 1, 2, 127, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
-PATHS = ("w.bin", "../secret.bin", "linked/secret.bin", "/etc/hostname", "..", ".", "", "w\0", "x" * 5000)
+TELLING = (
+    0,
+    1,
+    2,
+    127,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**40,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
+PATHS = (
+    "w.bin",
+    "../secret.bin",
+    "linked/secret.bin",
+    "/etc/hostname",
+    "..",
+    ".",
+    "",
+    "w\0",
+    "x" * 5000,
+)
 TEXTS = ("", "x", "\0", "%s", "é" * 300, "input", "ai.onnx.ml", *PATHS)
 FLOATS = (0.0, -1.0, 1e38, 1e300, float("inf"), float("nan"))  # fmt: skip
 
@@ -52,7 +76,7 @@ def bytes_changed(raw, rng, header=None):
 def json_changed(value, rng):
     """JSON values with one to three of them replaced, left out, repeated or exchanged."""
     made = copy.deepcopy(value)
-    for _ in range(rng.integers(1, 4)):
+    for _ in range(1 + int(rng.integers(3)) * int(rng.integers(2))):
         places = [(made, key) for key in _keys(made)]
         for holder, key in places:
             places += [(holder[key], inner) for inner in _keys(holder[key])]
@@ -60,15 +84,15 @@ def json_changed(value, rng):
             break
         holder, key = pick(rng, places)
         other, where = pick(rng, places)
-        match rng.integers(6):
+        match rng.integers(7):
             case 0:
                 del holder[key]
             case 1:
                 holder[key] = copy.deepcopy(other[where])
             case 2 if isinstance(holder, list):
                 holder.insert(key, copy.deepcopy(holder[key]))
-            case 3 if isinstance(holder[key], int):
-                holder[key] += pick(rng, (-1, 1, 7))
+            case 3 | 4 if isinstance(holder[key], int):
+                holder[key] += pick(rng, (-2, -1, 1, 2, 7))
             case _:
                 any_ = (None, True, [], {}, [[]], {"$at": 0}, {"$graph": {}})
                 holder[key] = pick(rng, (*TELLING, *TEXTS, *FLOATS, *any_, -1))
@@ -76,7 +100,13 @@ def json_changed(value, rng):
 
 
 def _keys(value):
-    return list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
 
 
 # --- protobuf ---------------------------------------------------------------------------------------

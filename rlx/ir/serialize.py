@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, describe
+from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
+# Its program is not checked by inference.
+_FUSED = "region"
 
 
 def to_json(graph: Graph) -> str:
@@ -76,13 +79,15 @@ def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = Graph(data["name"])
         for item in data["nodes"]:
+            if item["op"] == _FUSED:
+                raise ValueError("a fused region, which only passes make")
             attrs = {key: _decode(value, arrays) for key, value in item["attrs"].items()}
             if item["op"] in ("input", "param"):
                 make = graph.input if item["op"] == "input" else graph.param
                 make(item["name"], attrs["shape"], attrs["dtype"])
             else:
                 inputs = [_at(graph, index) for index in item["inputs"]]
-                graph.add_node(item["op"], inputs, attrs, item["name"])
+                check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]))
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
         graph.param_values = {
             name: _decode(value, arrays) for name, value in data["param_values"].items()
