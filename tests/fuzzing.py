@@ -145,7 +145,7 @@ def rlx_files():
     graphs = {"layer": g}
     for case in cases():
         # The first sample is of the usual kind; custom ops are Python functions.
-        if case.number == 0 and case.opdef.name not in ("custom", "region"):
+        if case.number == 0 and case.opdef.name != "custom":
             graphs.setdefault(case.opdef.name, case.graph())
     path, found = Path("source.rlx"), []
     for graph in graphs.values():

@@ -10,6 +10,7 @@ import numpy as np
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import TensorType, lookup
 
 # What a parameter of a record may hold, by its annotation.
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -22,6 +23,9 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _ANY = (bool, int, float, str, type(None), DType, Graph, np.ndarray)
 # Which operands are there: inference adds it where some may be absent.
 _ADDED = frozenset({"present"})
+
+# The op whose attribute is a program of others: passes make it, and infer only its last step.
+_REGION = "region"
 
 
 def check_attributes(node: Node) -> None:
@@ -50,6 +54,8 @@ def check_attributes(node: Node) -> None:
                 expected=", ".join(sorted(wanted)) or "none",
             )
         )
+    if node.op == _REGION:
+        _check_program(node)
     for name, value in node.attrs.items():
         annotation = wanted.get(name, "Any")
         if not _fits(value, annotation):
@@ -65,3 +71,21 @@ def _fits(value: Any, annotation: str) -> bool:
     if isinstance(value, tuple):
         return all(_fits(item, "Any") for item in value)
     return isinstance(value, _ANY)
+
+
+def _check_program(node: Node) -> None:
+    """Infers every step: kernels read operands by number and believe the types."""
+    types = [TensorType((), operand.dtype) for operand in node.inputs]
+    for name, operands, dtype, literal in node.attrs["program"]:
+        if name == "literal":
+            legal = isinstance(dtype, DType) and isinstance(literal, (bool, int, float))
+        else:
+            record = lookup(name)
+            legal = record.elementwise and all(at in range(len(types)) for at in operands)
+            attrs = {"dtype": dtype} if name == "cast" else {}
+            given = [types[at] for at in operands] if legal else []
+            legal = legal and record.infer(given, attrs) == TensorType((), dtype)
+        if not legal:
+            step = (name, operands, dtype, literal)
+            raise GraphError(describe(f"[{_REGION}] not a step", got=repr(step)))
+        types.append(TensorType((), dtype))

@@ -16,8 +16,6 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
-# Its program is not checked by inference.
-_FUSED = "region"
 
 
 def to_json(graph: Graph) -> str:
@@ -79,8 +77,6 @@ def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = Graph(data["name"])
         for item in data["nodes"]:
-            if item["op"] == _FUSED:
-                raise ValueError("a fused region, which only passes make")
             attrs = {key: _decode(value, arrays) for key, value in item["attrs"].items()}
             if item["op"] in ("input", "param"):
                 make = graph.input if item["op"] == "input" else graph.param
