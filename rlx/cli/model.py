@@ -153,10 +153,13 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
             raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
         got, wanted = np.shape(found[name]), graph.named(name).shape
         if got != wanted:
-            hint = "--dim gives symbolic dimensions their sizes" if args.dim else None
             raise rlx.InputError(
                 describe(
-                    f"the shape of input {name!r}", where=path, got=got, expected=wanted, hint=hint
+                    f"the shape of input {name!r}",
+                    where=path,
+                    got=got,
+                    expected=wanted,
+                    hint="--dim gives symbolic dimensions their sizes" if args.dim else None,
                 )
             )
     return found
