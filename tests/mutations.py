@@ -3,34 +3,10 @@
 import copy
 import struct
 
-TELLING = (
-    0,
-    1,
-    2,
-    127,
-    2**16,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**40,
-    2**62,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
-PATHS = (
-    "w.bin",
-    "../secret.bin",
-    "linked/secret.bin",
-    "/etc/hostname",
-    "..",
-    ".",
-    "",
-    "w\0",
-    "x" * 5000,
-)
+TELLING = (0, 1, 2, 127, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)  # fmt: skip
+PATHS = ("w.bin", "../secret.bin", "linked/secret.bin", "/etc/hostname", "..", ".", "", "w\0", "x" * 5000)  # fmt: skip
 TEXTS = ("", "x", "\0", "%s", "é" * 300, "input", "ai.onnx.ml", *PATHS)
-FLOATS = (0.0, -1.0, 1e38, 1e300, float("inf"), float("nan"))  # fmt: skip
+FLOATS = (0.0, -1.0, 1e38, 1e300, float("inf"), float("nan"))
 
 
 def pick(rng, items):

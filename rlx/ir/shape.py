@@ -48,7 +48,7 @@ def check_size(shape: Shape, *, where: str) -> None:
         raise ShapeError(
             describe(
                 f"[{where}] a shape that no array can have",
-                got=f"{len(shape)} axes, {math.prod(shape)} elements",
+                got=f"{shape!s:.120}",
                 expected=f"at most {MAX_RANK} axes and 2^59 elements",
             )
         )
