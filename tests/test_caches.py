@@ -410,9 +410,9 @@ def finished(process):
 
 def test_the_next_process_finds_it(folder, target_device):
     first, done = finished(start(target_device))
-    assert "lowered=1, memory_hits=0, disk_hits=0, stored=1" in done
+    assert "lowered=1, memory_hits=0, disk_hits=0, model_hits=0, stored=1" in done
     second, done = finished(start(target_device))
-    assert "lowered=0, memory_hits=0, disk_hits=1, stored=0" in done
+    assert "lowered=0, memory_hits=0, disk_hits=1, model_hits=0, stored=0" in done
     assert first == second
 
 
