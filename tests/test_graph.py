@@ -64,6 +64,21 @@ F32 = {"$dtype": "f32"}
 
 
 @pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda g, several: g.add_node("relu", [several]), "'part' takes one"),
+        (lambda g, several: several, "is several values"),
+    ],
+)
+def test_several_values_are_no_operand_and_no_output(use, text):
+    g = rlx.Graph()
+    (several,) = g.topk(g.input("x", (2, 5)), 2)[0].inputs
+    g.set_outputs([use(g, several)])
+    with pytest.raises(rlx.VerifyError, match=text):
+        g.verify()
+
+
+@pytest.mark.parametrize(
     ("op", "key", "value", "text"),
     [
         ("argmax", "select_last", "yes", "expected: bool"),

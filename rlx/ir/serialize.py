@@ -16,6 +16,16 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
+# What inference raises on values of types that no builder gives it.
+_BAD = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def to_json(graph: Graph) -> str:
@@ -90,7 +100,7 @@ def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
         }
     except GraphError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except _BAD as error:
         raise _refused(error) from None
     graph.verify()
     return graph
