@@ -58,6 +58,10 @@ PACKAGES = {
         "rapidocr_onnxruntime-1.4.4-py3-none-any.whl",
         "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
     ),
+    "scikit-image==0.25.2": (
+        "scikit_image-0.25.2-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "24cc986e1f4187a12aa319f777b36008764e856e5013666a4a83f8df083c2641",
+    ),
     "silero-vad==6.2.3": (
         "silero_vad-6.2.3-py3-none-any.whl",
         "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
@@ -76,7 +80,8 @@ def archive(package):
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(CACHE)]
-        platform = ["--only-binary=:all:", "--platform", "manylinux_2_28_x86_64"]
+        platform = ["--only-binary=:all:", "--python-version=3.11"]
+        platform += [f"--platform={one}_x86_64" for one in ("manylinux_2_28", "manylinux2014")]
         done = subprocess.run(
             [*command, *(platform if name.endswith(".whl") else ["--no-build-isolation"]), package],
             capture_output=True,

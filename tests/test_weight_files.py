@@ -1,8 +1,7 @@
-"""safetensors and GGUF: what is read, what is refused, and files with bytes changed at random."""
+"""safetensors and GGUF: what is read, and what is refused."""
 
 import json
 import struct
-import tracemalloc
 
 import model_files as files
 import numpy as np
@@ -255,69 +254,3 @@ def test_wrong_gguf_is_refused(save, case):
 def test_every_type_has_a_meaning():
     names = {dtype.name for dtype in rlx.DType}
     assert all(name in FORMATS or name in names for name in TYPES.values())
-
-
-# --- mutations --------------------------------------------------------------------------------------
-
-
-TELLING = (0, 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
-
-
-def _mutated(raw, rng):
-    """The file with a few bytes changed, cut, repeated or replaced by telling numbers."""
-    made, header = bytearray(raw), min(len(raw), 1600)
-    for _ in range(rng.integers(1, 4)):
-        at = int(rng.integers(header if rng.random() < 0.9 else len(made)))
-        kind = rng.integers(6)
-        if kind == 0:
-            made[at : at + 1] = bytes([int(rng.integers(256))])
-        elif kind == 1:
-            made[at : at + 1] = (
-                bytes([made[at] ^ 1 << int(rng.integers(8))]) if at < len(made) else b""
-            )
-        elif kind == 2:
-            del made[at : at + int(rng.integers(1, 40))]
-        elif kind == 3:
-            made[at:at] = made[at : at + int(rng.integers(1, 40))]
-        elif kind == 4:
-            big = TELLING[rng.integers(len(TELLING))]
-            made[at : at + 8] = struct.pack("<Q", big)
-        else:
-            del made[at:]
-    return bytes(made)
-
-
-def _fuzz(tmp_path, seed, count):
-    rng = np.random.default_rng(seed)
-    sources = [
-        (rlx.safetensors.load, files.safetensors(arrays(), {"by": "test"})),
-        (rlx.gguf.load, files.gguf(METADATA, all_blocks())),
-    ]
-    path, refused = tmp_path / "mutated", 0
-    tracemalloc.start()
-    try:
-        for at in range(count):
-            load, raw = sources[at % 2]
-            path.unlink(missing_ok=True)
-            path.write_bytes(_mutated(raw, rng))
-            tracemalloc.reset_peak()
-            try:
-                found = load(path)
-                for tensor in getattr(found, "tensors", found).values():
-                    np.asarray(getattr(tensor, "packed", tensor)).sum(dtype="f8")
-            except rlx.ImportModelError:
-                refused += 1
-            assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
-    # Most changes are in the header, where hardly any byte may be another.
-    assert count * 0.3 < refused < count
-
-
-def test_mutated_files_give_typed_errors(tmp_path):
-    _fuzz(tmp_path, 1, 300)
-
-
-@pytest.mark.slow
-def test_2000_mutated_files_give_typed_errors(tmp_path):
-    _fuzz(tmp_path, 2, 2000)

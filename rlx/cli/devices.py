@@ -60,14 +60,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibrate(quiet: bool) -> None:
-    """Measures every device, with a bar for each on standard error."""
+    """Measures every device, with a bar for each on standard error if that is a terminal."""
+    console = Console(stderr=True)
     bars = Progress(
         TextColumn("{task.fields[device]}"),
         BarColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=quiet,
+        console=console,
+        disable=quiet or not console.is_terminal,
     )
     with bars:
         for device in rlx.available_devices():

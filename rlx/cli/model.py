@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import rlx
 from rlx.cli.device_report import load_graph
@@ -42,27 +42,34 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Shows what is going on; gives a function to say what it is for.
+    """A bar that shows what is going on, and how far it is; gives a function to say what it is for.
 
     Args:
         quiet: Whether nothing is shown; so it is where standard error is no terminal.
     """
     console = Console(stderr=True)
     bars = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.fields[what]}: {task.description}"),
+        TextColumn("{task.fields[what]}"),
+        BarColumn(24),
+        TextColumn("{task.description}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=quiet or not console.is_terminal,
     )
     with bars:
-        bar = bars.add_task("", what="", total=None)
+        bar = bars.add_task("", what="", total=None, visible=False)
 
         def say(what: str) -> None:
-            bars.update(bar, what=what, description="")
+            bars.tasks[0].total = None
+            bars.update(bar, what=what, description="", visible=True, refresh=True)
 
-        with watched(lambda name: bars.update(bar, description=name)):
+        def show(name: str, part: float | None) -> None:
+            # None is for a bar that moves to and fro; ``update`` takes it for no change.
+            bars.tasks[0].total = None if part is None else 1.0
+            bars.update(bar, description=name, completed=part or 0.0)
+
+        with watched(show):
             yield say
 
 
@@ -129,7 +136,7 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
 
     Raises:
         UnknownNameError: The model has no such input.
-        InputError: An entry is malformed, or a file holds no array.
+        InputError: An entry is malformed, or a file holds no array of the input's shape.
         OSError: A file can't be read.
     """
     found = {name: made_up(graph.named(name)) for name in graph.input_names}
@@ -144,4 +151,15 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
             found[name] = np.load(path, allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
+        got, wanted = np.shape(found[name]), graph.named(name).shape
+        if got != wanted:
+            raise rlx.InputError(
+                describe(
+                    f"the shape of input {name!r}",
+                    where=path,
+                    got=got,
+                    expected=wanted,
+                    hint="--dim gives symbolic dimensions their sizes" if args.dim else None,
+                )
+            )
     return found

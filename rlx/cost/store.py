@@ -15,6 +15,7 @@ from rlx import flags
 from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
 from rlx.errors import describe
 from rlx.ir.container import write
+from rlx.ir.spans import Watcher, watched, watcher
 
 _FORMAT = "rlx calibration 1"
 # The largest file that is read; a whole one has a few KiB.
@@ -104,12 +105,21 @@ def forget() -> None:
 def _measured(identity: Identity, device: Any, progress: Progress | None) -> Calibration:
     path = file_of(identity)
     _log.info("measuring %s (%s); this takes about two seconds", identity.device, identity.adapter)
-    found = meter().measure(device, progress)
+    told = watcher()
+    if progress is None and told is not None:
+        progress = _passed_on(told, f"measuring {identity.device}")
+    # What is compiled for it is no news.
+    with watched(None):
+        found = meter().measure(device, progress)
     # Also with "off", so that one process does not measure twice.
     _known[identity, str(path)] = found
     if path is not None:
         save(path, found)
     return found
+
+
+def _passed_on(told: Watcher, what: str) -> Progress:
+    return lambda part, now: told(f"{what}: {now}", part)
 
 
 def save(path: Path, calibration: Calibration) -> bool:

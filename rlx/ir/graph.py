@@ -16,7 +16,7 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import Array, OpDef, TensorType, lookup
-from rlx.ir.shape import Shape, as_shape
+from rlx.ir.shape import Shape, as_shape, check_size
 
 # The op that picks one result of an operand that has several.
 PART = "part"
@@ -443,6 +443,8 @@ class Graph:
         normal = {key: _freeze(value) for key, value in (attrs or {}).items()}
         inferred = opdef.infer(operand_types(opdef, inputs), normal)
         types = inferred if isinstance(inferred, tuple) else (inferred,)
+        for one in types:
+            check_size(one.shape, where=opdef.name)
         node = Node(self, opdef, tuple(inputs), normal, types, name, _caller())
         node.name = name or f"{opdef.name}_{node.id}"
         self.nodes.append(node)

@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, describe
+from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
+# What inference raises on values of types that no builder gives it.
+_BAD = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def to_json(graph: Graph) -> str:
@@ -82,14 +93,14 @@ def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
                 make(item["name"], attrs["shape"], attrs["dtype"])
             else:
                 inputs = [_at(graph, index) for index in item["inputs"]]
-                graph.add_node(item["op"], inputs, attrs, item["name"])
+                check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]))
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
         graph.param_values = {
             name: _decode(value, arrays) for name, value in data["param_values"].items()
         }
     except GraphError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except _BAD as error:
         raise _refused(error) from None
     graph.verify()
     return graph

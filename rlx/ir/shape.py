@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from rlx.errors import ShapeError, describe
 
 Shape = tuple[int, ...]
+MAX_RANK = 32
+MAX_SIZE = 1 << 59
 
 
 def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
@@ -32,6 +34,24 @@ def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
             )
         )
     return shape
+
+
+def check_size(shape: Shape, *, where: str) -> None:
+    """Checks that there could be such an array: at most 32 axes, its bytes countable in 63 bits.
+
+    Axes of size 0 count as 1: strides have to fit, too.
+
+    Raises:
+        ShapeError: There could not.
+    """
+    if len(shape) > MAX_RANK or math.prod(dim or 1 for dim in shape) > MAX_SIZE:
+        raise ShapeError(
+            describe(
+                f"[{where}] a shape that no array can have",
+                got=f"{shape!s:.120}",
+                expected=f"at most {MAX_RANK} axes and 2^59 elements",
+            )
+        )
 
 
 def size(shape: Shape) -> int:

@@ -2,6 +2,7 @@
 
 - every operand stands before its user and belongs to the same graph, and ids are positions;
 - every node's op is registered, and inferring it again gives the recorded shape and dtype;
+- a node with several results is the operand of ``part`` only;
 - names of inputs and params are unique, and there is at least one output, all of this graph.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlx.errors import GraphError, VerifyError, describe
-from rlx.ir.graph import Graph, Node, operand_types
+from rlx.ir.graph import PART, Graph, Node, operand_types
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.printer import print_around
 
@@ -48,6 +49,8 @@ def verify(graph: Graph, after: str | None = None) -> None:
     for node in graph.outputs:
         if node.graph is not graph or graph.nodes[node.id] is not node:
             raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is not in it")
+        if len(node.types) > 1:
+            raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is several values")
 
 
 def _problems(graph: Graph, at: int, node: Node) -> Iterator[str]:
@@ -60,6 +63,8 @@ def _problems(graph: Graph, at: int, node: Node) -> Iterator[str]:
             yield f"operand %{operand.id} belongs to graph {operand.graph.name!r}"
         elif operand.id >= at or graph.nodes[operand.id] is not operand:
             yield f"operand %{operand.id} does not stand before its user"
+        elif len(operand.types) > 1 and node.op != PART:
+            yield f"operand %{operand.id} is several values, of which {PART!r} takes one"
     try:
         inferred = node.opdef.infer(operand_types(node.opdef, node.inputs), dict(node.attrs))
     except GraphError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import DTypeError, describe
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.opdef import Array, Sample, TensorType
 from rlx.ops.record import op
@@ -17,7 +18,12 @@ def _declared(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _value(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-    return TensorType(attrs["value"].shape, attrs["dtype"])
+    value, dtype = attrs["value"], attrs["dtype"]
+    if not isinstance(dtype, DType) or getattr(value, "dtype", None) != dtype.numpy:
+        raise DTypeError(
+            describe("[constant] an array of another type", got=repr(value), expected=dtype)
+        )
+    return TensorType(value.shape, dtype)
 
 
 # ``Graph.input``, ``param`` and ``constant`` build these; they run nothing.

@@ -65,6 +65,10 @@ def _window(name: str, dims: Shape, attrs: Any) -> Window:
 def _infer(name: str) -> Callable[..., TensorType]:
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         shape = types[0].shape
+        if attrs.get("divide", "no") not in _DIVIDE:
+            raise GraphError(
+                describe(f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(_DIVIDE))
+            )
         window = _normalise(name, shape, attrs)
         return TensorType((*shape[:2], *window.out), types[0].dtype)
 

@@ -43,6 +43,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         raise ShapeError(describe("[resize] not a scale", got=attrs["scale"], expected="> 0"))
     if shape[axis] == 0 and count > 0:
         raise ShapeError(describe("[resize] nothing to interpolate", got=f"{shape}, axis {axis}"))
+    roi = attrs["roi"]
+    if not isinstance(roi, tuple) or [type(one) for one in roi] != [float, float]:
+        raise ShapeError(describe("[resize] roi", got=repr(roi), expected="two floats"))
     attrs.update(axis=axis, size=count)
     return TensorType((*shape[:axis], count, *shape[axis + 1 :]), types[0].dtype)
 

@@ -16,13 +16,15 @@ from rlx.ir.shape import Shape
 
 Pads = tuple[tuple[int, int], ...]
 SAME = ("same_upper", "same_lower")
+# Kernels multiply these in 64 bits.
+MOST = 2**31 - 1
 
 
 def per_axis(value: Any, rank: int, *, what: str, where: str, least: int) -> tuple[int, ...]:
     """One whole number per axis from an int or a sequence of them.
 
     Raises:
-        ShapeError: The count is wrong, or a number is below ``least``.
+        ShapeError: The count is wrong, or a number is below ``least`` or above 2^31 - 1.
     """
     try:
         listed = tuple(map(operator.index, value)) if _is_list(value) else (operator.index(value),)
@@ -30,7 +32,7 @@ def per_axis(value: Any, rank: int, *, what: str, where: str, least: int) -> tup
         listed = ()
     if len(listed) == 1:
         listed *= rank
-    if len(listed) != rank or any(item < least for item in listed):
+    if len(listed) != rank or any(not least <= item <= MOST for item in listed):
         raise ShapeError(
             describe(
                 f"[{where}] {what} does not fit",
@@ -45,7 +47,7 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
     """(before, after) of each axis from an int, one int per axis, or a pair per axis.
 
     Raises:
-        ShapeError: It is none of these, or negative.
+        ShapeError: It is none of these, or not from 0 to 2^31 - 1.
     """
     given = list(value) if _is_list(value) else [value]
     pairs = given * rank if len(given) == 1 else given
@@ -58,7 +60,7 @@ def as_pads(value: Any, rank: int, *, where: str) -> Pads:
         )
     except TypeError:
         made = ()
-    if len(made) != rank or any(side < 0 for pair in made for side in pair):
+    if len(made) != rank or any(not 0 <= side <= MOST for pair in made for side in pair):
         raise ShapeError(
             describe(
                 f"[{where}] padding does not fit",
@@ -154,6 +156,8 @@ class Window:
                 )
             count = (math.ceil(room / s) if ceil else room // s) + 1
             out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
+        # One window is at no distance from others: no kernel makes room for a large one.
+        stride = tuple(s if count > 1 else 1 for s, count in zip(stride, out, strict=True))
         return Window(dims, kernel, stride, dilation, pads, tuple(out))
 
     @property

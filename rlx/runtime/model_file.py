@@ -70,7 +70,7 @@ def save_model(
     arrays: list[Array] = []
 
     def held(array: Array) -> Any:
-        arrays.append(np.ascontiguousarray(array))
+        arrays.append(np.asarray(array, order="C"))
         return {"$at": len(arrays) - 1}
 
     data = to_data(graph, held)
@@ -94,7 +94,8 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
     """Reads what ``save_model`` wrote.
 
     Weights stay in the file and are read when they are touched; it must not be written over while
-    they are in use. Nothing in the file is run.
+    they are in use. Nothing in the file is code; the graph is checked node by node. Compiled plans in it
+    are checked for damage only: load those of people whose programs you would run.
 
     Args:
         path: The file.

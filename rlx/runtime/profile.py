@@ -39,6 +39,7 @@ class ProfileRow:
         compute_share: ``gflop_per_s`` by the device's peak; None likewise.
         estimate_us: Microseconds that the cost model expects, what it takes to call the kernels
             included; None where a node inside of a subgraph or a part on the host is among them.
+        bound: "memory" or "compute": the peak that it is nearer to; None where the shares are.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ProfileRow:
     bandwidth_share: float | None
     compute_share: float | None
     estimate_us: float | None
+    bound: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ _COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (
     ("of peak", lambda row: _percent(row.bandwidth_share)),
     ("GFLOP/s", lambda row: _number(row.gflop_per_s)),
     ("of peak", lambda row: _percent(row.compute_share)),
+    ("bound", lambda row: row.bound or "-"),
 )
 
 
@@ -240,7 +243,15 @@ def _row(
         bandwidth_share=bandwidth,
         compute_share=compute,
         estimate_us=None if hosted else _expected(parts, expected),
+        bound=_nearer(bandwidth, compute),
     )
+
+
+def _nearer(bandwidth: float | None, compute: float | None) -> str | None:
+    """Which peak the shares are nearer to."""
+    if bandwidth is None or compute is None:
+        return None
+    return "compute" if compute > bandwidth else "memory"
 
 
 def _expected(parts: list[_Part], expected: Mapping[int, float]) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx.backends.cpu.region import region_params
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import DeviceMemoryError, UnsupportedOpError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, Value
 
@@ -37,8 +37,17 @@ def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
 
 
 def aligned(nbytes: int) -> Array:
-    """Zeroed bytes whose address is a multiple of 256."""
-    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    """Zeroed bytes whose address is a multiple of 256.
+
+    Raises:
+        DeviceMemoryError: There are not as many.
+    """
+    try:
+        block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise DeviceMemoryError(
+            describe("the CPU has no room for a graph", got=f"{nbytes} bytes", hint=str(error))
+        ) from None
     start = -block.ctypes.data % _ALIGNMENT
     return block[start : start + nbytes]
 

@@ -22,6 +22,7 @@ from rlx.errors import (
     DeviceUnavailableError,
     describe,
 )
+from rlx.ir.spans import progress
 from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
@@ -139,7 +140,10 @@ class GpuDevice:
         if workers > 1:
             with ThreadPoolExecutor(workers, "rlx-pipelines") as pool:
                 # Kept while they are looked up: the device alone holds only those used last.
-                made = list(pool.map(self._pipeline, missing.values()))
+                made = []
+                for one in pool.map(self._pipeline, missing.values()):
+                    made.append(one)
+                    progress(len(made) / len(missing), "pipelines")
                 return [self._pipeline(one) for one in wanted] if made else []
         return [self._pipeline(one) for one in wanted]
 

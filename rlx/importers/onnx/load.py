@@ -263,8 +263,8 @@ def bind(
                 "dimensions without a size",
                 where=source.label,
                 got=", ".join(sorted(missing)),
-                hint="give them as dims={...}, or run it with rlx.onnx.Model, which takes them "
-                "from the arrays",
+                hint="give them as dims={...} (--dim NAME=SIZE), or run it with rlx.onnx.Model, "
+                "which takes them from the arrays",
             )
         )
     return shapes
@@ -305,6 +305,9 @@ def lower(
                 raise RefusedError(f"output {name!r} is a {kind}")
             outputs.append(value)
         graph.set_outputs([site.node(value) for value in outputs])
+        for name, node in zip(source.outputs, graph.outputs, strict=True):
+            if node.op not in ("input", "param"):  # those are found by their names
+                node.name = name
     except RefusedError as error:
         raise UnsupportedOpError(describe(str(error), where=source.label)) from None
     return Lowered(graph, tuple(value.element for value in outputs))

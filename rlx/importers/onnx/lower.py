@@ -29,6 +29,7 @@ from rlx.importers.onnx.values import (
 )
 from rlx.importers.onnx.wrap import wrapped
 from rlx.ir.graph import Graph, Node
+from rlx.ir.spans import progress
 from rlx.ops.interpret import interpret
 
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
@@ -159,7 +160,10 @@ class Lowering:
         self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: Site
     ) -> None:
         """Lowers the nodes that ``wanted`` depends on, in order."""
-        for node in _live(nodes, wanted):
+        live = _live(nodes, wanted)
+        for at, node in enumerate(live):
+            if scope.parent is None and not self._calls:
+                progress(at / len(live), node.op)
             self.one(node, scope, site)
 
     def one(self, node: NodeDef, scope: Scope, site: Site) -> None:

@@ -1,0 +1,298 @@
+"""Loads changed files in a process of its own, with limits, and says what happened to each."""
+
+import hashlib
+import json
+import os
+import signal
+import struct
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import model_files as files
+import numpy as np
+import onnx
+from mutations import bytes_changed, json_changed, message_changed, pick
+
+import rlx
+from rlx.importers.onnx.load import open_model
+from rlx.ops.block_formats import FORMATS, scrambled_blocks
+from rlx.ops.cases import cases
+from rlx.runtime.device_bench import made_up
+
+ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
+PEAK = 96 << 20
+SECONDS = 2.0
+# Graphs of so many elements are compiled and run, too.
+SMALL = 1 << 18
+
+NODE_CASES = (
+    "test_add", "test_conv_with_strides_padding", "test_lstm_defaults", "test_resize_upsample_sizes_cubic",
+    "test_slice", "test_gather_0", "test_loop11", "test_if", "test_scan9_sum", "test_softmax_axis_0_expanded",
+    "test_reshape_negative_dim", "test_quantizelinear_axis", "test_attention_4d", "test_top_k",
+    "test_constantofshape_float_ones", "test_range_int32_type_negative_delta_expanded", "test_einsum_sum",
+    "test_layer_normalization_2d_axis0_expanded", "test_split_equal_parts_1d_opset13", "test_constant_pad",
+)  # fmt: skip
+
+
+def small_model(outside=False):
+    """relu(x @ w) + b; with ``outside`` the first weight stands in a file beside it."""
+    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    w = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+            helper.make_node("Relu", ["p"], ["r"], name="rectified"),
+            helper.make_node("Add", ["r", "b"], ["y"]),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [array(w, "w"), array(np.ones(3, np.float32), "b")],
+    )
+    if outside:
+        tensor = graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", "w.bin"), ("offset", "16"), ("length", "48")):
+            tensor.external_data.add(key=key, value=value)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def onnx_files():
+    """Models: nodes of many kinds, subgraphs, functions, and weights in another file."""
+    from onnx_suite import node_cases
+
+    made = [small_model(), small_model(outside=True)]
+    return made + [onnx.load_from_string(node_cases()[name].model) for name in NODE_CASES]
+
+
+def onnx_changed(model, rng):
+    if rng.random() < 0.5:
+        return bytes_changed(model.SerializeToString(), rng)
+    return message_changed(model, rng).SerializeToString()
+
+
+def run_onnx(path):
+    inputs = open_model(path).inputs
+    names = {one for port in inputs for one in port.dims or () if isinstance(one, str)}
+    run_graph(rlx.onnx.load(path, dict.fromkeys(names, 2)))
+
+
+def run_graph(graph):
+    """Compiles and runs what was taken, where it is small."""
+    graph.verify()
+    str(graph)
+    if sum(type.size for node in graph.nodes for type in node.types) > SMALL:
+        return
+    with rlx.compile(graph, "cpu") as compiled:
+        for name in set(graph.param_names) - set(graph.param_values):
+            compiled.set_param(name, made_up(graph.named(name)))
+        compiled.run({name: made_up(graph.named(name)) for name in graph.input_names})
+
+
+def safetensors_files():
+    rng = np.random.default_rng(3)
+    made = {
+        f"t.{kind}": (rng.standard_normal((2, 3)) * 9).astype(kind) for kind in files.SAFE_TYPES
+    }
+    return [files.safetensors({**made, "none": np.zeros((0, 4), "f4")}, {"by": "test"})]
+
+
+def safetensors_changed(raw, rng):
+    if rng.random() < 0.5:
+        return bytes_changed(raw, rng, 1600)
+    end = 8 + struct.unpack_from("<Q", raw)[0]
+    header = json_changed(json.loads(raw[8:end]), rng)
+    return files.safetensors_raw(json.dumps(header), raw[end:])
+
+
+def run_safetensors(path):
+    for tensor in rlx.safetensors.load(path).values():
+        np.asarray(tensor).sum(dtype="f8")
+
+
+def gguf_files():
+    blocks = {f"w.{kind}": files.blocks(scrambled_blocks(kind, 2, 256), kind) for kind in FORMATS}
+    kinds = ("f4", "f2", "f8", "i1", "i4", "i8")
+    plain = {f"w.{kind}": np.arange(6).reshape(2, 3).astype(kind) for kind in kinds}
+    metadata = {
+        "general.architecture": "test", "a.u8": np.uint8(7), "a.i64": np.int64(-7), "a.f64": np.float64(0.1),
+        "a.bool": True, "a.texts": ["x", "", "é"], "a.numbers": np.float32([1, 2]),
+        "a.bools": np.array([True, False]), "a.nested": [["p"], ["q", "r"]], "a.none": [],
+    }  # fmt: skip
+    return [files.gguf(metadata, {**plain, **blocks})]
+
+
+def gguf_changed(raw, rng):
+    return bytes_changed(raw, rng, 2400)
+
+
+def run_gguf(path):
+    for tensor in rlx.gguf.load(path).tensors.values():
+        tensor.dequantized().sum(dtype="f8")
+
+
+def rlx_files():
+    """A model of every op with a compiled plan, and one of several with weights and a constant."""
+    g = rlx.Graph("layer")
+    x, w = g.input("x", (4, 6)), g.param("w", (6, 5))
+    y = g.softmax(g.relu(x @ w) + g.constant(np.arange(5, dtype="f4")))
+    g.param_values["w"] = np.float32(np.arange(30).reshape(6, 5))
+    g.set_outputs([y, g.argmax(x, -1)])
+    graphs = {"layer": g}
+    for case in cases():
+        # The first sample is of the usual kind; custom ops are Python functions.
+        if case.number == 0 and case.opdef.name != "custom":
+            graphs.setdefault(case.opdef.name, case.graph())
+    path, found = Path("source.rlx"), []
+    for graph in graphs.values():
+        rlx.save_model(graph, path, devices=["cpu"])
+        found.append(path.read_bytes())
+    return found
+
+
+def rlx_changed(raw, rng):
+    """Half of them with checksums that are right: whoever changes a file can compute them."""
+    if rng.random() < 0.5:
+        return bytes_changed(raw, rng, 6000)
+    length = struct.unpack_from("<Q", raw, 16)[0]
+    header, body = json.loads(raw[96 : 96 + length]), raw[96 + length :]
+    nodes = header["data"]["graph"]["nodes"]
+    if rng.random() < 0.3:
+        header = json_changed(header, rng)
+    else:  # what is in most danger of being believed
+        node = pick(rng, nodes)
+        node["attrs"] = json_changed(node["attrs"], rng)
+    text = json.dumps(header).encode()
+    text += b" " * (-(96 + len(text)) % 64)
+    if rng.random() < 0.3:
+        body = bytes_changed(body, rng)
+    front = raw[:16] + struct.pack("<QQ", len(text), 96 + len(text) + len(body))
+    front += hashlib.sha256(body).digest()
+    return front + hashlib.sha256(front + text).digest() + text + body
+
+
+def run_rlx(path):
+    run_graph(rlx.load_model(path, check=path.stat().st_size % 2 == 0))
+
+
+def _forever():
+    while True:
+        pass
+
+
+# What must not happen, so that a test sees that it is noticed.
+FAULTS = {
+    "another error": lambda: {}["key"],
+    "a file elsewhere": lambda: Path("../secret.bin").read_bytes(),
+    "a file written": lambda: Path("w.bin").write_bytes(bytes(64)),
+    "much memory": lambda: np.ones(PEAK // 8 + 1),
+    "no end": _forever,
+    "a crash": os.abort,
+}
+
+
+def run_fault(path):
+    FAULTS.get(path.read_text(), str)()
+
+
+KINDS = {
+    "onnx": (onnx_files, onnx_changed, run_onnx),
+    "safetensors": (safetensors_files, safetensors_changed, run_safetensors),
+    "gguf": (gguf_files, gguf_changed, run_gguf),
+    "rlx": (rlx_files, rlx_changed, run_rlx),
+    "fault": (lambda: [b"%d" % at for at in range(len(FAULTS))],
+              lambda raw, rng: [*FAULTS][int(raw)].encode(), run_fault),
+}  # fmt: skip
+
+
+class Watch:
+    """Notes the files that are opened or changed outside of a folder while it is on."""
+
+    CODE = (sys.prefix, sys.base_prefix, str(Path(rlx.__file__).parent))
+    CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink",
+               "os.truncate", "os.system", "subprocess.Popen", "socket.connect")  # fmt: skip
+
+    def __init__(self, folder):
+        self.folder, self.on, self.seen = str(folder.resolve()), False, []
+        sys.addaudithook(self)
+
+    def __call__(self, event, args):
+        if not self.on or event not in ("open", *self.CHANGES):
+            return
+        if event == "open":
+            path, mode, flags = args
+            if isinstance(path, int):
+                return
+            writes = bool(flags & (os.O_WRONLY | os.O_RDWR)) or bool(set(str(mode)) & set("wa+x"))
+            path = os.path.realpath(os.fsdecode(path))
+            if not writes and path.startswith((self.folder, *self.CODE)):
+                return
+        self.seen.append(f"{event} {args}")
+
+
+def _too_slow(*_):
+    raise InterruptedError(f"not done after {2 * SECONDS} s of the processor's time")
+
+
+def main(kind, first, count, folder):
+    """Prints as JSON what came of ``count`` files, made with the seeds from ``first`` on."""
+    import resource  # there is none on Windows
+
+    folder = Path(folder) / "inside"
+    folder.mkdir(exist_ok=True)
+    os.chdir(folder)
+    Path("w.bin").write_bytes(bytes(64))
+    Path("../secret.bin").write_bytes(bytes(64))
+    if not Path("linked").exists():
+        Path("linked").symlink_to("..")
+    sources, change, load = KINDS[kind]
+    path, said = folder / f"file.{kind}", Counter()
+    watch, wrong, slowest, peak = Watch(folder), [], (0.0, 0), (0, 0)
+    made = sources()
+    for one in made:  # as they are: what loading imports is imported then
+        path.write_bytes(one if isinstance(one, bytes) else one.SerializeToString())
+        try:
+            load(path)
+        except rlx.InputError:
+            continue
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, _too_slow)
+    tracemalloc.start()
+    for seed in range(first, first + count):
+        rng = np.random.default_rng(seed)
+        path.unlink()
+        path.write_bytes(change(made[seed % len(made)], rng))
+        # Should the process die, this is what it died of.
+        Path("../seed").write_text(str(seed))
+        tracemalloc.reset_peak()
+        before, began = tracemalloc.get_traced_memory()[0], time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
+        watch.on = True
+        try:
+            load(path)
+            said["taken"] += 1
+        except rlx.RlxError as error:
+            said[type(error).__name__] += 1
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            wrong.append(f"seed {seed}: {text[:300]}")
+        watch.on = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        slowest = max(slowest, (time.process_time() - began, seed))
+        peak = max(peak, (tracemalloc.get_traced_memory()[1] - before, seed))
+        wrong += [f"seed {seed} touched {one}" for one in watch.seen]
+        watch.seen.clear()
+    if slowest[0] > SECONDS:
+        wrong.append(f"seed {slowest[1]}: {slowest[0]:.1f} s")
+    if peak[0] > PEAK:
+        wrong.append(f"seed {peak[1]}: {peak[0]:,} bytes")
+    print(json.dumps({"said": said, "wrong": wrong, "slowest": slowest, "peak": peak}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,71 @@
+"""Changed files of every kind: taken or refused by a typed error, in bounded time and memory, and nothing else touched."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Of so many files at least this part is refused, and at least one in 200 taken: fewer would mean that the
+# changes do not reach what is read, or leave nothing to read.
+REFUSED, TAKEN = 0.5, 0.005
+
+
+def _run(kind, first, count, folder):
+    paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(HERE / "fuzzing.py"),
+        kind,
+        str(first),
+        str(count),
+    ]
+    return subprocess.run(
+        [*command, str(folder)],
+        env=env | {"RLX_CACHE": "off", "RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60 + count / 5,
+        check=False,
+    )
+
+
+def fuzz(kind, first, count, folder):
+    """Loads ``count`` files; a crash or a hang of the process that does it is a failure."""
+    done = _run(kind, first, count, folder)
+    seed = folder / "seed"
+    died = f"status {done.returncode} at seed {seed.read_text() if seed.exists() else None}"
+    assert done.returncode == 0, f"{died}: {done.stderr[-2000:]}"
+    found = json.loads(done.stdout)
+    assert found["wrong"] == []
+    taken = found["said"].pop("taken", 0)
+    assert taken + sum(found["said"].values()) == count
+    assert taken >= TAKEN * count
+    assert sum(found["said"].values()) >= REFUSED * count
+
+
+@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx"])
+def test_changed_files(kind, tmp_path):
+    fuzz(kind, 0, 250, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx"])
+def test_2000_changed_files(kind, tmp_path):
+    fuzz(kind, 1000, 2000, tmp_path)
+
+
+def test_faults_are_noticed(tmp_path):
+    done = _run("fault", 0, 5, tmp_path)
+    wrong = json.loads(done.stdout)["wrong"]
+    for seed, text in enumerate(("KeyError", "secret.bin", "w.bin", "bytes", "InterruptedError")):
+        assert any(one.startswith(f"seed {seed}") and text in one for one in wrong), (seed, wrong)
+    with pytest.raises(AssertionError, match="at seed 5"):
+        fuzz("fault", 5, 1, tmp_path)
