@@ -246,7 +246,8 @@ class _Measurement:
         points: list[tuple[float, float]] = []
         for size, steps in sizes[:2] if self._software else sizes:
             flops = 2.0 * size**3
-            if points and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
+            # Two points make a curve, and the second is small: it is taken however busy the machine is.
+            if len(points) > 1 and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
                 break
             points.append(
                 (flops, self._watch.slope(_of(probes.product, dtype, size, size), steps, target))
