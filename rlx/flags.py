@@ -159,6 +159,12 @@ CPU_ISA = _flag(
     "auto",
     "instruction set of the CPU kernels; 'auto' takes the best this processor has",
 )
+VARIANT = _flag(
+    "RLX_VARIANT",
+    str,
+    "",
+    "variants of GPU kernels that are taken wherever they fit, with commas: matmul=large",
+)
 REQUIRE_WEBGPU = _flag(
     "RLX_REQUIRE_WEBGPU",
     _bool,

@@ -30,7 +30,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let across = {{ ns.across }}u;
     let z = g / (M * across);
     let row = (g / across) % M;
+{% set lanes = columns %}{% set columns = 64 %}
 {% include "lib/part.wgsl" %}
+{% set columns = lanes %}
 {% include "lib/batch.wgsl" %}
     let a_base = a_matrix * (M * K) + row * K;
     let b_base = b_matrix * (K * {{ n // each }}u);

@@ -1,63 +1,77 @@
-// Batched [m, k] @ [k, n], or turned [n, k], with bias and activation, of f32 or of f16 summed in f32. A workgroup of 16 x 16 threads makes a tile of
-// 64 x 64, each thread 4 x 4 of it in four named vectors (an indexed array would spill to memory). Several weights make as many results (`parts`), or
-// one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are made side by side.
-{% set wide_a = k > 0 and k % 4 == 0 %}
+// Batched [m, k] @ [k, n], or turned [n, k], with bias and activation, of f32 or of f16 summed in f32. A workgroup
+// makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
+// tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
+// weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
+// made side by side. Of a sum that is split, each share goes to `y0` as a result of its own; split_sum.wgsl adds.
 {% set E = "f16" if half else "f32" %}
 {% set V = "vec4<" ~ E ~ ">" %}
+{% set O = "f32" if splits > 1 else E %}
+{% set nx, ny = bn // tn, bm // tm %}
+{% set threads = nx * ny %}
+{% set ia, jb = tm // 4, tn // 4 %}
+{% set quads = bk // 4 %}
+{% set loads_a, loads_b = bm * quads // threads, bn * quads // threads %}
+{% set wide_k = k > 0 and k % 4 == 0 %}
 {% set ns = namespace(W=[], Y=[], across=0) %}
 {% for n in parts %}
-{% set ns.W = ns.W + [V if n % 4 == 0 and not turned else E] %}
-{% set ns.Y = ns.Y + [V if n % 4 == 0 else E] %}
-{% set ns.across = ns.across + (n + 63) // 64 %}
+{% set ns.W = ns.W + [V if (wide_k if turned else n % 4 == 0) else E] %}
+{% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n % 4 == 0 else O] %}
+{% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if wide_a else E }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if wide_k else E }}>;
 {% include "lib/parts.wgsl" %}
 
-// Row r of the left tile at r * 5: one vector of padding keeps rows in different banks.
-var<workgroup> left: array<vec4<f32>, 320>;
 {# What there is for each of the tiles that a workgroup makes. #}
 {% set sides = ["", "_up"] if gated else [""] %}
+var<workgroup> left: array<vec4<f32>, {{ bk * bm // 4 }}>;
 {% for side in sides %}
-var<workgroup> right{{ side }}: array<vec4<f32>, 256>;
+var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 {% endfor %}
 
 {% include "lib/epilogue.wgsl" %}
 
-fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
+{# Four values along k of row `row` of a matrix with `rows` rows, where rows that are not there are 0. #}
+{% macro along_k(buffer, wide, rows, checked) %}
     var v = vec4<f32>(0.0);
-{% if wide_a %}
-    if (row < M && k < K) { v = vec4<f32>(a[(base + row * K + k) >> 2u]); }
+{% if wide %}
+    {{ "if (row < " ~ rows ~ " && k < K) { " if checked }}v = vec4<f32>({{ buffer }}[(base + row * K + k) >> 2u]);{{ " }" if checked }}
 {% else %}
-    if (row < M) {
+    if (row < {{ rows }}) {
         let at = base + row * K + k;
-        if (k < K) { v.x = f32(a[at]); }
-        if (k + 1u < K) { v.y = f32(a[at + 1u]); }
-        if (k + 2u < K) { v.z = f32(a[at + 2u]); }
-        if (k + 3u < K) { v.w = f32(a[at + 3u]); }
+        if (k < K) { v.x = f32({{ buffer }}[at]); }
+        if (k + 1u < K) { v.y = f32({{ buffer }}[at + 1u]); }
+        if (k + 2u < K) { v.z = f32({{ buffer }}[at + 2u]); }
+        if (k + 3u < K) { v.w = f32({{ buffer }}[at + 3u]); }
     }
 {% endif %}
     return v;
-}
+{% endmacro %}
+fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
+{{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
 
 {% for i in range(2 if gated else parts|length) %}
 {% set n = parts[0 if gated else i] %}
-{% set step = "K" if turned else "1u" %}
-fn load_w{{ i }}(base: u32, k: u32, column: u32) -> vec4<f32> {
+{% if turned %}
+fn load_w{{ i }}(base: u32, row: u32, k: u32) -> vec4<f32> {
+{{ along_k("w" ~ i, wide_k, n ~ "u", n % bn or k % bk) }}}
+{% else %}
+fn load_w{{ i }}(base: u32, column: u32, k: u32) -> vec4<f32> {
     var v = vec4<f32>(0.0);
-{% if n % 4 == 0 and not turned %}
-    if (k < K && column < {{ n }}u) { v = vec4<f32>(w{{ i }}[(base + k * {{ n }}u + column) >> 2u]); }
+{% if n % 4 == 0 %}
+    {{ "if (k < K && column < " ~ n ~ "u) { " if n % bn or k % bk }}v = vec4<f32>(w{{ i }}[(base + k * {{ n }}u + column) >> 2u]);{{ " }" if n % bn or k % bk }}
 {% else %}
     if (k < K) {
-        let at = base + {{ "column * K + k" if turned else "k * " ~ n ~ "u + column" }};
+        let at = base + k * {{ n }}u + column;
         if (column < {{ n }}u) { v.x = f32(w{{ i }}[at]); }
-        if (column + 1u < {{ n }}u) { v.y = f32(w{{ i }}[at + {{ step }}]); }
-        if (column + 2u < {{ n }}u) { v.z = f32(w{{ i }}[at + 2u * {{ step }}]); }
-        if (column + 3u < {{ n }}u) { v.w = f32(w{{ i }}[at + 3u * {{ step }}]); }
+        if (column + 1u < {{ n }}u) { v.y = f32(w{{ i }}[at + 1u]); }
+        if (column + 2u < {{ n }}u) { v.z = f32(w{{ i }}[at + 2u]); }
+        if (column + 3u < {{ n }}u) { v.w = f32(w{{ i }}[at + 3u]); }
     }
 {% endif %}
     return v;
 }
+{% endif %}
 {% endfor %}
 
 {# Four values of a bias that begins at `at`. #}
@@ -67,8 +81,11 @@ vec4<f32>({{ V }}({% for j in range(4) %}{{ bias }}[{{ at }}u + min(column + {{ 
 {% set first = namespace(at=0) %}
 {% for n in parts %}
 fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", sum_up: vec4<f32>" if gated }}) {
+{% if m % bm or n % bn %}
     if (row >= M || column >= {{ n }}u) { return; }
+{% endif %}
     var v = sum;
+{% if splits == 1 %}
 {% if has_bias %}
     v += {{ four("bias0", first.at, n) }};
 {% endif %}
@@ -76,60 +93,149 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {% if gated %}
     v *= sum_up{{ " + " ~ four("bias1", 0, n) if has_bias }};
 {% endif %}
+{% endif %}
     let at = base + row * {{ n }}u + column;
 {% if n % 4 == 0 %}
-    y{{ loop.index0 }}[at >> 2u] = {{ V }}(v);
+    y{{ loop.index0 }}[at >> 2u] = vec4<{{ O }}>(v);
 {% else %}
-    y{{ loop.index0 }}[at] = {{ E }}(v.x);
-    if (column + 1u < {{ n }}u) { y{{ loop.index0 }}[at + 1u] = {{ E }}(v.y); }
-    if (column + 2u < {{ n }}u) { y{{ loop.index0 }}[at + 2u] = {{ E }}(v.z); }
-    if (column + 3u < {{ n }}u) { y{{ loop.index0 }}[at + 3u] = {{ E }}(v.w); }
+    y{{ loop.index0 }}[at] = {{ O }}(v.x);
+    if (column + 1u < {{ n }}u) { y{{ loop.index0 }}[at + 1u] = {{ O }}(v.y); }
+    if (column + 2u < {{ n }}u) { y{{ loop.index0 }}[at + 2u] = {{ O }}(v.z); }
+    if (column + 3u < {{ n }}u) { y{{ loop.index0 }}[at + 3u] = {{ O }}(v.w); }
 {% endif %}
 }
 {% set first.at = first.at + n %}
 {% endfor %}
 
-@compute @workgroup_size(256)
+{# What a thread brings of a step that begins at `k`: vector number i * threads + lane of each tile. #}
+{% macro load(k) %}
+{% for i in range(loads_a) %}
+        mine{{ i }} = load_a(a_base, row0 + (lane + {{ i * threads }}u) / {{ quads }}u, {{ k }} + ((lane + {{ i * threads }}u) % {{ quads }}u) * 4u);
+{% endfor %}
+{% set place = "column0 + (lane + %du) / %du, " ~ k ~ " + ((lane + %du) %% %du) * 4u" if turned else "column0 + ((lane + %du) %% %du) * 4u, " ~ k ~ " + (lane + %du) / %du" %}
+{% set size = quads if turned else bn // 4 %}
+{% macro bring(part) %}
+{% for i in range(loads_b) %}
+{% for side in sides %}
+        other{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ place % (i * threads, size, i * threads, size) }});
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{% if parts|length > 1 %}
+        switch part {
+{% for n in parts %}
+        {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
+{{ bring(loop.index0) }}        }
+{% endfor %}
+        }
+{% else %}
+{{ bring(0) }}{% endif %}
+{% endmacro %}
+{# Vectors along k go to one place of four rows of workgroup memory. #}
+{% macro across_rows(tile, value, lane, width) %}
+        {
+            let r = ({{ lane }}) / {{ quads }}u;
+            let at = ((({{ lane }}) % {{ quads }}u) * 4u) * {{ width // 4 }}u + r / 4u;
+{% for c in range(4) %}
+            {{ tile }}[at + {{ c * width // 4 }}u][r % 4u] = {{ value }}.{{ "xyzw"[c] }};
+{% endfor %}
+        }
+{% endmacro %}
+{% macro step(k) %}
+{% for i in range(ia) %}
+            let a{{ i }} = left[{{ k }} * {{ bm // 4 }}u + ty + {{ i * ny }}u];
+{% endfor %}
+{% for side in sides %}
+{% for j in range(jb) %}
+            let b{{ side }}{{ j }} = right{{ side }}[{{ k }} * {{ bn // 4 }}u + tx + {{ j * nx }}u];
+{% endfor %}
+{% for i in range(tm) %}
+{% for j in range(jb) %}
+            acc{{ side }}{{ i }}_{{ j }} += a{{ i // 4 }}.{{ "xyzw"[i % 4] }} * b{{ side }}{{ j }};
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+@compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let tiles = {{ ns.across * ((m + 63) // 64) }}u;
-    let z = g / tiles;
-    let row0 = ((g % tiles) / across) * 64u;
+    let tiles = {{ ns.across * ((m + bm - 1) // bm) }}u;
+    let share = g / tiles / BATCH;
+    let z = g / tiles % BATCH;
+    let row0 = ((g % tiles) / across) * {{ bm }}u;
+{% set columns = bn %}
 {% include "lib/part.wgsl" %}
-    let column0 = piece * 64u;
+    let column0 = piece * {{ bn }}u;
 {% include "lib/batch.wgsl" %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * N);
-    let tx = lane % 16u;
-    let ty = lane / 16u;
+    let tx = lane % {{ nx }}u;
+    let ty = lane / {{ nx }}u;
+    // Steps of k of this share.
+    let k_begin = share * {{ each_k }}u;
+    let k_end = min(k_begin + {{ each_k }}u, K);
 {% for side in sides %}
-{% for i in range(4) %}
-    var acc{{ side }}{{ i }} = vec4<f32>(0.0);
+{% for i in range(tm) %}
+{% for j in range(jb) %}
+    var acc{{ side }}{{ i }}_{{ j }} = vec4<f32>(0.0);
 {% endfor %}
 {% endfor %}
-    for (var k0 = 0u; k0 < K; k0 += 16u) {
-        left[(lane / 4u) * 5u + lane % 4u] = load_a(a_base, row0 + lane / 4u, k0 + (lane % 4u) * 4u);
-{% if parts|length > 1 %}
-        switch part {
-{% for n in parts %}
-            {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: { right[lane] = load_w{{ loop.index0 }}(b_base, k0 + ty, column0 + tx * 4u); }
 {% endfor %}
+{% for i in range(loads_a) %}
+    var mine{{ i }}: vec4<f32>;
+{% endfor %}
+{% for side in sides %}
+{% for i in range(loads_b) %}
+    var other{{ side }}{{ i }}: vec4<f32>;
+{% endfor %}
+{% endfor %}
+{% if ahead %}
+    // The next step is on its way from memory while this one is multiplied.
+{{ load("k_begin") }}
+{% endif %}
+    for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) {
+{% if not ahead %}
+{{ load("k0") }}
+{% endif %}
+{% for i in range(loads_a) %}
+{{ across_rows("left", "mine" ~ i, "lane + " ~ i * threads ~ "u", bm) }}
+{%- endfor %}
+{% for side in sides %}
+{% for i in range(loads_b) %}
+{% if turned %}
+{{ across_rows("right" ~ side, "other" ~ side ~ i, "lane + " ~ i * threads ~ "u", bn) }}
+{%- else %}
+        right{{ side }}[lane + {{ i * threads }}u] = other{{ side }}{{ i }};
+{% endif %}
+{% endfor %}
+{% endfor %}
+        workgroupBarrier();
+{% if ahead %}
+        if (k0 + {{ bk }}u < k_end) {
+{{ load("(k0 + " ~ bk ~ "u)") }}
         }
-{% else %}
-{% for side in sides %}
-        right{{ side }}[lane] = load_w{{ loop.index0 }}(b_base, k0 + ty, column0 + tx * 4u);
+{% endif %}
+{% if unrolled %}
+{% for kk in range(bk) %}
+        {
+{{ step(kk ~ "u") }}
+        }
 {% endfor %}
+{% else %}
+        for (var kk = 0u; kk < {{ bk }}u; kk++) {
+{{ step("kk") }}
+        }
 {% endif %}
         workgroupBarrier();
-{% include "lib/tile_product.wgsl" %}
-        workgroupBarrier();
     }
-    let y_base = z * (M * N);
+    let y_base = (share * BATCH + z) * (M * N);
 {% macro stores(part) %}
-{% for i in range(4) %}
-    store{{ part }}(y_base, row0 + ty * 4u + {{ i }}u, column0 + tx * 4u{% for side in sides %}, acc{{ side }}{{ i }}{% endfor %});
+{% for i in range(tm) %}
+{% for j in range(jb) %}
+    store{{ part }}(y_base, row0 + (ty + {{ (i // 4) * ny }}u) * 4u + {{ i % 4 }}u, column0 + (tx + {{ j * nx }}u) * 4u{% for side in sides %}, acc{{ side }}{{ i }}_{{ j }}{% endfor %});
+{% endfor %}
 {% endfor %}
 {% endmacro %}
 {% if parts|length > 1 %}

@@ -14,6 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size
+from rlx.ops.matmul_tiles import MATMUL, Problem, shares, tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of an activation is its parameter in the kernels.
@@ -97,9 +98,8 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# Columns that a WGSL kernel makes per workgroup, and rows of the general one; the skinny one makes a
-# piece of one row.
-TILE = 64
+# Columns that the skinny WGSL kernel makes of one row, and rows that it is for.
+PIECE = 64
 GEMV_ROWS = 4
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
 NR, KC = 32, 128
@@ -157,7 +157,7 @@ def call_product_webgpu(
     parts: Sequence[int] = (),
     gated: bool = False,
 ) -> None:
-    """Writes the call of the WGSL kernel that fits the number of rows.
+    """Writes the calls of the WGSL kernels that fit the product's sizes.
 
     Args:
         emitter: Where to.
@@ -168,12 +168,27 @@ def call_product_webgpu(
         gated: There are two weights (and biases) for the one result: act(first) * second.
     """
     parts = tuple(parts) or (params["n"],)
-    m, across = params["m"], sum(math.ceil(n / TILE) for n in parts)
-    few = m <= GEMV_ROWS and not params["turned"]
-    kernel, down = ("gemv", m) if few else ("matmul", math.ceil(m / TILE))
+    m, n, batch = params["m"], params["n"], params["batch"]
     params = {**params, "parts": parts, "gated": int(gated)}
-    # Numbered row by row through all results, so that the first workgroups make the first rows of each.
-    emitter.call(kernel, operands, results, params, params["batch"] * down * across, across)
+    if m <= GEMV_ROWS and not params["turned"]:
+        across = sum(math.ceil(n / PIECE) for n in parts)
+        emitter.call("gemv", operands, results, params, batch * m * across, across)
+        return
+    problem = Problem(m, parts, params["k"], batch, gated)
+    variant = MATMUL.choose(problem, emitter.limits)
+    splits, each = shares(problem, variant)
+    work, across = tiles(problem, variant), sum(math.ceil(n / variant.params["bn"]) for n in parts)
+    params |= {**variant.params, "splits": splits, "each_k": each}
+    if splits == 1:
+        # Numbered row by row through all results, so that the first workgroups make the first rows of each.
+        emitter.call("matmul", operands, results, params, work, across)
+        return
+    elements = batch * m * n
+    partial = emitter.temp(TensorType((splits, elements), DType.F32))
+    emitter.call("matmul", operands[:2], [partial], {**params, "has_bias": 0}, work * splits, 0)
+    params["elements"] = elements
+    groups = math.ceil(elements / (256 * (4 if n % 4 == 0 else 1)))
+    emitter.call("split_sum", [partial, *operands[2:]], results, params, groups, 0)
 
 
 def _params(node: Node) -> dict[str, Any]:
@@ -197,7 +212,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 _CPU = Kernels(("matmul",), _lower_cpu)
-_WEBGPU = Kernels(("matmul", "gemv"), _lower_webgpu)
+_WEBGPU = Kernels(("matmul", "split_sum", "gemv"), _lower_webgpu)
 
 
 @op(

@@ -1,4 +1,4 @@
-    // Workgroups stand in one row through all results: which one is this, and which piece of 64 columns?
+    // Workgroups stand in one row through all results: which one is this, and which piece of {{ columns }} columns?
     var part = 0u;
     var piece = g % across;
 {% set first = namespace(at=0) %}
@@ -6,5 +6,5 @@
 {% if not loop.first %}
     if (g % across >= {{ first.at }}u) { part = {{ loop.index0 }}u; piece = g % across - {{ first.at }}u; }
 {% endif %}
-{% set first.at = first.at + (n + 63) // 64 %}
+{% set first.at = first.at + (n + columns - 1) // columns %}
 {% endfor %}

@@ -1,0 +1,27 @@
+// The shares of sums that were split, [shares, elements], added up; then bias and activation.
+{% set E = "f16" if half else "f32" %}
+{% set wide = n % 4 == 0 %}
+{% set S = "vec4<f32>" if wide else "f32" %}
+{% set D = ("vec4<" ~ E ~ ">") if wide else E %}
+{% set step = 4 if wide else 1 %}
+{% set last = 2 if has_bias else 1 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ S }}>;
+{% if has_bias %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> bias: array<{{ D }}>;
+{% endif %}
+@group(0) @binding({{ last }}) var<storage, {{ access[last] }}> y: array<{{ D }}>;
+
+{% include "lib/epilogue.wgsl" %}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let at = (wid.x + wid.y * FOLD) * 256u + lane;
+    let count = {{ elements // step }}u;
+    if (at >= count) { return; }
+    var sum = x[at];
+    for (var share = 1u; share < SPLITS; share++) { sum += x[share * count + at]; }
+{% if has_bias %}
+    sum += {{ S }}(bias[at % {{ n // step }}u]);
+{% endif %}
+    y[at] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
+}
