@@ -34,7 +34,7 @@ class Times:
         p99_us: The 99th percentile of the same.
         span_us: From the first kernel's start to the last one's end, by runs: gaps included.
         wall_us: Of a run as a caller sees it, transfers apart, the median.
-        kernels: Microseconds by kernel, the medians.
+        kernel_us: Microseconds by kernel, the medians.
         copies: Copies of the data in rotation.
         runs: Runs timed.
     """
@@ -43,7 +43,7 @@ class Times:
     p99_us: float
     span_us: float
     wall_us: float
-    kernels: dict[str, float]
+    kernel_us: dict[str, float]
     copies: int
     runs: int
 
