@@ -78,15 +78,29 @@ def checked(work, device, copies=1):
     return loaded, facts
 
 
+def lacking(work, device):
+    """Why a device can't run a workload; None when it can."""
+    import rlx
+    from rlx.device.names import info_of
+
+    features = info_of(rlx.Device.parse(device)).features
+    half = work.options.precision == "f16" and "shader-f16" not in features
+    return "the adapter has no shader-f16" if half else None
+
+
 def check_row(row, device, variant):
     """A line for each of a row's small sizes."""
     import rlx
 
     for size in row.small:
         line = {"row": row.name, "target": row.target, "size": size, "variant": variant}
+        work = row.work(size)
+        if reason := lacking(work, device):
+            yield line | {"correct": True, "skipped": reason}
+            continue
         try:
             with forced(variant):
-                loaded, facts = checked(row.work(size), device)
+                loaded, facts = checked(work, device)
             loaded.close()
             yield line | facts
         except rlx.RlxError as error:
@@ -95,11 +109,14 @@ def check_row(row, device, variant):
 
 def time_row(row, size, device, limits):
     """The line of a row: checked, then timed if it is right."""
-    import rlx
     from gpu_clock import copies_for, timed
+
+    import rlx
 
     line = {"row": row.name, "target": row.target, "size": size}
     work = row.work(size)
+    if reason := lacking(work, device):
+        return line | {"correct": True, "skipped": reason}
     nbytes = work.nbytes or touched(work)
     software = limits[1] is None
     copies = 1 if software else copies_for(nbytes)
@@ -108,7 +125,8 @@ def time_row(row, size, device, limits):
     except rlx.RlxError as error:
         return line | {"correct": False, "failure": " ".join(str(error).split())[:300]}
     with loaded:
-        line |= facts | {"flops": work.flops, "nbytes": nbytes, "counts": work.counts}
+        line |= facts | {"flops": work.flops, "nbytes": nbytes}
+        line["counts"] = gpu_report.counts(work.flops, nbytes)
         line |= {"cache_resident": copies * nbytes < 120e6, "peer": work.peer[0]}
         if facts["correct"] and not facts["on_the_host"]:
             times = timed(loaded, most=8) if software else timed(loaded)
@@ -150,10 +168,14 @@ def limits_of(device, console):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="webgpu")
-    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name or target fits")
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="rows whose name or target fits"
+    )
     parser.add_argument("--quick", action="store_true", help="the rows that tell most")
     parser.add_argument("--check", action="store_true", help="compare only, at small sizes")
-    parser.add_argument("--small", action="store_true", help="time at the small sizes: tries this script")
+    parser.add_argument(
+        "--small", action="store_true", help="time at the small sizes: tries this script"
+    )
     parser.add_argument("--limits", choices=("own", "default"), default="own")
     parser.add_argument("--variants", default="", metavar="all|NAME,...")
     parser.add_argument("--peers", default=",".join(PEERS), help="which peers run; none for none")
@@ -229,16 +251,24 @@ def measure(rows, arguments, console):
             line = time_row(row, sizes[row.name], arguments.device, limits)
             console.print(gpu_report.one_line(line), markup=False, highlight=False)
             found["rows"].append(line)
+            save(found, arguments)
             progress.advance(bar)
-    right = {line["row"] for line in found["rows"] if line["correct"]}
+    right = {line["row"] for line in found["rows"] if "gpu_us" in line}
     peers = [name for name in arguments.peers.split(",") if name and name != "none"]
     names = [row.name for row in rows if row.name in right]
     for peer in peers:
         console.print(f"{peer} ...")
         found[peer] = run_peer(peer, names, arguments.small)
+        save(found, arguments)
     if not arguments.only or re.search(arguments.only, "P12 cold"):
         found["cold"] = cold_start(arguments.device)
     return finish(found, arguments, console)
+
+
+def save(found, arguments):
+    """What is known so far, in case that the rest is cut off."""
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1, default=str))
 
 
 def finish(found, arguments, console):
@@ -247,8 +277,7 @@ def finish(found, arguments, console):
     console.print(gpu_report.table(found))
     for line in gpu_report.notes(found):
         console.print(line, markup=False, highlight=False)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1, default=str))
+    save(found, arguments)
     if arguments.readme:
         gpu_report.write_readme(found, arguments.readme)
     return int(not all(line["correct"] for line in found["rows"]))

@@ -32,7 +32,7 @@ class Times:
     Attributes:
         gpu_us: Microseconds of a run's kernels together, the median.
         p99_us: The 99th percentile of the same.
-        span_us: From the first kernel's start to the last one's end, by runs: gaps included.
+        span_us: From handing runs over to their end, by the number of runs: gaps included.
         wall_us: Of a run as a caller sees it, transfers apart, the median.
         kernel_us: Microseconds by kernel, the medians.
         copies: Copies of the data in rotation.
@@ -194,7 +194,7 @@ def timed(loaded, figure_ns=FIGURE_NS, most=MOST):
     total = ns.sum(1)
     kernels = {}
     for name, each in zip(loaded.kernels(), np.median(ns, 0), strict=False):
-        kernels[name] = kernels.get(name, 0.0) + each / 1e3
+        kernels[name] = kernels.get(name, 0.0) + float(each) / 1e3
     return Times(
         float(np.median(total)) / 1e3,
         float(np.percentile(total, 99)) / 1e3,

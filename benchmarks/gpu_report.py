@@ -6,14 +6,21 @@ from rich.table import Table
 
 BEGIN, END = "<!-- benchmarks/gpu.py -->", "<!-- end of benchmarks/gpu.py -->"
 P12_MS = 100.0
+# Operations for each byte from which on arithmetic takes the H200 longer than the transfer.
+INTENSITY = 67 / 4.3
+
+
+def counts(flops, nbytes):
+    """Which of a workload's two floors is the higher one, "flops" or "bytes"."""
+    return "flops" if flops > INTENSITY * nbytes else "bytes"
 
 
 def speeds(work, nbytes, us, limits):
     """TFLOP/s, GB/s, and the part of the bound that counts."""
     seconds = us / 1e6
     found = {"tflops": work.flops / seconds / 1e12, "gb_per_s": nbytes / seconds / 1e9}
-    most = limits[0] if work.counts == "flops" else limits[1]
-    done = work.flops if work.counts == "flops" else nbytes
+    by = counts(work.flops, nbytes)
+    most, done = (limits[0], work.flops) if by == "flops" else (limits[1], nbytes)
     return found | {"part": done / seconds / most if most else None}
 
 
@@ -35,14 +42,18 @@ def _reached(line, goal):
     told = [line["tflops"] >= goal.tflops] if goal.tflops is not None else []
     if goal.part is not None and line["part"] is not None:
         told.append(line["part"] >= goal.part)
-    told += [line["ratios"][peer] >= least for peer, least in goal.peers.items() if peer in line["ratios"]]
+    told += [
+        line["ratios"][peer] >= least
+        for peer, least in goal.peers.items()
+        if peer in line["ratios"]
+    ]
     return all(told) if told else None
 
 
 def one_line(line):
     """A row in a few words, as soon as it is known."""
-    if "failure" in line:
-        return f"{line['row']}: {line['failure']}"
+    if "failure" in line or "skipped" in line:
+        return f"{line['row']}: {line.get('failure') or line['skipped']}"
     if not line["correct"]:
         return f"WRONG {line['row']}: error {line['error']:.2g}, at most {line['tolerance']:.2g}"
     if line["on_the_host"]:
@@ -84,11 +95,17 @@ _COLUMNS = (
 )
 
 
+# What stands in place of a time.
+_UNTIMED = {"failure": "failed", "skipped": "can't"}
+
+
 def _cells(line, columns):
     """A row's cells; one that was not timed says only what it is."""
     if "gpu_us" in line:
         return [shown(line) for _, shown in columns]
-    said = "failed" if "failure" in line else "host" if line["correct"] else "WRONG"
+    said = next((word for key, word in _UNTIMED.items() if key in line), "WRONG")
+    if said == "WRONG" and line["correct"]:
+        said = "host"
     return [line["row"], line["target"] or "-", said, *["-"] * (len(columns) - 3)]
 
 
@@ -127,13 +144,13 @@ def notes(found):
 
 
 def _cold_lines(cold):
-    if "error" in cold:
-        yield f"P12: {cold['error']}"
+    if "failed" in cold:
+        yield f"P12: {cold['failed']}"
         return
     said = "reached" if cold["rlx_ms"] <= P12_MS else "not reached"
     yield (
         f"P12: load, compile and first run of 16 nodes in a fresh process, no caches: rlx {cold['rlx_ms']:.0f} ms, "
-        f"of which the device {cold['device_ms']:.0f} ms; {said} (at most {P12_MS:.0f} ms)"
+        f"of which finding the adapters {cold['adapters_ms']:.0f} ms; {said} (at most {P12_MS:.0f} ms)"
     )
     yield f"  ONNX Runtime WebGPU: {cold['ort'] if isinstance(cold['ort'], str) else format(cold['ort'], '.0f') + ' ms'}"
 
@@ -146,13 +163,26 @@ def checks(lines):
         by_row.setdefault((line["row"], line["variant"]), []).append(line)
     for (row, variant), group in by_row.items():
         told = [line for line in group if "error" in line]
-        worst = max((line["error"] / line["tolerance"] for line in told), default=float("inf"))
+        failed = any("failure" in line for line in group)
+        worst = max((line["error"] / line["tolerance"] for line in told), default=0.0)
         kernels = sorted({name for line in told for name in line["kernels"]})
-        made.add_row(row, variant or "own", str(len(group)), f"{worst:.2g}", ", ".join(kernels))
+        said = "failed" if failed else f"{worst:.2g}" if told else group[0]["skipped"]
+        made.add_row(row, variant or "own", str(len(group)), said, ", ".join(kernels))
     return made
 
 
-_README = ("workload", "target", "GPU us", "speed", "of bound", "reached", "PyTorch", "ORT WebGPU", "tinygrad", "SciPy")
+_README = (
+    "workload",
+    "target",
+    "GPU us",
+    "speed",
+    "of bound",
+    "reached",
+    "PyTorch",
+    "ORT WebGPU",
+    "tinygrad",
+    "SciPy",
+)
 
 
 def markdown(found):

@@ -29,7 +29,6 @@ class Work:
             its values computed in float64.
         flops: Floating-point operations.
         nbytes: Bytes that must be read and written; 0 for all operands and outputs.
-        counts: Which floor decides: "flops" or "bytes".
         weights: Operands that are params.
         peer: What peers run: its name in ``gpu_peers``, and settings.
         tolerance: The largest ||out - ref|| / ||ref||.
@@ -41,11 +40,10 @@ class Work:
     reference: Callable[[list[np.ndarray]], tuple[np.ndarray, np.ndarray]]
     flops: float
     nbytes: float = 0.0
-    counts: str = "bytes"
     weights: tuple[str, ...] = ()
     peer: tuple[str, dict[str, Any]] = ("", {})
     tolerance: float = 1e-5
-    options: rlx.CompileOptions = rlx.CompileOptions()
+    options: rlx.CompileOptions = field(default_factory=rlx.CompileOptions)
 
 
 @dataclass(frozen=True)
