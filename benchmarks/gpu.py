@@ -223,10 +223,13 @@ def check(rows, arguments, console):
         said = line.get("failure") or f"error {line['error']:.2g}, at most {line['tolerance']:.2g}"
         console.print(f"WRONG {line['variant']} {line['row']} {line['size']}: {said}", markup=False)
     took = time.monotonic() - began
-    console.print(f"{len(lines) - len(wrong)} of {len(lines)} are right, {took:.0f} s")
+    skipped = sum("skipped" in line for line in lines)
+    right = len(lines) - len(wrong) - skipped
+    can = f", {skipped} can't run here" if skipped else ""
+    console.print(f"{right} of {len(lines)} are right{can}, {took:.0f} s")
     if arguments.json:
         arguments.json.write_text(json.dumps({"checks": lines}, indent=1, default=str))
-    return int(bool(wrong) or not lines)
+    return int(bool(wrong) or not right)
 
 
 def measure(rows, arguments, console):

@@ -138,6 +138,7 @@ def notes(found):
     flops, nbytes = (found["limits"][name] for name in ("flops", "bytes_per_s"))
     bound = "unknown" if flops is None else f"{flops / 1e12:.0f} TFLOP/s"
     copy = "unknown" if nbytes is None else f"{nbytes / 1e9:,.0f} GB/s"
+    yield "GPU us: the kernels alone; with the gaps between them it is span_us in the JSON"
     yield f"bounds: arithmetic {bound}, copy {copy} (read and written)"
     told = [line["reached"] for line in found["rows"] if line.get("reached") is not None]
     yield f"targets reached: {sum(told)} of {len(told)}"

@@ -216,7 +216,9 @@ NO_GOAL = Goal()
 
 
 def _conv(name, small, goal=NO_GOAL, quick=False, **size):
-    return Row(f"conv {name}", "", conv, size, (small,), goal, quick)
+    return Row(
+        f"conv {name}", "", conv, size, small if isinstance(small, tuple) else (small,), goal, quick
+    )
 
 
 IMAGE = dict(n=2, c=12, o=20, size=(9, 11))
@@ -229,7 +231,7 @@ ROWS = (
     Row("cumsum 16 x 2^20", "P9", scanned, dict(shape=(16, 1 << 20), axis=1), (dict(shape=(2, 9000), axis=1),), STREAM),
     Row("cumsum 4096 x 4096, first axis", "P9", scanned, dict(shape=(4096, 4096), axis=0),
         (dict(shape=(300, 7), axis=0),), STREAM),
-    _conv("3x3 64 of 56x56, batch 32", IMAGE | dict(kernel=3), n=32, c=64, o=64, size=(56, 56), kernel=3, quick=True),
+    _conv("3x3 64 of 56x56, batch 32", (IMAGE | dict(kernel=3), dict(n=1, c=64, o=70, size=(14, 15), kernel=3)), n=32, c=64, o=64, size=(56, 56), kernel=3, quick=True),
     _conv("3x3 256 of 14x14, batch 32", IMAGE | dict(kernel=3), n=32, c=256, o=256, size=(14, 14), kernel=3),
     _conv("3x3 512 of 7x7, batch 32", IMAGE | dict(kernel=3), n=32, c=512, o=512, size=(7, 7), kernel=3),
     _conv("3x3 stride 2, 128 of 56x56, batch 32", IMAGE | dict(kernel=3, stride=2),
@@ -237,7 +239,7 @@ ROWS = (
     _conv("7x7 stride 2 of 224x224, batch 32", dict(n=1, c=3, o=8, size=(30, 30), kernel=7, stride=2),
           n=32, c=3, o=64, size=(224, 224), kernel=7, stride=2),
     _conv("3x3 64 of 56x56, batch 1", IMAGE | dict(n=1, kernel=3), n=1, c=64, o=64, size=(56, 56), kernel=3),
-    _conv("1x1 256 to 64 of 56x56, batch 32", IMAGE | dict(kernel=1), n=32, c=256, o=64, size=(56, 56), kernel=1, quick=True),
+    _conv("1x1 256 to 64 of 56x56, batch 32", (IMAGE | dict(kernel=1), dict(n=2, c=128, o=64, size=(14, 15), kernel=1)), n=32, c=256, o=64, size=(56, 56), kernel=1, quick=True),
     _conv("1x1 64 to 256 of 56x56, batch 32", IMAGE | dict(kernel=1), n=32, c=64, o=256, size=(56, 56), kernel=1),
     _conv("1x1 2048 to 512 of 7x7, batch 32", IMAGE | dict(kernel=1), n=32, c=2048, o=512, size=(7, 7), kernel=1),
     _conv("depthwise 3x3 256 of 56x56, batch 32", dict(n=2, c=6, o=6, size=(9, 11), kernel=3, groups=6), STREAM,
@@ -250,4 +252,4 @@ ROWS = (
         (dict(shape=(1, 3, 7, 9), factor=2),), STREAM, True),
 )  # fmt: skip
 
-COPY = Row("copy", "", copy, dict(count=1 << 26), (dict(count=4096),), quick=True)
+COPY = Row("copy", "", copy, dict(count=1 << 25), (dict(count=4096),), quick=True)

@@ -53,6 +53,19 @@ def test_a_row_is_timed_and_its_table_goes_into_a_file(webgpu, tmp_path):
     assert readme.read_text() == text
 
 
+@pytest.mark.webgpu
+def test_memory_is_poisoned_before_the_run(webgpu, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from gpu_clock import Loaded
+    from gpu_rows import ROWS
+
+    (row,) = [row for row in ROWS if row.name == "softmax 16384 x 1024"]
+    with Loaded(row.work(row.small[0]), webgpu) as loaded:
+        before = loaded.compiled[0]._executable.read_row(0, 0)
+        assert np.isnan(before).all()
+        assert np.isfinite(loaded.outputs()[0]).all()
+
+
 def test_no_row_fits(tmp_path):
     done = run("--check", "--only", "no such row")
     assert done.returncode == 1
