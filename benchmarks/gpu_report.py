@@ -191,7 +191,7 @@ def markdown(found):
     columns = [one for one in _COLUMNS if one[0] in _README]
     lines = [
         f"{found['adapter']}, driver {found['driver']}; a peer's column is its time by that of rlx, "
-        "above 1 rlx is faster. `python benchmarks/gpu.py --json gpu.json --readme README.md` makes it.",
+        "above 1 rlx is faster; * is data that stays in caches. `python benchmarks/gpu.py --json gpu.json --readme README.md` makes it.",
         "",
         "| " + " | ".join(heading for heading, _ in columns) + " |",
         "|---|" + "---|" * (len(columns) - 1),
@@ -201,7 +201,7 @@ def markdown(found):
             lines.append("| " + " | ".join(_cells(line, columns)) + " |")
     if found.get("cold", {}).get("rlx_ms"):
         cold = found["cold"]
-        lines += ["", *(line.strip() for line in _cold_lines(cold))]
+        lines += ["", *(f"- {line.strip()}" for line in _cold_lines(cold))]
     return "\n".join(lines)
 
 
