@@ -1,0 +1,292 @@
+"""GPU kernels against their targets (P4 to P9, P12), the machine's limits and its other users.
+
+usage: python benchmarks/gpu.py [--only REGEX] [--quick] [--device webgpu:N] [--json gpu.json] [--readme README.md]
+       python benchmarks/gpu.py --check [--limits default] [--variants all]
+
+Every row is compared with float64 first, on random data, in memory that held NaN; a row that is wrong is not
+timed and makes the exit status 1. Times are the GPU's own, summed over the kernels of a run (``gpu_clock``).
+``--check`` compares only, at small sizes, and needs no fast GPU. Peers run after rlx, each in a process of its
+own (``gpu_peers``); one that is not installed is said to be absent.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import time
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+os.environ["RLX_CACHE"] = "off"  # each row is compiled here and now
+
+import gpu_report
+from gpu_cold import cold_start
+from gpu_peers import PEERS, run_peer
+from gpu_rows import ROWS
+from gpu_work import error_of
+from rich.console import Console
+from rich.progress import Progress
+
+VARIANTS = "rlx.backends.webgpu.variants"
+# (flop/s in f32, bytes/s of a copy, read and written) by a part of the adapter's name.
+LIMITS = {"H200": (67e12, 4.3e12)}
+
+
+def variants(wanted):
+    """What ``RLX_VARIANT`` is set to, one after the other; "" leaves the choice to rlx."""
+    if wanted == "all":
+        found = find_spec(VARIANTS)
+        return ["", *(import_module(VARIANTS).names() if found else ())]
+    return wanted.split(",") if wanted else [""]
+
+
+@contextmanager
+def forced(variant):
+    """Inside it every kernel that has this variant is that one."""
+    before = os.environ.pop("RLX_VARIANT", None)
+    if variant:
+        os.environ["RLX_VARIANT"] = variant
+    try:
+        yield
+    finally:
+        os.environ.pop("RLX_VARIANT", None)
+        if before is not None:
+            os.environ["RLX_VARIANT"] = before
+
+
+def checked(work, device, copies=1):
+    """A loaded workload, and what a row says of its correctness."""
+    from gpu_clock import Loaded
+
+    loaded = Loaded(work, device, copies)
+    try:
+        error = error_of(work, loaded.outputs())
+    except BaseException:
+        loaded.close()
+        raise
+    facts = {
+        "error": error,
+        "tolerance": work.tolerance,
+        "correct": error <= work.tolerance,
+        "kernels": loaded.kernels(),
+        "on_the_host": loaded.on_the_host,
+    }
+    return loaded, facts
+
+
+def lacking(work, device):
+    """Why a device can't run a workload; None when it can."""
+    import rlx
+    from rlx.device.names import info_of
+
+    features = info_of(rlx.Device.parse(device)).features
+    half = work.options.precision == "f16" and "shader-f16" not in features
+    return "the adapter has no shader-f16" if half else None
+
+
+def check_row(row, device, variant):
+    """A line for each of a row's small sizes."""
+    import rlx
+
+    for size in row.small:
+        line = {"row": row.name, "target": row.target, "size": size, "variant": variant}
+        work = row.work(size)
+        if reason := lacking(work, device):
+            yield line | {"correct": True, "skipped": reason}
+            continue
+        try:
+            with forced(variant):
+                loaded, facts = checked(work, device)
+            loaded.close()
+            yield line | facts
+        except rlx.RlxError as error:
+            yield line | {"correct": False, "failure": " ".join(str(error).split())[:300]}
+
+
+def time_row(row, size, device, limits):
+    """The line of a row: checked, then timed if it is right."""
+    from gpu_clock import copies_for, timed
+
+    import rlx
+
+    line = {"row": row.name, "target": row.target, "size": size}
+    work = row.work(size)
+    if reason := lacking(work, device):
+        return line | {"correct": True, "skipped": reason}
+    nbytes = work.nbytes or touched(work)
+    software = limits[1] is None
+    copies = 1 if software else copies_for(nbytes)
+    try:
+        loaded, facts = checked(work, device, copies)
+    except rlx.DeviceMemoryError as error:
+        return line | {"correct": True, "skipped": " ".join(str(error).split())[:300]}
+    except rlx.RlxError as error:
+        return line | {"correct": False, "failure": " ".join(str(error).split())[:300]}
+    with loaded:
+        line |= facts | {"flops": work.flops, "nbytes": nbytes}
+        line["counts"] = gpu_report.counts(work.flops, nbytes)
+        line |= {"cache_resident": copies * nbytes < 120e6, "peer": work.peer[0]}
+        if facts["correct"] and not facts["on_the_host"]:
+            times = timed(loaded, most=8) if software else timed(loaded)
+            line |= vars(times)
+            line |= gpu_report.speeds(work, nbytes, times.gpu_us, limits)
+    return line
+
+
+def touched(work):
+    """Bytes of all operands and outputs."""
+    from gpu_clock import graph_of
+
+    outputs = sum(node.type.nbytes for node in graph_of(work).outputs)
+    return float(outputs + sum(value.nbytes for value in work.values.values()))
+
+
+def limits_of(device, console):
+    """flop/s and bytes/s of the adapter: stated, or None and what a copy reaches here."""
+    import rlx
+    from rlx.device.names import info_of
+
+    info = info_of(rlx.Device.parse(device))
+    about = {"adapter": info.adapter, "driver": info.driver, "software": info.software}
+    for name, known in LIMITS.items():
+        if name in info.adapter:
+            return known, about
+    if info.software:
+        return (None, None), about
+    from gpu_clock import Loaded, timed
+    from gpu_rows import COPY
+
+    with Loaded(COPY.work(COPY.size), device) as loaded:
+        seconds = timed(loaded).gpu_us / 1e6
+    found = 2 * loaded.work.values["x"].nbytes / seconds
+    console.print(f"a copy on {info.adapter}: {found / 1e9:,.0f} GB/s")
+    return (None, found), about
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="webgpu")
+    parser.add_argument(
+        "--only", default="", metavar="REGEX", help="rows whose name or target fits"
+    )
+    parser.add_argument("--quick", action="store_true", help="the rows that tell most")
+    parser.add_argument("--check", action="store_true", help="compare only, at small sizes")
+    parser.add_argument(
+        "--small", action="store_true", help="time at the small sizes: tries this script"
+    )
+    parser.add_argument("--limits", choices=("own", "default"), default="own")
+    parser.add_argument("--variants", default="", metavar="all|NAME,...")
+    parser.add_argument("--peers", default=",".join(PEERS), help="which peers run; none for none")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--readme", type=Path, help="write the table into this file")
+    parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parsed()
+    console = Console(width=170)
+    if arguments.from_json:
+        found = json.loads(arguments.from_json.read_text())
+        return finish(found, arguments, console)
+    if arguments.limits == "default":
+        os.environ["RLX_WEBGPU_DEFAULT_LIMITS"] = "1"
+    pattern = re.compile(arguments.only)
+    rows = [
+        row
+        for row in ROWS
+        if (pattern.search(row.name) or (arguments.only and pattern.fullmatch(row.target)))
+        and (row.quick or not arguments.quick)
+    ]
+    if arguments.check:
+        return check(rows, arguments, console)
+    return measure(rows, arguments, console)
+
+
+def check(rows, arguments, console):
+    """Every row at small sizes, with every variant asked for."""
+    lines = []
+    began = time.monotonic()
+    with Progress(console=console, transient=True) as progress:
+        names = variants(arguments.variants)
+        bar = progress.add_task("checks", total=len(rows) * len(names))
+        for variant in names:
+            for row in rows:
+                progress.update(bar, description=f"{variant} {row.name}")
+                lines += check_row(row, arguments.device, variant)
+                progress.advance(bar)
+    wrong = [line for line in lines if not line["correct"]]
+    console.print(gpu_report.checks(lines))
+    for line in wrong:
+        said = line.get("failure") or f"error {line['error']:.2g}, at most {line['tolerance']:.2g}"
+        console.print(f"WRONG {line['variant']} {line['row']} {line['size']}: {said}", markup=False)
+    took = time.monotonic() - began
+    skipped = sum("skipped" in line for line in lines)
+    right = len(lines) - len(wrong) - skipped
+    can = f", {skipped} can't run here" if skipped else ""
+    console.print(f"{right} of {len(lines)} are right{can}, {took:.0f} s")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"checks": lines}, indent=1, default=str))
+    return int(bool(wrong) or not right)
+
+
+def measure(rows, arguments, console):
+    """Every row, then the peers."""
+    import rlx
+
+    limits, about = limits_of(arguments.device, console)
+    found = {
+        **about,
+        "device": arguments.device,
+        "machine": platform.platform(),
+        "processors": os.cpu_count(),
+        "versions": {"rlx": rlx.__version__},
+        "limits": {"flops": limits[0], "bytes_per_s": limits[1]},
+        "rows": [],
+    }
+    sizes = {row.name: row.small[0] if arguments.small else row.size for row in rows}
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("rlx", total=len(rows))
+        for row in rows:
+            progress.update(bar, description=row.name)
+            line = time_row(row, sizes[row.name], arguments.device, limits)
+            console.print(gpu_report.one_line(line), markup=False, highlight=False)
+            found["rows"].append(line)
+            save(found, arguments)
+            progress.advance(bar)
+    right = {line["row"] for line in found["rows"] if "gpu_us" in line}
+    peers = [name for name in arguments.peers.split(",") if name and name != "none"]
+    names = [row.name for row in rows if row.name in right]
+    for peer in peers:
+        console.print(f"{peer} ...")
+        found[peer] = run_peer(peer, names, arguments.small)
+        save(found, arguments)
+    if not arguments.only or re.search(arguments.only, "P12 cold"):
+        found["cold"] = cold_start(arguments.device, "ort" in peers)
+    return finish(found, arguments, console)
+
+
+def save(found, arguments):
+    """What is known so far, in case that the rest is cut off."""
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1, default=str))
+
+
+def finish(found, arguments, console):
+    """Tables and files from what was measured."""
+    gpu_report.judge(found, {row.name: row.goal for row in ROWS})
+    console.print(gpu_report.table(found))
+    for line in gpu_report.notes(found):
+        console.print(line, markup=False, highlight=False)
+    save(found, arguments)
+    if arguments.readme:
+        gpu_report.write_readme(found, arguments.readme)
+    return int(not all(line["correct"] for line in found["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""SciPy's Welch on the host, and the strongest bins by NumPy: what P8 is compared with."""
+
+import time
+from statistics import median
+
+import numpy as np
+
+ROUNDS = 5
+
+
+def start():
+    """Its version."""
+    import scipy.signal
+
+    return f"SciPy {scipy.__version__} on the CPU"
+
+
+def takes(row):
+    """Whether it is the row of Welch's peaks."""
+    return row.target == "P8"
+
+
+def measure(work):
+    """Microseconds of a run."""
+    from gpu_signal import FS
+    from scipy.signal import welch
+
+    settings, x = work.peer[1], work.values["x"]
+    n, k = settings["n_fft"], settings["k"]
+
+    def run():
+        _, power = welch(x, FS, "hann", n, n // 2, axis=-1)
+        order = np.argsort(-power, axis=1, kind="stable")[:, :k]
+        return order, np.take_along_axis(power, order, 1)
+
+    order, power = run()
+    found = np.stack([order, power], -1).reshape(len(x), 2 * k).astype(np.float32)
+    got, expected = work.reference([found])
+    assert np.linalg.norm(got - expected) < work.tolerance * np.linalg.norm(expected)
+    spent = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter_ns()
+        run()
+        spent.append(time.perf_counter_ns() - began)
+    return median(spent) / 1e3

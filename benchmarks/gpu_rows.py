@@ -1,0 +1,10 @@
+"""All rows of the table of ``benchmarks/gpu.py``."""
+
+from gpu_products import ROWS as PRODUCTS
+from gpu_signal import ROWS as SIGNAL
+from gpu_streams import COPY
+from gpu_streams import ROWS as STREAMS
+from gpu_work import Row
+
+ROWS: tuple[Row, ...] = (COPY, *PRODUCTS, *SIGNAL, *STREAMS)
+assert len({row.name for row in ROWS}) == len(ROWS)

@@ -1,0 +1,121 @@
+"""What a workload is: operands, a graph, a float64 reference, its two floors, and its target."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import rlx
+
+F32 = np.float32
+# Rows that are compared where the whole takes long in float64.
+SAMPLED_ROWS = 48
+
+
+def noise(rng, *shape, dtype=F32):
+    """Random numbers of size one."""
+    return rng.standard_normal(shape, F32).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One workload at one size.
+
+    Attributes:
+        values: The operands by name.
+        build: Adds the workload to a graph: ``(graph, nodes by name) -> outputs``.
+        reference: From the outputs to ``(found, expected)``: the part of them that is compared, and
+            its values computed in float64.
+        flops: Floating-point operations.
+        nbytes: Bytes that must be read and written; 0 for all operands and outputs.
+        weights: Operands that are params.
+        peer: What peers run: its name in ``gpu_peers``, and settings.
+        tolerance: The largest ||out - ref|| / ||ref||.
+        options: How it is compiled.
+    """
+
+    values: dict[str, np.ndarray]
+    build: Callable[[Any, dict[str, Any]], list[Any]]
+    reference: Callable[[list[np.ndarray]], tuple[np.ndarray, np.ndarray]]
+    flops: float
+    nbytes: float = 0.0
+    weights: tuple[str, ...] = ()
+    peer: tuple[str, dict[str, Any]] = ("", {})
+    tolerance: float = 1e-5
+    options: rlx.CompileOptions = field(default_factory=rlx.CompileOptions)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When a target of shared performance figures is reached; what is None does not count.
+
+    Attributes:
+        tflops: At least so many TFLOP/s.
+        part: At least this part of the bound that counts.
+        peers: At least so many times as fast as a peer, by its name.
+    """
+
+    tflops: float | None = None
+    part: float | None = None
+    peers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        name: What it is called.
+        target: The target's number, such as "P4"; "" for a workload without one.
+        family: Makes the work: ``family(rng, **size)``.
+        size: The size that is timed.
+        small: Sizes that are only checked, awkward ones among them.
+        goal: When the target is reached.
+        quick: Whether ``--quick`` runs it.
+    """
+
+    name: str
+    target: str
+    family: Callable[..., Work]
+    size: dict[str, Any]
+    small: tuple[dict[str, Any], ...]
+    goal: Goal = Goal()
+    quick: bool = False
+
+    def work(self, size):
+        """The workload at a size, with the same data whoever asks."""
+        return self.family(np.random.default_rng(7), **size)
+
+
+def relative_error(found, expected):
+    """||found - expected|| / ||expected||; infinite when anything is not finite."""
+    if found.shape != expected.shape or not np.isfinite(found).all():
+        return float("inf")
+    wide = expected.astype(np.float64)
+    norm = float(np.linalg.norm(wide.ravel()))
+    off = float(np.linalg.norm((found.astype(np.float64) - wide).ravel()))
+    return off / norm if norm else off
+
+
+def error_of(work, outputs):
+    """The relative error of a run; infinite when an output holds a NaN anywhere."""
+    for one in outputs:
+        if one.dtype.kind == "f" and not np.isfinite(one).all():
+            return float("inf")
+    return relative_error(*work.reference(outputs))
+
+
+def rows_of(count, most=SAMPLED_ROWS):
+    """Rows spread over all, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+
+
+def by_rows(x, reference):
+    """A reference that computes a sample of the rows of ``x``; outputs have the same rows."""
+
+    def compare(outputs):
+        chosen = rows_of(len(x))
+        return outputs[0][chosen], reference(x[chosen].astype(np.float64))
+
+    return compare
