@@ -1,77 +1,139 @@
-// Batched [m, k] @ [k, n] for few rows. A workgroup makes 64 columns of one row; k is split over
-// its lanes, whose sums are then added up. Several weights make as many results (`parts`), or one of two
-// products (`gated`): act(a @ w0) * (a @ w1). Those are summed one after the other: in one loop, reading
-// two places of memory by turns took up to twice as long.
+// Batched [m, k] @ [k, n] for few rows: what counts is how fast the weights are read. A workgroup makes all rows of
+// some columns; its threads share the sums out among them by fours of k, and read several rows of weights
+// before they multiply. Several weights make as many results (`parts`), or one of two products (`gated`):
+// act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each share goes to `y0` as a result of
+// its own; split_sum.wgsl adds.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
+{% set wide_k = k > 0 and k % 4 == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
 {% set E = "f16" if half else "f32" %}
 {% set S = "vec4<" ~ E ~ ">" if wide else E %}
-{% set columns = 16 if wide else 64 %}
+{% set O = "f32" if splits > 1 else E %}
+{% set D = "vec4<" ~ O ~ ">" if wide else O %}
 {% set each = 4 if wide else 1 %}
-{% set splits = 256 // columns %}
+{% set lanes = columns // each %}
+{% set strips = 256 // lanes %}
 {% set several = parts|length > 1 %}
 {% set ns = namespace(across=0, first=0) %}
 {% for n in parts %}
-{% set ns.across = ns.across + (n + 63) // 64 %}
+{% set ns.across = ns.across + (n + columns - 1) // columns %}
 {% endfor %}
-{% set W, Y, B = [S] * parts|length, [S] * parts|length, S %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ E }}>;
+{% set W, Y, B = [S] * parts|length, [D] * parts|length, S %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if wide_k else E }}>;
 {% include "lib/parts.wgsl" %}
 
 {% set sides = ["", "_up"] if gated else [""] %}
-var<workgroup> sums: array<{{ V }}, 256>;
+{# Rows whose sums are added up at a time, and how many times that takes. #}
+{% set rows = [m, 4]|min %}
+{% set rounds = (m + rows - 1) // rows %}
+var<workgroup> sums: array<{{ V }}, {{ 256 * rows }}>;
 
 {% include "lib/epilogue.wgsl" %}
 
+// Four values along k of a row of `a`.
+fn four(at: u32) -> vec4<f32> {
+{% if wide_k %}
+    return vec4<f32>(a[at >> 2u]);
+{% else %}
+    return vec4<f32>(f32(a[at]), f32(a[at + 1u]), f32(a[at + 2u]), f32(a[at + 3u]));
+{% endif %}
+}
+
+{# The products of `count` fours of k. All that they read is asked for before anything is multiplied. #}
+{% macro fours(weight, n, count) %}
+{% for u in range(count) %}
+{% for c in range(4) %}
+            let w{{ u }}_{{ c }} = {{ V }}({{ weight }}[b_base + ((q + {{ u * strips }}u) * 4u + {{ c }}u) * {{ n // each }}u + column]);
+{% endfor %}
+{% endfor %}
+{% for u in range(count) %}
+{% for row in range(m) %}
+            {
+                let x = four(a_base + {{ row }}u * K + (q + {{ u * strips }}u) * 4u);
+                s{{ row }} += x.x * w{{ u }}_0 + x.y * w{{ u }}_1 + x.z * w{{ u }}_2 + x.w * w{{ u }}_3;
+            }
+{% endfor %}
+{% endfor %}
+{% endmacro %}
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let z = g / (M * across);
-    let row = (g / across) % M;
-{% set lanes = columns %}{% set columns = 64 %}
+    let share = g / across / BATCH;
+    let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
-{% set columns = lanes %}
 {% include "lib/batch.wgsl" %}
-    let a_base = a_matrix * (M * K) + row * K;
+    let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * {{ n // each }}u);
-    // The column, counted in vectors of {{ each }}.
-    let column = piece * {{ columns }}u + lane % {{ columns }}u;
+    // The column, counted in vectors of {{ each }}; strips of threads take turns along k.
+    let column = piece * {{ lanes }}u + lane % {{ lanes }}u;
+    let strip = lane / {{ lanes }}u;
+    let k_end = min((share + 1u) * {{ each_k }}u, K);
+    // Row and column that this thread adds up and writes, a round at a time.
+    let mine = lane / {{ lanes }}u;
 {% for side in sides %}
 {% set weight = loop.index0 %}
-    var sum{{ side }} = {{ V }}(0.0);
+{% for round in range(rounds) %}
+    var total{{ side }}{{ round }} = {{ V }}(0.0);
+{% endfor %}
+    {
+{% for row in range(m) %}
+    var s{{ row }} = {{ V }}(0.0);
+{% endfor %}
 {% for n in parts %}
     if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {
-        for (var k = lane / {{ columns }}u; k < K; k += {{ splits }}u) {
-            sum{{ side }} += f32(a[a_base + k]) * {{ V }}(w{{ weight + loop.index0 }}[b_base + k * {{ n // each }}u + column]);
+        var q = share * {{ each_k // 4 }}u + strip;
+        let whole = k_end / 4u;
+{% if ahead > 1 %}
+        for (; q + {{ (ahead - 1) * strips }}u < whole; q += {{ ahead * strips }}u) {
+{{ fours("w" ~ (weight + loop.index0), n, ahead) }}
         }
+{% endif %}
+        for (; q < whole; q += {{ strips }}u) {
+{{ fours("w" ~ (weight + loop.index0), n, 1) }}
+        }
+{% if not wide_k %}
+        for (var k = whole * 4u + strip; k < k_end; k += {{ strips }}u) {
+            let w = {{ V }}(w{{ weight + loop.index0 }}[b_base + k * {{ n // each }}u + column]);
+{% for row in range(m) %}
+            s{{ row }} += f32(a[a_base + {{ row }}u * K + k]) * w;
+{% endfor %}
+        }
+{% endif %}
     }
 {% endfor %}
-    sums[lane] = sum{{ side }};
-    workgroupBarrier();
-    for (var width = 128u; width >= {{ columns }}u; width /= 2u) {
-        if (lane < width) { sums[lane] += sums[lane + width]; }
-        workgroupBarrier();
-    }
-    sum{{ side }} = sums[lane];
-{% if not loop.last %}
+{% for round in range(rounds) %}
+{% if round or weight %}
     workgroupBarrier();
 {% endif %}
+{% for row in range(rows) if round * rows + row < m %}
+    sums[{{ 256 * row }}u + lane] = s{{ round * rows + row }};
+{% endfor %}
+    workgroupBarrier();
+    if (mine < {{ [rows, m - round * rows]|min }}u) {
+        for (var i = 0u; i < {{ strips }}u; i++) { total{{ side }}{{ round }} += sums[mine * 256u + i * {{ lanes }}u + lane % {{ lanes }}u]; }
+    }
+{% endfor %}
+    }
 {% endfor %}
 {% for n in parts %}
 {% set part = loop.index0 %}
-    if ({{ "part == " ~ part ~ "u && " if several }}lane < {{ columns }}u && column < {{ n // each }}u) {
-        let v = sum{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};
-{% if gated %}
-        let up = sum_up{{ " + " ~ V ~ "(bias1[column])" if has_bias }};
-{% endif %}
-        let at = (z * M + row) * {{ n // each }}u + column;
-{% if wide %}
-        y{{ part }}[at] = {{ S }}(activate(v){{ " * up" if gated }});
+    if ({{ "part == " ~ part ~ "u && " if several }}mine < {{ rows }}u && column < {{ n // each }}u) {
+{% for round in range(rounds) %}
+        {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
+            let at = ((share * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
+{% if splits > 1 %}
+            y{{ part }}[at] = total{{ round }};
 {% else %}
-        y{{ part }}[at] = {{ E }}(activate(vec4<f32>(v)).x{{ " * up" if gated }});
+            let v = total{{ round }}{{ " + " ~ V ~ "(bias0[" ~ ns.first // each ~ "u + column])" if has_bias }};
+{% if gated %}
+            let up = total_up{{ round }}{{ " + " ~ V ~ "(bias1[column])" if has_bias }};
 {% endif %}
+            y{{ part }}[at] = {{ D }}({{ "activate(v)" if wide else "activate(vec4<f32>(v)).x" }}{{ " * up" if gated }});
+{% endif %}
+        }
+{% endfor %}
     }
 {% set ns.first = ns.first + n %}
 {% endfor %}

@@ -33,40 +33,40 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 
 {# Four values along k of row `row` of a matrix with `rows` rows, where rows that are not there are 0. #}
 {% macro along_k(buffer, wide, rows, checked) %}
-    var v = vec4<f32>(0.0);
+    var v = {{ V }}();
 {% if wide %}
-    {{ "if (row < " ~ rows ~ " && k < K) { " if checked }}v = vec4<f32>({{ buffer }}[(base + row * K + k) >> 2u]);{{ " }" if checked }}
+    {{ "if (row < " ~ rows ~ " && k < K) { " if checked }}v = {{ buffer }}[(base + row * K + k) >> 2u];{{ " }" if checked }}
 {% else %}
     if (row < {{ rows }}) {
         let at = base + row * K + k;
-        if (k < K) { v.x = f32({{ buffer }}[at]); }
-        if (k + 1u < K) { v.y = f32({{ buffer }}[at + 1u]); }
-        if (k + 2u < K) { v.z = f32({{ buffer }}[at + 2u]); }
-        if (k + 3u < K) { v.w = f32({{ buffer }}[at + 3u]); }
+        if (k < K) { v.x = {{ buffer }}[at]; }
+        if (k + 1u < K) { v.y = {{ buffer }}[at + 1u]; }
+        if (k + 2u < K) { v.z = {{ buffer }}[at + 2u]; }
+        if (k + 3u < K) { v.w = {{ buffer }}[at + 3u]; }
     }
 {% endif %}
     return v;
 {% endmacro %}
-fn load_a(base: u32, row: u32, k: u32) -> vec4<f32> {
+fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
 
 {% for i in range(2 if gated else parts|length) %}
 {% set n = parts[0 if gated else i] %}
 {% if turned %}
-fn load_w{{ i }}(base: u32, row: u32, k: u32) -> vec4<f32> {
+fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("w" ~ i, wide_k, n ~ "u", n % bn or k % bk) }}}
 {% else %}
-fn load_w{{ i }}(base: u32, column: u32, k: u32) -> vec4<f32> {
-    var v = vec4<f32>(0.0);
+fn load_w{{ i }}(base: u32, column: u32, k: u32) -> {{ V }} {
+    var v = {{ V }}();
 {% if n % 4 == 0 %}
-    {{ "if (k < K && column < " ~ n ~ "u) { " if n % bn or k % bk }}v = vec4<f32>(w{{ i }}[(base + k * {{ n }}u + column) >> 2u]);{{ " }" if n % bn or k % bk }}
+    {{ "if (k < K && column < " ~ n ~ "u) { " if n % bn or k % bk }}v = w{{ i }}[(base + k * {{ n }}u + column) >> 2u];{{ " }" if n % bn or k % bk }}
 {% else %}
     if (k < K) {
         let at = base + k * {{ n }}u + column;
-        if (column < {{ n }}u) { v.x = f32(w{{ i }}[at]); }
-        if (column + 1u < {{ n }}u) { v.y = f32(w{{ i }}[at + 1u]); }
-        if (column + 2u < {{ n }}u) { v.z = f32(w{{ i }}[at + 2u]); }
-        if (column + 3u < {{ n }}u) { v.w = f32(w{{ i }}[at + 3u]); }
+        if (column < {{ n }}u) { v.x = w{{ i }}[at]; }
+        if (column + 1u < {{ n }}u) { v.y = w{{ i }}[at + 1u]; }
+        if (column + 2u < {{ n }}u) { v.z = w{{ i }}[at + 2u]; }
+        if (column + 3u < {{ n }}u) { v.w = w{{ i }}[at + 3u]; }
     }
 {% endif %}
     return v;
@@ -137,7 +137,7 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
             let r = ({{ lane }}) / {{ quads }}u;
             let at = ((({{ lane }}) % {{ quads }}u) * 4u) * {{ width // 4 }}u + r / 4u;
 {% for c in range(4) %}
-            {{ tile }}[at + {{ c * width // 4 }}u][r % 4u] = {{ value }}.{{ "xyzw"[c] }};
+            {{ tile }}[at + {{ c * width // 4 }}u][r % 4u] = f32({{ value }}.{{ "xyzw"[c] }});
 {% endfor %}
         }
 {% endmacro %}
@@ -184,11 +184,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
 {% for i in range(loads_a) %}
-    var mine{{ i }}: vec4<f32>;
+    var mine{{ i }}: {{ V }};
 {% endfor %}
 {% for side in sides %}
 {% for i in range(loads_b) %}
-    var other{{ side }}{{ i }}: vec4<f32>;
+    var other{{ side }}{{ i }}: {{ V }};
 {% endfor %}
 {% endfor %}
 {% if ahead %}
@@ -207,7 +207,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if turned %}
 {{ across_rows("right" ~ side, "other" ~ side ~ i, "lane + " ~ i * threads ~ "u", bn) }}
 {%- else %}
-        right{{ side }}[lane + {{ i * threads }}u] = other{{ side }}{{ i }};
+        right{{ side }}[lane + {{ i * threads }}u] = vec4<f32>(other{{ side }}{{ i }});
 {% endif %}
 {% endfor %}
 {% endfor %}
@@ -231,12 +231,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
     let y_base = (share * BATCH + z) * (M * N);
+{% if act > 1 and splits == 1 %}
+    // A long epilogue is written once, not once for every vector: its registers would be those of the sums.
+{% for side in sides %}
+    var sums{{ side }} = array<vec4<f32>, {{ tm * jb }}>({% for i in range(tm) %}{% for j in range(jb) %}acc{{ side }}{{ i }}_{{ j }}, {% endfor %}{% endfor %});
+{% endfor %}
+{% endif %}
 {% macro stores(part) %}
+{% if act > 1 and splits == 1 %}
+    for (var i = 0u; i < {{ tm * jb }}u; i++) {
+        let row = row0 + (ty + (i / {{ 4 * jb }}u) * {{ ny }}u) * 4u + (i / {{ jb }}u) % 4u;
+        store{{ part }}(y_base, row, column0 + (tx + (i % {{ jb }}u) * {{ nx }}u) * 4u{% for side in sides %}, sums{{ side }}[i]{% endfor %});
+    }
+{% else %}
 {% for i in range(tm) %}
 {% for j in range(jb) %}
     store{{ part }}(y_base, row0 + (ty + {{ (i // 4) * ny }}u) * 4u + {{ i % 4 }}u, column0 + (tx + {{ j * nx }}u) * 4u{% for side in sides %}, acc{{ side }}{{ i }}_{{ j }}{% endfor %});
 {% endfor %}
 {% endfor %}
+{% endif %}
 {% endmacro %}
 {% if parts|length > 1 %}
     switch part {

@@ -14,7 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size
-from rlx.ops.matmul_tiles import MATMUL, Problem, shares, tiles
+from rlx.ops.matmul_tiles import FEW_ROWS, MATMUL, Problem, shares, strips, tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of an activation is its parameter in the kernels.
@@ -98,9 +98,6 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# Columns that the skinny WGSL kernel makes of one row, and rows that it is for.
-PIECE = 64
-GEMV_ROWS = 4
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
 NR, KC = 32, 128
 PANEL = (KC + 8) * NR
@@ -170,22 +167,26 @@ def call_product_webgpu(
     parts = tuple(parts) or (params["n"],)
     m, n, batch = params["m"], params["n"], params["batch"]
     params = {**params, "parts": parts, "gated": int(gated)}
-    if m <= GEMV_ROWS and not params["turned"]:
-        across = sum(math.ceil(n / PIECE) for n in parts)
-        emitter.call("gemv", operands, results, params, batch * m * across, across)
-        return
-    problem = Problem(m, parts, params["k"], batch, gated)
-    variant = MATMUL.choose(problem, emitter.limits)
-    splits, each = shares(problem, variant)
-    work, across = tiles(problem, variant), sum(math.ceil(n / variant.params["bn"]) for n in parts)
-    params |= {**variant.params, "splits": splits, "each_k": each}
+    simple = not (params["act"] or params["half"] or params["turned"] or m % 128 or n % 128)
+    problem = Problem(m, parts, params["k"], batch, gated, simple)
+    if m <= FEW_ROWS and not params["turned"]:
+        kernel, cut = "gemv", strips(problem)
+        across = sum(math.ceil(n / cut.columns) for n in parts)
+        work, splits = batch * across, cut.splits
+        params |= cut._asdict()
+    else:
+        kernel, variant = "matmul", MATMUL.choose(problem, emitter.limits)
+        splits, each = shares(problem, variant)
+        work = tiles(problem, variant)
+        across = sum(math.ceil(n / variant.params["bn"]) for n in parts)
+        params |= {**variant.params, "splits": splits, "each_k": each}
     if splits == 1:
         # Numbered row by row through all results, so that the first workgroups make the first rows of each.
-        emitter.call("matmul", operands, results, params, work, across)
+        emitter.call(kernel, operands, results, params, work, across)
         return
     elements = batch * m * n
     partial = emitter.temp(TensorType((splits, elements), DType.F32))
-    emitter.call("matmul", operands[:2], [partial], {**params, "has_bias": 0}, work * splits, 0)
+    emitter.call(kernel, operands[:2], [partial], {**params, "has_bias": 0}, work * splits, 0)
     params["elements"] = elements
     groups = math.ceil(elements / (256 * (4 if n % 4 == 0 else 1)))
     emitter.call("split_sum", [partial, *operands[2:]], results, params, groups, 0)

@@ -21,6 +21,7 @@ class Problem(NamedTuple):
         k: Length of the sums.
         batch: Matrices.
         gated: Whether two products are made side by side.
+        simple: Whether there is nothing to do but to read f32 matrices as they lie and to write sums.
     """
 
     m: int
@@ -28,6 +29,7 @@ class Problem(NamedTuple):
     k: int
     batch: int
     gated: bool = False
+    simple: bool = False
 
 
 def _tile(
@@ -58,6 +60,13 @@ def tiles(problem: Problem, variant: Variant) -> int:
     return problem.batch * math.ceil(problem.m / bm) * sum(math.ceil(n / bn) for n in problem.parts)
 
 
+def _enough(name: str, problem: Problem) -> float:
+    """Tiles from which on a variant is taken."""
+    if name == "wide":  # its registers are full
+        return 4 * ENOUGH if problem.simple else math.inf
+    return 2 * ENOUGH if name == "large" else ENOUGH
+
+
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     if problem.gated:
@@ -65,8 +74,7 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     else:
         order = ("wide", "large", "medium", "small", "plain")
     for name in order[:-1]:
-        enough = ENOUGH * (4 if name == "wide" else 1)
-        if name in found and tiles(problem, found[name]) >= enough:
+        if name in found and tiles(problem, found[name]) >= _enough(name, problem):
             return found[name]
     return found.get("small", found["plain"])
 
@@ -88,3 +96,39 @@ def shares(problem: Problem, variant: Variant) -> tuple[int, int]:
         return 1, max(bk, -(-k // bk) * bk)
     each = -(-k // (count * bk)) * bk
     return -(-k // each), each
+
+
+# --- few rows ------------------------------------------------------------------------------------------
+
+# Products of so many rows read the weights once, in shaders/gemv.wgsl.
+FEW_ROWS = 16
+
+
+class Strips(NamedTuple):
+    """How the skinny kernel is cut.
+
+    Attributes:
+        columns: Columns of a workgroup.
+        ahead: Fours of k whose weights a thread asks for at once.
+        splits: Shares of the sums.
+        each_k: Length of a share.
+    """
+
+    columns: int
+    ahead: int
+    splits: int
+    each_k: int
+
+
+def strips(problem: Problem) -> Strips:
+    """Narrow pieces where wide ones would be too few for a large GPU, then shares of the sums."""
+
+    def groups(columns: int) -> int:
+        return problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
+
+    columns = 64 if groups(64) >= 2 * ENOUGH else 32
+    count = min(MOST_SHARES, problem.k // (2 * LEAST_SHARE), 2 * ENOUGH // max(1, groups(columns)))
+    if len(problem.parts) > 1 or problem.gated or count < 2:
+        count = 1
+    each = max(4, -(-problem.k // (count * 4)) * 4)
+    return Strips(columns, 2 if problem.m <= 4 else 1, -(-max(1, problem.k) // each), each)
