@@ -21,7 +21,7 @@ class Problem(NamedTuple):
         k: Length of the sums.
         batch: Matrices.
         gated: Whether two products are made side by side.
-        simple: Whether there is nothing to do but to read f32 matrices as they lie and to write sums.
+        simple: Whether f32 matrices are read as they lie, in whole tiles of every variant.
     """
 
     m: int
@@ -63,7 +63,7 @@ def tiles(problem: Problem, variant: Variant) -> int:
 def _enough(name: str, problem: Problem) -> float:
     """Tiles from which on a variant is taken."""
     if name == "wide":  # its registers are full
-        return 4 * ENOUGH if problem.simple else math.inf
+        return 2 * ENOUGH if problem.simple else math.inf
     return 2 * ENOUGH if name == "large" else ENOUGH
 
 
@@ -109,26 +109,34 @@ class Strips(NamedTuple):
 
     Attributes:
         columns: Columns of a workgroup.
-        ahead: Fours of k whose weights a thread asks for at once.
+        stage: Stretch of k of the left operand that waits in workgroup memory; 0 to read it in place.
         splits: Shares of the sums.
         each_k: Length of a share.
     """
 
     columns: int
-    ahead: int
+    stage: int
     splits: int
     each_k: int
 
 
+# Columns of a workgroup by the most rows: the more rows, the more the left operand is read, and the wider the
+# piece that it is read for.
+COLUMNS = ((2, 32), (4, 64), (FEW_ROWS, 256))
+# Bytes of workgroup memory that the left operand may take.
+STAGED = 8192
+
+
 def strips(problem: Problem) -> Strips:
-    """Narrow pieces where wide ones would be too few for a large GPU, then shares of the sums."""
-
-    def groups(columns: int) -> int:
-        return problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-
-    columns = 64 if groups(64) >= 2 * ENOUGH else 32
-    count = min(MOST_SHARES, problem.k // (2 * LEAST_SHARE), 2 * ENOUGH // max(1, groups(columns)))
-    if len(problem.parts) > 1 or problem.gated or count < 2:
+    """Pieces of columns, and shares of the sums where pieces are too few for a large GPU."""
+    columns = next(columns for rows, columns in COLUMNS if problem.m <= rows)
+    if any(n % 4 for n in problem.parts):
+        columns = 32
+    stage = STAGED // (4 * problem.m) // 32 * 32 if problem.m > 4 else 0
+    groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
+    count = min(MOST_SHARES, problem.k // LEAST_SHARE, 2 * ENOUGH // max(1, groups))
+    if len(problem.parts) > 1 or problem.gated or count < 2 or groups >= ENOUGH:
         count = 1
-    each = max(4, -(-problem.k // (count * 4)) * 4)
-    return Strips(columns, 2 if problem.m <= 4 else 1, -(-max(1, problem.k) // each), each)
+    step = stage or 4
+    each = max(1, -(-problem.k // (count * step))) * step
+    return Strips(columns, stage, -(-max(1, problem.k) // each), each)
