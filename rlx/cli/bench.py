@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rlx
-from rlx.cli import model
+from rlx.cli import model, tune
 from rlx.errors import describe
 from rlx.ir.opdef import Array
 
@@ -56,10 +56,15 @@ class Row:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
-    model.add_arguments(command)
+    model.add_arguments(command, optional=True)
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
     command.add_argument("--against", choices=PEERS, help="a peer, on as many threads")
     command.add_argument("--seconds", type=float, default=2.0, help="of runs for each (2)")
+    command.add_argument(
+        "--tune",
+        action="store_true",
+        help="no model: time the variants of GPU kernels and keep the fastest for later compiles",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
         RlxError: The file holds no legal model, or there is no such device.
         OSError: A file can't be read.
     """
+    if args.tune:
+        return tune.run(args)
+    if args.model is None:
+        raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
     if not 0 < args.seconds < float("inf"):
         raise rlx.InputError(describe("--seconds", got=args.seconds, expected="a number above 0"))
     named = args.devices

@@ -21,9 +21,14 @@ from rlx.ir.spans import watched
 from rlx.runtime.device_bench import made_up
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What every command on a model takes."""
-    command.add_argument("model", metavar="MODEL", help=f"a file: {', '.join(_READERS)}")
+def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> None:
+    """What every command on a model takes; for some there may be no model."""
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?" if optional else None,
+        help=f"a file: {', '.join(_READERS)}",
+    )
     command.add_argument(
         "--dim",
         action="append",

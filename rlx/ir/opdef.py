@@ -16,6 +16,7 @@ import numpy as np
 from rlx.errors import UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.shape import Shape
+from rlx.ir.variants import Choices
 
 if TYPE_CHECKING:
     from rlx.ir.graph import Graph, Node
@@ -58,6 +59,7 @@ class Emitter(Protocol):
     """
 
     limits: Mapping[str, int]
+    choices: Choices
 
     def operand(self, index: int) -> Any:
         """The value of the node's operand ``index``."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rlx import flags
 from rlx.errors import CompileError, describe, did_you_mean
@@ -42,6 +45,43 @@ class Variant:
         )
 
 
+# By family: problems that were measured, as points, and the variant that was fastest there.
+Table = Mapping[str, tuple[tuple[tuple[float, ...], str], ...]]
+# A problem goes by the nearest one that was measured, if no size is further off than by this factor (as a
+# power of two).
+NEAR = 1.5
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is known besides the rules.
+
+    Attributes:
+        forced: Variant by family, as ``RLX_VARIANT`` asks for them.
+        tuned: What was fastest on the device.
+    """
+
+    forced: tuple[tuple[str, str], ...] = ()
+    tuned: Table = field(default_factory=dict)
+
+    @classmethod
+    def now(cls, tuned: Table) -> Choices:
+        """With what ``RLX_VARIANT`` says now."""
+        pairs = (part.partition("=") for part in flags.VARIANT.get().split(",") if part.strip())
+        return cls(tuple((family.strip(), variant.strip()) for family, _, variant in pairs), tuned)
+
+    def text(self) -> str:
+        """Everything about them: other choices have another text."""
+        return repr((self.forced, sorted(self.tuned.items())))
+
+
+class Chooser(Protocol):
+    """What a choice goes by: the device's limits, and what is known besides."""
+
+    limits: Limits
+    choices: Choices
+
+
 @dataclass(frozen=True)
 class Family:
     """The variants of a kernel.
@@ -62,26 +102,76 @@ class Family:
         """The variants that fit a device and can do a problem."""
         return tuple(v for v in self.variants if v.fits(limits) and self.takes(v, problem))
 
-    def choose(self, problem: Any, limits: Limits) -> Variant:
-        """The variant that runs: the one ``RLX_VARIANT`` names where it is legal, else the rule's."""
-        legal = self.legal(problem, limits)
-        wanted = forced().get(self.name)
+    def choose(self, problem: Any, chooser: Chooser) -> Variant:
+        """The variant that runs: the one that is forced, else the fastest that was measured, else the rule's.
+
+        One that is not legal for the problem is passed over.
+
+        Args:
+            problem: A tuple of numbers, truths and tuples of numbers.
+            chooser: The emitter that the op is lowered with.
+
+        Raises:
+            CompileError: ``RLX_VARIANT`` names a variant that there is not.
+        """
+        legal = {variant.name: variant for variant in self.legal(problem, chooser.limits)}
+        for watching in _watching.get():
+            watching.append((self, problem, tuple(legal.values())))
+        wanted = dict(chooser.choices.forced).get(self.name)
         if wanted is None:
-            return self.rule(problem, legal)
-        if wanted not in {variant.name for variant in self.variants}:
-            names = [variant.name for variant in self.variants]
+            wanted = nearest(chooser.choices.tuned.get(self.name, ()), point(problem))
+        else:
+            self._known(wanted)
+        return legal[wanted] if wanted in legal else self.rule(problem, tuple(legal.values()))
+
+    def _known(self, wanted: str) -> None:
+        names = tuple(variant.name for variant in self.variants)
+        if wanted not in names:
             raise CompileError(
                 describe(
                     f"RLX_VARIANT: {self.name} has no such variant",
                     got=wanted,
                     expected=", ".join(names),
-                    hint=did_you_mean(wanted, tuple(names)),
+                    hint=did_you_mean(wanted, names),
                 )
             )
-        return next((v for v in legal if v.name == wanted), self.rule(problem, legal))
 
 
-def forced() -> dict[str, str]:
-    """What ``RLX_VARIANT`` asks for: the variant by family."""
-    pairs = (part.partition("=") for part in flags.VARIANT.get().split(",") if part.strip())
-    return {family.strip(): variant.strip() for family, _, variant in pairs}
+def point(problem: Any) -> tuple[float, ...]:
+    """A problem as a point: sizes by their logarithms, truths far apart."""
+    found: list[float] = []
+    for value in problem:
+        if isinstance(value, Mapping):
+            continue  # the device's limits: a table is one device's
+        if isinstance(value, tuple):
+            found += (math.log2(1 + sum(value)), math.log2(1 + len(value)))
+        else:
+            found.append(8.0 * value if isinstance(value, bool) else math.log2(1 + abs(value)))
+    return tuple(round(x, 3) for x in found)
+
+
+def nearest(measured: Sequence[tuple[tuple[float, ...], str]], at: tuple[float, ...]) -> str | None:
+    """The variant of the measured problem that is nearest, if one is near."""
+    best, name = NEAR, None
+    for other, variant in measured:
+        if len(other) == len(at):
+            off = max((abs(a - b) for a, b in zip(at, other, strict=True)), default=0.0)
+            if off <= best and (name is None or off < best):
+                best, name = off, variant
+    return name
+
+
+_watching: ContextVar[tuple[list[tuple[Family, Any, tuple[Variant, ...]]], ...]] = ContextVar(
+    "watching", default=()
+)
+
+
+@contextmanager
+def watching() -> Iterator[list[tuple[Family, Any, tuple[Variant, ...]]]]:
+    """A list of what is chosen meanwhile: the family, the problem, and the variants that were legal."""
+    found: list[tuple[Family, Any, tuple[Variant, ...]]] = []
+    token = _watching.set((*_watching.get(), found))
+    try:
+        yield found
+    finally:
+        _watching.reset(token)

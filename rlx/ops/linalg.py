@@ -175,7 +175,7 @@ def call_product_webgpu(
         work, splits = batch * across, cut.splits
         params |= cut._asdict()
     else:
-        kernel, variant = "matmul", MATMUL.choose(problem, emitter.limits)
+        kernel, variant = "matmul", MATMUL.choose(problem, emitter)
         splits, each = shares(problem, variant)
         work = tiles(problem, variant)
         across = sum(math.ceil(n / variant.params["bn"]) for n in parts)

@@ -33,10 +33,27 @@ class Problem(NamedTuple):
 
 
 def _tile(
-    name: str, bm: int, bn: int, bk: int, tm: int, tn: int, ahead: bool = True, unrolled: bool = True
+    name: str,
+    bm: int,
+    bn: int,
+    bk: int,
+    tm: int,
+    tn: int,
+    ahead: bool = True,
+    unrolled: bool = True,
 ) -> Variant:
-    params = {"bm": bm, "bn": bn, "bk": bk, "tm": tm, "tn": tn, "ahead": ahead, "unrolled": unrolled}
-    return Variant(name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), {k: int(v) for k, v in params.items()})
+    params = {
+        "bm": bm,
+        "bn": bn,
+        "bk": bk,
+        "tm": tm,
+        "tn": tn,
+        "ahead": ahead,
+        "unrolled": unrolled,
+    }
+    return Variant(
+        name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), {k: int(v) for k, v in params.items()}
+    )
 
 
 TILES = (
@@ -69,11 +86,7 @@ def _enough(name: str, problem: Problem) -> float:
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    if problem.gated:
-        order = ("paired", "small", "plain")
-    else:
-        order = ("wide", "large", "medium", "small", "plain")
-    for name in order[:-1]:
+    for name in ("paired",) if problem.gated else ("wide", "large", "medium"):
         if name in found and tiles(problem, found[name]) >= _enough(name, problem):
             return found[name]
     return found.get("small", found["plain"])

@@ -14,8 +14,11 @@ from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
+from rlx.ir.variants import Choices
 from rlx.ops.movement import emit_strided_copy
 from rlx.passes.legalize import blocked
+
+_NONE_KNOWN = Choices()
 
 
 class Scheduler:
@@ -26,6 +29,7 @@ class Scheduler:
         backend: "cpu" or "webgpu": which kernels of a record are used.
         limits: The device's limits, for rules that choose between kernels.
         specialise: What made the graph ready for the backend; subgraphs are made ready by it too.
+        choices: What is known about variants of kernels, besides their rules.
     """
 
     def __init__(
@@ -34,8 +38,9 @@ class Scheduler:
         backend: str,
         limits: Mapping[str, int],
         specialise: Callable[[Graph], tuple[Graph, list[str]]],
+        choices: Choices = _NONE_KNOWN,
     ) -> None:
-        self.limits = limits
+        self.limits, self.choices = limits, choices
         self._backend = backend
         self._schedule = Schedule()
         self._specialise = specialise

@@ -9,12 +9,14 @@ from typing import cast
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.backends.plugins import is_built_in, refusal
 from rlx.cost.gate import IoFusionGate
+from rlx.cost.tuned import stored_variants
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
+from rlx.ir.variants import Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, hoist
@@ -38,6 +40,7 @@ class Target:
         backend: What runs graphs on it.
         kernel_set: Which kernels of the op records it runs; "" when it reads none.
         options: The user's choices, the fusion gate filled in.
+        choices: What is known about variants of its kernels.
     """
 
     device: Device
@@ -45,6 +48,7 @@ class Target:
     backend: Backend
     kernel_set: str
     options: CompileOptions
+    choices: Choices = field(default_factory=Choices)
 
     @classmethod
     def of(cls, device: Device, options: CompileOptions) -> Target:
@@ -71,7 +75,10 @@ class Target:
             # What was measured on the device, or the defaults of its kind; any gain is taken.
             gate = IoFusionGate.from_cost_model(cost_model(device, info))
             options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
-        return cls(device, info, runs_on, kernel_set, options)
+        choices = Choices()
+        if kernel_set.startswith("webgpu"):
+            choices = Choices.now(stored_variants(device))
+        return cls(device, info, runs_on, kernel_set, options, choices)
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,7 @@ def _specialise(
 
 def _schedule(graph: Graph, target: Target) -> Schedule:
     limits, specialise = target.info.limits, lambda one: _specialise(one, target)
-    return Scheduler(graph, target.kernel_set, limits, specialise).run()
+    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices).run()
 
 
 def _plan(schedule: Schedule, target: Target) -> MemoryPlan:

@@ -305,6 +305,7 @@ def target_text(target: Target) -> str:
             sorted(info.limits.items()),
             sorted(info.features),
             _options_text(target.options),
+            target.choices.text(),
         )
     )
 

@@ -1,0 +1,68 @@
+"""``rlx bench --tune``: the variants of GPU kernels timed on every device that can, and the winners kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import rlx
+from rlx.runtime.tune import Tuned, tune
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tunes; 1 when a device that was named could not be.
+
+    Raises:
+        RlxError: There is no such device.
+    """
+    named = args.devices != "all"
+    devices = rlx.parse_device_list(args.devices) if named else rlx.available_devices()
+    gpus = [device for device in devices if named or device.backend == "webgpu"]
+    found: dict[str, list[Tuned]] = {}
+    failed = not gpus
+    if not gpus:
+        print("rlx bench: there is no GPU to tune for", file=sys.stderr)
+    for device in gpus:
+        try:
+            found[str(device)] = _tuned(device, args.json)
+        except rlx.RlxError as error:
+            failed = True
+            print(f"rlx bench: {device}: {' '.join(str(error).split())}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({name: [one.to_json() for one in rows] for name, rows in found.items()}))
+    else:
+        for name, rows in found.items():
+            _print(name, rows)
+    return int(failed)
+
+
+def _tuned(device: rlx.Device, quiet: bool) -> list[Tuned]:
+    console = Console(stderr=True)
+    bars = Progress(
+        TextColumn("{task.fields[device]}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=quiet or not console.is_terminal,
+    )
+    with bars:
+        bar = bars.add_task("", device=str(device), total=1.0)
+        return tune(device, lambda part, what: bars.update(bar, completed=part, description=what))
+
+
+def _print(name: str, rows: list[Tuned]) -> None:
+    table = Table("problem", "family", "kept", "us", "by rule", "us", "simplest", "us", title=name)
+    for one in rows:
+        cells = [
+            cell
+            for variant in (one.best, one.default, one.simplest)
+            for cell in (variant, f"{one.us[variant]:,.1f}" if variant in one.us else "-")
+        ]
+        table.add_row(one.problem, one.family, *cells)
+    Console().print(table)

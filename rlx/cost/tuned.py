@@ -1,0 +1,125 @@
+"""Which variants of kernels were fastest on a device: measured by ``rlx bench --tune``, kept beside its calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rlx import flags
+from rlx.cost.calibration import Identity, meter
+from rlx.cost.store import file_of
+from rlx.ir.container import write
+from rlx.ir.variants import Table
+
+_FORMAT = "rlx variants 1"
+_MOST_BYTES = 4 << 20
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_known: dict[tuple[Identity, str], Table] = {}
+
+
+def variants_file(identity: Identity) -> Path | None:
+    """The file that a device's fastest variants are in, or would be; None with ``RLX_CALIBRATION=off``."""
+    path = file_of(identity)
+    return None if path is None else path.with_suffix(".variants.json")
+
+
+def stored_variants(device: Any) -> Table:
+    """The fastest variants of a device by family, as far as they are known; nothing is measured.
+
+    A file that can't be used counts as none, and a ``RuntimeWarning`` says so; figures of another driver, or
+    another rlx, are none either.
+
+    Args:
+        device: A device or its name.
+
+    Raises:
+        DeviceUnavailableError: The device is not on this machine.
+    """
+    if flags.CALIBRATION.get() == "off":
+        return {}
+    identity = meter().identity(device)
+    path = variants_file(identity)
+    assert path is not None
+    with _lock:
+        key = (identity, str(path))
+        if key not in _known:
+            _known[key] = _load(path, identity)
+        return _known[key]
+
+
+def store_variants(device: Any, table: Table) -> Path | None:
+    """Keeps the fastest variants of a device, in place of older ones.
+
+    Returns:
+        The file; None where they are kept for this process only (``RLX_CALIBRATION=off``, or no folder that
+        can be written).
+    """
+    identity = meter().identity(device)
+    path = variants_file(identity)
+    with _lock:
+        _known[identity, str(path)] = table
+    if path is None:
+        return None
+    body = {"identity": dataclasses.asdict(identity), "families": _plain(table)}
+    text = json.dumps({"format": _FORMAT, "sha256": _digest(body), **body}, indent=1)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path, text.encode())
+    except OSError as error:
+        _log.debug("the variants are not stored: %s", error)
+        return None
+    return path
+
+
+def forget_variants() -> None:
+    """Makes this process read the files again."""
+    with _lock:
+        _known.clear()
+
+
+def _load(path: Path, identity: Identity) -> Table:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except OSError:
+        return {}
+    try:
+        return _table(raw, identity)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        warnings.warn(f"the variants in {path} are not used: {error}", RuntimeWarning, stacklevel=4)
+        return {}
+
+
+def _table(raw: bytes, identity: Identity) -> Table:
+    """The table of a file.
+
+    Raises:
+        ValueError: It is not one, or was changed (KeyError, TypeError likewise).
+    """
+    data = json.loads(raw) if len(raw) <= _MOST_BYTES else {}
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise ValueError(f"it is no file of the format {_FORMAT!r}")
+    body = {"identity": data["identity"], "families": data["families"]}
+    if data["sha256"] != _digest(body):
+        raise ValueError("its checksum does not fit")
+    if body["identity"] != dataclasses.asdict(identity):
+        return {}
+    return {
+        str(family): tuple((tuple(map(float, at)), str(name)) for at, name in rows)
+        for family, rows in body["families"].items()
+    }
+
+
+def _plain(table: Table) -> dict[str, list[Any]]:
+    return {family: [[list(at), name] for at, name in rows] for family, rows in table.items()}
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
