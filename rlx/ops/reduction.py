@@ -58,7 +58,7 @@ def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]
         if outer * inner == 0:
             return
         if webgpu:
-            emit_reduce(emitter, kind, source, emitter.result(), rows)
+            emit_reduce(emitter, kind, source, emitter.result(), rows, x.dtype)
         else:
             params = {"outer": outer, "n": n, "inner": inner}
             emitter.call(f"reduce_{kind}", [source], [emitter.result()], params)
@@ -78,6 +78,12 @@ _SHAPES: tuple[tuple[Shape, Any, bool], ...] = (
     ((2, 700, 9), (1,), False),
     ((9000, 3), (0,), False),
     ((300, 7), (1,), False),
+    ((70, 132), (1,), False),
+    ((2, 40000), (1,), False),
+    ((1, 30001), (1,), True),
+    ((1500, 64), (0,), False),
+    ((2, 1100, 33), (1,), False),
+    ((3, 5, 400), (1,), False),
 )
 
 
@@ -95,7 +101,7 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
         infer=_infer_reduction(kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
         cpu=Kernels((f"reduce_{kind}", "strided_copy"), _lower_reduction(kind, webgpu=False)),
-        webgpu=Kernels(("reduce", "strided_copy"), _lower_reduction(kind, webgpu=True)),
+        webgpu=Kernels(("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)),
         samples=_samples(empty),
         **fields,
     )
