@@ -45,7 +45,9 @@ class Decode(NamedTuple):
 
 def _split(name: str, threads: int) -> Variant:
     # The rows, two vectors for each thread, and one number for each.
-    return Variant(name, threads, 4 * _HELD + 36 * threads, {"threads": threads, "keys": threads // 2})
+    return Variant(
+        name, threads, 4 * _HELD + 36 * threads, {"threads": threads, "keys": threads // 2}
+    )
 
 
 def _takes(variant: Variant, problem: Decode) -> bool:

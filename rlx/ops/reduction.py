@@ -101,7 +101,9 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
         infer=_infer_reduction(kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
         cpu=Kernels((f"reduce_{kind}", "strided_copy"), _lower_reduction(kind, webgpu=False)),
-        webgpu=Kernels(("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)),
+        webgpu=Kernels(
+            ("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)
+        ),
         samples=_samples(empty),
         **fields,
     )

@@ -69,8 +69,19 @@ def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
             Sample(((2, 3, 5),), {"axis": 1}),
             Sample(((3, 1000),), low=-30, high=30),
             Sample(((2, 7),), low=1e4, high=1.1e4),
-            *(Sample((shape,), low=-30, high=30)
-              for shape in ((70, 12), (33, 128), (9, 300), (5, 1028), (2, 4101), (3, 9000), (2, 20000), (1, 50257))),
+            *(
+                Sample((shape,), low=-30, high=30)
+                for shape in (
+                    (70, 12),
+                    (33, 128),
+                    (9, 300),
+                    (5, 1028),
+                    (2, 4101),
+                    (3, 9000),
+                    (2, 20000),
+                    (1, 50257),
+                )
+            ),
             Sample(((128, 2048),), bench=True),
         ),
         **fields,

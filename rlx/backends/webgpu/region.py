@@ -268,9 +268,7 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     place = ["let first = i * 4u;"]
     if any("element" in line for line in loads):
         offsets = "vec4<u32>(0u, 1u, 2u, 3u)"
-        place.append(
-            f"let element = min(vec4<u32>(first) + {offsets}, vec4<u32>({count - 1}u));"
-        )
+        place.append(f"let element = min(vec4<u32>(first) + {offsets}, vec4<u32>({count - 1}u));")
     if each == 1:
         return "\n".join(f"    {line}" for line in [*lines, *place, *loads, *steps, store])
     for part in ("loads", "steps"):
