@@ -588,5 +588,8 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     with rlx.compile(g, webgpu) as compiled:
         expected = compiled.run(given)[0].copy()
     monkeypatch.setattr(region, "_MANY", 0)
+    made, write = list[int](), region._vectors
+    monkeypatch.setattr(region, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:
         assert np.array_equal(compiled.run(given)[0], expected)
+    assert max(made) == (4 if steps == 2 else 1)
