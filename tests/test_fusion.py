@@ -572,7 +572,7 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
 
 @pytest.mark.webgpu
 @pytest.mark.parametrize("shape", [(64, 64), (33, 1023), (5, 7), (1, 1)])
-@pytest.mark.parametrize("steps", [2, 20])
+@pytest.mark.parametrize("steps", [2, 12])
 def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     """A large elementwise region gives a thread several vectors; here, a small one does."""
     from rlx.backends.webgpu import region
@@ -592,4 +592,4 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     monkeypatch.setattr(region, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:
         assert np.array_equal(compiled.run(given)[0], expected)
-    assert max(made) == (4 if steps == 2 else 1)
+    assert max(made) == (4 if steps == 2 else 2)
