@@ -231,7 +231,9 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
         4.0 * size(node.inputs[2].shape) * node.inputs[1].shape[1] + 4.0 * size(node.shape)
     ),
     cpu=Kernels(("log_mel_backward",), _lower_log_mel_backward_cpu),
-    webgpu=Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu),
+    webgpu=Kernels(
+        ("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu
+    ),
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
     samples=(

@@ -115,8 +115,32 @@ def _tiles(
     divisor: int,
     whole: bool = False,
 ) -> None:
-    reads, results, lanes = _row_tiles(problem)
-    splits, share = (1, reads) if whole else shares(problem)
+    cut = (1, _row_tiles(problem)[0]) if whole else shares(problem)
+    emit_shares(emitter, kind, source, result, problem, cut, divisor)
+
+
+def emit_shares(
+    emitter: Emitter,
+    kind: str,
+    source: Any,
+    result: Any,
+    problem: Reduction,
+    cut: tuple[int, int],
+    divisor: int = 1,
+) -> None:
+    """The kernel that reduces each share of the middle axis to one.
+
+    Args:
+        emitter: What it is written to.
+        kind: sum, mean, prod, max or min.
+        source: The operand.
+        result: ``[outer, shares, inner]``.
+        problem: The axes.
+        cut: How many shares, and how long each is in reads.
+        divisor: What a mean is divided by.
+    """
+    _, results, lanes = _row_tiles(problem)
+    splits, share = cut
     params = {
         "kind": kind,
         **problem._asdict(),

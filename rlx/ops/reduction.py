@@ -12,9 +12,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
+from rlx.ops.cumulate import emit_cumulate
 from rlx.ops.movement import emit_strided_copy
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
-from rlx.ops.reduce_rows import as_rows, emit_reduce
+from rlx.ops.reduce_rows import Reduction, as_rows, emit_reduce
 
 
 def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
@@ -301,32 +302,47 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     return types[0]
 
 
-def _lower_cumulation(product: bool) -> Callable[[Node, Emitter], None]:
+def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
         if outer * n * inner == 0:
             return
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
+        if webgpu:
+            source, result, rows = emitter.operand(0), emitter.result(), Reduction(outer, n, inner)
+            more = {"product": int(product), **flags}
+            emit_cumulate(emitter, source, result, rows, more, node.dtype)
+            return
         emitter.call(
             "cumulate",
             [emitter.operand(0)],
             [emitter.result()],
             {**params, **flags},
-            outer * inner,
         )
 
     return lower
 
 
 def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef]:
-    kernels = Kernels(("cumulate",), _lower_cumulation(product))
-    shapes = (((3, 5), 1), ((3, 70), -1), ((2, 9, 3), 1), ((1,), 0), ((0, 4), 1), ((2, 1100), 1))
+    tiles = ("cumulate", "cumulate_rows", "cumulate_columns", "reduce_tiles")
+    shapes = (
+        ((3, 5), 1),
+        ((3, 70), -1),
+        ((2, 9, 3), 1),
+        ((1,), 0),
+        ((0, 4), 1),
+        ((2, 1100), 1),
+        ((2, 9004), 1),
+        ((2, 2051), 1),
+        ((3, 70, 12), 1),
+        ((200, 7), 0),
+    )
     return op(
         infer=_infer_cumulation,
         flops=lambda node: size(node.shape),
-        cpu=kernels,
-        webgpu=kernels,
+        cpu=Kernels(("cumulate",), _lower_cumulation(product, webgpu=False)),
+        webgpu=Kernels(tiles, _lower_cumulation(product, webgpu=True)),
         dtypes=_NUMBERS,
         webgpu_dtypes=_WEBGPU_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32
