@@ -64,7 +64,7 @@ def emit_cumulate(
         flags: ``product``, ``exclusive`` and ``reverse``.
         dtype: dtype of both.
     """
-    outer, n, inner = problem
+    outer, inner = problem.outer, problem.inner
     if CUMULATE.choose(problem, emitter.limits).name == "plain":
         params = {**problem._asdict(), **flags}
         emitter.call("cumulate", [source], [result], params, outer * inner)
