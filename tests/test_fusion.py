@@ -568,3 +568,28 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
         # The first sum is part of a chain; of the others each takes over two values.
         assert compiled.as_text("schedule").count("residual_norm") == 4
         assert compiled.memory()["arena"] == 4 * x.type.nbytes  # input, output, two values
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("shape", [(64, 64), (33, 1023), (5, 7), (1, 1)])
+@pytest.mark.parametrize("steps", [2, 12])
+def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
+    """A large elementwise region gives a thread several vectors; here, a small one does."""
+    from rlx.backends.webgpu import region
+
+    g = rlx.Graph()
+    x, row = g.input("x", shape), g.input("row", shape[1:])
+    column = g.input("column", (shape[0], 1))
+    y = x * row + column
+    for _ in range(steps):
+        y = g.tanh(y) + x
+    g.set_outputs([y])
+    given = values(g)
+    with rlx.compile(g, webgpu) as compiled:
+        expected = compiled.run(given)[0].copy()
+    monkeypatch.setattr(region, "_MANY", 0)
+    made, write = list[int](), region._vectors
+    monkeypatch.setattr(region, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
+    with rlx.compile(g, webgpu) as compiled:
+        assert np.array_equal(compiled.run(given)[0], expected)
+    assert max(made) == (4 if steps == 2 else 2)

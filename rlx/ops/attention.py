@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
+from rlx.ir.variants import Variant
+from rlx.ops.attention_split import DECODE, Decode, columns, splits
 from rlx.ops.linalg import PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
@@ -183,20 +186,63 @@ def _flops(node: Node) -> float:
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
     if h.sq < _FEWEST:
-        _call("attention", node, emitter, block=0)
+        _call("attention", node, emitter, more={"block": 0})
         return
     block = min(h.sq, max(_FEWEST, min(_BLOCK, _SCORES // max(1, h.sk))))
     scratch = emitter.temp(TensorType((block * h.sk + PANEL,), node.dtype))
-    _call("attention", node, emitter, scratch=[scratch], block=block)
+    _call("attention", node, emitter, 1, [emitter.result(), scratch], {"block": block})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
+    if size(node.shape) == 0:
+        return
     if h.sq >= _TILED and h.dv <= _WIDEST:
         tiles = math.ceil(h.sq / 64)
         _call("attention_tiles", node, emitter, h.batch * h.heads * tiles)
-    else:
+        return
+    name, window = _kind(node.attrs["kind"])
+    # Keys before the first query's window are seen by none.
+    first = max(0, h.sk - h.sq - window) if name == "sliding" else 0
+    problem = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
+    variant = DECODE.choose(problem, emitter.limits)
+    if variant.name == "plain":
         _call("attention", node, emitter, h.batch * h.heads * h.sq)
+    else:
+        _split(node, emitter, problem, variant, first)
+
+
+def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, first: int) -> None:
+    """Calls of which the first leaves a result for each stretch of keys, and the second joins these."""
+    h, count = _of(node), splits(problem, variant)
+    rows = h.batch * h.heads * h.sq
+    layout = {
+        "threads": variant.threads,
+        "columns": columns(problem),
+        "splits": count,
+    }
+    more = {
+        **layout,
+        "keys": variant.params["keys"],
+        "first": first,
+        "rows": problem.at_once,
+        "blocks": problem.blocks,
+    }
+    groups = problem.pairs * count * problem.blocks
+    if count == 1:
+        _call("attention_split", node, emitter, groups, more=more)
+        return
+    shares = emitter.temp(TensorType((rows, count, h.dv), DType.F32))
+    stats = emitter.temp(TensorType((rows, count, 2), DType.F32))
+    _call("attention_split", node, emitter, groups, [shares, stats], more)
+    steps = _steps(node.shape, h.heads, node.attrs["layout"])
+    emitter.call(
+        "attention_join",
+        [shares, stats],
+        [emitter.result()],
+        {**layout, "heads": h.heads, "sq": h.sq, "dv": h.dv, "o_steps": steps},
+        rows,
+    )
 
 
 def _call(
@@ -204,8 +250,8 @@ def _call(
     node: Node,
     emitter: Emitter,
     groups: int = 1,
-    scratch: Sequence[Any] = (),
-    **more: int,
+    outputs: Sequence[Any] = (),
+    more: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     h, attrs = _of(node), node.attrs
     if size(node.shape) == 0:
@@ -222,7 +268,7 @@ def _call(
     emitter.call(
         kernel,
         [emitter.operand(i) if i < len(node.inputs) else None for i in range(4)],
-        [emitter.result(), *scratch],
+        outputs or [emitter.result()],
         {
             "batch": h.batch,
             "heads": h.heads,
@@ -257,7 +303,9 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
     infer=_infer,
     flops=_flops,
     cpu=Kernels(("attention",), _lower_cpu),
-    webgpu=Kernels(("attention", "attention_tiles"), _lower_webgpu),
+    webgpu=Kernels(
+        ("attention", "attention_split", "attention_join", "attention_tiles"), _lower_webgpu
+    ),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
@@ -285,6 +333,19 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         _case(((2, 2, 40, 8), (2, 2, 75, 8), (2, 2, 75, 8), (2, 75)), kind="custom"),
         _case(((2, 2, 40, 8), (2, 2, 75, 8), (2, 2, 75, 8), (2, 1, 40, 75)), kind="bias"),
         _case(((1, 1, 16, 4), (1, 1, 3, 4), (1, 1, 3, 300))),
+        *(
+            _case(((2, h, sq, d), (2, 2, sk, d), (2, 2, sk, dv)), kind=kind)
+            for h, sq, sk, d, dv, kind in (
+                (2, 1, 300, 128, 128, "none"),
+                (8, 1, 130, 64, 64, "causal"),
+                (6, 3, 257, 36, 20, "causal"),
+                (2, 11, 150, 8, 260, "sliding:70"),
+                (2, 2, 65, 256, 4, "none"),
+            )
+        ),
+        _case(((2, 1, 4, 40), (2, 300, 2, 40), (2, 300, 2, 40)), layout="bshd", softcap=2.0),
+        _case(((2, 4, 2, 8), (2, 2, 275, 8), (2, 2, 275, 8), (2, 275)), kind="custom"),
+        _case(((2, 4, 2, 8), (2, 2, 275, 8), (2, 2, 275, 8), (2, 1, 2, 275)), kind="bias"),
         Sample(((1, 8, 256, 64),) * 3, {"kind": "causal"}, bench=True),
     ),
 )

@@ -106,7 +106,7 @@ def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 _MEL_CPU = Kernels(("log_mel",), _lower_log_mel_cpu)
-_MEL_WEBGPU = Kernels(("log_mel", "reduce", "log_mel_floor"), _lower_log_mel_webgpu)
+_MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _lower_log_mel_webgpu)
 
 
 @op(
@@ -231,7 +231,9 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
         4.0 * size(node.inputs[2].shape) * node.inputs[1].shape[1] + 4.0 * size(node.shape)
     ),
     cpu=Kernels(("log_mel_backward",), _lower_log_mel_backward_cpu),
-    webgpu=Kernels(("log_mel", "reduce", "log_mel_backward"), _lower_log_mel_backward_webgpu),
+    webgpu=Kernels(
+        ("log_mel", "reduce", "reduce_tiles", "log_mel_backward"), _lower_log_mel_backward_webgpu
+    ),
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
     samples=(

@@ -13,6 +13,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op, operand_names
+from rlx.ops.row_tiles import ROWS, Rows, row_call
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -35,18 +36,33 @@ _EXTRA = ("weight", "bias", "residual")
 
 
 def _lower(node: Node, emitter: Emitter) -> None:
+    if size(node.inputs[0].shape):
+        _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     shape = node.inputs[0].shape
     if size(shape) == 0:
         return
+    problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
+    variant = ROWS.choose(problem, emitter.limits)
+    if variant.name == "plain":
+        _lower(node, emitter)
+        return
+    more, groups = row_call(problem, variant)
+    _call("norm_rows", node, emitter, groups, **more)
+
+
+def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -> None:
+    shape = node.inputs[0].shape
     given = {name: at for at, name in enumerate(operand_names(node))}
     results = emitter.results()
-    rows = size(shape[: node.attrs["axis"]])
     emitter.call(
-        "layer_norm",
+        kernel,
         [emitter.operand(0), *(emitter.operand(given[n]) if n in given else None for n in _EXTRA)],
         results,
         {
-            "rows": rows,
+            "rows": size(shape[: node.attrs["axis"]]),
             "n": size(shape[node.attrs["axis"] :]),
             "has_weight": int("weight" in given),
             "has_bias": int("bias" in given),
@@ -54,20 +70,22 @@ def _lower(node: Node, emitter: Emitter) -> None:
             "rms": int(node.attrs.get("rms", node.op == "rms_norm")),
             "has_residual": int("residual" in given),
             "keep": int(len(results) > 1),
+            **more,
         },
-        rows,
+        groups,
         in_place=(0, 3) if "residual" in given else (0,),
     )
 
 
 _KERNELS = Kernels(("layer_norm",), _lower)
+_WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
 
 
 @op(
     infer=_infer,
     flops=lambda node: 8.0 * size(node.shape),
     cpu=_KERNELS,
-    webgpu=_KERNELS,
+    webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
@@ -79,6 +97,18 @@ _KERNELS = Kernels(("layer_norm",), _lower)
         Sample(((3, 700), (700,), (700,)), low=90, high=110),
         Sample(((1, 1), (1,), (1,))),
         Sample(((0, 4), (4,), (4,))),
+        *(
+            Sample(((rows, n), (n,), (n,)), low=90, high=110)
+            for rows, n in (
+                (70, 12),
+                (33, 128),
+                (9, 300),
+                (5, 1028),
+                (2, 4101),
+                (2, 20000),
+                (2, 70001),
+            )
+        ),
         Sample(((128, 768), (768,), (768,)), bench=True),
     ),
 )
@@ -109,7 +139,7 @@ def layer_norm(
     infer=_infer,
     flops=lambda node: 5.0 * size(node.shape),
     cpu=_KERNELS,
-    webgpu=_KERNELS,
+    webgpu=_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 5e-6},
@@ -119,6 +149,7 @@ def layer_norm(
         Sample(((2, 3, 300), (300,))),
         Sample(((1, 1), (1,))),
         Sample(((0, 4), (4,))),
+        *(Sample(((rows, n), (n,))) for rows, n in ((70, 12), (33, 128), (5, 1028), (2, 70001))),
         Sample(((128, 768), (768,)), bench=True),
     ),
 )
@@ -162,6 +193,10 @@ def _residual_samples() -> tuple[Sample, ...]:
         ((2, 3, 257), 1, True, both),
         ((2, 1100), -1, True, weight),
         ((1, 1), -1, True, both),
+        ((37, 128), -1, True, both),
+        ((3, 2052), -1, False, both),
+        ((2, 70000), -1, True, weight),
+        ((2, 70001), -1, False, weight),
         ((0, 4), -1, True, none),
         ((3, 7), -1, False, none),
     )
@@ -180,7 +215,7 @@ def _residual_samples() -> tuple[Sample, ...]:
     infer=_infer_residual,
     flops=lambda node: (6.0 if node.attrs["rms"] else 9.0) * size(node.inputs[0].shape),
     cpu=_KERNELS,
-    webgpu=_KERNELS,
+    webgpu=_WEBGPU,
     internal=True,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from rlx.ir.opdef import Emitter
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.shape import Shape, size
+from rlx.ir.variants import Family, Variant
 
 # Elements of a result from which on all lanes of a workgroup share it.
 _LONG = 8192
+# Reads that a lane has on their way.
+_LOADS = 8
+# Workgroups that keep a large GPU's multiprocessors busy; with fewer, long axes are split.
+_ENOUGH = 528
 
 
 def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
@@ -24,11 +31,131 @@ def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
     return size(shape[:first]), size(shape[first : last + 1]), size(shape[last + 1 :])
 
 
+class Reduction(NamedTuple):
+    """``outer`` x ``n`` x ``inner`` elements, of which the middle axis goes."""
+
+    outer: int
+    n: int
+    inner: int
+
+
+def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
+    """What is read at a time along the reduced axis, results of such, and lanes of a result."""
+    outer, n, inner = problem
+    if inner == 1:
+        reads = n // 4 if n % 4 == 0 else n
+        lanes = next((lanes for lanes in (8, 32, 128) if reads <= _LOADS * lanes), 256)
+        return reads, outer, lanes
+    results = outer * (inner // 4 if inner % 4 == 0 else inner)
+    # Whole lines of memory for each read, unless there are few results.
+    lanes = min(_power_below(n / 4, 8), 256) if results >= 32 else 256 // _power_above(results, 32)
+    return n, results, lanes
+
+
+def shares(problem: Reduction) -> tuple[int, int]:
+    """Into how many shares a long axis is split, and how long each is in reads."""
+    reads, results, lanes = _row_tiles(problem)
+    if reads == 0:
+        return 1, 1
+    least = lanes * _LOADS
+    count = min(math.ceil(_ENOUGH * (256 // lanes) / max(results, 1)), reads // (2 * least))
+    if count < 2:
+        return 1, reads
+    each = math.ceil(reads / (count * least)) * least
+    return math.ceil(reads / each), each
+
+
+def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
+    return legal[0]
+
+
+def _takes(variant: Variant, problem: Reduction) -> bool:
+    # Nothing to read has no first element to start from.
+    return {"split": shares(problem)[0] > 1, "whole": problem.n > 0}.get(variant.name, True)
+
+
+REDUCE = Family(
+    "reduce",
+    (Variant("split", 256, 4096), Variant("whole", 256, 4096), Variant("plain", 256, 1024)),
+    _rule,
+    _takes,
+)
+
+
 def emit_reduce(
-    emitter: Emitter, kind: str, source: Any, result: Any, rows: tuple[int, int, int]
+    emitter: Emitter,
+    kind: str,
+    source: Any,
+    result: Any,
+    rows: tuple[int, int, int],
+    dtype: DType = DType.F32,
 ) -> None:
-    """The WebGPU kernel over (outer, n, inner); ``kind`` is sum, mean, prod, max or min."""
-    outer, n, inner = rows
+    """The WebGPU kernels over (outer, n, inner); ``kind`` is sum, mean, prod, max or min."""
+    problem = Reduction(*rows)
+    variant = REDUCE.choose(problem, emitter.limits)
+    if variant.name == "plain":
+        _plain(emitter, kind, source, result, problem)
+        return
+    if variant.name == "split":
+        outer, n, inner = problem
+        count, _ = shares(problem)
+        some = emitter.temp(TensorType((outer, count, inner), dtype))
+        _tiles(emitter, "sum" if kind == "mean" else kind, source, some, problem, n)
+        _tiles(emitter, kind, some, result, Reduction(outer, count, inner), n, whole=True)
+    else:
+        _tiles(emitter, kind, source, result, problem, rows[1], whole=True)
+
+
+def _tiles(
+    emitter: Emitter,
+    kind: str,
+    source: Any,
+    result: Any,
+    problem: Reduction,
+    divisor: int,
+    whole: bool = False,
+) -> None:
+    cut = (1, _row_tiles(problem)[0]) if whole else shares(problem)
+    emit_shares(emitter, kind, source, result, problem, cut, divisor)
+
+
+def emit_shares(
+    emitter: Emitter,
+    kind: str,
+    source: Any,
+    result: Any,
+    problem: Reduction,
+    cut: tuple[int, int],
+    divisor: int = 1,
+) -> None:
+    """The kernel that reduces each share of the middle axis to one.
+
+    Args:
+        emitter: What it is written to.
+        kind: sum, mean, prod, max or min.
+        source: The operand.
+        result: ``[outer, shares, inner]``.
+        problem: The axes.
+        cut: How many shares, and how long each is in reads.
+        divisor: What a mean is divided by.
+    """
+    _, results, lanes = _row_tiles(problem)
+    splits, share = cut
+    params = {
+        "kind": kind,
+        **problem._asdict(),
+        "parts": lanes,
+        "splits": splits,
+        "share": share,
+        "loads": min(_LOADS, max(1, math.ceil(share / lanes))),
+        "divisor": divisor,
+    }
+    groups = math.ceil(results * lanes / 256) * splits
+    emitter.call("reduce_tiles", [source], [result], params, groups, unit=splits)
+
+
+def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduction) -> None:
+    outer, n, inner = problem
     # Lanes for each result: a few elements for each lane, and whole lines of memory for each read.
     parts = _power_above(n / 4, 256) if inner == 1 else _power_above(n / 8, 32)
     if n > _LONG:
@@ -41,3 +168,8 @@ def emit_reduce(
 def _power_above(n: float, most: int) -> int:
     """The least power of two that is not below n, or ``most``."""
     return min(1 << max(math.ceil(n) - 1, 0).bit_length(), most)
+
+
+def _power_below(n: float, most: int) -> int:
+    """The largest power of two that is not above n and ``most``; at least 1."""
+    return min(1 << (max(int(n), 1).bit_length() - 1), most)

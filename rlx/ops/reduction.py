@@ -12,9 +12,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
+from rlx.ops.cumulate import emit_cumulate
 from rlx.ops.movement import emit_strided_copy
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
-from rlx.ops.reduce_rows import as_rows, emit_reduce
+from rlx.ops.reduce_rows import Reduction, as_rows, emit_reduce
 
 
 def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
@@ -58,7 +59,7 @@ def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]
         if outer * inner == 0:
             return
         if webgpu:
-            emit_reduce(emitter, kind, source, emitter.result(), rows)
+            emit_reduce(emitter, kind, source, emitter.result(), rows, x.dtype)
         else:
             params = {"outer": outer, "n": n, "inner": inner}
             emitter.call(f"reduce_{kind}", [source], [emitter.result()], params)
@@ -78,6 +79,12 @@ _SHAPES: tuple[tuple[Shape, Any, bool], ...] = (
     ((2, 700, 9), (1,), False),
     ((9000, 3), (0,), False),
     ((300, 7), (1,), False),
+    ((70, 132), (1,), False),
+    ((2, 40000), (1,), False),
+    ((1, 30001), (1,), True),
+    ((1500, 64), (0,), False),
+    ((2, 1100, 33), (1,), False),
+    ((3, 5, 400), (1,), False),
 )
 
 
@@ -95,7 +102,9 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
         infer=_infer_reduction(kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
         cpu=Kernels((f"reduce_{kind}", "strided_copy"), _lower_reduction(kind, webgpu=False)),
-        webgpu=Kernels(("reduce", "strided_copy"), _lower_reduction(kind, webgpu=True)),
+        webgpu=Kernels(
+            ("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)
+        ),
         samples=_samples(empty),
         **fields,
     )
@@ -293,32 +302,47 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     return types[0]
 
 
-def _lower_cumulation(product: bool) -> Callable[[Node, Emitter], None]:
+def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.shape, node.attrs["axis"])
         if outer * n * inner == 0:
             return
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
+        if webgpu:
+            source, result, rows = emitter.operand(0), emitter.result(), Reduction(outer, n, inner)
+            more = {"product": int(product), **flags}
+            emit_cumulate(emitter, source, result, rows, more, node.dtype)
+            return
         emitter.call(
             "cumulate",
             [emitter.operand(0)],
             [emitter.result()],
             {**params, **flags},
-            outer * inner,
         )
 
     return lower
 
 
 def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef]:
-    kernels = Kernels(("cumulate",), _lower_cumulation(product))
-    shapes = (((3, 5), 1), ((3, 70), -1), ((2, 9, 3), 1), ((1,), 0), ((0, 4), 1), ((2, 1100), 1))
+    tiles = ("cumulate", "cumulate_rows", "cumulate_columns", "reduce_tiles")
+    shapes = (
+        ((3, 5), 1),
+        ((3, 70), -1),
+        ((2, 9, 3), 1),
+        ((1,), 0),
+        ((0, 4), 1),
+        ((2, 1100), 1),
+        ((2, 9004), 1),
+        ((2, 2051), 1),
+        ((3, 70, 12), 1),
+        ((200, 7), 0),
+    )
     return op(
         infer=_infer_cumulation,
         flops=lambda node: size(node.shape),
-        cpu=kernels,
-        webgpu=kernels,
+        cpu=Kernels(("cumulate",), _lower_cumulation(product, webgpu=False)),
+        webgpu=Kernels(tiles, _lower_cumulation(product, webgpu=True)),
         dtypes=_NUMBERS,
         webgpu_dtypes=_WEBGPU_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32

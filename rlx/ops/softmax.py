@@ -13,6 +13,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.reduce_rows import as_rows
+from rlx.ops.row_tiles import ROWS, Rows, row_call
 
 
 def _infer_softmax(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -34,12 +35,30 @@ def _lower_softmax(node: Node, emitter: Emitter) -> None:
         )
 
 
+def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
+    rows = as_rows(node.shape, (node.attrs["axis"],))
+    assert rows is not None, "one axis is always side by side with itself"
+    outer, n, inner = rows
+    if not size(node.shape):
+        return
+    problem = Rows(outer, n)
+    variant = ROWS.choose(problem, emitter.limits)
+    if inner != 1 or variant.name == "plain":
+        _lower_softmax(node, emitter)
+        return
+    params, groups = row_call(problem, variant)
+    shape = {"rows": outer, "n": n, "log": int(node.op == "log_softmax")}
+    emitter.call(
+        "softmax_rows", [emitter.operand(0)], [emitter.result()], {**shape, **params}, groups
+    )
+
+
 def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
     return op(
         infer=_infer_softmax,
         flops=lambda node: 12.0 * size(node.shape),
         cpu=Kernels(("softmax",), _lower_softmax),
-        webgpu=Kernels(("softmax",), _lower_softmax),
+        webgpu=Kernels(("softmax", "softmax_rows"), _lower_softmax_webgpu),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP
@@ -50,6 +69,19 @@ def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
             Sample(((2, 3, 5),), {"axis": 1}),
             Sample(((3, 1000),), low=-30, high=30),
             Sample(((2, 7),), low=1e4, high=1.1e4),
+            *(
+                Sample((shape,), low=-30, high=30)
+                for shape in (
+                    (70, 12),
+                    (33, 128),
+                    (9, 300),
+                    (5, 1028),
+                    (2, 4101),
+                    (3, 9000),
+                    (2, 20000),
+                    (1, 50257),
+                )
+            ),
             Sample(((128, 2048),), bench=True),
         ),
         **fields,

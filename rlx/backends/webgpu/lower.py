@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from rlx.backends.webgpu.region import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
@@ -80,8 +79,7 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     access = [access_of(value) for value in values]
     kernel, label = call.kernel, f"{call.node.op}/{call.kernel}"
     if kernel == "elementwise":
-        shape: Any = call.params["shape"]
-        work = groups(tuple(shape))
+        work = groups(call.params)
         if work == 0:
             return None
         x, y = grid(work, per_dimension)

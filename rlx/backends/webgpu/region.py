@@ -18,6 +18,12 @@ from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
 
 WORKGROUP = 64
+# Elements from which on a thread makes several vectors: their reads are on the way together, and there is
+# still work for every multiprocessor.
+_MANY = 1 << 22
+# Vectors of a thread, by the most steps and operands that a program then has: text and registers grow with both.
+_AHEAD = ((12, 4), (32, 2))
+_OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
 # Names in a table expression that stand for something of the operands' type.
 _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
@@ -35,9 +41,17 @@ def vector(dtype: DType) -> str:
     return f"vec4<{STORAGE[dtype].register}>"
 
 
-def groups(shape: Shape) -> int:
-    """Workgroups that make a result of this shape."""
-    return math.ceil(size(shape) / (4 * WORKGROUP))
+def ahead(params: Mapping[str, Any]) -> int:
+    """Vectors of four that a thread makes."""
+    if size(params["shape"]) < _MANY:
+        return 1
+    length = len(params["program"]) + len(params["shapes"])
+    return next((count for most, count in _AHEAD if length <= most), 1)
+
+
+def groups(params: Mapping[str, Any]) -> int:
+    """Workgroups that make the result of a region."""
+    return math.ceil(size(params["shape"]) / (4 * WORKGROUP * ahead(params)))
 
 
 def _raw(name: str, index: str, dtype: DType) -> str:
@@ -205,15 +219,15 @@ def region_source(
     """
     shape: Shape = params["shape"]
     count = size(shape)
-    lines, bindings = [], []
+    loads, lines, bindings = list[str](), list[str](), list[str]()
     names, kinds = [], list(dtypes)
     for at, (operand_shape, dtype) in enumerate(zip(params["shapes"], dtypes, strict=True)):
         operand = _operand(f"x{at}", operand_shape, dtype, shape)
         bindings.append(_binding(at, access[at], f"x{at}", operand.type))
         if _needs_index(operand, f"x{at}"):
             dims, (steps,) = collapse(shape, broadcast_strides(operand_shape, shape))
-            lines.append(f"let at_x{at} = {_index(dims, steps, 'element', 'vec4')};")
-        lines.append(f"let v{at} = {operand.value};")
+            loads.append(f"let at_x{at} = {_index(dims, steps, 'element', 'vec4')};")
+        loads.append(f"let v{at} = {operand.value};")
         names.append(f"v{at}")
     bindings.append(_binding(len(dtypes), access[-1], "out", packed(result)))
     program = params["program"]
@@ -224,20 +238,51 @@ def region_source(
         lines.append(f"let t{at} = {text};")
         names.append(f"t{at}")
         kinds.append(step[2])
-    lines.append(f"out[i] = {_packed(names[-1], result)};")
-    body = "\n".join(f"    {line}" for line in lines)
+    store = f"out[i] = {_packed(names[-1], result)};"
+    body = _vectors(loads, lines, store, count, ahead(params))
     return f"""// Elementwise: {" ".join(step[0] for step in params["program"])}.
 {"".join(bindings)}
 {library(body)}
 @compute @workgroup_size({WORKGROUP})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
-    let i = (wid.x + wid.y * FOLD) * {WORKGROUP}u + lane;
-    if (i >= {math.ceil(count / 4)}u) {{ return; }}
-    let first = i * 4u;
-    let element = min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>({count - 1}u));
 {body}
 }}
 """
+
+
+def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: int) -> str:
+    """What a thread does: the reads of all its vectors first, so that they are on their way together.
+
+    Args:
+        loads: Lines that read the operands of vector ``i``.
+        steps: Lines that compute it.
+        store: The line that writes it.
+        count: Elements of the result.
+        each: Vectors of a thread; a workgroup's threads have neighbours at a time.
+    """
+    vectors = math.ceil(count / 4)
+    lines = [f"let i = (wid.x + wid.y * FOLD) * {WORKGROUP * each}u + lane;"]
+    whole = vectors % (WORKGROUP * each) == 0
+    # Workgroups behind the last are there where the grid is folded.
+    lines.append(f"if (i >= {vectors}u) {{ return; }}")
+    place = ["let first = i * 4u;"]
+    if any("element" in line for line in loads):
+        offsets = "vec4<u32>(0u, 1u, 2u, 3u)"
+        place.append(f"let element = min(vec4<u32>(first) + {offsets}, vec4<u32>({count - 1}u));")
+    if each == 1:
+        return "\n".join(f"    {line}" for line in [*lines, *place, *loads, *steps, store])
+    for part in ("loads", "steps"):
+        for at in range(each):
+            if part == "loads":
+                # Vectors behind the last are read as the last, and not written.
+                step = f"i + {at * WORKGROUP}u"
+                lines.append(f"let i_{at} = {step if whole else f'min({step}, {vectors - 1}u)'};")
+            some = [*place, *loads] if part == "loads" else [*steps, store]
+            renamed = [_OF_A_VECTOR.sub(rf"\1_{at}", line) for line in some]
+            if part == "steps" and at and not whole:
+                renamed[-1] = f"if (i + {at * WORKGROUP}u < {vectors}u) {{ {renamed[-1]} }}"
+            lines += renamed
+    return "\n".join(f"    {line}" for line in lines)
 
 
 def _binding(number: int, access: str, name: str, type: str) -> str:

@@ -1,0 +1,74 @@
+"""How rows that are read once are shared out on a GPU: lanes of a row, and what each keeps in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rlx.ir.variants import Family, Variant
+
+# Numbers that a lane keeps, at most: a large workgroup's lanes share the registers of a multiprocessor.
+_KEPT = 32
+_MOST_KEPT = {256: 64, 512: 64}
+
+
+class Rows(NamedTuple):
+    """Rows that are normalised.
+
+    Attributes:
+        rows: How many.
+        n: Elements of each, neighbours in memory.
+    """
+
+    rows: int
+    n: int
+
+    @property
+    def vectors(self) -> int:
+        """What a lane reads at a time: vectors of four, or numbers where the rows do not divide."""
+        return self.n if self.n % 4 else self.n // 4
+
+    def held(self, variant: Variant) -> int:
+        """What a lane keeps of its row, in the same unit; 0 where rows are read twice."""
+        return math.ceil(self.vectors / variant.params["lanes"]) if variant.params["keep"] else 0
+
+
+def _variant(lanes: int, keep: bool = True) -> Variant:
+    threads = max(256, lanes)
+    name = f"{'lanes' if keep else 'twice'}{lanes}"
+    return Variant(name, threads, 8 * threads, {"lanes": lanes, "keep": int(keep)})
+
+
+def _takes(variant: Variant, problem: Rows) -> bool:
+    if variant.name == "plain" or not variant.params["keep"]:
+        return True
+    numbers = problem.held(variant) * (1 if problem.n % 4 else 4)
+    # Text grows with what is kept, and numbers need more of it than vectors.
+    most = _MOST_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
+    return numbers <= (most if problem.n % 4 == 0 else most // 2)
+
+
+def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
+    kept = [v for v in legal if v.params.get("keep")]
+    few = [v for v in kept if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
+    return (few or kept or [v for v in legal if v.name != "plain"])[0]
+
+
+ROWS = Family(
+    "rows",
+    (
+        *(_variant(lanes) for lanes in (8, 32, 128, 256, 512, 1024)),
+        *(_variant(lanes, keep=False) for lanes in (512, 256)),
+        Variant("plain", 256, 1024),
+    ),
+    _rule,
+    _takes,
+)
+
+
+def row_call(problem: Rows, variant: Variant) -> tuple[dict[str, Any], int]:
+    """Parameters of a kernel of this family, and its workgroups."""
+    lanes = variant.params["lanes"]
+    params = {"lanes": lanes, "threads": variant.threads, "held": problem.held(variant)}
+    return params, math.ceil(problem.rows * lanes / variant.threads)

@@ -1,0 +1,62 @@
+// Joins what attention_split left of each row: every stretch's weighted values and sum of weights, scaled from
+// its own largest score to the largest of all. One workgroup per row.
+{% set vq = dv // 4 %}
+{% set shares = threads // columns %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> stats: array<vec2<f32>>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<f32>>;
+
+var<workgroup> edge: array<f32, {{ threads }}>;
+var<workgroup> part: array<vec4<f32>, {{ threads }}>;
+
+@compute @workgroup_size({{ threads }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let base = g * SPLITS;
+    var top = stats[base + min(lane, SPLITS - 1u)].x;
+    for (var i = lane + {{ threads }}u; i < SPLITS; i += {{ threads }}u) { top = max(top, stats[base + i].x); }
+    edge[lane] = top;
+    workgroupBarrier();
+    for (var width = {{ threads // 2 }}u; width > 0u; width /= 2u) {
+        if (lane < width) { edge[lane] = max(edge[lane], edge[lane + width]); }
+        workgroupBarrier();
+    }
+    top = edge[0];
+    workgroupBarrier();
+    let column = {{ "lane % " ~ columns ~ "u" if columns == vq else "min(lane % " ~ columns ~ "u, " ~ (vq - 1) ~ "u)" }};
+    var sum = vec4<f32>(0.0);
+    var total = 0.0;
+    for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * shares }}u) {
+{% for u in range(4) %}
+        let i{{ u }} = min(i + {{ u * shares }}u, SPLITS - 1u);
+        let s{{ u }} = stats[base + i{{ u }}];
+        let x{{ u }} = x[(base + i{{ u }}) * {{ vq }}u + column];
+{% endfor %}
+{% for u in range(4) %}
+        if (i + {{ u * shares }}u < SPLITS) {
+            let scale{{ u }} = exp(s{{ u }}.x - top);
+            sum += scale{{ u }} * x{{ u }};
+            total += scale{{ u }} * s{{ u }}.y;
+        }
+{% endfor %}
+    }
+    part[lane] = sum;
+    edge[lane] = total;
+    workgroupBarrier();
+    for (var width = {{ threads // 2 }}u; width >= {{ columns }}u; width /= 2u) {
+        if (lane < width) {
+            part[lane] += part[lane + width];
+            edge[lane] += edge[lane + width];
+        }
+        workgroupBarrier();
+    }
+    if (lane < {{ vq }}u) {
+        // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
+        var share = 0.0;
+        if (!(edge[lane] == 0.0)) { share = 1.0 / edge[lane]; }
+        let head = (g / {{ sq }}u) % {{ heads }}u;
+        let to = g / {{ sq * heads }}u * {{ o_steps[0] // 4 }}u + head * {{ o_steps[1] // 4 }}u + g % {{ sq }}u * {{ o_steps[2] // 4 }}u;
+        y[to + lane] = part[lane] * share;
+    }
+}

@@ -1,0 +1,213 @@
+// Attention of few queries: a workgroup takes {{ keys }} keys of one key-value head and up to {{ rows }} rows, the
+// queries of all heads that share it. Keys and values are read once, as whole lines of memory. It leaves
+// each row's largest score, the sum of its weights and the weighted values; attention_join adds them up.
+{% set has_mask = kind >= 3 %}
+{% set out = 4 if has_mask else 3 %}
+{% set groups = threads // 8 %}
+{% set dq = d // 4 %}
+{% set chunks = (dq + 7) // 8 %}
+{% set burst = 2 if rows > 4 else 4 %}
+{% set vq = dv // 4 %}
+{% set per = keys * columns // threads %}
+{% set step = [per, 8 if rows > 4 else 16]|min %}
+{% set ragged = (sk - first) % keys != 0 %}
+{% set share = heads // kv_heads %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<vec4<f32>>;
+{% if has_mask %}
+@group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
+{% endif %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<vec4<f32>>;
+{% if splits > 1 %}
+@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> stats: array<vec2<f32>>;
+{% endif %}
+
+var<workgroup> query: array<vec4<f32>, {{ rows * dq }}>;
+// Shares of scores; then the weights, and behind them shares of the weighted values.
+var<workgroup> part: array<vec4<f32>, {{ 2 * threads }}>;
+var<workgroup> edge: array<vec4<f32>, {{ threads // 4 }}>;
+{% if softcap != 0.0 %}
+{% include "lib/math.wgsl" %}
+{% endif %}
+
+// Below every score, and finite: the difference of two infinities would be NaN.
+const LOWEST: f32 = -3.0e38;
+
+// Row r of the workgroup: (head, query). Rows behind the last repeat it.
+fn place(block: u32, r: u32, kv_head: u32) -> vec2<u32> {
+    let row = min(block * {{ rows }}u + r, {{ share * sq - 1 }}u);
+    return vec2<u32>(kv_head * {{ share }}u + row / {{ sq }}u, row % {{ sq }}u);
+}
+
+@compute @workgroup_size({{ threads }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let block = g % {{ blocks }}u;
+    let split = (g / {{ blocks }}u) % {{ splits }}u;
+    let kv_head = (g / {{ blocks * splits }}u) % {{ kv_heads }}u;
+    let batch = g / {{ blocks * splits * kv_heads }}u;
+    for (var i = lane; i < {{ rows * dq }}u; i += {{ threads }}u) {
+        let at = place(block, i / {{ dq }}u, kv_head);
+        query[i] = q[batch * {{ q_steps[0] // 4 }}u + at.x * {{ q_steps[1] // 4 }}u + at.y * {{ q_steps[2] // 4 }}u + i % {{ dq }}u] * SCALE;
+    }
+    workgroupBarrier();
+
+    // Scores: eight lanes share a key and take its elements in turn; a lane has four keys.
+    let start = {{ first }}u + split * {{ keys }}u;
+    let part_of = lane % 8u;
+    let own = start + (lane / 8u) * 4u;
+    let k_base = batch * {{ k_steps[0] // 4 }}u + kv_head * {{ k_steps[1] // 4 }}u;
+{% for u in range(4) %}
+    let k{{ u }} = k_base + {{ "min(own + " ~ u ~ "u, SK - 1u)" if ragged else "(own + " ~ u ~ "u)" }} * {{ k_steps[2] // 4 }}u + part_of;
+{% endfor %}
+{% for r in range(rows) %}
+    var s{{ r }} = vec4<f32>(0.0);
+{% endfor %}
+{% for low in range(0, chunks, burst) %}
+    {
+{% set high = [low + burst, chunks]|min %}
+{% for c in range(low, high) %}
+{% set all = c * 8 + 8 <= dq %}
+{% if not all %}
+        let there{{ c }} = part_of < {{ dq - c * 8 }}u;
+{% endif %}
+{% for u in range(4) %}
+{% if all %}
+        let x{{ c }}_{{ u }} = k[k{{ u }} + {{ c * 8 }}u];
+{% else %}
+        let x{{ c }}_{{ u }} = select(vec4<f32>(0.0), k[k{{ u }} + select({{ "0u, " ~ c * 8 ~ "u" if c else "0u - part_of, 0u" }}, there{{ c }})], there{{ c }});
+{% endif %}
+{% endfor %}
+{% endfor %}
+{% for c in range(low, high) %}
+{% set all = c * 8 + 8 <= dq %}
+{% for r in range(rows) %}
+        {
+            let a = {{ "query[" ~ (r * dq + c * 8) ~ "u + part_of]" if all else "select(vec4<f32>(0.0), query[min(" ~ (r * dq + c * 8) ~ "u + part_of, " ~ (rows * dq - 1) ~ "u)], there" ~ c ~ ")" }};
+            s{{ r }} += vec4<f32>(dot(a, x{{ c }}_0), dot(a, x{{ c }}_1), dot(a, x{{ c }}_2), dot(a, x{{ c }}_3));
+        }
+{% endfor %}
+{% endfor %}
+    }
+{% endfor %}
+    // The eight shares of a score meet, two rows at a time; a lane ends with four keys of row lane / {{ groups }}.
+    let my_row = lane / {{ groups }}u;
+    let my_keys = start + (lane % {{ groups }}u) * 4u;
+    var score = vec4<f32>(0.0);
+{% for r in range(0, rows, 2) %}
+    part[part_of * {{ groups }}u + lane / 8u] = s{{ r }};
+{% if r + 1 < rows %}
+    part[{{ threads }}u + part_of * {{ groups }}u + lane / 8u] = s{{ r + 1 }};
+{% endif %}
+    workgroupBarrier();
+    if (my_row == {{ r }}u{{ " || my_row == " ~ (r + 1) ~ "u" if r + 1 < rows }}) {
+        let from_ = (my_row - {{ r }}u) * {{ threads }}u + lane % {{ groups }}u;
+        score = {% for l in range(8) %}part[from_ + {{ l * groups }}u]{{ " + " if l < 7 }}{% endfor %};
+    }
+    workgroupBarrier();
+{% endfor %}
+{% if softcap != 0.0 %}
+    for (var i = 0u; i < 4u; i++) { score[i] = SOFTCAP * safe_tanh_s(score[i] / SOFTCAP); }
+{% endif %}
+    let at = place(block, my_row, kv_head);
+    let key = vec4<u32>(my_keys) + vec4<u32>(0u, 1u, 2u, 3u);
+    var visible = key < vec4<u32>(SK);
+{% if kind in (1, 2) %}
+    let here = i32(at.y) + {{ sk - sq }};
+    visible &= vec4<i32>(key) <= vec4<i32>(here);
+{% endif %}
+{% if kind == 2 %}
+    visible &= vec4<i32>(key) >= vec4<i32>(here - {{ window }});
+{% endif %}
+{% if has_mask %}
+    let mask_base = batch * {{ mask_steps[0] }}u + at.x * {{ mask_steps[1] }}u + at.y * {{ mask_steps[2] }}u;
+    let mask_at = vec4<u32>(mask_base) + min(key, vec4<u32>(SK - 1u)) * {{ mask_steps[3] }}u;
+{% if kind == 3 %}
+    let words = vec4<u32>({% for c in "xyzw" %}mask[mask_at.{{ c }} >> 2u]{{ ", " if c != "w" }}{% endfor %});
+    visible &= ((words >> ((mask_at & vec4<u32>(3u)) * 8u)) & vec4<u32>(255u)) != vec4<u32>(0u);
+{% else %}
+    score += vec4<f32>({% for c in "xyzw" %}mask[mask_at.{{ c }}]{{ ", " if c != "w" }}{% endfor %});
+{% endif %}
+{% endif %}
+    score = select(vec4<f32>(LOWEST), score, visible);
+    edge[lane / 4u][lane % 4u] = max(max(score.x, score.y), max(score.z, score.w));
+    workgroupBarrier();
+    let edges = my_row * {{ groups // 4 }}u;
+    let most = {% for i in range(groups // 4 - 1) %}max(edge[edges + {{ i }}u], {% endfor %}edge[edges + {{ groups // 4 - 1 }}u]{{ ")" * (groups // 4 - 1) }};
+    let top = max(max(max(most.x, most.y), max(most.z, most.w)), LOWEST);
+    let weight = select(vec4<f32>(0.0), exp(score - top), visible);
+    // Everyone has read the maxima before the memory is used for the sums.
+    workgroupBarrier();
+    edge[lane / 4u][lane % 4u] = dot(weight, vec4<f32>(1.0));
+    part[lane] = weight;
+    workgroupBarrier();
+
+    // Weighted values: a lane has four neighbouring elements of {{ per }} keys.
+    let column = lane % {{ columns }}u;
+    let share = lane / {{ columns }}u;
+    let v_base = batch * {{ v_steps[0] // 4 }}u + kv_head * {{ v_steps[1] // 4 }}u + {{ "column" if columns == vq else "min(column, " ~ (vq - 1) ~ "u)" }};
+{% for r in range(rows) %}
+    var sum{{ r }} = vec4<f32>(0.0);
+{% endfor %}
+{% if step < per %}
+    for (var j = share * {{ per }}u; j < share * {{ per }}u + {{ per }}u; j += {{ step }}u) {
+{% else %}
+    {
+        let j = share * {{ per }}u;
+{% endif %}
+{% for i in range(step) %}
+{% if ragged %}
+        // A key behind the last has weight 0, but 0 times infinity would be NaN.
+        let v{{ i }} = select(vec4<f32>(0.0), v[v_base + min(start + j + {{ i }}u, SK - 1u) * {{ v_steps[2] // 4 }}u], start + j + {{ i }}u < SK);
+{% else %}
+        let v{{ i }} = v[v_base + (start + j + {{ i }}u) * {{ v_steps[2] // 4 }}u];
+{% endif %}
+{% endfor %}
+{% for i in range(0, step, 4) %}
+{% for r in range(rows) %}
+        {
+            let w = part[{{ r * groups + i // 4 }}u + j / 4u];
+            sum{{ r }} += w.x * v{{ i }} + w.y * v{{ i + 1 }} + w.z * v{{ i + 2 }} + w.w * v{{ i + 3 }};
+        }
+{% endfor %}
+{% endfor %}
+    }
+{% for r in range(rows) %}
+    part[{{ threads }}u + lane] = sum{{ r }};
+    workgroupBarrier();
+    if (lane < {{ vq }}u{{ " && block * " ~ rows ~ "u + " ~ r ~ "u < " ~ (share * sq) ~ "u" if blocks * rows > share * sq }}) {
+        var all = part[{{ threads }}u + lane];
+{% if threads // columns > 16 %}
+        for (var i = 1u; i < {{ threads // columns }}u; i++) { all += part[{{ threads }}u + i * {{ columns }}u + lane]; }
+{% else %}
+{% for i in range(1, threads // columns) %}
+        all += part[{{ threads + i * columns }}u + lane];
+{% endfor %}
+{% endif %}
+        var weights = vec4<f32>(0.0);
+        for (var i = 0u; i < {{ groups // 4 }}u; i++) { weights += edge[{{ r * groups // 4 }}u + i]; }
+        let total = dot(weights, vec4<f32>(1.0));
+        let to = place(block, {{ r }}u, kv_head);
+{% if splits > 1 %}
+        let row = ((batch * {{ heads }}u + to.x) * {{ sq }}u + to.y) * {{ splits }}u + split;
+        y[row * {{ vq }}u + lane] = all;
+{% else %}
+        // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
+        var part_of_all = 0.0;
+        if (!(total == 0.0)) { part_of_all = 1.0 / total; }
+        y[batch * {{ o_steps[0] // 4 }}u + to.x * {{ o_steps[1] // 4 }}u + to.y * {{ o_steps[2] // 4 }}u + lane] = all * part_of_all;
+{% endif %}
+{% if splits > 1 %}
+        if (lane == 0u) { stats[row].y = total; }
+{% endif %}
+    }
+    workgroupBarrier();
+{% endfor %}
+{% if splits > 1 %}
+    if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ share * sq }}u) {
+        stats[((batch * {{ heads }}u + at.x) * {{ sq }}u + at.y) * {{ splits }}u + split].x = top;
+    }
+{% endif %}
+}

@@ -1,0 +1,42 @@
+// Running sums or products of n elements that are `inner` apart; a lane walks down {{ share }} of them, of four columns at
+// once where they divide, with eight reads on their way.{{ " What stands before its share is in `carry`." if splits > 1 }}
+{% set T = type[0] %}
+{% set wide = inner % 4 == 0 %}
+{% set E = "vec4<" ~ T ~ ">" if wide else T %}
+{% set units = inner // 4 if wide else inner %}
+{% set op = "*" if product else "+" %}
+{% set start = E ~ "(" ~ T ~ ("(1)" if product else "(0)") ~ ")" %}
+{% set ragged = n % share != 0 or share % 8 != 0 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
+{% if splits > 1 %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> carry: array<{{ E }}>;
+{% endif %}
+@group(0) @binding({{ 2 if splits > 1 else 1 }}) var<storage, {{ access[2 if splits > 1 else 1] }}> y: array<{{ E }}>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    let column = g / {{ splits }}u * 64u + lane;
+    if (g >= GROUPS || column >= {{ outer * units }}u) { return; }
+    let outer = column / {{ units }}u;
+    let split = g % {{ splits }}u;
+    let base = outer * {{ n * units }}u + column % {{ units }}u;
+    let first = split * {{ share }}u;
+    let count = {{ "min(" ~ share ~ "u, " ~ n ~ "u - first)" if n % share else share ~ "u" }};
+    var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
+    for (var i = 0u; i < count; i += 8u) {
+{% for c in range(8) %}
+{% set at = "i + " ~ c ~ "u" %}
+{% set near = "min(" ~ at ~ ", count - 1u)" if ragged else "(" ~ at ~ ")" %}
+        let i{{ c }} = base + {{ "(first + count - 1u - " ~ near ~ ")" if reverse else "(first + " ~ near ~ ")" }} * {{ units }}u;
+        let x{{ c }} = x[i{{ c }}];
+{% endfor %}
+{% for c in range(8) %}
+        {{ "if (i + " ~ c ~ "u < count) {" if ragged and c else "{" }}
+            let next = total {{ op }} x{{ c }};
+            y[i{{ c }}] = {{ "total" if exclusive else "next" }};
+            total = next;
+        }
+{% endfor %}
+    }
+}

@@ -1,0 +1,70 @@
+// Running sums or products of n neighbours; a workgroup takes 1024 vectors (or numbers, where rows do not divide
+// by four) of a row. {{ "What stands before its block is in `carry`." if splits > 1 else "" }}
+{% set T = type[0] %}
+{% set wide = n % 4 == 0 %}
+{% set E = "vec4<" ~ T ~ ">" if wide else T %}
+{% set m = n // 4 if wide else n %}
+{% set op = "*" if product else "+" %}
+{% set start = T ~ ("(1)" if product else "(0)") %}
+{% set ragged = m % 1024 != 0 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
+{% if splits > 1 %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> carry: array<{{ T }}>;
+{% endif %}
+@group(0) @binding({{ 2 if splits > 1 else 1 }}) var<storage, {{ access[2 if splits > 1 else 1] }}> y: array<{{ E }}>;
+
+// The totals of a lane's four places, so that all four are scanned at once.
+var<workgroup> part: array<vec4<{{ T }}>, 256>;
+
+// Totals up to each element of a vector.
+fn running(v: {{ E }}) -> {{ E }} {
+{% if wide %}
+    let pair = vec2<{{ T }}>(v.x {{ op }} v.y, v.z {{ op }} v.w);
+    return {{ E }}(v.x, pair.x, pair.x {{ op }} v.z, pair.x {{ op }} pair.y);
+{% else %}
+    return v;
+{% endif %}
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let block = g % {{ splits }}u * 1024u;
+    let base = g / {{ splits }}u * {{ m }}u + block;
+    let count = {{ "min(1024u, " ~ m ~ "u - block)" if ragged else "1024u" }};
+{% for c in range(4) %}
+{% set at = "lane + " ~ c * 256 ~ "u" %}
+    let i{{ c }} = {{ "count - 1u - min(" ~ at ~ ", count - 1u)" if reverse else "min(" ~ at ~ ", count - 1u)" if ragged else at }};
+    let x{{ c }} = x[base + i{{ c }}]{{ ".wzyx" if reverse and wide }};
+{% endfor %}
+{% for c in range(4) %}
+    let v{{ c }} = running({{ "select(" ~ E ~ "(" ~ start ~ "), x" ~ c ~ ", lane + " ~ c * 256 ~ "u < count)" if ragged else "x" ~ c }});
+{% endfor %}
+    var own = vec4<{{ T }}>({% for c in range(4) %}v{{ c }}{{ ".w" if wide }}{{ ", " if c < 3 }}{% endfor %});
+    part[lane] = own;
+    workgroupBarrier();
+    for (var width = 1u; width < 256u; width *= 2u) {
+        var below = vec4<{{ T }}>({{ start }});
+        if (lane >= width) { below = part[lane - width]; }
+        workgroupBarrier();
+        own = below {{ op }} own;
+        part[lane] = own;
+        workgroupBarrier();
+    }
+    let all = part[255];
+    var before = vec4<{{ T }}>({{ start }});
+    if (lane > 0u) { before = part[lane - 1u]; }
+    let b0 = {{ "carry[g]" if splits > 1 else start }};
+{% for c in range(1, 4) %}
+    let b{{ c }} = b{{ c - 1 }} {{ op }} all[{{ c - 1 }}];
+{% endfor %}
+{% for c in range(4) %}
+    {{ "if (lane + " ~ c * 256 ~ "u < count) { " if ragged }}{% if exclusive %}
+y[base + i{{ c }}] = {% if wide %}{{ E }}(b{{ c }} {{ op }} before[{{ c }}], (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.x, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.y, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.z){{ ".wzyx" if reverse }}{% else %}b{{ c }} {{ op }} before[{{ c }}]{% endif %};
+{%- else %}
+y[base + i{{ c }}] = ((b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}){{ ".wzyx" if reverse and wide }};
+{%- endif %}{{ " }" if ragged }}
+
+{% endfor %}
+}

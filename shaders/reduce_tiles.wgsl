@@ -1,0 +1,106 @@
+// Sum, mean, product, maximum or minimum over n elements that are `inner` apart, or of {{ splits }} shares of them.
+// {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane has
+// {{ loads }} reads on their way.
+{% set T = type[0] %}
+{% set wide = (n if inner == 1 else inner) % 4 == 0 %}
+{% set E = "vec4<" ~ T ~ ">" if wide else T %}
+{% set rows = inner == 1 %}
+{% set width = 256 // parts %}
+{% set units = 1 if rows else inner // 4 if wide else inner %}
+{% set m = n // 4 if rows and wide else n %}
+{% set results = outer * units %}
+{% set P = T if rows else E %}
+{% set ragged = m % share != 0 or share % (parts * loads) != 0 %}
+{% set extreme = kind in ("max", "min") %}
+{% set bits = "vec4<u32>" if wide else "u32" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ P }}>;
+
+{% if parts > 1 %}
+var<workgroup> part: array<{{ P }}, 256>;
+{% endif %}
+
+{% macro function(name, type, bits) %}
+fn {{ name }}(a: {{ type }}, b: {{ type }}) -> {{ type }} {
+{% if kind == "prod" %}
+    return a * b;
+{% elif not extreme %}
+    return a + b;
+{% elif T == "f32" %}
+    // NaN stays: {{ kind }} alone may return the other operand, and a driver may assume that there is none.
+    let nan = max(bitcast<{{ bits }}>(a) & {{ bits }}(0x7fffffffu), bitcast<{{ bits }}>(b) & {{ bits }}(0x7fffffffu)) > {{ bits }}(0x7f800000u);
+    return select({{ kind }}(a, b), a + b, nan);
+{% else %}
+    return {{ kind }}(a, b);
+{% endif %}
+}
+{% endmacro %}
+{{ function("combine", E, bits) }}
+{% if rows and wide %}
+{{ function("combine_one", T, "u32") }}
+{% set combine_part = "combine_one" %}
+{% else %}
+{% set combine_part = "combine" %}
+{% endif %}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let group = wid.x + wid.y * FOLD;
+    if (group >= GROUPS) { return; }
+{% if rows %}
+    let mine = lane % {{ parts }}u;
+    let result = group / {{ splits }}u * {{ width }}u + lane / {{ parts }}u;
+{% else %}
+    let mine = lane / {{ width }}u;
+    let result = group / {{ splits }}u * {{ width }}u + lane % {{ width }}u;
+{% endif %}
+    // Lanes behind the last result do its work again; what they find is not written.
+    let g = min(result, {{ results - 1 }}u);
+    let base = g / {{ units }}u * {{ m * units }}u + g % {{ units }}u;
+    let start = group % {{ splits }}u * {{ share }}u;
+    let end = {{ "min(start + " ~ share ~ "u, " ~ m ~ "u)" if m % share else "start + " ~ share ~ "u" }};
+{% if extreme %}
+    // Every lane starts from an element: an extreme may count it many times.
+    var all = x[base + start * {{ units }}u];
+{% else %}
+    var all = {{ E }}({{ 1 if kind == "prod" else 0 }});
+{% endif %}
+    for (var i = start + mine; i < end; i += {{ parts * loads }}u) {
+{% for c in range(loads) %}
+{% set at = "i + " ~ c * parts ~ "u" %}
+        let v{{ c }} = x[base + {{ "min(" ~ at ~ ", end - 1u)" if ragged else "(" ~ at ~ ")" }} * {{ units }}u];
+{% endfor %}
+{% for c in range(loads) %}
+{% if ragged and not extreme and c %}
+        all = combine(all, select({{ E }}({{ 1 if kind == "prod" else 0 }}), v{{ c }}, i + {{ c * parts }}u < end));
+{% else %}
+        all = combine(all, v{{ c }});
+{% endif %}
+{% endfor %}
+    }
+{% if rows and wide %}
+    var total = combine_one(combine_one(all.x, all.y), combine_one(all.z, all.w));
+{% else %}
+    var total = all;
+{% endif %}
+{% if parts > 1 %}
+    part[lane] = total;
+    workgroupBarrier();
+{% set left = namespace(count=parts) %}
+{% for level in range(8) if left.count > 1 %}
+{% set by = [left.count, 8]|min %}
+{% set left.count = left.count // by %}
+{% set apart = left.count * (1 if rows else width) %}
+    if (mine < {{ left.count }}u) {
+{% for j in range(1, by) %}
+        total = {{ combine_part }}(total, part[lane + {{ j * apart }}u]);
+{% endfor %}
+        part[lane] = total;
+    }
+    workgroupBarrier();
+{% endfor %}
+{% endif %}
+    if (mine == 0u && result < {{ results }}u) {
+        y[{{ "g" if splits == 1 else "(g / " ~ units ~ "u * " ~ splits ~ "u + group % " ~ splits ~ "u) * " ~ units ~ "u + g % " ~ units ~ "u" }}] = total{{ " / " ~ divisor ~ ".0" if kind == "mean" }};
+    }
+}

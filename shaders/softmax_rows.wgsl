@@ -1,0 +1,105 @@
+// exp(x - max) / sum, or its logarithm, over rows of n neighbours; {{ lanes }} lanes share a row.
+{% set wide = n % 4 == 0 %}
+{% set E = "vec4<f32>" if wide else "f32" %}
+{% set m = n // 4 if wide else n %}
+{% set extreme = true %}
+{% set largest = "max(max({0}.x, {0}.y), max({0}.z, {0}.w))" if wide else "{0}" %}
+{% set sum = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ E }}>;
+
+{% include "lib/row_total.wgsl" %}
+
+{% include "lib/nan.wgsl" %}
+
+fn expo(x: {{ E }}) -> {{ E }} {
+{% if wide %}
+    return select(exp(x), x, (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u));
+{% else %}
+    return nan_exp(x);
+{% endif %}
+}
+
+@compute @workgroup_size({{ threads }})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let own = lane % {{ lanes }}u;
+    let row = g * {{ threads // lanes }}u + lane / {{ lanes }}u;
+    // Lanes behind the last row do its work again; what they find is not written.
+    let base = min(row, {{ rows - 1 }}u) * {{ m }}u;
+{% if held %}
+    // The row stays in registers: {{ held }} elements a lane, all on their way at once.
+{% for c in range(held) %}
+{% set full = (c + 1) * lanes <= m %}
+    let v{{ c }} = x[base + {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }}];
+{% endfor %}
+    var most = v0;
+{% for c in range(1, held) %}
+    most = max(most, v{{ c }});
+{% endfor %}
+    let top = row_max({{ largest.format("most") }}, lane);
+    var part = {{ E }}(0.0);
+{% for c in range(held) %}
+    let e{{ c }} = expo(v{{ c }} - top);
+{% if (c + 1) * lanes <= m %}
+    part += e{{ c }};
+{% else %}
+    part += select({{ E }}(0.0), e{{ c }}, own < {{ m - c * lanes }}u);
+{% endif %}
+{% endfor %}
+    let total = row_sum({{ sum.format("part") }}, lane);
+{% if log %}
+    let shift = top + nan_log(total);
+{% else %}
+    let share = 1.0 / total;
+{% endif %}
+{% if rows % (threads // lanes) %}
+    if (row >= {{ rows }}u) { return; }
+{% endif %}
+{% for c in range(held) %}
+    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "v" ~ c ~ " - shift" if log else "e" ~ c ~ " * share" }};{{ " }" if (c + 1) * lanes > m }}
+{% endfor %}
+{% else %}
+    // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;
+    // what stands for it at first is finite, as the difference of two infinities would be NaN.
+    var top = -3.4028234663852886e38;
+    var part = {{ E }}(0.0);
+{% set u = 8 %}
+    var i = own;
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+{% for c in range(u) %}
+        let v{{ c }} = x[base + i + {{ c * lanes }}u];
+{% endfor %}
+        let most = {% for c in range(u - 1) %}max(v{{ c }}, {% endfor %}v{{ u - 1 }}{{ ")" * (u - 1) }};
+        let next = max(top, {{ largest.format("most") }});
+        part = part * exp(top - next){% for c in range(u) %} + expo(v{{ c }} - next){% endfor %};
+        top = next;
+    }
+    for (; i < {{ m }}u; i += {{ lanes }}u) {
+        let v = x[base + i];
+        let next = max(top, {{ largest.format("v") }});
+        part = part * exp(top - next) + expo(v - next);
+        top = next;
+    }
+    let all = row_max(top, lane);
+    let total = row_sum({{ sum.format("part") }} * exp(top - all), lane);
+{% if log %}
+    let shift = all + nan_log(total);
+{% else %}
+    let share = 1.0 / total;
+{% endif %}
+    i = own;
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+{% for c in range(u) %}
+        let v{{ c }} = x[base + i + {{ c * lanes }}u];
+{% endfor %}
+{% for c in range(u) %}
+        y[base + i + {{ c * lanes }}u] = {{ "v" ~ c ~ " - shift" if log else "expo(v" ~ c ~ " - all) * share" }};
+{% endfor %}
+    }
+    for (; i < {{ m }}u; i += {{ lanes }}u) {
+        y[base + i] = {{ "x[base + i] - shift" if log else "expo(x[base + i] - all) * share" }};
+    }
+{% endif %}
+}
