@@ -13,7 +13,9 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.fft import NORMS, chirp_tables, convolution_length, emit_fft, error_bound, plan
+from rlx.ops.fft import NORMS, error_bound
+from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_webgpu import KERNELS, emit_fft
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 _WORKGROUP = 256
@@ -98,9 +100,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     infer=_infer,
     flops=lambda node: 2.5 * size(node.shape) * max(1.0, math.log2(node.inputs[0].shape[-1])),
     cpu=Kernels(("rfft",), _lower_cpu),
-    webgpu=Kernels(
-        ("rfft_pack", "rfft_unpack", "fft_rows", "fft_pass", "fft_chirp"), _lower_webgpu
-    ),
+    webgpu=Kernels(("rfft_pack", "rfft_unpack", *KERNELS), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),

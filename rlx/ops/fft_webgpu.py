@@ -1,0 +1,197 @@
+"""Fourier transforms on WebGPU: which kernels a length takes, and what they are told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array, Emitter, TensorType
+from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_tiles import FFT, Problem, Tile, halves, pairs, tile, twiddles
+
+KERNELS = ("fft_tile", "fft_pass", "fft_chirp")
+_PASS_WORKGROUP = 256
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What happens to points on their way into a transform and out of it.
+
+    Attributes:
+        swap_in: Whether real and imaginary parts are swapped first.
+        held_in: Points that there are; the others are 0. 0: all.
+        chirp: What the points that there are are multiplied by.
+        swap_between: Whether the parts are swapped before the factor.
+        factor: What the results are multiplied by.
+        swap_out: Whether the parts are swapped after it.
+        held_out: Points that are written; 0: all.
+        scale: A number that all are multiplied by.
+    """
+
+    swap_in: int = 0
+    held_in: int = 0
+    chirp: Any = None
+    swap_between: int = 0
+    factor: Any = None
+    swap_out: int = 0
+    held_out: int = 0
+    scale: float = 1.0
+
+
+def emit_fft(
+    emitter: Emitter, source: Any, target: Any, rows: int, n: int, inverse: int, scale: float
+) -> None:
+    """``rows`` transforms of any length, from block layout to block layout."""
+    if plan(n) is not None:
+        ends = Ends(swap_in=inverse, swap_out=inverse, scale=scale)
+        if not emit_tiles(emitter, source, target, rows, n, ends):
+            emit_passes(emitter, source, target, rows, n, inverse, scale)
+        return
+    m = convolution_length(n)
+    a, b = (emitter.temp(TensorType((rows, 2 * m), DType.F32)) for _ in range(2))
+    tables = chirp_tables(n, DType.F32)
+    chirp, taps = (emitter.table(_paired(table)) for table in tables)
+    there = Ends(swap_in=inverse, held_in=n, chirp=chirp, factor=taps)
+    back = Ends(swap_in=1, swap_between=1, factor=chirp, swap_out=inverse, held_out=n, scale=scale)
+    if emit_tiles(emitter, source, a, rows, m, there):
+        emit_tiles(emitter, a, target, rows, m, back)
+        return
+    chirp, taps = (emitter.table(table) for table in tables)
+
+    def stage(name: str, inputs: list[Any], output: Any, count: int) -> None:
+        emitter.call(
+            "fft_chirp",
+            inputs,
+            [output],
+            {"stage": name, "rows": rows, "n": n, "m": m, "inverse": inverse, "scale": scale},
+            math.ceil(rows * count / _PASS_WORKGROUP),
+        )
+
+    stage("spread", [source, chirp], a, m)
+    emit_passes(emitter, a, b, rows, m, 0, 1.0)
+    stage("filter", [b, taps], a, m)
+    emit_passes(emitter, a, b, rows, m, 1, 1.0)
+    stage("gather", [b, chirp], target, n)
+
+
+def _paired(table: Array) -> Array:
+    """Real parts, then imaginary parts, as pairs."""
+    return np.ascontiguousarray(table.reshape(2, -1).T).reshape(-1)
+
+
+def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
+    """Transforms in registers, in one kernel or two; False where the length takes a pass at a time."""
+    problem = Problem(rows, n, emitter.limits)
+    way = FFT.choose(problem, emitter.limits).name
+    if way == "rows":
+        one = tile(n, rows, emitter.limits)
+        assert one is not None, "the variant takes the problem"
+        _emit_tile(emitter, source, target, one, rows, ends, _Walk(n), _Walk(n))
+        return True
+    both = halves(problem) if way == "columns" else None
+    if both is None:
+        return False
+    first, second = both
+    between = emitter.temp(TensorType((rows, 2 * n), DType.F32))
+    # Column c of the first step becomes row c between them, times exp(-2 pi i c k / n) at k.
+    turn = np.arange(second.n)[:, None] * np.arange(first.n)
+    factor = emitter.table(pairs(np.exp(-2j * np.pi * turn / n).reshape(-1)))
+    into = replace(ends, swap_between=0, factor=factor, swap_out=0, held_out=0, scale=1.0)
+    columns, lines = _Walk(n, second.n, 1, second.n), _Walk(n, second.n, first.n, 1)
+    _emit_tile(emitter, source, between, first, rows, into, columns, lines)
+    out = replace(ends, swap_in=0, held_in=0, chirp=None)
+    columns = _Walk(n, first.n, 1, first.n)
+    _emit_tile(emitter, between, target, second, rows, out, columns, columns)
+    return True
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Where the points of a tile's transforms lie in ones of n points.
+
+    Attributes:
+        n: Points of the whole.
+        inner: Transforms that make one whole.
+        across: From one of them to the next.
+        step: From one point to the next.
+    """
+
+    n: int
+    inner: int = 1
+    across: int = 0
+    step: int = 1
+
+
+def _emit_tile(
+    emitter: Emitter,
+    source: Any,
+    target: Any,
+    tile: Tile,
+    rows: int,
+    ends: Ends,
+    walk: _Walk,
+    out: _Walk,
+) -> None:
+    held_in, held_out = ends.held_in or walk.n, ends.held_out or out.n
+    tables = [emitter.table(twiddles(tile.n, tile.radices))]
+    tables += [table for table in (ends.chirp, ends.factor) if table is not None]
+    total = rows * walk.inner
+    params = {
+        **tile.params(),
+        "rows": total,
+        "inner": walk.inner,
+        "in_outer": 2 * held_in,
+        "in_imag": held_in,
+        "in_across": walk.across,
+        "in_step": walk.step,
+        "out_outer": 2 * held_out,
+        "out_imag": held_out,
+        "out_across": out.across,
+        "out_step": out.step,
+        "from_columns": int(walk.step > 1),
+        "to_columns": int(out.step > 1),
+        "chirped": int(ends.chirp is not None),
+        "turned": int(ends.factor is not None),
+        "cut": int(held_out < out.n),
+        "swap_in": ends.swap_in,
+        "swap_between": ends.swap_between,
+        "swap_out": ends.swap_out,
+        "scale": ends.scale,
+    }
+    emitter.call("fft_tile", [source, *tables], [target], params, math.ceil(total / tile.count))
+
+
+def emit_passes(
+    emitter: Emitter, source: Any, target: Any, rows: int, n: int, inverse: int, scale: float
+) -> None:
+    """The Stockham passes of ``rows`` transforms, one dispatch each."""
+    passes = plan(n)
+    assert passes is not None
+    table = emitter.table(passes.table(DType.F32))
+    common = {"rows": rows, "n": n, "count": passes.count, "inverse": inverse}
+    spare = emitter.temp(TensorType((rows, 2 * n), DType.F32))
+    last, length, stride, current = len(passes.radices) - 1, n, 1, source
+    for at, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
+        # Alternates so that the last pass writes the target.
+        output = target if (last - at) % 2 == 0 else spare
+        emitter.call(
+            "fft_pass",
+            [current, table],
+            [output],
+            {
+                **common,
+                "radix": radix,
+                "length": length,
+                "stride": stride,
+                "offset": offset,
+                "first": int(at == 0),
+                "last": int(at == last),
+                "scale": scale if at == last else 1.0,
+            },
+            math.ceil(rows * (n // radix) / _PASS_WORKGROUP),
+        )
+        current, length, stride = output, length // radix, stride * radix
