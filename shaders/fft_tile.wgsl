@@ -2,13 +2,24 @@
 // reads its points at (q / inner) * outer + (q % inner) * across + step * i, and writes them likewise. An inverse
 // swaps real and imaginary parts on both ends. On the way in a chirp may be multiplied to the first points, of which
 // there may be fewer than the transform has; on the way out a factor per point of the whole.
-{% from "lib/fft_passes.wgsl" import points, each, butterflies, exchange with context %}
+// A point is read from two blocks, or of `samples` it is one or two neighbours, which a taper may be multiplied to.
+// With `bins` the one-sided spectrum is written. For pairs, with a = Z[k], b = conj Z[n - k], w = exp(-pi i k / n), it
+// is X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
+{% from "lib/fft_passes.wgsl" import points, each, butterflies, exchange, mirrored with context %}
 {% from "lib/dft.wgsl" import dft_place with context %}
 {% set ends = namespace(binding=2) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ "vec2<f32>" if wide else "f32" }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<vec2<f32>>;
 {% if chirped %}
 @group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> chirp: array<vec2<f32>>;
+{% set ends.binding = ends.binding + 1 %}
+{% endif %}
+{% if tapered %}
+@group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> taper: array<{{ "vec2<f32>" if samples == 2 else "f32" }}>;
+{% set ends.binding = ends.binding + 1 %}
+{% endif %}
+{% if bins and samples == 2 %}
+@group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> bin_roots: array<vec2<f32>>;
 {% set ends.binding = ends.binding + 1 %}
 {% endif %}
 {% if turned %}
@@ -18,7 +29,8 @@
 @group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> y: array<f32>;
 
 {% set passes = radices|length %}
-{% if passes > 1 %}
+{% set half = literal(0.5 * scale) %}
+{% if passes > 1 or (bins and samples == 2) %}
 var<workgroup> held: array<{{ "f32" if split else "vec2<f32>" }}, {{ count * row }}>;
 {% endif %}
 
@@ -46,16 +58,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         {{ "if (" ~ b ~ " < " ~ (n // radices[0]) ~ "u) " if guarded }}{
             let local = (q % {{ inner }}u) * {{ in_across }}u + ({{ b }}) * {{ in_step }}u;
             let at = start + local;
+{% if tapered %}
+            let place = {{ b }};
+{% endif %}
 {% for i in range(radices[0]) %}
 {% set v = "v" ~ (u * radices[0] + i) %}
 {% set on = n // radices[0] * i * in_step %}
-            {{ "if (local + " ~ on ~ "u < " ~ in_imag ~ "u) " if chirped }}{ {{ v }} = vec2<f32>(x[at + {{ on }}u], x[at + {{ on + in_imag }}u]){{ ".yx" if swap_in }}; }
+{% if wide %}
+            {{ v }} = x[at / 2u + {{ on // 2 }}u];
+{% elif samples == 1 %}
+            {{ v }}.x = x[at + {{ on }}u];
+{% else %}
+            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }} = vec2<f32>(x[at + {{ on }}u], x[at + {{ on + in_imag }}u]){{ ".yx" if swap_in }}; }
+{% endif %}
 {% endfor %}
+{% if tapered %}
+{% for i in range(radices[0]) %}
+            v{{ u * radices[0] + i }}{{ ".x" if samples == 1 }} *= taper[place + {{ n // radices[0] * i }}u];
+{% endfor %}
+{% endif %}
 {% if chirped %}
 {% for i in range(radices[0]) %}
 {% set v = "v" ~ (u * radices[0] + i) %}
 {% set on = n // radices[0] * i * in_step %}
-            if (local + {{ on }}u < {{ in_imag }}u) { {{ v }} = turn({{ v }}, chirp[local + {{ on }}u]); }
+            if (local + {{ on }}u < {{ held_in }}u) { {{ v }} = turn({{ v }}, chirp[local + {{ on }}u]); }
 {% endfor %}
 {% endif %}
         }
@@ -67,13 +93,47 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ exchange(s, "in_thread" if s == 0 else "out_thread", ("in_row" if s == 0 else "out_row") ~ " * " ~ row ~ "u", "out_thread", "out_row * " ~ row ~ "u") }}
 {% endif %}
 {% endfor %}
+{% set r = radices[passes - 1] %}
+{% if bins and samples == 2 %}
+{{ mirrored(passes - 1, "out_thread", "out_row * " ~ row ~ "u") }}
+{% endif %}
     let q = g * {{ count }}u + out_row;
     if (q >= {{ rows }}u) { return; }
     let start = (q / {{ inner }}u) * {{ out_outer }}u;
-{% set r = radices[passes - 1] %}
 {% call(u, b, guarded) each(r, "out_thread") %}
     {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
         let local = (q % {{ inner }}u) * {{ out_across }}u + ({{ b }}) * {{ out_step }}u;
+{% if bins %}
+        let at = start + local;
+{% for j in range(r) %}
+{% set slot = u * r + dft_place(r, j)|int %}
+{% set on = n // r * j %}
+{% if samples == 1 %}
+        if ({{ b }} + {{ on }}u < {{ bins }}u) {
+            y[at + {{ on }}u] = SCALE * v{{ slot }}.x;
+            y[at + {{ on + bins }}u] = SCALE * v{{ slot }}.y;
+        }
+{% else %}
+        {
+            let w = bin_roots[{{ b }} + {{ on }}u];
+            let sum = v{{ slot }} + vec2<f32>(m{{ slot }}.x, -m{{ slot }}.y);
+            let d = v{{ slot }} - vec2<f32>(m{{ slot }}.x, -m{{ slot }}.y);
+            y[at + {{ on }}u] = {{ half }} * (sum.x + w.x * d.y + w.y * d.x);
+            let im = {{ half }} * (sum.y - w.x * d.x + w.y * d.y);
+{% if j == 0 and u == 0 %}
+            // The imaginary parts of the first and the last bin are 0, not only nearly so.
+            y[at + {{ bins }}u] = select(im, 0.0, {{ b }} == 0u);
+            if ({{ b }} == 0u) {
+                y[at + {{ n }}u] = {{ half }} * 2.0 * (v{{ slot }}.x - v{{ slot }}.y);
+                y[at + {{ n + bins }}u] = 0.0;
+            }
+{% else %}
+            y[at + {{ on + bins }}u] = im;
+{% endif %}
+        }
+{% endif %}
+{% endfor %}
+{% else %}
 {% for j in range(r) %}
 {% set v = "v" ~ (u * r + dft_place(r, j)|int) %}
 {% set on = n // r * j * out_step %}
@@ -84,6 +144,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             y[at + {{ out_imag }}u] = z.y;
         }
 {% endfor %}
+{% endif %}
     }
 {% endcall %}
 }

@@ -18,6 +18,25 @@ _PASS_WORKGROUP = 256
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Rows of real samples; they may overlap.
+
+    Attributes:
+        each: Samples of a point: 1, or 2 that become its real and imaginary part.
+        length: Samples of a signal.
+        frames: Rows of a signal.
+        hop: Samples from one of its rows to the next.
+        taper: What the samples of a row are multiplied by; None for nothing.
+    """
+
+    each: int
+    length: int
+    frames: int = 1
+    hop: int = 0
+    taper: Any = None
+
+
+@dataclass(frozen=True)
 class Ends:
     """What happens to points on their way into a transform and out of it.
 
@@ -30,6 +49,9 @@ class Ends:
         swap_out: Whether the parts are swapped after it.
         held_out: Points that are written; 0: all.
         scale: A number that all are multiplied by.
+        real: The samples that points are made of; None for points in block layout.
+        bins: Bins of the one-sided spectrum that is written; 0 for all points in block layout.
+        roots: For pairs of samples, exp(-pi i k / n) of each of n points.
     """
 
     swap_in: int = 0
@@ -40,6 +62,9 @@ class Ends:
     swap_out: int = 0
     held_out: int = 0
     scale: float = 1.0
+    real: Samples | None = None
+    bins: int = 0
+    roots: Any = None
 
 
 def emit_fft(
@@ -90,10 +115,14 @@ def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, en
     if way == "rows":
         one = tile(n, rows, emitter.limits)
         assert one is not None, "the variant takes the problem"
-        _emit_tile(emitter, source, target, one, rows, ends, _Walk(n), _Walk(n))
+        lines = _Walk(n)
+        if ends.real:
+            real = ends.real
+            lines = _Walk(n, real.frames, real.hop, real.each)
+        _emit_tile(emitter, source, target, one, rows, ends, lines, _Walk(n))
         return True
     both = halves(problem) if way == "columns" else None
-    if both is None:
+    if both is None or ends.bins or (ends.real and ends.real.frames > 1):
         return False
     first, second = both
     between = emitter.temp(TensorType((rows, 2 * n), DType.F32))
@@ -101,9 +130,10 @@ def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, en
     turn = np.arange(second.n)[:, None] * np.arange(first.n)
     factor = emitter.table(pairs(np.exp(-2j * np.pi * turn / n).reshape(-1)))
     into = replace(ends, swap_between=0, factor=factor, swap_out=0, held_out=0, scale=1.0)
-    columns, lines = _Walk(n, second.n, 1, second.n), _Walk(n, second.n, first.n, 1)
+    each = ends.real.each if ends.real else 1
+    columns, lines = _Walk(n, second.n, each, each * second.n), _Walk(n, second.n, first.n, 1)
     _emit_tile(emitter, source, between, first, rows, into, columns, lines)
-    out = replace(ends, swap_in=0, held_in=0, chirp=None)
+    out = replace(ends, swap_in=0, held_in=0, chirp=None, real=None)
     columns = _Walk(n, first.n, 1, first.n)
     _emit_tile(emitter, between, target, second, rows, out, columns, columns)
     return True
@@ -136,24 +166,34 @@ def _emit_tile(
     walk: _Walk,
     out: _Walk,
 ) -> None:
-    held_in, held_out = ends.held_in or walk.n, ends.held_out or out.n
+    held_in, held_out, real = ends.held_in or walk.n, ends.held_out or out.n, ends.real
+    outer, imag = (real.length, 1) if real else (2 * held_in, held_in)
     tables = [emitter.table(twiddles(tile.n, tile.radices))]
-    tables += [table for table in (ends.chirp, ends.factor) if table is not None]
-    total = rows * walk.inner
+    extra = (ends.chirp, real.taper if real else None, ends.roots, ends.factor)
+    tables += [table for table in extra if table is not None]
+    # A one-sided spectrum is written row by row, also where several rows are of one signal.
+    across = 2 * ends.bins if ends.bins else out.across
+    total = rows * walk.inner if not real or real.frames == 1 else rows
+    strides = (outer, walk.across, walk.step)
     params = {
         **tile.params(),
         "rows": total,
         "inner": walk.inner,
-        "in_outer": 2 * held_in,
-        "in_imag": held_in,
+        "in_outer": outer,
+        "in_imag": imag,
+        "held_in": held_in,
         "in_across": walk.across,
         "in_step": walk.step,
-        "out_outer": 2 * held_out,
+        "out_outer": walk.inner * across if ends.bins else 2 * held_out,
         "out_imag": held_out,
-        "out_across": out.across,
+        "out_across": across,
         "out_step": out.step,
-        "from_columns": int(walk.step > 1),
+        "from_columns": int(walk.inner > 1 and (real is None or real.frames == 1)),
         "to_columns": int(out.step > 1),
+        "samples": real.each if real else 0,
+        "wide": int(real is not None and real.each == 2 and not any(s % 2 for s in strides)),
+        "tapered": int(real is not None and real.taper is not None),
+        "bins": ends.bins,
         "chirped": int(ends.chirp is not None),
         "turned": int(ends.factor is not None),
         "cut": int(held_out < out.n),

@@ -84,3 +84,35 @@
 {% endcall %}
 {% endfor %}
 {% endmacro %}
+
+{# Beside each result k of pass `s`, m<i>: the one at n - k (of 0 itself). #}
+{% macro mirrored(s, thread, row) %}
+{% set r = radices[s] %}
+{% for u in range((n // r + threads - 1) // threads) %}
+{% for j in range(r) %}
+    var m{{ u * r + j }}: vec2<f32>;
+{% endfor %}
+{% endfor %}
+{% for component in ([".x", ".y"] if split else [""]) %}
+{% if s or not loop.first %}
+    workgroupBarrier();
+{% endif %}
+{% call(u, b, guarded) each(r, thread) %}
+    {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
+        let at = {{ row }} + {{ b }};
+{% for j in range(r) %}
+        held[at + {{ n // r * j }}u] = v{{ u * r + dft_place(r, j)|int }}{{ component }};
+{% endfor %}
+    }
+{% endcall %}
+    workgroupBarrier();
+{% call(u, b, guarded) each(r, thread) %}
+    {{ "if (" ~ b ~ " < " ~ (n // r) ~ "u) " if guarded }}{
+        let at = {{ row }} + {{ n }}u - ({{ b }});
+{% for j in range(r) %}
+        m{{ u * r + dft_place(r, j)|int }}{{ component }} = held[at - {{ ((n // r * j) ~ "u") if j else "select(0u, " ~ n ~ "u, (" ~ b ~ ") == 0u)" }}];
+{% endfor %}
+    }
+{% endcall %}
+{% endfor %}
+{% endmacro %}
