@@ -130,6 +130,40 @@ def _over_segments(node: Node) -> bool:
     return tuple(node.attrs["axes"]) == (rank - 2,) and not node.attrs["keepdims"]
 
 
+# --- transforms of frames --------------------------------------------------------------------------------
+
+
+def frame_spectra(node: Node, site: Site) -> Match | None:
+    """The one-sided transform of tapered frames, which its first pass can read from the signal."""
+    if node.op != "rfft" or node.attrs["norm"] != "backward" or not _on_gpu(node, site):
+        return None
+    tapered = node.inputs[0]
+    found = _tapered(tapered)
+    if found is None or found[0].op != "frames" or not size(node.shape):
+        return None
+    cut, taper = found
+    attrs = {"hop": cut.attrs["hop"]}
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        return g.add_node("frame_spectra", [at[cut.inputs[0].id], at[taper.id]], attrs, node.name)
+
+    return Match((cut, tapered, node), build)
+
+
+def _on_gpu(node: Node, site: Site) -> bool:
+    return site.kernel_set.startswith("webgpu") and node.dtype is DType.F32
+
+
+def _tapered(node: Node) -> tuple[Node, Node] | None:
+    """The frames that are multiplied by one number per sample, and those numbers."""
+    if node.op != "mul":
+        return None
+    for value, taper in either_way(node):
+        if taper.shape == node.shape[-1:] and value.shape == node.shape and without_inputs(taper):
+            return value, taper
+    return None
+
+
 # --- log-mel features ------------------------------------------------------------------------------------
 
 _RANGE = 8.0
