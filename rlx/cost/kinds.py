@@ -75,7 +75,7 @@ KINDS: Mapping[str, Kind] = {
     "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function", 5.0),
     "fourier": Kind(("fft",), "softmax", 0.5),
-    "real_fourier": Kind(("rfft", "frame_spectra"), "fourier"),
+    "real_fourier": Kind(("rfft", "frame_spectra", "frame_peaks"), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running", 0.02),
     "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),
