@@ -3,7 +3,7 @@
 // swaps real and imaginary parts on both ends. On the way in a chirp may be multiplied to the first points, of which
 // there may be fewer than the transform has; on the way out a factor per point of the whole.
 // A point is read from two blocks, or of `samples` it is one or two neighbours, which a taper may be multiplied to.
-// With `bins` the one-sided spectrum is written. For pairs, with a = Z[k], b = conj Z[n - k], w = exp(-pi i k / n), it
+// With `bins` the one-sided spectrum is written, or with `power` re^2 + im^2 of it. For pairs, with a = Z[k], b = conj Z[n - k], w = exp(-pi i k / n), it
 // is X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
 {% from "lib/fft_passes.wgsl" import points, each, butterflies, exchange, mirrored with context %}
 {% from "lib/dft.wgsl" import dft_place with context %}
@@ -110,24 +110,36 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set on = n // r * j %}
 {% if samples == 1 %}
         if ({{ b }} + {{ on }}u < {{ bins }}u) {
+{% if power %}
+            y[at + {{ on }}u] = SCALE * SCALE * dot(v{{ slot }}, v{{ slot }});
+{% else %}
             y[at + {{ on }}u] = SCALE * v{{ slot }}.x;
             y[at + {{ on + bins }}u] = SCALE * v{{ slot }}.y;
+{% endif %}
         }
 {% else %}
         {
             let w = bin_roots[{{ b }} + {{ on }}u];
             let sum = v{{ slot }} + vec2<f32>(m{{ slot }}.x, -m{{ slot }}.y);
             let d = v{{ slot }} - vec2<f32>(m{{ slot }}.x, -m{{ slot }}.y);
-            y[at + {{ on }}u] = {{ half }} * (sum.x + w.x * d.y + w.y * d.x);
-            let im = {{ half }} * (sum.y - w.x * d.x + w.y * d.y);
+            let re = {{ half }} * (sum.x + w.x * d.y + w.y * d.x);
 {% if j == 0 and u == 0 %}
             // The imaginary parts of the first and the last bin are 0, not only nearly so.
-            y[at + {{ bins }}u] = select(im, 0.0, {{ b }} == 0u);
+            let im = select({{ half }} * (sum.y - w.x * d.x + w.y * d.y), 0.0, {{ b }} == 0u);
             if ({{ b }} == 0u) {
-                y[at + {{ n }}u] = {{ half }} * 2.0 * (v{{ slot }}.x - v{{ slot }}.y);
+                let end = {{ half }} * 2.0 * (v{{ slot }}.x - v{{ slot }}.y);
+                y[at + {{ n }}u] = {{ "end * end" if power else "end" }};
+{% if not power %}
                 y[at + {{ n + bins }}u] = 0.0;
+{% endif %}
             }
 {% else %}
+            let im = {{ half }} * (sum.y - w.x * d.x + w.y * d.y);
+{% endif %}
+{% if power %}
+            y[at + {{ on }}u] = re * re + im * im;
+{% else %}
+            y[at + {{ on }}u] = re;
             y[at + {{ on + bins }}u] = im;
 {% endif %}
         }

@@ -51,6 +51,7 @@ class Ends:
         scale: A number that all are multiplied by.
         real: The samples that points are made of; None for points in block layout.
         bins: Bins of the one-sided spectrum that is written; 0 for all points in block layout.
+        power: Whether re^2 + im^2 of the bins is written instead.
         roots: For pairs of samples, exp(-pi i k / n) of each of n points.
     """
 
@@ -64,6 +65,7 @@ class Ends:
     scale: float = 1.0
     real: Samples | None = None
     bins: int = 0
+    power: int = 0
     roots: Any = None
 
 
@@ -172,7 +174,7 @@ def _emit_tile(
     extra = (ends.chirp, real.taper if real else None, ends.roots, ends.factor)
     tables += [table for table in extra if table is not None]
     # A one-sided spectrum is written row by row, also where several rows are of one signal.
-    across = 2 * ends.bins if ends.bins else out.across
+    across = (1 if ends.power else 2) * ends.bins if ends.bins else out.across
     total = rows * walk.inner if not real or real.frames == 1 else rows
     strides = (outer, walk.across, walk.step)
     params = {
@@ -194,6 +196,7 @@ def _emit_tile(
         "wide": int(real is not None and real.each == 2 and not any(s % 2 for s in strides)),
         "tapered": int(real is not None and real.taper is not None),
         "bins": ends.bins,
+        "power": ends.power,
         "chirped": int(ends.chirp is not None),
         "turned": int(ends.factor is not None),
         "cut": int(held_out < out.n),

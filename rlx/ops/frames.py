@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,16 @@ def _infer_spectra(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
         raise ShapeError(describe("[frame_spectra] taper", got=types[1].shape, expected="[length]"))
     length = types[1].shape[0]
     count = frame_count("frame_spectra", samples, length, attrs["hop"])
-    return TensorType((*outer, count, 2 * (length // 2 + 1)), types[0].dtype)
+    return TensorType(
+        (*outer, count, (1 if attrs["power"] else 2) * (length // 2 + 1)), types[0].dtype
+    )
+
+
+_POWER = (
+    ("mul", (0, 0), DType.F32, None),
+    ("mul", (1, 1), DType.F32, None),
+    ("add", (2, 3), DType.F32, None),
+)
 
 
 def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
@@ -106,14 +116,24 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
     length = n // each
     if plan(length) is not None:
         real = Samples(each, samples, count, node.attrs["hop"], emitter.operand(1))
-        ends = one_sided(emitter, real, n, 1.0)
+        ends = replace(one_sided(emitter, real, n, 1.0), power=int(node.attrs["power"]))
         if emit_tiles(emitter, emitter.operand(0), emitter.result(), rows, length, ends):
             return
     cut, tapered = (emitter.temp(TensorType((rows, n), DType.F32)) for _ in range(2))
     _emit_frames(emitter, cut, node.inputs[0].type, n, node.attrs["hop"])
     times = (("mul", (0, 1), DType.F32, None),)
     emitter.elementwise(times, [cut, emitter.operand(1)], tapered, ((rows, n), (n,)))
-    emit_rfft(emitter, tapered, emitter.result(), rows, n, 1.0)
+    if not node.attrs["power"]:
+        emit_rfft(emitter, tapered, emitter.result(), rows, n, 1.0)
+        return
+    bins = n // 2 + 1
+    spectra = emitter.temp(TensorType((rows, 2 * bins), DType.F32))
+    parts = [emitter.temp(TensorType((rows, bins), DType.F32)) for _ in range(2)]
+    emit_rfft(emitter, tapered, spectra, rows, n, 1.0)
+    for at, part in enumerate(parts):
+        dims, steps = (rows, bins), (2 * bins, 1)
+        emit_strided_copy(emitter, spectra, part, DType.F32, dims, steps, (bins, 1), at * bins)
+    emitter.elementwise(_POWER, parts, emitter.result(), ((rows, bins),) * 2)
 
 
 def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
@@ -123,7 +143,13 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     operands = zip(("x", "taper"), node.inputs, strict=True)
     x, taper = (g.input(name, operand.shape, operand.dtype) for name, operand in operands)
     cut = g.add_node("frames", [x], {"length": taper.shape[0], "hop": node.attrs["hop"]})
-    g.set_outputs([g.add_node("rfft", [cut * taper], {"norm": "backward"})])
+    spectra = g.add_node("rfft", [cut * taper], {"norm": "backward"})
+    if node.attrs["power"]:
+        bins = node.shape[-1]
+        ends = ({"axis": -1, "start": start, "length": bins} for start in (0, bins))
+        re, im = (g.add_node("narrow", [spectra], end) for end in ends)
+        spectra = re * re + im * im
+    g.set_outputs([spectra])
     (made,) = emitter.inline(g, [emitter.operand(0), emitter.operand(1)])
     dims = (size(node.shape),)
     emit_strided_copy(emitter, made, emitter.result(), node.dtype, dims, (1,), (1,))
@@ -136,29 +162,36 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*KERNELS, "rfft_pack", "rfft_unpack", "strided_copy"), _lower_spectra_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
-    bound=lambda node: error_bound(node.inputs[1].shape[0], node.dtype),
+    bound=lambda node: (1 + node.attrs["power"]) * error_bound(node.inputs[1].shape[0], node.dtype),
     internal=True,
-    samples=(
-        Sample(((3, 300), (64,)), {"hop": 32}),
-        Sample(((2, 2, 101), (30,)), {"hop": 7}),
-        Sample(((2, 64), (15,)), {"hop": 4}),
-        Sample(((2, 1000), (400,)), {"hop": 160}),
-        Sample(((1, 90), (38,)), {"hop": 13}),
-        Sample(((2, 20000), (16384,)), {"hop": 1000}),
-        Sample(((1, 1), (1,)), {"hop": 1}),
-        Sample(((0, 16), (8,)), {"hop": 4}),
+    samples=tuple(
+        Sample(((*outer, samples), (n,)), {"hop": hop, "power": power})
+        for outer, samples, n, hop, powers in (
+            ((3,), 300, 64, 32, (False, True)),
+            ((2, 2), 101, 30, 7, (False, True)),
+            ((2,), 64, 15, 4, (False, True)),
+            ((2,), 1000, 400, 160, (False, True)),
+            ((1,), 90, 38, 13, (False, True)),
+            ((2,), 20000, 16384, 1000, (False,)),
+            ((1,), 1, 1, 1, (False,)),
+            ((0,), 16, 8, 4, (False, True)),
+        )
+        for power in powers
     ),
 )
-def frame_spectra(x: Array, taper: Array, hop: int) -> Array:
+def frame_spectra(x: Array, taper: Array, hop: int, power: bool = False) -> Array:
     """One-sided transforms of tapered frames: what ``rlx.signal.stft`` without ``center`` computes.
 
     Args:
         x: ``[..., samples]``.
         taper: ``[length]``, what the samples of each frame are multiplied by.
         hop: Samples from one frame to the next.
+        power: Whether re^2 + im^2 is the result.
 
     Returns:
-        ``[..., frames, 2 (length // 2 + 1)]`` in block layout.
+        ``[..., frames, 2 (length // 2 + 1)]`` in block layout, or half as many powers.
     """
     z = np.fft.rfft(framed(x, len(taper), hop) * taper)
+    if power:
+        return np.asarray(z.real**2 + z.imag**2)
     return np.concatenate([z.real, z.imag], -1)

@@ -136,6 +136,18 @@ def _over_segments(node: Node) -> bool:
 
 def frame_spectra(node: Node, site: Site) -> Match | None:
     """The one-sided transform of tapered frames, which its first pass can read from the signal."""
+    return _of_frames(node, node, (), site)
+
+
+def frame_powers(node: Node, site: Site) -> Match | None:
+    """The powers of such a transform, which its last pass can write."""
+    found = _power(node)
+    if found is None or found.bins != found.block:
+        return None
+    return _of_frames(node, found.spec, found.inside, site)
+
+
+def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -> Match | None:
     if node.op != "rfft" or node.attrs["norm"] != "backward" or not _on_gpu(node, site):
         return None
     tapered = node.inputs[0]
@@ -143,12 +155,13 @@ def frame_spectra(node: Node, site: Site) -> Match | None:
     if found is None or found[0].op != "frames" or not size(node.shape):
         return None
     cut, taper = found
-    attrs = {"hop": cut.attrs["hop"]}
+    attrs = {"hop": cut.attrs["hop"], "power": bool(powers)}
 
     def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        return g.add_node("frame_spectra", [at[cut.inputs[0].id], at[taper.id]], attrs, node.name)
+        read = [at[cut.inputs[0].id], at[taper.id]]
+        return g.add_node("frame_spectra", read, attrs, result.name)
 
-    return Match((cut, tapered, node), build)
+    return Match((cut, tapered, node, *powers), build)
 
 
 def frame_peaks(node: Node, site: Site) -> Match | None:
