@@ -67,7 +67,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if wide %}
             {{ v }} = x[at / 2u + {{ on // 2 }}u];
 {% elif samples == 1 %}
-            {{ v }}.x = x[at + {{ on }}u];
+            {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }}.x = x[at + {{ on }}u]; }
 {% else %}
             {{ "if (local + " ~ on ~ "u < " ~ held_in ~ "u) " if chirped }}{ {{ v }} = vec2<f32>(x[at + {{ on }}u], x[at + {{ on + in_imag }}u]){{ ".yx" if swap_in }}; }
 {% endif %}

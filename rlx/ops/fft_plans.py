@@ -73,9 +73,15 @@ def convolution_length(n: int) -> int:
     return 1 << (2 * n - 2).bit_length()
 
 
-def chirp_tables(n: int, dtype: DType) -> tuple[Array, Array]:
-    """Bluestein's chirp ``exp(-pi i k^2 / n)``, and the transform of its filter divided by m."""
-    m = convolution_length(n)
+def chirp_tables(n: int, dtype: DType, m: int = 0) -> tuple[Array, Array]:
+    """Bluestein's chirp ``exp(-pi i k^2 / n)``, and the transform of its filter divided by m.
+
+    Args:
+        n: Length of the transform.
+        dtype: Of the tables.
+        m: Length of the convolution, at least 2n - 1; ``convolution_length`` by default.
+    """
+    m = m or convolution_length(n)
     k = np.arange(n)
     # k^2 mod 2n is exact in integers, where k^2 * pi / n would lose digits.
     chirp = np.exp(-1j * np.pi * ((k * k) % (2 * n)) / n)

@@ -144,14 +144,37 @@ def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) ->
         return None
     wanted = COLUMNS if columns else max(1, GATHERED // threads)
     # Workgroups of more threads than these leave a multiprocessor fewer of them to change between.
-    wanted = min(rows, wanted, max(1, min(most, 256) // threads))
-    for count in range(wanted, 0, -1 if wanted < 8 else -wanted // 2 or -1):
-        for skewed in (True, False):
+    largest = max(1, min(most, 256) // threads)
+    if not columns and wanted < 4:
+        # A last warp that is half empty is half lost.
+        wanted = min(range(wanted, largest + 1), key=lambda c: (-c * threads % 32) / c, default=1)
+    wanted = min(rows, wanted, largest)
+    counts = [max(1, wanted >> half) for half in range(wanted.bit_length())]
+    # Fewer transforms rather than threads that wait for each other's banks.
+    for skewed, tried in ((True, counts[:3]), (False, counts)):
+        for count in tried:
             for split in (False, True):
                 made = _tile(n, radices, threads, count, split, skewed, columns)
                 if made.storage <= memory:
                     return made
     return None
+
+
+def smooth_length(least: int, most: int, limits: Mapping[str, int]) -> int:
+    """The shortest transform of at least so many points that one workgroup makes; ``most`` where there is none.
+
+    Of factors 2, 3 and 5, and of no more passes than ``most`` takes, a power of two.
+    """
+    passes = len(radices_of(most) or ())
+    for n in range(least, most):
+        rest = n
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        radices = radices_of(n) if rest == 1 else None
+        if radices and len(radices) <= passes and tile(n, 1, limits):
+            return n
+    return most
 
 
 def _points(n: int, radices: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, Emitter, TensorType
 from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
-from rlx.ops.fft_tiles import FFT, Problem, Tile, halves, pairs, tile, twiddles
+from rlx.ops.fft_tiles import FFT, Problem, Tile, halves, pairs, smooth_length, tile, twiddles
 
 KERNELS = ("fft_tile", "fft_pass", "fft_chirp")
 _PASS_WORKGROUP = 256
@@ -78,16 +78,11 @@ def emit_fft(
         if not emit_tiles(emitter, source, target, rows, n, ends):
             emit_passes(emitter, source, target, rows, n, inverse, scale)
         return
+    if emit_chirped(emitter, source, target, rows, n, Ends(inverse, swap_out=inverse, scale=scale)):
+        return
     m = convolution_length(n)
     a, b = (emitter.temp(TensorType((rows, 2 * m), DType.F32)) for _ in range(2))
-    tables = chirp_tables(n, DType.F32)
-    chirp, taps = (emitter.table(_paired(table)) for table in tables)
-    there = Ends(swap_in=inverse, held_in=n, chirp=chirp, factor=taps)
-    back = Ends(swap_in=1, swap_between=1, factor=chirp, swap_out=inverse, held_out=n, scale=scale)
-    if emit_tiles(emitter, source, a, rows, m, there):
-        emit_tiles(emitter, a, target, rows, m, back)
-        return
-    chirp, taps = (emitter.table(table) for table in tables)
+    chirp, taps = (emitter.table(table) for table in chirp_tables(n, DType.F32))
 
     def stage(name: str, inputs: list[Any], output: Any, count: int) -> None:
         emitter.call(
@@ -103,6 +98,22 @@ def emit_fft(
     stage("filter", [b, taps], a, m)
     emit_passes(emitter, a, b, rows, m, 1, 1.0)
     stage("gather", [b, chirp], target, n)
+
+
+def emit_chirped(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
+    """Transforms as a convolution of smooth length, its factors at the ends of tiles; False where none fits."""
+    m = smooth_length(2 * n - 1, convolution_length(n), emitter.limits)
+    if FFT.choose(Problem(rows, m, emitter.limits), emitter.limits).name == "passes":
+        return False
+    tables = chirp_tables(n, DType.F32, m)
+    chirp, taps = (emitter.table(_paired(table)) for table in tables)
+    middle = emitter.temp(TensorType((rows, 2 * m), DType.F32))
+    there = Ends(ends.swap_in, held_in=n, chirp=chirp, factor=taps, real=ends.real)
+    back = replace(ends, swap_in=1, swap_between=1, factor=chirp, real=None)
+    back = replace(back, held_out=ends.held_out or n)
+    return emit_tiles(emitter, source, middle, rows, m, there) and emit_tiles(
+        emitter, middle, target, rows, m, back
+    )
 
 
 def _paired(table: Array) -> Array:

@@ -16,7 +16,7 @@ from rlx.ir.shape import size
 from rlx.ops.fft import NORMS, error_bound
 from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
 from rlx.ops.fft_tiles import pairs
-from rlx.ops.fft_webgpu import KERNELS, Ends, Samples, emit_fft, emit_tiles
+from rlx.ops.fft_webgpu import KERNELS, Ends, Samples, emit_chirped, emit_fft, emit_tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 _WORKGROUP = 256
@@ -90,6 +90,10 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
     real = Samples(2 - n % 2, n)
     if plan(length) is not None:
         if emit_tiles(emitter, source, target, rows, length, one_sided(emitter, real, n, scale)):
+            return
+    elif n % 2:
+        ends = Ends(real=real, held_out=bins, scale=scale)
+        if emit_chirped(emitter, source, target, rows, n, ends):
             return
     whole = emitter.temp(TensorType((rows, 2 * length), DType.F32))
     common = {"rows": rows, "n": n, "length": length, "bins": bins}
