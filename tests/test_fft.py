@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.ops.fft import LARGEST_RADIX, convolution_length, plan
+from rlx.ops.fft_plans import LARGEST_RADIX, convolution_length, plan
 
 # Powers of two, primes, and what is between: Stockham passes of every radix, and Bluestein's convolution.
 QUICK = (1 << 16, 65537)

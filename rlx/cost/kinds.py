@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "arithmetic": Kind(("custom",)),
     "function": Kind(("random",), "arithmetic", 0.3),
-    "move": Kind(("narrow", "slice", "expand", "concat"), moves=True),
+    "move": Kind(("narrow", "slice", "expand", "concat", "frames"), moves=True),
     "transpose": Kind(("transpose",), "move", 1.5, moves=True),
     "gather": Kind(
         ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"),
@@ -75,7 +75,7 @@ KINDS: Mapping[str, Kind] = {
     "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function", 5.0),
     "fourier": Kind(("fft",), "softmax", 0.5),
-    "real_fourier": Kind(("rfft",), "fourier"),
+    "real_fourier": Kind(("rfft", "frame_spectra", "frame_peaks"), "fourier"),
     "filter": Kind(("sosfilt", "lfilter"), "running", 0.02),
     "peaks": Kind(("find_peaks", "welch_peaks", "spectrum_peaks"), "sort"),
     "mel": Kind(("log_mel", "log_mel_backward", "spectrum_mel"), "product"),

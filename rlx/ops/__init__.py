@@ -22,7 +22,7 @@ FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "reduction", "softmax", "sorting", "normalization", "linalg", "products", "joined_products",
     "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
-    "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "welch", "mel", "recursive",
+    "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "frames", "welch", "frame_peaks", "mel", "recursive",
     "peaks", "custom",
 )  # fmt: skip
 for _name in FAMILIES:

@@ -13,7 +13,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.fft import NORMS, chirp_tables, convolution_length, emit_fft, error_bound, plan
+from rlx.ops.fft import NORMS, error_bound
+from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_tiles import pairs
+from rlx.ops.fft_webgpu import KERNELS, Ends, Samples, emit_chirped, emit_fft, emit_tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 _WORKGROUP = 256
@@ -76,19 +79,40 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    rows, n, length, scale = _geometry(node)
-    if rows == 0:
-        return
-    packed, whole = (emitter.temp(TensorType((rows, 2 * length), DType.F32)) for _ in range(2))
-    common = {"rows": rows, "n": n, "length": length, "bins": n // 2 + 1}
-    groups = math.ceil(rows * length / _WORKGROUP)
-    emitter.call("rfft_pack", [emitter.operand(0)], [packed], common, groups)
-    emit_fft(emitter, packed, whole, rows, length, 0, 1.0)
+    rows, n, _, scale = _geometry(node)
+    if rows:
+        emit_rfft(emitter, emitter.operand(0), emitter.result(), rows, n, scale)
+
+
+def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, scale: float) -> None:
+    """``rows`` one-sided transforms of n samples on WebGPU."""
+    length, bins = n if n % 2 else n // 2, n // 2 + 1
+    real = Samples(2 - n % 2, n)
+    if plan(length) is not None:
+        if emit_tiles(emitter, source, target, rows, length, one_sided(emitter, real, n, scale)):
+            return
+    elif n % 2:
+        ends = Ends(real=real, held_out=bins, scale=scale)
+        if emit_chirped(emitter, source, target, rows, n, ends):
+            return
+    whole = emitter.temp(TensorType((rows, 2 * length), DType.F32))
+    common = {"rows": rows, "n": n, "length": length, "bins": bins}
+    direct = plan(length) is not None
+    if not (direct and emit_tiles(emitter, source, whole, rows, length, Ends(real=real))):
+        packed = emitter.temp(TensorType((rows, 2 * length), DType.F32))
+        groups = math.ceil(rows * length / _WORKGROUP)
+        emitter.call("rfft_pack", [source], [packed], common, groups)
+        emit_fft(emitter, packed, whole, rows, length, 0, 1.0)
     roots = emitter.table(_roots(n, DType.F32))
-    groups = math.ceil(rows * (n // 2 + 1) / _WORKGROUP)
-    emitter.call(
-        "rfft_unpack", [whole, roots], [emitter.result()], {**common, "scale": scale}, groups
-    )
+    groups = math.ceil(rows * bins / _WORKGROUP)
+    emitter.call("rfft_unpack", [whole, roots], [target], {**common, "scale": scale}, groups)
+
+
+def one_sided(emitter: Emitter, real: Samples, n: int, scale: float) -> Ends:
+    """The ends of a transform of n samples to its one-sided spectrum."""
+    roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.each == 2 else None
+    table = None if roots is None else emitter.table(pairs(roots))
+    return Ends(scale=scale, real=real, bins=n // 2 + 1, roots=table)
 
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 1000, 1009, 2018, 8192)
@@ -98,9 +122,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     infer=_infer,
     flops=lambda node: 2.5 * size(node.shape) * max(1.0, math.log2(node.inputs[0].shape[-1])),
     cpu=Kernels(("rfft",), _lower_cpu),
-    webgpu=Kernels(
-        ("rfft_pack", "rfft_unpack", "fft_rows", "fft_pass", "fft_chirp"), _lower_webgpu
-    ),
+    webgpu=Kernels(("rfft_pack", "rfft_unpack", *KERNELS), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),

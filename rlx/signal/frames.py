@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.shape import Shape
@@ -34,7 +30,6 @@ def frame(x: Node, length: int, hop: int) -> Node:
         >>> frame(g.input("x", (3, 10)), 4, 2).shape
         (3, 4, 4)
     """
-    g = x.graph
     if not x.shape or hop < 1 or length < 1 or x.shape[-1] < length:
         raise ShapeError(
             describe(
@@ -43,20 +38,7 @@ def frame(x: Node, length: int, hop: int) -> Node:
                 expected="samples >= length >= 1, and hop >= 1",
             )
         )
-    frames = (x.shape[-1] - length) // hop + 1
-    # Frames are made of whole blocks of this many samples.
-    block = math.gcd(length, hop)
-    parts, step = length // block, hop // block
-    blocks = (frames - 1) * step + parts
-    cut: Node = g.narrow(x, -1, 0, blocks * block)
-    rows: Node = g.reshape(cut, (*x.shape[:-1], blocks, block))
-    if step == 1:
-        # Frame f is the blocks f, f + 1, ... side by side, so each part of all frames is one narrow.
-        joined: Node = g.concat([g.narrow(rows, -2, part, frames) for part in range(parts)], -1)
-        return joined
-    picks = np.arange(frames, dtype=np.int32)[:, None] * step + np.arange(parts, dtype=np.int32)
-    gathered: Node = g.gather(rows, g.constant(picks), -2)
-    return _reshape(gathered, (*x.shape[:-1], frames, length))
+    return x.graph.add_node("frames", [x], {"length": length, "hop": hop})
 
 
 def overlap_add(frames: Node, hop: int) -> Node:

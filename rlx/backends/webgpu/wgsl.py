@@ -69,7 +69,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(cosine=_cosine, sine=_sine)
+    environment.globals.update(cosine=_cosine, sine=_sine, literal=literal)
     return environment
 
 

@@ -12,6 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
+from rlx.ops.frame_peaks import takes
 from rlx.passes.patterns.match import Match, Site, either_way, scalar, scaled, without_inputs
 
 
@@ -128,6 +129,130 @@ def _per_bin(node: Node) -> tuple[Node, Array] | None:
 def _over_segments(node: Node) -> bool:
     rank = len(node.inputs[0].shape)
     return tuple(node.attrs["axes"]) == (rank - 2,) and not node.attrs["keepdims"]
+
+
+# --- transforms of frames --------------------------------------------------------------------------------
+
+
+def frame_spectra(node: Node, site: Site) -> Match | None:
+    """The one-sided transform of tapered frames, which its first pass can read from the signal."""
+    return _of_frames(node, node, (), site)
+
+
+def frame_powers(node: Node, site: Site) -> Match | None:
+    """The powers of such a transform, which its last pass can write."""
+    found = _power(node)
+    if found is None or found.bins != found.block:
+        return None
+    return _of_frames(node, found.spec, found.inside, site)
+
+
+def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -> Match | None:
+    if node.op != "rfft" or node.attrs["norm"] != "backward" or not _on_gpu(node, site):
+        return None
+    tapered = node.inputs[0]
+    found = _tapered(tapered)
+    if found is None or found[0].op != "frames" or not size(node.shape):
+        return None
+    cut, taper = found
+    attrs = {"hop": cut.attrs["hop"], "power": bool(powers)}
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        read = [at[cut.inputs[0].id], at[taper.id]]
+        return g.add_node("frame_spectra", read, attrs, result.name)
+
+    return Match((cut, tapered, node, *powers), build)
+
+
+def frame_peaks(node: Node, site: Site) -> Match | None:
+    """Welch's peaks of frames, with or without their means: every sample can be read once."""
+    if node.op not in ("welch_peaks", "spectrum_peaks") or not _on_gpu(node, site):
+        return None
+    path: list[Node] = []
+    spec = _flat(node.inputs[0], path)
+    if node.op == "spectrum_peaks" and spec.op == "rfft":
+        rows = spec.inputs[0]
+    elif spec.op == "fft" and not spec.attrs["inverse"]:
+        # A real signal in block layout: zeros behind it.
+        rows = _without_zeros(spec.inputs[0], path)
+    else:
+        return None
+    tapered = _flat(rows, path)
+    found = _tapered(tapered) if spec.attrs["norm"] == "backward" else None
+    if found is None:
+        return None
+    cut, taper = found
+    means = _mean_taken_off(cut)
+    centred, k = bool(means), node.attrs["k"]
+    cut = means[-1].inputs[0] if means else cut
+    length = cut.shape[-1] if cut.shape else 0
+    if cut.op != "frames" or spec.shape[-1] not in (2 * length, 2 * (length // 2 + 1)):
+        return None
+    weights = np.full(length // 2 + 1, 2.0, np.float32)
+    weights[[0, -1]] = 1.0
+    apart = node.op == "spectrum_peaks"
+    one_per_bin = not apart or node.inputs[1].shape == weights.shape
+    if not one_per_bin or cut.shape[-2] != node.attrs["n_segments"] or not takes(length, k):
+        return None
+    attrs = {"hop": cut.attrs["hop"], "centred": centred, "k": k, "pairs": not apart}
+    results = tuple(site.readers(node)) if apart else (node,)
+    if not size(node.shape) or (apart and any(reader.op != PART for reader in results)):
+        return None
+
+    def build(g: Graph, at: Mapping[int, Node]) -> list[Node]:
+        each = at[node.inputs[1].id] if apart else g.constant(weights)
+        operands = [at[cut.inputs[0].id], at[taper.id], each]
+        made = g.add_node("frame_peaks", operands, attrs)
+        if not apart:
+            return [made]
+        return [g.add_node(PART, [made], {"index": one.attrs["index"]}) for one in results]
+
+    inside = (cut, *means, tapered, *path, spec, node, *(results if apart else ()))
+    ordered = sorted({one.id: one for one in inside}.values(), key=lambda one: one.id)
+    return Match(tuple(ordered), build, results)
+
+
+def _flat(node: Node, path: list[Node]) -> Node:
+    """What a node is under other leading dimensions; what makes it that is added to the path."""
+    while node.op == "reshape" and node.shape[-1:] == node.inputs[0].shape[-1:]:
+        path.append(node)
+        node = node.inputs[0]
+    return node
+
+
+def _without_zeros(node: Node, path: list[Node]) -> Node:
+    """The first half of a row whose second half is zeros; the row itself where it is not."""
+    if node.op != "concat" or len(node.inputs) != 2 or node.attrs["axis"] != len(node.shape) - 1:
+        return node
+    first, second = node.inputs
+    zeros = second.inputs[0] if second.op == "expand" else second
+    if first.shape != second.shape or zeros.op != "constant" or np.any(zeros.attrs["value"]):
+        return node
+    path.append(node)
+    return first
+
+
+def _mean_taken_off(node: Node) -> tuple[Node, ...]:
+    """The difference and the mean that is taken off what it is the mean of; nothing where it is not."""
+    if node.op != "sub" or node.inputs[1].op != "mean":
+        return ()
+    mean, last = node.inputs[1], len(node.shape) - 1
+    fits = mean.inputs[0] is node.inputs[0] and tuple(mean.attrs["axes"]) == (last,)
+    return (node, mean) if fits and mean.attrs["keepdims"] else ()
+
+
+def _on_gpu(node: Node, site: Site) -> bool:
+    return site.kernel_set.startswith("webgpu") and node.dtype is DType.F32
+
+
+def _tapered(node: Node) -> tuple[Node, Node] | None:
+    """The frames that are multiplied by one number per sample, and those numbers."""
+    if node.op != "mul":
+        return None
+    for value, taper in either_way(node):
+        if taper.shape == node.shape[-1:] and value.shape == node.shape and without_inputs(taper):
+            return value, taper
+    return None
 
 
 # --- log-mel features ------------------------------------------------------------------------------------

@@ -6,11 +6,14 @@ from rlx.passes.patterns.match import Pattern
 from rlx.passes.patterns.norms import residual_norm
 from rlx.passes.patterns.products import product, turned
 from rlx.passes.patterns.shared_products import gated, shared
-from rlx.passes.patterns.spectra import log_mel, peaks
+from rlx.passes.patterns.spectra import frame_peaks, frame_powers, frame_spectra, log_mel, peaks
 
 PATTERNS = (
     Pattern("spectrum and peaks", peaks),
     Pattern("spectrum and log-mel", log_mel),
+    Pattern("frames and peaks", frame_peaks),
+    Pattern("frames and powers", frame_powers),
+    Pattern("frames and spectrum", frame_spectra),
     Pattern("attention", attention),
     Pattern("convolution and batch norm", conv_affine),
     Pattern("convolution and bias", conv_bias),

@@ -1,0 +1,250 @@
+"""How Fourier transforms are cut up on a GPU: radices in registers, transforms of a workgroup, and which way is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.ir.opdef import Array
+from rlx.ir.variants import DEFAULTS, Family, Variant
+
+# Each thread keeps this many complex points in registers at most, so that a radix is no larger. docs/kernels.md
+# has the figures.
+POINTS = 16
+# Threads of a workgroup that short transforms are gathered to.
+GATHERED = 128
+# Neighbouring columns that a workgroup takes: with fewer, memory is read in scraps.
+COLUMNS = 32
+RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A workgroup's transforms.
+
+    A pass of radix r at current length ``length`` and stride ``s`` reads ``x[b + i * n / r]`` for i < r and
+    b < n / r, takes a DFT over i, multiplies entry j by ``exp(-2 pi i (b // s) j / length)`` and writes
+    ``y[b % s + s * (r * (b // s) + j)]``; the first reads from global memory and the last writes to it.
+
+    Attributes:
+        n: Length of a transform.
+        radices: One per pass.
+        threads: Threads of one transform.
+        count: Transforms.
+        split: Whether real and imaginary parts go through workgroup memory one after the other.
+        row: Numbers (pairs where not split) of workgroup memory of one transform.
+        skews: Per exchange, how much every ``banks`` numbers are moved, so that banks don't collide.
+    """
+
+    n: int
+    radices: tuple[int, ...]
+    threads: int
+    count: int
+    split: bool
+    row: int
+    skews: tuple[int, ...]
+
+    @property
+    def banks(self) -> int:
+        """Numbers that workgroup memory serves at once."""
+        return 32 if self.split else 16
+
+    @property
+    def storage(self) -> int:
+        """Bytes of workgroup memory."""
+        return self.count * self.row * (4 if self.split else 8)
+
+    def params(self) -> dict[str, object]:
+        """What the kernel's file is told."""
+        return {
+            "n": self.n,
+            "radices": self.radices,
+            "threads": self.threads,
+            "count": self.count,
+            "split": int(self.split),
+            "row": self.row,
+            "skews": self.skews,
+            "banks": self.banks,
+            "offsets": offsets(self.n, self.radices),
+        }
+
+
+def offsets(n: int, radices: Sequence[int]) -> tuple[int, ...]:
+    """Where the twiddle factors of each pass start: entry ``offset + (j - 1) * length / r + p``, j >= 1."""
+    found, count, length = [], 0, n
+    for radix in radices:
+        found.append(count)
+        length //= radix
+        count += (radix - 1) * length
+    return tuple(found)
+
+
+def twiddles(n: int, radices: Sequence[int]) -> Array:
+    """The twiddle factors of all passes but the last, real and imaginary parts in pairs; f32."""
+    parts, length = [np.ones(1, np.complex128)], n
+    for radix in radices[:-1]:
+        p = np.arange(length // radix)
+        parts += [np.exp(-2j * np.pi * ((p * j) % length) / length) for j in range(1, radix)]
+        length //= radix
+    # The first is never read; it keeps the table of a single pass from being empty.
+    return pairs(np.concatenate([*parts[1:], parts[0]]))
+
+
+def pairs(z: Array) -> Array:
+    """Complex numbers as f32 pairs of real and imaginary part."""
+    return np.ascontiguousarray(np.stack([z.real, z.imag], -1).reshape(-1), np.float32)
+
+
+@lru_cache(maxsize=1024)
+def radices_of(n: int) -> tuple[int, ...] | None:
+    """The fewest passes for length n, of radices as equal as can be, large ones first; None without any."""
+    if n == 1:
+        return (1,)
+    found = _split(n, POINTS)
+    return None if found is None else tuple(sorted(found, reverse=True))
+
+
+@lru_cache(maxsize=4096)
+def _split(n: int, most: int) -> tuple[int, ...] | None:
+    if n == 1:
+        return ()
+    best: tuple[int, ...] | None = None
+    for radix in sorted((r for r in RADICES if r <= most and n % r == 0), reverse=True):
+        rest = _split(n // radix, radix)
+        if rest is None:
+            continue
+        found = (radix, *rest)
+        if best is None or (len(found), max(found)) < (len(best), max(best)):
+            best = found
+    return best
+
+
+def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) -> Tile | None:
+    """The workgroup for transforms of length n; None where one does not fit.
+
+    Args:
+        n: Their length.
+        rows: Transforms in all.
+        limits: The device's limits.
+        columns: Whether neighbouring transforms are neighbours in memory.
+    """
+    have = {**DEFAULTS, **limits}
+    memory = have["max-compute-workgroup-storage-size"]
+    most = have["max-compute-invocations-per-workgroup"]
+    radices = radices_of(n)
+    if radices is None:
+        return None
+    threads = n // _points(n, radices)
+    if threads > most:
+        return None
+    wanted = COLUMNS if columns else max(1, GATHERED // threads)
+    # Workgroups of more threads than these leave a multiprocessor fewer of them to change between.
+    largest = max(1, min(most, 256) // threads)
+    if not columns and wanted < 4:
+        # A last warp that is half empty is half lost.
+        wanted = min(range(wanted, largest + 1), key=lambda c: (-c * threads % 32) / c, default=1)
+    wanted = min(rows, wanted, largest)
+    counts = [max(1, wanted >> half) for half in range(wanted.bit_length())]
+    # Fewer transforms rather than threads that wait for each other's banks.
+    for skewed, tried in ((True, counts[:3]), (False, counts)):
+        for count in tried:
+            for split in (False, True):
+                made = _tile(n, radices, threads, count, split, skewed, columns)
+                if made.storage <= memory:
+                    return made
+    return None
+
+
+def smooth_length(least: int, most: int, limits: Mapping[str, int]) -> int:
+    """The shortest transform of at least so many points that one workgroup makes; ``most`` where there is none.
+
+    Of factors 2, 3 and 5, and of no more passes than ``most`` takes, a power of two.
+    """
+    passes = len(radices_of(most) or ())
+    for n in range(least, most):
+        rest = n
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        radices = radices_of(n) if rest == 1 else None
+        if radices and len(radices) <= passes and tile(n, 1, limits):
+            return n
+    return most
+
+
+def _points(n: int, radices: Sequence[int]) -> int:
+    """Complex points of a thread: a multiple of the largest radix that does not idle in any pass, if there is one."""
+    top = max(radices)
+    return next(
+        (e for e in range(POINTS, top - 1, -1) if all(e % r == 0 for r in radices) and n % e == 0),
+        top,
+    )
+
+
+def _tile(
+    n: int,
+    radices: tuple[int, ...],
+    threads: int,
+    count: int,
+    split: bool,
+    skewed: bool,
+    columns: bool,
+) -> Tile:
+    banks, stride, skews = 32 if split else 16, 1, []
+    for radix in radices[:-1]:
+        # Neighbouring threads write runs of `stride` that lie `stride * radix` apart.
+        clash = skewed and stride < banks and radix % 2 == 0
+        skews.append(min(stride, max(1, banks // radix)) if clash else 0)
+        stride *= radix
+    row = n + max([0, *skews]) * ((n - 1) // banks)
+    if skewed and count > 1:
+        near = max(1, banks // count) if columns else threads
+        row += (near - row) % banks if near < banks else 0
+    return Tile(n, radices, threads, count, split, row, tuple(skews))
+
+
+class Problem(NamedTuple):
+    """Transforms of one length.
+
+    Attributes:
+        rows: Transforms.
+        n: Their length.
+        limits: The device's limits.
+    """
+
+    rows: int
+    n: int
+    limits: Mapping[str, int]
+
+
+def halves(problem: Problem) -> tuple[Tile, Tile] | None:
+    """Both steps of a transform of N1 * N2 points, the lengths as near as can be; None where there are none."""
+    n, rows, limits = problem.n, problem.rows, problem.limits
+    for first in range(math.isqrt(n), POINTS, -1):
+        if n % first:
+            continue
+        one = tile(n // first, rows * first, limits, columns=True)
+        other = tile(first, rows * (n // first), limits, columns=True)
+        if one and other and len(one.radices) > 1:
+            return one, other
+    return None
+
+
+def _takes(variant: Variant, problem: Problem) -> bool:
+    if variant.name == "rows":
+        return tile(problem.n, problem.rows, problem.limits) is not None
+    return variant.name == "passes" or halves(problem) is not None
+
+
+# Whole transforms in a workgroup's registers; two steps with one visit to memory between; a visit per pass.
+FFT = Family(
+    "fft",
+    (Variant("rows", 1, 0), Variant("columns", 1, 0), Variant("passes", 1, 0)),
+    lambda problem, legal: legal[0],
+    _takes,
+)
