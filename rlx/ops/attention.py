@@ -205,7 +205,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     # Keys before the first query's window are seen by none.
     first = max(0, h.sk - h.sq - window) if name == "sliding" else 0
     problem = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
-    variant = DECODE.choose(problem, emitter.limits)
+    variant = DECODE.choose(problem, emitter)
     if variant.name == "plain":
         _call("attention", node, emitter, h.batch * h.heads * h.sq)
     else:

@@ -65,7 +65,7 @@ def emit_cumulate(
         dtype: dtype of both.
     """
     outer, inner = problem.outer, problem.inner
-    if CUMULATE.choose(problem, emitter.limits).name == "plain":
+    if CUMULATE.choose(problem, emitter).name == "plain":
         params = {**problem._asdict(), **flags}
         emitter.call("cumulate", [source], [result], params, outer * inner)
         return

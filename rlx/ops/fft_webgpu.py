@@ -103,7 +103,7 @@ def emit_fft(
 def emit_chirped(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
     """Transforms as a convolution of smooth length, its factors at the ends of tiles; False where none fits."""
     m = smooth_length(2 * n - 1, convolution_length(n), emitter.limits)
-    if FFT.choose(Problem(rows, m, emitter.limits), emitter.limits).name == "passes":
+    if FFT.choose(Problem(rows, m, emitter.limits), emitter).name == "passes":
         return False
     tables = chirp_tables(n, DType.F32, m)
     chirp, taps = (emitter.table(_paired(table)) for table in tables)
@@ -124,7 +124,7 @@ def _paired(table: Array) -> Array:
 def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
     """Transforms in registers, in one kernel or two; False where the length takes a pass at a time."""
     problem = Problem(rows, n, emitter.limits)
-    way = FFT.choose(problem, emitter.limits).name
+    way = FFT.choose(problem, emitter).name
     if way == "rows":
         one = tile(n, rows, emitter.limits)
         assert one is not None, "the variant takes the problem"

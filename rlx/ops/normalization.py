@@ -45,7 +45,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(shape) == 0:
         return
     problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
-    variant = ROWS.choose(problem, emitter.limits)
+    variant = ROWS.choose(problem, emitter)
     if variant.name == "plain":
         _lower(node, emitter)
         return

@@ -92,7 +92,7 @@ def emit_reduce(
 ) -> None:
     """The WebGPU kernels over (outer, n, inner); ``kind`` is sum, mean, prod, max or min."""
     problem = Reduction(*rows)
-    variant = REDUCE.choose(problem, emitter.limits)
+    variant = REDUCE.choose(problem, emitter)
     if variant.name == "plain":
         _plain(emitter, kind, source, result, problem)
         return

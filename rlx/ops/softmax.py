@@ -42,7 +42,7 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     if not size(node.shape):
         return
     problem = Rows(outer, n)
-    variant = ROWS.choose(problem, emitter.limits)
+    variant = ROWS.choose(problem, emitter)
     if inner != 1 or variant.name == "plain":
         _lower_softmax(node, emitter)
         return
