@@ -1,82 +1,14 @@
 // softmax(q k^T * scale + mask) v for 64 queries of one head per workgroup. Keys come in blocks of 64: their
 // scores, 4 x 4 a thread, are a product of tiles; the running maximum and sum make the softmax online (Milakov &
 // Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
-{% set has_mask = kind >= 3 %}
-{% set out = 4 if has_mask else 3 %}
 {% set pieces = (dv + 63) // 64 %}
-{% set aligned = namespace(q=d % 4 == 0, v=dv % 4 == 0) %}
-{% for step in q_steps + k_steps if step % 4 %}{% set aligned.q = false %}{% endfor %}
-{% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
-{% set Q = "vec4<f32>" if aligned.q else "f32" %}
-{% set V = "vec4<f32>" if aligned.v else "f32" %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ Q }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ Q }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ V }}>;
-{% if has_mask %}
-@group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
-{% endif %}
-@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
+{% include "lib/attention.wgsl" %}
 
 // Queries, then weights: row r at r * 5, one vector of padding keeps rows in different banks.
 var<workgroup> left: array<vec4<f32>, 320>;
 // Keys, of which a thread's four stand 16 rows apart, then values.
 var<workgroup> right: array<vec4<f32>, 320>;
 var<workgroup> part: array<vec4<f32>, 256>;
-{% if softcap != 0.0 %}
-{% include "lib/math.wgsl" %}
-{% endif %}
-
-// Below every score, and finite: the difference of two infinities would be NaN.
-const LOWEST: f32 = -3.0e38;
-
-{% macro load(name, array, rows, columns, wide) %}
-fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
-    var found = vec4<f32>(0.0);
-    if (row < {{ rows }} && column < {{ columns }}) {
-        let at = base + row * step + column;
-{% if wide %}
-        found = {{ array }}[at >> 2u];
-{% else %}
-        found.x = {{ array }}[at];
-        if (column + 1u < {{ columns }}) { found.y = {{ array }}[at + 1u]; }
-        if (column + 2u < {{ columns }}) { found.z = {{ array }}[at + 2u]; }
-        if (column + 3u < {{ columns }}) { found.w = {{ array }}[at + 3u]; }
-{% endif %}
-    }
-    return found;
-}
-{% endmacro %}
-{{ load("q", "q", "SQ", "D", aligned.q) }}
-{{ load("k", "k", "SK", "D", aligned.q) }}
-{{ load("v", "v", "SK", "DV", aligned.v) }}
-// What the scores of four keys become: capped, with the mask added, and the lowest where a key is not seen.
-fn masked(sums: vec4<f32>, row: u32, key0: u32, mask_base: u32) -> vec4<f32> {
-    var scores = sums;
-    let key = vec4<u32>(key0, key0 + 1u, key0 + 2u, key0 + 3u);
-    var visible = key < vec4<u32>(SK);
-{% if softcap != 0.0 %}
-    scores = SOFTCAP * safe_tanh(scores / SOFTCAP);
-{% endif %}
-{% if kind in (1, 2) %}
-    let at = i32(row) + i32(SK) - i32(SQ);
-    visible = visible & (vec4<i32>(key) <= vec4<i32>(at));
-{% endif %}
-{% if kind == 2 %}
-    visible = visible & (vec4<i32>(key) >= vec4<i32>(at - i32(WINDOW)));
-{% endif %}
-{% if kind in (3, 4) %}
-    let place = vec4<u32>(mask_base) + min(key, vec4<u32>(SK - 1u)) * {{ mask_steps[3] }}u;
-{% endif %}
-{% if kind == 3 %}
-    let byte = vec4<u32>(mask[place.x >> 2u], mask[place.y >> 2u], mask[place.z >> 2u], mask[place.w >> 2u]);
-    visible = visible & (((byte >> ((place & vec4<u32>(3u)) * 8u)) & vec4<u32>(255u)) != vec4<u32>(0u));
-{% elif kind == 4 %}
-    let line = min(row, SQ - 1u) * {{ mask_steps[2] }}u;
-    scores += vec4<f32>(mask[place.x + line], mask[place.y + line], mask[place.z + line], mask[place.w + line]);
-{% endif %}
-    return select(vec4<f32>(LOWEST), scores, visible);
-}
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;

@@ -17,6 +17,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
 from rlx.ir.variants import Variant
 from rlx.ops.attention_split import DECODE, Decode, columns, splits
+from rlx.ops.attention_tiles import PREFILL, Prefill
 from rlx.ops.linalg import PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
@@ -198,8 +199,11 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     if h.sq >= _TILED and h.dv <= _WIDEST:
-        tiles = math.ceil(h.sq / 64)
-        _call("attention_tiles", node, emitter, h.batch * h.heads * tiles)
+        variant = PREFILL.choose(Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv), emitter)
+        queries = variant.params["queries"]
+        kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
+        work = h.batch * h.heads * math.ceil(h.sq / queries)
+        _call(kernel, node, emitter, work, more={"queries": queries})
         return
     name, window = _kind(node.attrs["kind"])
     # Keys before the first query's window are seen by none.
@@ -304,7 +308,7 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
     flops=_flops,
     cpu=Kernels(("attention",), _lower_cpu),
     webgpu=Kernels(
-        ("attention", "attention_split", "attention_join", "attention_tiles"), _lower_webgpu
+        ("attention", "attention_split", "attention_join", "attention_tiles", "attention_wide"), _lower_webgpu
     ),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,

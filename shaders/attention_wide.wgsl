@@ -1,0 +1,193 @@
+// softmax(q k^T * scale + mask) v for BQ queries of one head per workgroup of 128 threads: 16 strips of queries, 8 of
+// columns. Keys come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that
+// what it reads of workgroup memory is used that often. The running maximum and sum make the softmax online
+// (Milakov & Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
+{% set strips = queries // 64 %}
+{% set pieces = (dv + 31) // 32 %}
+{% set rows = queries // 4 %}
+{% set wide = 8 * pieces %}
+{% include "lib/attention.wgsl" %}
+
+// 16 columns of queries, then the weights of 16 keys: queries by fours.
+var<workgroup> left: array<vec4<f32>, {{ 16 * rows }}>;
+// 16 columns of keys, keys by fours; then 16 values, columns by fours.
+var<workgroup> right: array<vec4<f32>, {{ 16 * [16, wide]|max }}>;
+var<workgroup> part: array<vec4<f32>, {{ 8 * rows }}>;
+
+fn largest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
+
+fn store(at: u32, column: u32, x: vec4<f32>) {
+    if (column < DV) { y[at] = x.x; }
+    if (column + 1u < DV) { y[at + 1u] = x.y; }
+    if (column + 2u < DV) { y[at + 2u] = x.z; }
+    if (column + 3u < DV) { y[at + 3u] = x.w; }
+}
+
+{# Four columns of row `r` go to four lines of a tile. #}
+{% macro spread(tile, value, width) %}
+            {
+                let v = {{ value }};
+                let at = quad * {{ 4 * width }}u + r / 4u;
+{% for c in range(4) %}
+                {{ tile }}[at + {{ c * width }}u][r % 4u] = v.{{ "xyzw"[c] }};
+{% endfor %}
+            }
+{% endmacro %}
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let g = wid.x + wid.y * FOLD;
+    if (g >= GROUPS) { return; }
+    let tiles = {{ (sq + queries - 1) // queries }}u;
+    // The last queries first: where later ones see more keys, the longest work begins at once.
+    let row0 = (tiles - 1u - g % tiles) * {{ queries }}u;
+    let head = (g / tiles) % HEADS;
+    let batch = g / (tiles * HEADS);
+    let kv_head = head / {{ heads // kv_heads }}u;
+    let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
+    let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
+    let v_base = batch * {{ v_steps[0] }}u + kv_head * {{ v_steps[1] }}u;
+    let y_base = batch * {{ o_steps[0] }}u + head * {{ o_steps[1] }}u;
+    let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u;
+    let tx = lane % 8u;
+    let ty = lane / 8u;
+    let quad = lane % 4u;
+
+    // The keys that any of these queries sees stand in [low, high).
+    var low = 0u;
+    var high = SK;
+{% if kind in (1, 2) %}
+    let last = i32(min(row0 + {{ queries }}u, SQ)) + i32(SK) - i32(SQ);
+    high = u32(clamp(last, 0, i32(SK)));
+{% endif %}
+{% if kind == 2 %}
+    low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
+{% endif %}
+{% for i in range(strips) %}
+    let mine{{ i }} = row0 + (ty + {{ 16 * i }}u) * 4u;
+    var top{{ i }} = vec4<f32>(LOWEST);
+    var total{{ i }} = vec4<f32>(0.0);
+{% for r in range(4) %}{% for p in range(pieces) %}
+    var sum{{ i }}_{{ r }}_{{ p }} = vec4<f32>(0.0);
+{% endfor %}{% endfor %}
+{% endfor %}
+    for (var block = low; block < high; block += 64u) {
+{% for i in range(strips) %}{% for r in range(4) %}{% for j in range(2) %}
+        var s{{ i }}_{{ r }}_{{ j }} = vec4<f32>(0.0);
+{% endfor %}{% endfor %}{% endfor %}
+        for (var d0 = 0u; d0 < D; d0 += 16u) {
+            let column = d0 + quad * 4u;
+{% for n in range(queries // 32) %}
+            let q{{ n }} = load_q(q_base, row0 + lane / 4u + {{ 32 * n }}u, {{ q_steps[2] }}u, column) * SCALE;
+{% endfor %}
+{% for n in range(2) %}
+            let k{{ n }} = load_k(k_base, block + lane / 4u + {{ 32 * n }}u, {{ k_steps[2] }}u, column);
+{% endfor %}
+            workgroupBarrier();
+{% for n in range(queries // 32) %}
+            {
+                let r = lane / 4u + {{ 32 * n }}u;
+{{ spread("left", "q" ~ n, rows) }}            }
+{% endfor %}
+{% for n in range(2) %}
+            {
+                let r = lane / 4u + {{ 32 * n }}u;
+{{ spread("right", "k" ~ n, 16) }}            }
+{% endfor %}
+            workgroupBarrier();
+{% for c in range(16) %}
+            {
+{% for i in range(strips) %}
+                let a{{ i }} = left[{{ c * rows + 16 * i }}u + ty];
+{% endfor %}
+{% for j in range(2) %}
+                let b{{ j }} = right[{{ c * 16 + 8 * j }}u + tx];
+{% endfor %}
+{% for i in range(strips) %}{% for r in range(4) %}{% for j in range(2) %}
+                s{{ i }}_{{ r }}_{{ j }} += a{{ i }}.{{ "xyzw"[r] }} * b{{ j }};
+{% endfor %}{% endfor %}{% endfor %}
+            }
+{% endfor %}
+        }
+{% for i in range(strips) %}
+{% for r in range(4) %}{% for j in range(2) %}
+        s{{ i }}_{{ r }}_{{ j }} = masked(s{{ i }}_{{ r }}_{{ j }}, mine{{ i }} + {{ r }}u, block + (tx + {{ 8 * j }}u) * 4u, mask_base);
+{% endfor %}{% endfor %}
+        part[tx * {{ rows }}u + ty + {{ 16 * i }}u] = vec4<f32>({% for r in range(4) %}largest(max(s{{ i }}_{{ r }}_0, s{{ i }}_{{ r }}_1)){{ ", " if r < 3 }}{% endfor %});
+{% endfor %}
+        workgroupBarrier();
+{% for i in range(strips) %}
+        {
+            var next = top{{ i }};
+{% for t in range(8) %}
+            next = max(next, part[{{ t * rows + 16 * i }}u + ty]);
+{% endfor %}
+            let rescale = exp(top{{ i }} - next);
+            top{{ i }} = next;
+{% for r in range(4) %}{% for j in range(2) %}
+            s{{ i }}_{{ r }}_{{ j }} = select(exp(s{{ i }}_{{ r }}_{{ j }} - next[{{ r }}]), vec4<f32>(0.0), s{{ i }}_{{ r }}_{{ j }} == vec4<f32>(LOWEST));
+{% endfor %}{% endfor %}
+            total{{ i }} = total{{ i }} * rescale + vec4<f32>({% for r in range(4) %}dot(s{{ i }}_{{ r }}_0 + s{{ i }}_{{ r }}_1, vec4<f32>(1.0)){{ ", " if r < 3 }}{% endfor %});
+{% for r in range(4) %}{% for p in range(pieces) %}
+            sum{{ i }}_{{ r }}_{{ p }} *= rescale[{{ r }}];
+{% endfor %}{% endfor %}
+        }
+{% endfor %}
+        for (var quarter = 0u; quarter < 4u; quarter++) {
+{% for n in range(pieces) %}
+            let v{{ n }} = load_v(v_base, block + quarter * 16u + (lane + {{ 128 * n }}u) / {{ wide }}u, {{ v_steps[2] }}u, ((lane + {{ 128 * n }}u) % {{ wide }}u) * 4u);
+{% endfor %}
+            workgroupBarrier();
+            // Lanes of these 16 keys hand out their weights.
+            if (tx / 4u == quarter % 2u) {
+{% for j in range(2) %}
+                if (quarter / 2u == {{ j }}u) {
+{% for i in range(strips) %}{% for c in range(4) %}
+                    left[((tx % 4u) * 4u + {{ c }}u) * {{ rows }}u + ty + {{ 16 * i }}u] = vec4<f32>({% for r in range(4) %}s{{ i }}_{{ r }}_{{ j }}.{{ "xyzw"[c] }}{{ ", " if r < 3 }}{% endfor %});
+{% endfor %}{% endfor %}
+                }
+{% endfor %}
+            }
+{% for n in range(pieces) %}
+            right[lane + {{ 128 * n }}u] = v{{ n }};
+{% endfor %}
+            workgroupBarrier();
+{% for c in range(16) %}
+            {
+{% for i in range(strips) %}
+                let a{{ i }} = left[{{ c * rows + 16 * i }}u + ty];
+{% endfor %}
+{% for p in range(pieces) %}
+                let b{{ p }} = right[{{ c * wide + 8 * p }}u + tx];
+{% endfor %}
+{% for i in range(strips) %}{% for r in range(4) %}{% for p in range(pieces) %}
+                sum{{ i }}_{{ r }}_{{ p }} += a{{ i }}.{{ "xyzw"[r] }} * b{{ p }};
+{% endfor %}{% endfor %}{% endfor %}
+            }
+{% endfor %}
+        }
+    }
+    workgroupBarrier();
+{% for i in range(strips) %}
+    part[tx * {{ rows }}u + ty + {{ 16 * i }}u] = total{{ i }};
+{% endfor %}
+    workgroupBarrier();
+{% for i in range(strips) %}
+    {
+        var all = vec4<f32>(0.0);
+{% for t in range(8) %}
+        all += part[{{ t * rows + 16 * i }}u + ty];
+{% endfor %}
+{% for r in range(4) %}
+        if (mine{{ i }} + {{ r }}u < SQ) {
+            // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
+            var share = 0.0;
+            if (!(all[{{ r }}] == 0.0)) { share = 1.0 / all[{{ r }}]; }
+            let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
+{% for p in range(pieces) %}
+            store(at + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * share);
+{% endfor %}
+        }
+{% endfor %}
+    }
+{% endfor %}
+}
