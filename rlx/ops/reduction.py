@@ -336,7 +336,7 @@ def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef
         ((2, 9004), 1),
         ((2, 2051), 1),
         ((3, 70, 12), 1),
-        ((200, 7), 0),
+        ((1, 200, 7), 1),
     )
     return op(
         infer=_infer_cumulation,
