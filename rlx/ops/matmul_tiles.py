@@ -31,27 +31,10 @@ class Problem(NamedTuple):
 
 
 def _tile(
-    name: str,
-    bm: int,
-    bn: int,
-    bk: int,
-    tm: int,
-    tn: int,
-    ahead: bool = True,
-    unrolled: bool = True,
+    name: str, bm: int, bn: int, bk: int, tm: int, tn: int, ahead: bool = True, unrolled: bool = True
 ) -> Variant:
-    params = {
-        "bm": bm,
-        "bn": bn,
-        "bk": bk,
-        "tm": tm,
-        "tn": tn,
-        "ahead": ahead,
-        "unrolled": unrolled,
-    }
-    return Variant(
-        name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), {k: int(v) for k, v in params.items()}
-    )
+    params = {"bm": bm, "bn": bn, "bk": bk, "tm": tm, "tn": tn, "ahead": ahead, "unrolled": unrolled}
+    return Variant(name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), {k: int(v) for k, v in params.items()})
 
 
 TILES = (
