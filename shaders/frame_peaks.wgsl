@@ -20,8 +20,8 @@
 
 var<workgroup> held: array<{{ "f32" if split else "vec2<f32>" }}, {{ count * row }}>;
 var<workgroup> best: array<u32, {{ lanes }}>;
-var<workgroup> kept_key: array<u32, {{ kept }}>;
-var<workgroup> kept_bin: array<u32, {{ kept }}>;
+// Keys and bins.
+var<workgroup> kept: array<vec2<u32>, {{ kept }}>;
 {% if centred %}
 var<workgroup> sums: array<vec2<f32>, {{ lanes }}>;
 {% endif %}
@@ -150,18 +150,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     if (place < {{ kept // each_bins }}u) {
 {% for i in range(each_bins) %}
-        kept_key[place * {{ each_bins }}u + {{ i }}u] = key{{ i }};
-        kept_bin[place * {{ each_bins }}u + {{ i }}u] = bin + {{ i }}u;
+        kept[place * {{ each_bins }}u + {{ i }}u] = vec2<u32>(key{{ i }}, bin + {{ i }}u);
 {% endfor %}
     }
     workgroupBarrier();
     for (var i = lane; i < {{ kept }}u; i += {{ lanes }}u) {
-        let mine = kept_key[i];
-        let my_bin = kept_bin[i];
+        let mine = kept[i];
         var rank = 0u;
-        for (var j = 0u; j < {{ kept }}u; j++) {
-            rank += u32(comes_before(kept_key[j], kept_bin[j], mine, my_bin));
+{% set unroll = 4 if kept % 4 == 0 else 1 %}
+        for (var j = 0u; j < {{ kept }}u; j += {{ unroll }}u) {
+{% for u in range(unroll) %}
+            rank += u32(comes_before(kept[j + {{ u }}u].x, kept[j + {{ u }}u].y, mine.x, mine.y));
+{% endfor %}
         }
-        if (rank < K) { put(g * K + rank, my_bin, value_of(mine)); }
+        if (rank < K) { put(g * K + rank, mine.y, value_of(mine.x)); }
     }
 }

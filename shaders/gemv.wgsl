@@ -2,7 +2,7 @@
 // some columns; its threads share the sums out among them by fours of k, and read several rows of weights
 // before they multiply. Several weights make as many results (`parts`), or one of two products (`gated`):
 // act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each share goes to `y0` as a result of
-// its own; split_sum.wgsl adds. More than four rows of `a` wait in workgroup memory, a stretch of k at a time.
+// its own; split_sum.wgsl adds. Rows of `a` wait in workgroup memory, a stretch of k at a time.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
 {% set wide_k = k > 0 and k % 4 == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
@@ -24,12 +24,10 @@
 
 {% set sides = ["", "_up"] if gated else [""] %}
 {# Rows whose sums are added up at a time, and how many times that takes. #}
-{% set rows = [m, 2 if stage else 4]|min %}
+{% set rows = [m, 2]|min %}
 {% set rounds = (m + rows - 1) // rows %}
 var<workgroup> sums: array<{{ V }}, {{ 256 * rows }}>;
-{% if stage %}
 var<workgroup> staged: array<vec4<f32>, {{ m * stage // 4 }}>;
-{% endif %}
 
 {% include "lib/epilogue.wgsl" %}
 
@@ -52,7 +50,7 @@ fn four(at: u32) -> vec4<f32> {
 {% for u in range(count) %}
 {% for row in range(m) %}
             {
-                let x = {{ "staged[" ~ row * (stage // 4) ~ "u + q + " ~ u * strips ~ "u - k0 / 4u]" if stage else "four(a_base + " ~ row ~ "u * K + (q + " ~ u * strips ~ "u) * 4u)" }};
+                let x = staged[{{ row * (stage // 4) }}u + q + {{ u * strips }}u - k0 / 4u];
                 s{{ row }} += x.x * w{{ u }}_0 + x.y * w{{ u }}_1 + x.z * w{{ u }}_2 + x.w * w{{ u }}_3;
             }
 {% endfor %}
@@ -85,7 +83,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var s{{ row }} = {{ V }}(0.0);
 {% endfor %}
     let begin = share * {{ each_k }}u;
-{% if stage %}
     for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) {
     workgroupBarrier();
     for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) {
@@ -94,10 +91,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     workgroupBarrier();
     let stop = min(k0 + {{ stage }}u, k_end);
-{% else %}
-    let k0 = begin;
-    let stop = k_end;
-{% endif %}
 {% for n in parts %}
     if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {
         var q = k0 / 4u + strip;
@@ -110,9 +103,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
 {% endfor %}
-{% if stage %}
     }
-{% endif %}
 {% if not wide_k %}
 {% for n in parts %}
     if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {

@@ -9,6 +9,12 @@ import pytest
 
 import rlx
 from rlx.ops.fft_plans import LARGEST_RADIX, convolution_length, plan
+from rlx.ops.fft_tiles import POINTS, Problem, halves, tile
+
+LARGE_LIMITS = {
+    "max-compute-workgroup-storage-size": 49152,
+    "max-compute-invocations-per-workgroup": 1024,
+}
 
 # Powers of two, primes, and what is between: Stockham passes of every radix, and Bluestein's convolution.
 QUICK = (1 << 16, 65537)
@@ -127,6 +133,45 @@ def test_rows_are_apart(n, rows, device, limited, rng):
         assert np.isnan(complexes(got[1])).all()
         for row in (r for r in range(rows) if r != 1):
             assert error(got[row : row + 1], np.fft.fft(complexes(x[row : row + 1]))) <= bound(n)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("limits", ["", "1"], ids=["own", "default"])
+@pytest.mark.parametrize("way", ["rows", "columns", "passes"])
+@pytest.mark.parametrize(("n", "rows"), [(1024, 5), (1000, 3), (484, 40), (2028, 2), (509, 3)])
+def test_every_way(n, rows, way, limits, webgpu, monkeypatch, rng):
+    """Each variant that can do a length gives the same, from one row or many, to and fro."""
+    monkeypatch.setenv("RLX_VARIANT", f"fft={way}")
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", limits)
+    x = blocks(rng.standard_normal((rows, n)) + 1j * rng.standard_normal((rows, n)))
+    for inverse in (False, True):
+        with rlx.compile(graph(n, rows, inverse=inverse), webgpu) as compiled:
+            made = compiled.as_text("schedule")
+            (got,) = compiled.run_slots(x)
+        assert error(got, (np.fft.ifft if inverse else np.fft.fft)(complexes(x))) <= bound(n)
+        assert ("fft_pass" in made) == (way == "passes")
+        if plan(n):
+            assert made.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
+
+
+@pytest.mark.parametrize("n", [*range(1, 300), 360, 1000, 4096, 6561, 8192, 8640, 65536, 1 << 20])
+def test_tiles_fit(n):
+    """Passes make up the length, and a workgroup has room for its transforms."""
+    for limits in ({}, LARGE_LIMITS):
+        problem = Problem(7, n, limits)
+        for found in (tile(n, 7, limits), *(halves(problem) or ())):
+            if found is None:
+                continue
+            assert math.prod(found.radices) == found.n
+            assert found.storage <= limits.get("max-compute-workgroup-storage-size", 16384)
+            assert found.threads * found.count <= limits.get(
+                "max-compute-invocations-per-workgroup", 256
+            )
+            # No thread has more than it has registers for.
+            per_pass = (r * -(-(found.n // r) // found.threads) for r in found.radices)
+            assert max(per_pass) <= 2 * POINTS
+        if plan(n) and n <= 4096:
+            assert tile(n, 7, limits) or halves(problem)
 
 
 def test_the_lengths_take_both_ways():

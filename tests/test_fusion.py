@@ -129,8 +129,28 @@ def qkv_with_known_bias(g):
 
 
 def welch_peaks(g):
-    """Eight segments a signal, one-sided power per Hz, the strongest bins."""
-    return [*g.topk(rlx.signal.welch(g.input("x", (3, 288)), fs=64, nperseg=64), 5)]
+    """Eight segments a signal, continued with zeros, one-sided power per Hz, the strongest bins."""
+    return [*g.topk(rlx.signal.welch(g.input("x", (3, 288)), fs=64, nperseg=64, nfft=80), 5)]
+
+
+def welch_peaks_of_frames(g):
+    """Of the whole transform, as (bin, power) pairs, an odd number of segments."""
+    frames = rlx.signal.frame(g.input("x", (3, 160)), 40, 20)
+    rows = g.reshape(frames * g.constant(np.hanning(40).astype(np.float32)), (21, 40))
+    spec = g.fft(g.concat([rows, g.constant(np.zeros((21, 40), np.float32))], -1))
+    return [g.welch_peaks(spec, 3, 7)]
+
+
+def powers_of_frames(g):
+    return [rlx.signal.welch(g.input("x", (2, 2, 300)), fs=64, nperseg=50, detrend=False)]
+
+
+def spectra_of_frames(g):
+    return [rlx.signal.stft(g.input("x", (2, 301)), 60, 13)]
+
+
+def spectra_of_odd_frames(g):
+    return [rlx.signal.stft(g.input("x", (2, 301)), 63, 14, center=True)]
 
 
 def peaks_of_one_segment(g):
@@ -217,6 +237,10 @@ CASES = {
     qkv_with_bias: ("products of one input", "shared_products"),
     qkv_with_known_bias: ("products of one input", "shared_products"),
     welch_peaks: ("spectrum and peaks", "spectrum_peaks"),
+    welch_peaks_of_frames: ("frames and peaks", "frame_peaks"),
+    powers_of_frames: ("frames and powers", "frame_spectra"),
+    spectra_of_frames: ("frames and spectrum", "frame_spectra"),
+    spectra_of_odd_frames: ("frames and spectrum", "frame_spectra"),
     peaks_of_one_segment: ("spectrum and peaks", "spectrum_peaks"),
     log_mel: ("spectrum and log-mel", "spectrum_mel"),
     log_mel_per_frame: ("spectrum and log-mel", "log_mel"),
@@ -227,8 +251,13 @@ CASES = {
     sum_rms_normed_and_read: ("residual and norm", "residual_norm"),
     sum_normed_without_weights: ("residual and norm", "residual_norm"),
 }
-# A CPU calls a kernel for each of them anyway.
-NOT_ON_THE_CPU = {"products of one input"}
+# A CPU calls a kernel for each of them anyway, or copies frames at the speed at which it would read them.
+NOT_ON_THE_CPU = {
+    "products of one input",
+    "frames and peaks",
+    "frames and powers",
+    "frames and spectrum",
+}
 
 
 def made(build):
@@ -272,6 +301,25 @@ def test_pattern(build, device):
             assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
             assert " ns" in text
             assert (f" {op}" in compiled.as_text("schedule")) or not takes
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("hole", [None, np.nan, np.inf])
+def test_welch_in_one_kernel(hole, webgpu, rng):
+    """From the signal to its peaks nothing is written; what is no number stays in its own signal."""
+    g = rlx.Graph("welch")
+    x = g.input("x", (2, 3, 1152))
+    g.set_outputs([*g.topk(rlx.signal.welch(x, fs=64), 9)])
+    signal = rng.standard_normal((2, 3, 1152)).astype(np.float32)
+    if hole is not None:
+        signal[1, 1, 700] = hole
+    with rlx.compile(g, "reference") as exact:
+        want = exact.run_slots(signal)
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run_slots(signal)
+        assert compiled.as_text("schedule").startswith("schedule: 1 calls")
+    np.testing.assert_allclose(got[0], want[0], 1e-4, 1e-6)
+    np.testing.assert_array_equal(got[1], want[1])
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)

@@ -308,7 +308,8 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
     flops=_flops,
     cpu=Kernels(("attention",), _lower_cpu),
     webgpu=Kernels(
-        ("attention", "attention_split", "attention_join", "attention_tiles", "attention_wide"), _lower_webgpu
+        ("attention", "attention_split", "attention_join", "attention_tiles", "attention_wide"),
+        _lower_webgpu,
     ),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,

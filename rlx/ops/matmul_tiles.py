@@ -122,7 +122,7 @@ class Strips(NamedTuple):
 
     Attributes:
         columns: Columns of a workgroup.
-        stage: Stretch of k of the left operand that waits in workgroup memory; 0 to read it in place.
+        stage: Stretch of k of the left operand that waits in workgroup memory.
         splits: Shares of the sums.
         each_k: Length of a share.
     """
@@ -133,23 +133,25 @@ class Strips(NamedTuple):
     each_k: int
 
 
-# Columns of a workgroup by the most rows: the more rows, the more the left operand is read, and the wider the
-# piece that it is read for.
-COLUMNS = ((2, 32), (4, 64), (FEW_ROWS, 256))
+# By the most rows: columns of a workgroup, and workgroups up to which the sums are split. The more rows, the more
+# the left operand is read, and the wider the piece that it is read for.
+COLUMNS = ((2, 32, 4 * ENOUGH), (4, 64, 4 * ENOUGH), (FEW_ROWS, 256, 8 * ENOUGH))
 # Bytes of workgroup memory that the left operand may take.
 STAGED = 8192
 
 
 def strips(problem: Problem) -> Strips:
     """Pieces of columns, and shares of the sums where pieces are too few for a large GPU."""
-    columns = next(columns for rows, columns in COLUMNS if problem.m <= rows)
+    columns, most = next(row[1:] for row in COLUMNS if problem.m <= row[0])
     if any(n % 4 for n in problem.parts):
         columns = 32
-    stage = STAGED // (4 * problem.m) // 32 * 32 if problem.m > 4 else 0
+    stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-    count = min(MOST_SHARES, problem.k // LEAST_SHARE, 2 * ENOUGH // max(1, groups))
-    if len(problem.parts) > 1 or problem.gated or count < 2 or groups >= ENOUGH:
+    count = min(MOST_SHARES, problem.k // LEAST_SHARE, most // max(1, groups))
+    if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1
-    step = stage or 4
-    each = max(1, -(-problem.k // (count * step))) * step
-    return Strips(columns, stage, -(-max(1, problem.k) // each), each)
+    # A share is whole stretches of the left operand, or part of one.
+    each = -(-max(1, problem.k) // count)
+    step = 32 if each < stage else stage
+    each = -(-each // step) * step
+    return Strips(columns, min(stage, each), -(-max(1, problem.k) // each), each)
