@@ -1,8 +1,10 @@
-// softmax(q k^T * scale + mask) v for BQ queries of one head per workgroup of 128 threads: 16 strips of queries, 8 of
-// columns. Keys come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that
+// softmax(q k^T * scale + mask) v for some queries of one head per workgroup, whose threads stand in rows of 8. Keys come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that
 // what it reads of workgroup memory is used that often. The running maximum and sum make the softmax online
 // (Milakov & Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
-{% set strips = queries // 64 %}
+{% set lines = threads // 8 %}
+{% set strips = queries // (4 * lines) %}
+{% set across = threads // 4 %}
+{% set brings = 16 * 8 * ((dv + 31) // 32) // threads %}
 {% set pieces = (dv + 31) // 32 %}
 {% set rows = queries // 4 %}
 {% set wide = 8 * pieces %}
@@ -33,7 +35,7 @@ fn store(at: u32, column: u32, x: vec4<f32>) {
 {% endfor %}
             }
 {% endmacro %}
-@compute @workgroup_size(128)
+@compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
@@ -63,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
 {% endif %}
 {% for i in range(strips) %}
-    let mine{{ i }} = row0 + (ty + {{ 16 * i }}u) * 4u;
+    let mine{{ i }} = row0 + (ty + {{ lines * i }}u) * 4u;
     var top{{ i }} = vec4<f32>(LOWEST);
     var total{{ i }} = vec4<f32>(0.0);
 {% for r in range(4) %}{% for p in range(pieces) %}
@@ -76,28 +78,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}{% endfor %}{% endfor %}
         for (var d0 = 0u; d0 < D; d0 += 16u) {
             let column = d0 + quad * 4u;
-{% for n in range(queries // 32) %}
-            let q{{ n }} = load_q(q_base, row0 + lane / 4u + {{ 32 * n }}u, {{ q_steps[2] }}u, column) * SCALE;
+{% for n in range(queries // across) %}
+            let q{{ n }} = load_q(q_base, row0 + lane / 4u + {{ across * n }}u, {{ q_steps[2] }}u, column) * SCALE;
 {% endfor %}
-{% for n in range(2) %}
-            let k{{ n }} = load_k(k_base, block + lane / 4u + {{ 32 * n }}u, {{ k_steps[2] }}u, column);
+{% for n in range(64 // across) %}
+            let k{{ n }} = load_k(k_base, block + lane / 4u + {{ across * n }}u, {{ k_steps[2] }}u, column);
 {% endfor %}
             workgroupBarrier();
-{% for n in range(queries // 32) %}
+{% for n in range(queries // across) %}
             {
-                let r = lane / 4u + {{ 32 * n }}u;
+                let r = lane / 4u + {{ across * n }}u;
 {{ spread("left", "q" ~ n, rows) }}            }
 {% endfor %}
-{% for n in range(2) %}
+{% for n in range(64 // across) %}
             {
-                let r = lane / 4u + {{ 32 * n }}u;
+                let r = lane / 4u + {{ across * n }}u;
 {{ spread("right", "k" ~ n, 16) }}            }
 {% endfor %}
             workgroupBarrier();
 {% for c in range(16) %}
             {
 {% for i in range(strips) %}
-                let a{{ i }} = left[{{ c * rows + 16 * i }}u + ty];
+                let a{{ i }} = left[{{ c * rows + lines * i }}u + ty];
 {% endfor %}
 {% for j in range(2) %}
                 let b{{ j }} = right[{{ c * 16 + 8 * j }}u + tx];
@@ -112,14 +114,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for r in range(4) %}{% for j in range(2) %}
         s{{ i }}_{{ r }}_{{ j }} = masked(s{{ i }}_{{ r }}_{{ j }}, mine{{ i }} + {{ r }}u, block + (tx + {{ 8 * j }}u) * 4u, mask_base);
 {% endfor %}{% endfor %}
-        part[tx * {{ rows }}u + ty + {{ 16 * i }}u] = vec4<f32>({% for r in range(4) %}largest(max(s{{ i }}_{{ r }}_0, s{{ i }}_{{ r }}_1)){{ ", " if r < 3 }}{% endfor %});
+        part[tx * {{ rows }}u + ty + {{ lines * i }}u] = vec4<f32>({% for r in range(4) %}largest(max(s{{ i }}_{{ r }}_0, s{{ i }}_{{ r }}_1)){{ ", " if r < 3 }}{% endfor %});
 {% endfor %}
         workgroupBarrier();
 {% for i in range(strips) %}
         {
             var next = top{{ i }};
 {% for t in range(8) %}
-            next = max(next, part[{{ t * rows + 16 * i }}u + ty]);
+            next = max(next, part[{{ t * rows + lines * i }}u + ty]);
 {% endfor %}
             let rescale = exp(top{{ i }} - next);
             top{{ i }} = next;
@@ -133,8 +135,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 {% endfor %}
         for (var quarter = 0u; quarter < 4u; quarter++) {
-{% for n in range(pieces) %}
-            let v{{ n }} = load_v(v_base, block + quarter * 16u + (lane + {{ 128 * n }}u) / {{ wide }}u, {{ v_steps[2] }}u, ((lane + {{ 128 * n }}u) % {{ wide }}u) * 4u);
+{% for n in range(brings) %}
+            let v{{ n }} = load_v(v_base, block + quarter * 16u + (lane + {{ threads * n }}u) / {{ wide }}u, {{ v_steps[2] }}u, ((lane + {{ threads * n }}u) % {{ wide }}u) * 4u);
 {% endfor %}
             workgroupBarrier();
             // Lanes of these 16 keys hand out their weights.
@@ -142,19 +144,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for j in range(2) %}
                 if (quarter / 2u == {{ j }}u) {
 {% for i in range(strips) %}{% for c in range(4) %}
-                    left[((tx % 4u) * 4u + {{ c }}u) * {{ rows }}u + ty + {{ 16 * i }}u] = vec4<f32>({% for r in range(4) %}s{{ i }}_{{ r }}_{{ j }}.{{ "xyzw"[c] }}{{ ", " if r < 3 }}{% endfor %});
+                    left[((tx % 4u) * 4u + {{ c }}u) * {{ rows }}u + ty + {{ lines * i }}u] = vec4<f32>({% for r in range(4) %}s{{ i }}_{{ r }}_{{ j }}.{{ "xyzw"[c] }}{{ ", " if r < 3 }}{% endfor %});
 {% endfor %}{% endfor %}
                 }
 {% endfor %}
             }
-{% for n in range(pieces) %}
-            right[lane + {{ 128 * n }}u] = v{{ n }};
+{% for n in range(brings) %}
+            right[lane + {{ threads * n }}u] = v{{ n }};
 {% endfor %}
             workgroupBarrier();
 {% for c in range(16) %}
             {
 {% for i in range(strips) %}
-                let a{{ i }} = left[{{ c * rows + 16 * i }}u + ty];
+                let a{{ i }} = left[{{ c * rows + lines * i }}u + ty];
 {% endfor %}
 {% for p in range(pieces) %}
                 let b{{ p }} = right[{{ c * wide + 8 * p }}u + tx];
@@ -168,14 +170,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     workgroupBarrier();
 {% for i in range(strips) %}
-    part[tx * {{ rows }}u + ty + {{ 16 * i }}u] = total{{ i }};
+    part[tx * {{ rows }}u + ty + {{ lines * i }}u] = total{{ i }};
 {% endfor %}
     workgroupBarrier();
 {% for i in range(strips) %}
     {
         var all = vec4<f32>(0.0);
 {% for t in range(8) %}
-        all += part[{{ t * rows + 16 * i }}u + ty];
+        all += part[{{ t * rows + lines * i }}u + ty];
 {% endfor %}
 {% for r in range(4) %}
         if (mine{{ i }} + {{ r }}u < SQ) {

@@ -199,21 +199,22 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     if h.sq >= _TILED and h.dv <= _WIDEST:
-        variant = PREFILL.choose(Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv), emitter)
-        queries = variant.params["queries"]
+        causal = node.attrs["kind"] == "causal"
+        problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv, causal)
+        variant = PREFILL.choose(problem, emitter)
         kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
-        work = h.batch * h.heads * math.ceil(h.sq / queries)
-        _call(kernel, node, emitter, work, more={"queries": queries})
+        work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])
+        _call(kernel, node, emitter, work, more=variant.params)
         return
     name, window = _kind(node.attrs["kind"])
     # Keys before the first query's window are seen by none.
     first = max(0, h.sk - h.sq - window) if name == "sliding" else 0
-    problem = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
-    variant = DECODE.choose(problem, emitter)
+    few = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
+    variant = DECODE.choose(few, emitter)
     if variant.name == "plain":
         _call("attention", node, emitter, h.batch * h.heads * h.sq)
     else:
-        _split(node, emitter, problem, variant, first)
+        _split(node, emitter, few, variant, first)
 
 
 def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, first: int) -> None:
