@@ -1,0 +1,238 @@
+"""Variants of GPU kernels: how one is chosen, forced, measured and kept."""
+
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.cli.main import main
+from rlx.cost import store, tuned
+from rlx.ir.variants import Choices, Family, Variant, nearest, point
+from rlx.ops.matmul_tiles import MATMUL, Problem, shares, strips
+from rlx.runtime import tune as tuning
+from rlx.runtime.tune_probes import TuneProbe, probes
+
+SMALL = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}
+
+
+def chooser(limits=SMALL, forced=(), tuned=None):
+    return SimpleNamespace(limits=limits, choices=Choices(tuple(forced), tuned or {}))
+
+
+def product(m=64, k=96, n=80):
+    g = rlx.Graph("product")
+    g.set_outputs([g.input("a", (m, k)) @ g.input("b", (k, n))])
+    return g
+
+
+def test_the_rule_goes_by_size():
+    def name(m, n, k=512, batch=1, **more):
+        return MATMUL.choose(Problem(m, (n,), k, batch, **more), chooser()).name
+
+    assert name(4096, 4096, simple=True) == "wide"
+    assert name(4096, 4096) == "large"
+    assert name(1024, 1024, simple=True) == "medium"
+    assert name(64, 64) == "small"
+    assert name(4096, 4096, gated=True) == "paired"
+
+
+def test_what_does_not_fit_is_not_taken():
+    tight = {
+        "max-compute-workgroup-storage-size": 8192,
+        "max-compute-invocations-per-workgroup": 256,
+    }
+    big = Problem(4096, (4096,), 512, 1, simple=True)
+    assert MATMUL.choose(big, chooser(tight)).storage <= 8192
+    for _, variant in enumerate(MATMUL.legal(big, SMALL)):
+        assert variant.fits(SMALL)
+
+
+def test_forced_then_measured_then_the_rule():
+    at = Problem(4096, (4096,), 512, 1, simple=True)
+    table = {"matmul": ((point(at), "small"),)}
+    assert MATMUL.choose(at, chooser()).name == "wide"
+    assert MATMUL.choose(at, chooser(tuned=table)).name == "small"
+    assert MATMUL.choose(at, chooser(forced=[("matmul", "plain")], tuned=table)).name == "plain"
+    # What is forced but can't be done is passed over.
+    gated = at._replace(gated=True)
+    assert MATMUL.choose(gated, chooser(forced=[("matmul", "wide")])).name == "paired"
+
+
+def test_an_unknown_variant_is_refused(webgpu, monkeypatch):
+    monkeypatch.setenv("RLX_VARIANT", "matmul=larg")
+    with pytest.raises(rlx.CompileError, match="large"):
+        rlx.compile(product(), webgpu)
+
+
+def test_the_nearest_measured_problem_counts():
+    rows = (((4.0, 4.0), "a"), ((6.0, 6.0), "b"))
+    assert nearest(rows, (4.4, 4.0)) == "a"
+    assert nearest(rows, (5.6, 6.4)) == "b"
+    assert nearest(rows, (9.0, 6.0)) is None
+    assert nearest((), (1.0,)) is None
+    assert nearest(rows, (4.0, 4.0, 4.0)) is None
+
+
+def test_points_of_problems():
+    assert point((7, True, (1, 2), {"limit": 3})) == (3.0, 8.0, 2.0, 1.585)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 16])
+@pytest.mark.parametrize("k", [0, 1, 3, 100, 4096, 16384])
+@pytest.mark.parametrize("n", [1, 64, 4096])
+def test_shares_cover_the_sums(m, k, n):
+    cut = strips(Problem(m, (n,), k, 1))
+    assert cut.splits * cut.each_k >= k
+    assert (cut.splits - 1) * cut.each_k < max(1, k)
+    assert 4 * m * cut.stage <= 8192
+    for variant in MATMUL.variants:
+        count, each = shares(Problem(m + 30, (n,), k, 1), variant)
+        assert count * each >= k
+        assert each % variant.params["bk"] == 0
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in MATMUL.variants])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "batch"),
+    [(65, 130, 67, 1), (128, 64, 128, 2), (40, 2048, 64, 1), (200, 33, 132, 1), (17, 3, 4, 3)],
+)
+def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"matmul={variant}")
+    a = rng.normal(size=(batch, m, k)).astype(np.float32)
+    b = rng.normal(size=(batch, k, n)).astype(np.float32)
+    bias = rng.normal(size=n).astype(np.float32)
+    g = rlx.Graph()
+    left, right = g.input("a", a.shape), g.input("b", b.shape)
+    turned = g.input("t", (batch, n, k))
+    c = g.input("c", (n,))
+    g.set_outputs([g.gelu(left @ right + c), left @ g.transpose(turned, (0, 2, 1))])
+    feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias}
+    with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
+        for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):
+            assert np.linalg.norm(got - expected) <= 3e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", ["wide", "narrow", "deep", "tiles"])
+@pytest.mark.parametrize("kind", ["none", "causal", "sliding:20"])
+@pytest.mark.parametrize("shape", [(130, 130, 64, 64), (70, 200, 40, 17), (33, 20, 6, 128)])
+def test_every_attention_variant(variant, kind, shape, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"attention={variant}")
+    sq, sk, d, dv = shape
+    g = rlx.Graph()
+    sizes = {"q": (1, 4, sq, d), "k": (1, 2, sk, d), "v": (1, 2, sk, dv)}
+    g.set_outputs([g.attention(*(g.input(n, s) for n, s in sizes.items()), kind=kind)])
+    feeds = {n: rng.normal(size=s).astype(np.float32) for n, s in sizes.items()}
+    with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
+        np.testing.assert_allclose(compiled.run(feeds)[0], exact.run(feeds)[0], 1e-4, 2e-5)
+
+
+# --- the tuner -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLX_CALIBRATION", str(tmp_path))
+    store.forget()
+    tuned.forget_variants()
+    yield tmp_path
+    store.forget()
+    tuned.forget_variants()
+
+
+def small(limit=2):
+    return [
+        TuneProbe(f"product {m}", 4 * m * m, partial(product, m, m, m)) for m in (32, 64)[:limit]
+    ]
+
+
+def test_the_tuner_keeps_the_fastest(webgpu, folder):
+    said = []
+    found = tuning.tune(webgpu, lambda part, what: said.append((part, what)), small())
+    assert {one.problem for one in found} == {"product 32", "product 64"}
+    for one in found:
+        assert one.family == "matmul"
+        assert set(one.us) == {v.name for v in MATMUL.variants}
+        assert all(us > 0 for us in one.us.values())
+        assert one.simplest == "plain"
+        fastest = min(one.us, key=one.us.get)
+        assert one.best == fastest or (
+            one.best == one.default and one.us[fastest] > 0.97 * one.us[one.best]
+        )
+    assert said[0] == (0.0, "product 32")
+    assert said[-1] == (1.0, "done")
+    (file,) = folder.glob("*.variants.json")
+    tuned.forget_variants()
+    kept = tuned.stored_variants(webgpu)
+    assert kept == {"matmul": tuple(sorted((one.at, one.best) for one in found))}
+    # Later compiles take it, and compiled graphs of before are others.
+    name = next(v.name for v in MATMUL.variants if v.name != found[0].default)
+    tuned.store_variants(webgpu, {"matmul": ((found[0].at, name),)})
+    text = rlx.compile(product(32, 32, 32), webgpu).as_text("schedule")
+    tile = next(v.params for v in MATMUL.variants if v.name == name)
+    assert (
+        f"bm={tile['bm']} bn={tile['bn']} bk={tile['bk']} tm={tile['tm']} tn={tile['tn']}" in text
+    )
+    assert file.stat().st_size > 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other", "not json", "huge"])
+def test_a_damaged_file_counts_as_none(damage, webgpu, folder):
+    tuned.store_variants(webgpu, {"matmul": (((1.0, 2.0), "wide"),)})
+    (file,) = folder.glob("*.variants.json")
+    text = file.read_text()
+    data = json.loads(text)
+    if damage == "cut":
+        text = text[: len(text) // 2]
+    elif damage == "changed":
+        text = text.replace("wide", "tiny")
+    elif damage == "other":
+        data["format"] = "something else"
+        text = json.dumps(data)
+    elif damage == "not json":
+        text = "\x00\x01"
+    else:
+        text += " " * (5 << 20)
+    file.write_text(text)
+    tuned.forget_variants()
+    with pytest.warns(RuntimeWarning, match="not used"):
+        assert tuned.stored_variants(webgpu) == {}
+
+
+def test_another_driver_has_none(webgpu, folder):
+    tuned.store_variants(webgpu, {"matmul": (((1.0, 2.0), "wide"),)})
+    (file,) = folder.glob("*.variants.json")
+    data = json.loads(file.read_text())
+    data["identity"]["driver"] = "another"
+    body = {"identity": data["identity"], "families": data["families"]}
+    data["sha256"] = tuned._digest(body)
+    file.write_text(json.dumps(data))
+    tuned.forget_variants()
+    assert tuned.stored_variants(webgpu) == {}
+
+
+def test_the_command(webgpu, folder, monkeypatch, capsys):
+    monkeypatch.setattr(tuning, "probes", lambda: iter(small(1)))
+    assert main(["bench", "--tune", "--devices", webgpu, "--json"]) == 0
+    (rows,) = json.loads(capsys.readouterr().out).values()
+    assert rows[0]["best"] in rows[0]["us"]
+    assert main(["bench", "--tune", "--devices", webgpu]) == 0
+    assert "matmul" in capsys.readouterr().out
+    assert main(["bench"]) == 2
+    assert "no model" in capsys.readouterr().err
+
+
+def test_the_sweep_is_legal():
+    names = [one.name for one in probes()]
+    assert len(set(names)) == len(names) > 20
+    for one in probes():
+        one.build().verify()
+
+
+def test_a_family_without_rivals():
+    only = Family("one", (Variant("plain", 64, 0),), lambda problem, legal: legal[-1])
+    assert only.choose((3,), chooser()).name == "plain"
