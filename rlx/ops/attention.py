@@ -199,8 +199,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     if h.sq >= _TILED and h.dv <= _WIDEST:
-        causal = node.attrs["kind"] == "causal"
-        problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv, causal)
+        problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv)
         variant = PREFILL.choose(problem, emitter)
         kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
         work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])

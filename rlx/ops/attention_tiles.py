@@ -17,7 +17,6 @@ class Prefill(NamedTuple):
         sk: Keys.
         d: Elements of a key.
         dv: Elements of a value.
-        uneven: Whether later queries see more keys.
     """
 
     heads: int
@@ -25,7 +24,6 @@ class Prefill(NamedTuple):
     sk: int
     d: int
     dv: int
-    uneven: bool
 
 
 # Tiles that keep a large GPU's multiprocessors busy.
@@ -34,25 +32,21 @@ _ENOUGH = 240
 
 def _takes(variant: Variant, problem: Prefill) -> bool:
     # A thread's sums fill its registers.
-    return problem.dv <= {"wide": 64, "narrow": 64, "deep": 128}.get(variant.name, problem.dv)
+    return problem.dv <= {"wide": 64, "deep": 128}.get(variant.name, problem.dv)
 
 
 def _rule(problem: Prefill, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    for name in ("narrow", "deep") if problem.uneven else ("wide", "narrow", "deep"):
-        if name in found:
-            queries = found[name].params["queries"]
-            if problem.heads * -(-problem.sq // queries) >= _ENOUGH:
-                return found[name]
+    if "deep" in found and problem.heads * -(-problem.sq // 64) >= _ENOUGH:
+        return found["deep"]
     return found["tiles"]
 
 
 PREFILL = Family(
     "attention",
     (
-        Variant("wide", 128, 16384, {"queries": 128, "threads": 128}),
-        Variant("narrow", 64, 10240, {"queries": 64, "threads": 64}),
         Variant("deep", 128, 14336, {"queries": 64, "threads": 128}),
+        Variant("wide", 128, 16384, {"queries": 128, "threads": 128}),
         Variant("tiles", 256, 14336, {"queries": 64, "threads": 256}),
     ),
     _rule,

@@ -167,8 +167,9 @@ def call_product_webgpu(
     parts = tuple(parts) or (params["n"],)
     m, n, batch = params["m"], params["n"], params["batch"]
     params = {**params, "parts": parts, "gated": int(gated)}
-    simple = not (params["half"] or params["turned"] or m % 128 or n % 128 or params["k"] % 16)
-    problem = Problem(m, parts, params["k"], batch, gated, simple)
+    simple = not (params["half"] or params["turned"])
+    whole = not (m % 128 or n % 128 or params["k"] % 16)
+    problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
     if m <= FEW_ROWS and not params["turned"]:
         kernel, cut = "gemv", strips(problem)
         across = sum(math.ceil(n / cut.columns) for n in parts)

@@ -21,7 +21,8 @@ class Problem(NamedTuple):
         k: Length of the sums.
         batch: Matrices.
         gated: Whether two products are made side by side.
-        simple: Whether f32 matrices are read as they lie, in whole tiles of every variant.
+        simple: Whether f32 matrices are read as they lie.
+        whole: Whether they are whole tiles of every variant.
     """
 
     m: int
@@ -30,6 +31,7 @@ class Problem(NamedTuple):
     batch: int
     gated: bool = False
     simple: bool = False
+    whole: bool = False
 
 
 def _tile(
@@ -77,17 +79,23 @@ def tiles(problem: Problem, variant: Variant) -> int:
     return problem.batch * math.ceil(problem.m / bm) * sum(math.ceil(n / bn) for n in problem.parts)
 
 
-def _enough(name: str, problem: Problem) -> float:
-    """Tiles from which on a variant is taken."""
-    if name == "wide":  # its registers are full
-        return 2 * ENOUGH if problem.simple else math.inf
-    return 2 * ENOUGH if name == "large" else ENOUGH
-
-
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    for name in ("paired",) if problem.gated else ("wide", "large", "medium"):
-        if name in found and tiles(problem, found[name]) >= _enough(name, problem):
+    count = {name: tiles(problem, variant) for name, variant in found.items()}
+    if problem.gated:
+        order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
+    else:
+        # Long sums of few rows are split; short ones of few tiles need more workgroups to hide the loads.
+        split = problem.k // LEAST_SHARE if problem.k >= 8 * LEAST_SHARE and problem.m <= 64 else 1
+        full = problem.simple and problem.whole  # else its registers do not suffice
+        short = 4 if problem.k < LEAST_SHARE else 1
+        order = (
+            ("wide", 2 * ENOUGH if full else math.inf),
+            ("large", 2 * ENOUGH / min(split, MOST_SHARES)),
+            ("medium", short * ENOUGH if problem.whole else math.inf),
+        )
+    for name, enough in order:
+        if name in found and count[name] >= enough:
             return found[name]
     return found.get("small", found["plain"])
 

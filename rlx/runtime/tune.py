@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -22,10 +22,13 @@ from rlx.ir.variants import Family, Table, Variant, point, watching
 from rlx.runtime.build import Target, lower
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import compile
-from rlx.runtime.tune_probes import TuneProbe, probes
+from rlx.runtime.tune_probes import TuneProbe, probes, product
 
 # Variants take turns in so many rounds, of so many runs each.
 ROUNDS, RUNS = 3, 8
+# A GPU that waits for the host lowers its clock, some of them to a sixth, so that before each variant so many
+# products of this size are on their way.
+HEATING, HEATER = 8, 2048
 # A variant is taken instead of the rule's where it is faster by so much: less is noise.
 WORTH = 0.97
 
@@ -80,13 +83,15 @@ def tune(
     """
     device = Device.parse(device)
     limit = info_of(device).limits.get("max-storage-buffer-binding-size", 0)
+    software = info_of(device).software
     todo = [one for one in (probes() if which is None else which) if one.nbytes <= limit]
     found: list[Tuned] = []
-    for at, probe in enumerate(todo):
-        if told is not None:
-            told(at / max(1, len(todo)), probe.name)
-        with watched(None):
-            found += _measured(probe, device)
+    with ExitStack() as stack, watched(None):
+        heater = None if software else stack.enter_context(_resident(product(HEATER), device))
+        for at, probe in enumerate(todo):
+            if told is not None:
+                told(at / max(1, len(todo)), probe.name)
+            found += _measured(probe, device, heater)
     if told is not None:
         told(1.0, "done")
     if keep:
@@ -102,7 +107,7 @@ def joined(before: Table, found: Iterable[Tuned]) -> Table:
     return {family: tuple(sorted(points.items())) for family, points in rows.items()}
 
 
-def _measured(probe: TuneProbe, device: Device) -> list[Tuned]:
+def _measured(probe: TuneProbe, device: Device, heater: CompiledGraph | None) -> list[Tuned]:
     """The families of a problem one after the other, the others as their rules have it."""
     graph = probe.build()
     with forcing(""), watching() as chosen:
@@ -110,13 +115,18 @@ def _measured(probe: TuneProbe, device: Device) -> list[Tuned]:
     cases = {
         (family.name, point(problem)): (family, problem, legal) for family, problem, legal in chosen
     }
-    return [_of_family(probe, graph, device, *case) for case in cases.values() if len(case[2]) > 1]
+    return [
+        _of_family(probe, graph, device, heater, *case)
+        for case in cases.values()
+        if len(case[2]) > 1
+    ]
 
 
 def _of_family(
     probe: TuneProbe,
     graph: Graph,
     device: Device,
+    heater: CompiledGraph | None,
     family: Family,
     problem: Any,
     legal: tuple[Variant, ...],
@@ -132,7 +142,12 @@ def _of_family(
                     continue  # a driver that refuses one variant still has the others
         for _ in range(ROUNDS):
             for name, one in compiled.items():
+                for _ in range(HEATING if heater else 0):
+                    assert heater is not None
+                    heater.commit_no_wait({})
                 times[name].append(one.profile(runs=RUNS).us)
+                if heater:
+                    heater.sync_pending()
     finally:
         for one in compiled.values():
             one.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 
 
 class TuneProbe(NamedTuple):
@@ -32,6 +32,11 @@ _PRODUCTS = (
 )  # fmt: skip
 
 
+def product(size: int) -> Graph:
+    """A product of square matrices."""
+    return _product(size, size, size, 1, False)
+
+
 def _product(m: int, k: int, n: int, batch: int, turned: bool) -> Graph:
     g = Graph("product")
     a = g.input("a", (batch, m, k) if batch > 1 else (m, k))
@@ -51,6 +56,70 @@ def _products() -> Iterator[TuneProbe]:
             yield TuneProbe(name + ", turned" * turned, largest, build)
 
 
+# Heads, queries, keys, elements of a key and of a value.
+_ATTENTIONS = (
+    (32, 2048, 2048, 64), (32, 2048, 2048, 128), (12, 128, 128, 64), (32, 512, 512, 64),
+    (32, 1, 4096, 128), (8, 1, 1024, 64),
+)  # fmt: skip
+
+
+def _attention(heads: int, sq: int, sk: int, d: int, kind: str) -> Graph:
+    g = Graph("attention")
+    q, k, v = (g.input(n, (1, heads, s, d)) for n, s in (("q", sq), ("k", sk), ("v", sk)))
+    g.set_outputs([g.attention(q, k, v, kind=kind)])
+    return g
+
+
+def _attentions() -> Iterator[TuneProbe]:
+    for heads, sq, sk, d in _ATTENTIONS:
+        for kind in ("none", "causal") if sq > 1 else ("none",):
+            name = f"attention {heads} heads, {sq} of {sk}, {d}" + ", causal" * (kind == "causal")
+            yield TuneProbe(name, 4 * heads * sk * d, partial(_attention, heads, sq, sk, d, kind))
+
+
+# Rows and columns of what works along the last axis.
+_ROWS = ((65536, 128), (16384, 1024), (2048, 4096), (256, 50257), (64, 768))
+_ROW_OPS: dict[str, Callable[[Graph, Node], Node]] = {
+    "softmax": lambda g, x: g.softmax(x),
+    "rms_norm": lambda g, x: g.rms_norm(x),
+    "sum": lambda g, x: g.sum(x, -1),
+    "sum of columns": lambda g, x: g.sum(x, 0),
+    "cumsum": lambda g, x: g.cumsum(x, -1),
+}
+
+
+def _along_rows(op: str, rows: int, columns: int) -> Graph:
+    g = Graph(op)
+    g.set_outputs([_ROW_OPS[op](g, g.input("x", (rows, columns)))])
+    return g
+
+
+def _rows() -> Iterator[TuneProbe]:
+    for op in _ROW_OPS:
+        for rows, columns in _ROWS:
+            build = partial(_along_rows, op, rows, columns)
+            yield TuneProbe(f"{op} {rows} x {columns}", 4 * rows * columns, build)
+
+
+# Rows and points of transforms.
+_TRANSFORMS = ((8192, 256), (8192, 1000), (4096, 1024), (512, 4096), (128, 16384), (16, 65536))
+
+
+def _transform(rows: int, points: int) -> Graph:
+    g = Graph("fft")
+    g.set_outputs([g.fft(g.input("x", (rows, 2 * points)))])
+    return g
+
+
+def _transforms() -> Iterator[TuneProbe]:
+    for rows, points in _TRANSFORMS:
+        build = partial(_transform, rows, points)
+        yield TuneProbe(f"fft {rows} x {points}", 8 * rows * points, build)
+
+
 def probes() -> Iterator[TuneProbe]:
     """All problems, the most telling first."""
     yield from _products()
+    yield from _attentions()
+    yield from _transforms()
+    yield from _rows()
