@@ -294,7 +294,7 @@ class _Measurement:
         points: dict[str, dict[int, tuple[float, float]]] = {}
         for probe, size in self._order() * _ROUNDS:
             self._watch.say(probe.kind)
-            if self._watch.left() <= 0:
+            if self._watch.left() <= 0 and points:  # the first kind is taken however late it is
                 break
             own = points.setdefault(probe.kind, {})
             largest = max(own, default=size)
