@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
+from rlx.backends.webgpu.ctypes_known import parse_together
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
 DEFAULT_LIMITS = {
@@ -33,7 +34,9 @@ def adapters() -> tuple[Any, ...]:
     """The wgpu adapters worth using, real APIs only where there are any. Never raises."""
     try:
         import wgpu
+        from wgpu.backends.wgpu_native import ffi
 
+        parse_together(ffi)
         found = list(wgpu.gpu.enumerate_adapters_sync())
     except Exception:  # A missing or broken driver means no device, whatever form that takes.
         return ()
