@@ -120,13 +120,16 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     channels = x.shape[1] // groups
     strip = node.shape[1] // groups * COLUMNS
+    # Images of few windows are made together, so that they fill the columns of a panel.
+    together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
+    room = together * channels * plane + SLACK
     scratch = [
-        emitter.temp(TensorType((channels * plane + SLACK if copied else 1,), node.dtype)),
+        emitter.temp(TensorType((room if copied else 1,), node.dtype)),
         emitter.temp(TensorType((1 if direct else PANEL + SLACK + strip,), node.dtype)),
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    params = {**_params(node, window), "copied": int(copied)}
+    params = {**_params(node, window), "copied": int(copied), "together": together}
     kernel = "conv_direct" if direct else "conv"
     emitter.call(kernel, operands, [emitter.result(), *scratch], params)
 
