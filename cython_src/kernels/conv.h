@@ -133,6 +133,57 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, in
     }
 }
 
+/* The same for at most FEW_WINDOWS columns. Each is packed along k, so that weights are multiplied with it as
+   they lie, some rows with four columns at a time, and no column of a panel is empty. */
+#define FEW_WINDOWS 8
+#define FEW_ROWS (VECTOR_BYTES == 64 ? 4 : 2)
+static void NAME(conv_few)(const T *weight, const T *bias, const T *planes, int64_t images,
+                           int64_t image, T *c, int64_t result, const rlx_window *w,
+                           const rlx_layout *l, const int64_t *offsets, T *scratch)
+{
+    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
+    const int64_t m = w->outputs / w->groups, each = w->out[0] * w->out[1] * w->out[2];
+    const int64_t channels = w->channels / w->groups, k = channels * taps, n = images * each;
+    const int64_t line = (k + VL - 1) / VL * VL, quads = (n + 3) / 4 * 4;
+    for (int64_t q = 0; q < quads; q++) {
+        T *to = scratch + q * line;
+        const int64_t own = q < n ? q : n - 1, x = own % w->out[2];
+        const int64_t yz = own / w->out[2] % (w->out[0] * w->out[1]);
+        const T *plane = planes + own / each * image + yz / w->out[1] * w->stride[0] * l->depth +
+                         yz % w->out[1] * w->stride[1] * l->row + x;
+        for (int64_t ch = 0; ch < channels; ch++, plane += l->plane)
+            for (int64_t i = 0; i < taps; i++) *to++ = plane[offsets[i]];
+        for (int64_t i = k; i < line; i++) *to++ = 0;
+    }
+    for (int64_t r = 0; r < m; r += FEW_ROWS)
+    for (int64_t j = 0; j < quads; j += 4) {
+        const T *rows[FEW_ROWS], *columns = scratch + j * line;
+        VEC sums[FEW_ROWS][4] = {{{0}}};
+        for (int64_t a = 0; a < FEW_ROWS; a++) rows[a] = weight + (r + a < m ? r + a : m - 1) * k;
+        int64_t i = 0;
+        for (; i + VL <= k; i += VL) {
+            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
+                const VEC by = *(const VEC *)(rows[a] + i);
+                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
+                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
+            }
+        }
+        if (i < k)
+            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
+                VEC by = {0};
+                memcpy(&by, rows[a] + i, (size_t)(k - i) * sizeof(T));
+                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
+                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
+            }
+        for (int64_t a = 0; a < FEW_ROWS && r + a < m; a++)
+            for (int64_t b = 0; b < 4 && j + b < n; b++) {
+                T total = bias ? bias[r + a] : 0;
+                for (int64_t v = 0; v < VL; v++) total += sums[a][b][v];
+                c[(j + b) / each * result + (r + a) * each + (j + b) % each] = total;
+            }
+    }
+}
+
 /* One output plane of a group of few: four vectors of neighbouring windows, of one row or of
    several, stay in registers while every channel and tap is added. */
 static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, const rlx_window *w,
@@ -211,7 +262,10 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         }
         /* The copy has slack behind it, but a piece stops before: only the operand must not be
            read past its end, and the copy's slack is smaller than a piece and a vector. */
-        if (!direct)
+        if (!direct && images * n <= FEW_WINDOWS)
+            NAME(conv_few)(weight, start, x, images, apart, c, w.groups * m * n, &w, &l, offsets,
+                           call->out[2]);
+        else if (!direct)
             NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded, c,
                              w.groups * m * n, &w, &l, offsets, call->out[2]);
         else
