@@ -52,20 +52,21 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
     }
 }
 
-/* Rows [p, p + depth) of the right side, columns [j, j + width): column q is window q, row i the
-   i-th of channels x taps. Windows of one row are copied by whole vectors; what is too much is
-   overwritten by the next piece, or is beyond the width. */
-static void NAME(pack_windows)(T *panel, const T *planes, const T *end, const rlx_window *w,
-                               const rlx_layout *l, const int64_t *offsets, int64_t taps, int64_t p,
-                               int64_t depth, int64_t j, int64_t width)
+/* Rows [p, p + depth) of the right side, columns [j, j + width): column q is a window of an image, all
+   of one image and then those of the next, row i the i-th of channels x taps. Windows of one row are
+   copied by whole vectors; what is too much is overwritten by the next piece, or is beyond the width. */
+static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T *end,
+                               const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
+                               int64_t taps, int64_t p, int64_t depth, int64_t j, int64_t width)
 {
     struct { int64_t at, from, length; } piece[NR];
     int64_t pieces = 0;
     for (int64_t v = 0; v < width; pieces++) {
-        const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2];
+        const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
         const int64_t left = w->out[2] - x, room = width - v;
         piece[pieces].at = v;
-        piece[pieces].from = yz / w->out[1] * w->stride[0] * l->depth +
+        piece[pieces].from = q / (w->out[0] * w->out[1] * w->out[2]) * image +
+                             yz / w->out[1] * w->stride[0] * l->depth +
                              yz % w->out[1] * w->stride[1] * l->row + x;
         piece[pieces].length = left < room ? left : room;
         v += piece[pieces].length;
@@ -88,14 +89,16 @@ static void NAME(pack_windows)(T *panel, const T *planes, const T *end, const rl
     }
 }
 
-/* One group of one image: [m, k] @ [k, windows], the right side packed as it is needed. */
-static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, const T *end, T *c,
+/* One group of some images, whose planes are `image` apart and whose results `result`: [m, k] @
+   [k, images x windows], the right side packed as it is needed. */
+static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, int64_t images,
+                             int64_t image, const T *end, T *c, int64_t result,
                              const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
                              T *scratch)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
-    const int64_t m = w->outputs / w->groups, n = w->out[0] * w->out[1] * w->out[2];
-    const int64_t k = w->channels / w->groups * taps;
+    const int64_t m = w->outputs / w->groups, each = w->out[0] * w->out[1] * w->out[2];
+    const int64_t k = w->channels / w->groups * taps, n = images * each;
     /* A vector may be written past the last row of the panel. The results of a panel's columns stand
        side by side until they are whole: in c every row is on a page of its own. */
     T *panel = scratch, *strip = panel + KC * NR + VL;
@@ -105,19 +108,79 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, co
         if (k == 0) memset(strip, 0, (size_t)(m * NR) * sizeof(T));
         for (int64_t p = 0; p < k; p += KC) {
             const int64_t depth = k - p < KC ? k - p : KC;
-            NAME(pack_windows)(panel, planes, end, w, l, offsets, taps, p, depth, j, width);
+            NAME(pack_windows)(panel, planes, image, end, w, l, offsets, taps, p, depth, j, width);
             NAME(tiles)(weight + p, k, panel, strip, NR, m, depth, p ? NULL : zeros);
         }
         for (int64_t r = 0; r < m; r++) {
             const T start = bias ? bias[r] : 0;
             const T *from = strip + r * NR;
-            T *to = c + r * n + j;
-            if (width == NR)
-                for (int64_t v = 0; v < NR; v += VL)
-                    *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
-            else
-                for (int64_t v = 0; v < width; v++) to[v] = from[v] + start;
+            if (images == 1) {
+                T *to = c + r * n + j;
+                if (width == NR)
+                    for (int64_t v = 0; v < NR; v += VL)
+                        *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
+                else
+                    for (int64_t v = 0; v < width; v++) to[v] = from[v] + start;
+                continue;
+            }
+            int64_t at = j % each;
+            T *to = c + j / each * result + r * each;
+            for (int64_t v = 0; v < width; v++) {
+                to[at] = from[v] + start;
+                if (++at == each) at = 0, to += result;
+            }
         }
+    }
+}
+
+/* The same for at most FEW_WINDOWS columns. Each is packed along k, so that weights are multiplied with it as
+   they lie, some rows with four columns at a time, and no column of a panel is empty. */
+#define FEW_WINDOWS 8
+#define FEW_ROWS (VECTOR_BYTES == 64 ? 4 : 2)
+static void NAME(conv_few)(const T *weight, const T *bias, const T *planes, int64_t images,
+                           int64_t image, T *c, int64_t result, const rlx_window *w,
+                           const rlx_layout *l, const int64_t *offsets, T *scratch)
+{
+    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
+    const int64_t m = w->outputs / w->groups, each = w->out[0] * w->out[1] * w->out[2];
+    const int64_t channels = w->channels / w->groups, k = channels * taps, n = images * each;
+    const int64_t line = (k + VL - 1) / VL * VL, quads = (n + 3) / 4 * 4;
+    for (int64_t q = 0; q < quads; q++) {
+        T *to = scratch + q * line;
+        const int64_t own = q < n ? q : n - 1, x = own % w->out[2];
+        const int64_t yz = own / w->out[2] % (w->out[0] * w->out[1]);
+        const T *plane = planes + own / each * image + yz / w->out[1] * w->stride[0] * l->depth +
+                         yz % w->out[1] * w->stride[1] * l->row + x;
+        for (int64_t ch = 0; ch < channels; ch++, plane += l->plane)
+            for (int64_t i = 0; i < taps; i++) *to++ = plane[offsets[i]];
+        for (int64_t i = k; i < line; i++) *to++ = 0;
+    }
+    for (int64_t r = 0; r < m; r += FEW_ROWS)
+    for (int64_t j = 0; j < quads; j += 4) {
+        const T *rows[FEW_ROWS], *columns = scratch + j * line;
+        VEC sums[FEW_ROWS][4] = {{{0}}};
+        for (int64_t a = 0; a < FEW_ROWS; a++) rows[a] = weight + (r + a < m ? r + a : m - 1) * k;
+        int64_t i = 0;
+        for (; i + VL <= k; i += VL) {
+            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
+                const VEC by = *(const VEC *)(rows[a] + i);
+                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
+                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
+            }
+        }
+        if (i < k)
+            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
+                VEC by = {0};
+                memcpy(&by, rows[a] + i, (size_t)(k - i) * sizeof(T));
+                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
+                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
+            }
+        for (int64_t a = 0; a < FEW_ROWS && r + a < m; a++)
+            for (int64_t b = 0; b < 4 && j + b < n; b++) {
+                T total = bias ? bias[r + a] : 0;
+                for (int64_t v = 0; v < VL; v++) total += sums[a][b][v];
+                c[(j + b) / each * result + (r + a) * each + (j + b) % each] = total;
+            }
     }
 }
 
@@ -169,8 +232,9 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
     }
 }
 
-/* Parameters: a window (window.h), has bias, copied. Scratch: the padded planes of a group, a panel
-   and the results of its columns, the offsets of the taps. */
+/* Parameters: a window (window.h), has bias, copied, and how many images are made together: several where
+   one has fewer windows than a panel has columns. Scratch: the padded planes of a group of these
+   images, a panel and the results of its columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
     const rlx_window w = read_window(call->p);
@@ -182,20 +246,28 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
     const int64_t n = w.out[0] * w.out[1] * w.out[2], plane = w.dims[0] * w.dims[1] * w.dims[2];
     int64_t *offsets = call->out[3];
     tap_offsets(offsets, &w, &l);
-    for (int64_t image = 0; image < w.batch; image++)
+    const int64_t together = call->p[RLX_WINDOW_PARAMS + 2].i;
+    const int64_t padded = channels * l.plane, own = w.groups * channels * plane;
+    for (int64_t image = 0; image < w.batch; image += together)
     for (int64_t g = 0; g < w.groups; g++) {
+        const int64_t images = w.batch - image < together ? w.batch - image : together;
         const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane;
         const T *weight = (const T *)call->in[1] + g * m * k, *start = bias ? bias + g * m : NULL;
         T *c = (T *)call->out[0] + (image * w.groups + g) * m * n;
+        int64_t apart = own;
         if (copied) {
-            NAME(pad_planes)(call->out[1], x, channels, &w, &l);
-            x = call->out[1];
+            for (int64_t i = 0; i < images; i++)
+                NAME(pad_planes)((T *)call->out[1] + i * padded, x + i * own, channels, &w, &l);
+            x = call->out[1], apart = padded;
         }
         /* The copy has slack behind it, but a piece stops before: only the operand must not be
            read past its end, and the copy's slack is smaller than a piece and a vector. */
-        if (!direct)
-            NAME(conv_group)(weight, start, x, x + channels * l.plane, c, &w, &l, offsets,
-                             call->out[2]);
+        if (!direct && images * n <= FEW_WINDOWS)
+            NAME(conv_few)(weight, start, x, images, apart, c, w.groups * m * n, &w, &l, offsets,
+                           call->out[2]);
+        else if (!direct)
+            NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded, c,
+                             w.groups * m * n, &w, &l, offsets, call->out[2]);
         else
             for (int64_t o = 0; o < m; o++)
                 NAME(conv_plane)(weight + o * k, start ? start[o] : 0, x, c + o * n, &w, &l,

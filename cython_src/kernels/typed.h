@@ -22,6 +22,8 @@
 #endif
 
 #undef WRITTEN_OUT
+#undef FEW_WINDOWS
+#undef FEW_ROWS
 #undef VL
 #undef KC
 #undef NR

@@ -21,6 +21,8 @@ COLUMNS = 32
 PANEL = (256 + 8) * COLUMNS
 # Elements that a vector load may read past the last one of a padded plane.
 SLACK = 16
+# The most windows that are columns of their own.
+FEW_WINDOWS = 8
 # A group of fewer outputs than this is no matrix product worth the packing.
 FEW = 4
 # WGSL: results per workgroup of the direct kernel, and the square tile of the other.
@@ -119,14 +121,19 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     channels = x.shape[1] // groups
-    strip = node.shape[1] // groups * COLUMNS
+    # A panel, and what comes out of its columns; or a few columns along the sums.
+    strip = PANEL + SLACK + node.shape[1] // groups * COLUMNS
+    few = FEW_WINDOWS * (channels * size(window.kernel) + SLACK)
+    # Images of few windows are made together, so that they fill the columns of a panel.
+    together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
+    room = together * channels * plane + SLACK
     scratch = [
-        emitter.temp(TensorType((channels * plane + SLACK if copied else 1,), node.dtype)),
-        emitter.temp(TensorType((1 if direct else PANEL + SLACK + strip,), node.dtype)),
+        emitter.temp(TensorType((room if copied else 1,), node.dtype)),
+        emitter.temp(TensorType((1 if direct else max(strip, few),), node.dtype)),
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    params = {**_params(node, window), "copied": int(copied)}
+    params = {**_params(node, window), "copied": int(copied), "together": together}
     kernel = "conv_direct" if direct else "conv"
     emitter.call(kernel, operands, [emitter.result(), *scratch], params)
 

@@ -20,6 +20,7 @@ from rlx.ir.variants import Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, hoist
+from rlx.passes.lift import lift
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
@@ -128,9 +129,11 @@ def lower(graph: Graph, target: Target) -> Lowered:
     if kernel_set:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
-        graph, cuts = _within_bindings(graph, target)
+        early = list[str]()
+        if kernel_set and options.hoist:
+            graph = _within_bindings(lift(graph, early), target, early)
         whole, notes = _specialise(graph, target, GRAPH_PASSES)
-        notes = cuts + notes
+        notes = early + notes
         hoisted = hoist(whole, notes) if kernel_set and options.hoist else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
@@ -143,12 +146,10 @@ def lower(graph: Graph, target: Target) -> Lowered:
     return Lowered(fused, notes, schedule, plan, hoisted.preparations)
 
 
-def _within_bindings(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
+def _within_bindings(graph: Graph, target: Target, notes: list[str]) -> Graph:
     """The graph with no weight above what the device binds, as far as that can be."""
-    limit, notes = target.info.limits.get("max-storage-buffer-binding-size"), list[str]()
-    if limit is not None and target.kernel_set and target.options.hoist:
-        graph = split_large(graph, limit, notes)
-    return graph, notes
+    limit = target.info.limits.get("max-storage-buffer-binding-size")
+    return graph if limit is None else split_large(graph, limit, notes)
 
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
