@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fetched import read
 
 import rlx
+from rlx.cli.bench import relative_difference
 
 SILERO = "silero-vad==6.2.3", "silero_vad/data/"
 BRAIN = "brainmaze-eeg-models==0.1.0", "brainmaze_eeg_models/"
@@ -211,18 +212,6 @@ def peer(raw):
     return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
 
 
-def difference(found, wanted):
-    """The largest relative difference of an output, by its norm."""
-    most = 0.0
-    for got, want in zip(found, wanted, strict=True):
-        if got.shape != want.shape:
-            return float("inf")
-        wide = want.astype(np.float64)
-        off, norm = np.linalg.norm(got.astype(np.float64) - wide), np.linalg.norm(wide)
-        most = max(most, float(off / norm if norm else off))
-    return most
-
-
 def in_turns(one, other, seconds):
     """Seconds of each run of two functions."""
     times = ([], [])
@@ -250,7 +239,7 @@ def measure(name, devices, seconds):
                 with rlx.onnx.Model(raw, device) as model:
                     found = model.run(inputs)
                     row["first_ms"] = (time.perf_counter() - began) * 1e3
-                    row["difference"] = difference(found, wanted)
+                    row["difference"] = relative_difference(found, wanted)
                     compiled = model.compile(inputs)
                     row["on_the_host"] = [str(one) for one in compiled.host_fallbacks]
                     times = in_turns(

@@ -87,8 +87,6 @@ __all__ = [
     "Benchmark",
     "BucketedCompileCache",
     "CacheStats",
-    "load_model",
-    "save_model",
     "Capabilities",
     "CompileCache",
     "CompileError",
@@ -141,6 +139,7 @@ __all__ = [
     "graph_param_names",
     "host_sync_op_kinds",
     "is_available",
+    "load_model",
     "onnx",
     "ops",
     "parse_device_list",
@@ -151,5 +150,6 @@ __all__ = [
     "register_custom_op",
     "run_slots",
     "safetensors",
+    "save_model",
     "signal",
 ]

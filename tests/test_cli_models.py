@@ -356,3 +356,16 @@ def test_loading_and_compiling_say_how_far_they_are(onnx_file):
         with rlx.compile(graph, "cpu"):
             pass
     assert {"verify", "schedule", "memory plan", "link"} <= {what for what, _ in told}
+
+
+def test_differences_that_a_norm_would_hide():
+    from rlx.cli.bench import relative_difference as off
+
+    nan, inf = np.nan, np.inf
+    assert off([np.float32([1, 2])], [np.float32([1, 2])]) == 0
+    assert off([np.float32([3, 5])], [np.float32([3, 4])]) == pytest.approx(0.2)
+    assert off([np.float32([1, nan])], [np.float32([1, 2])]) == inf
+    assert off([np.float32([1, 2])], [np.float32([1, inf])]) == inf
+    assert off([np.float32([-inf])], [np.float32([inf])]) == inf
+    assert off([np.float32([nan, inf, 1])], [np.float32([nan, inf, 1])]) == 0
+    assert off([np.zeros((1, 2))], [np.zeros(2)]) == inf

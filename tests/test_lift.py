@@ -86,3 +86,18 @@ def test_a_lifted_graph_verifies():
     assert notes
     node = next(node for node in lifted.nodes if node.op == "if_")
     assert not any(n.op == "tanh" for n in node.attrs["then_graph"].nodes)
+
+
+def test_what_may_fail_stays_in_its_branch(rng):
+    """A branch that is never taken may ask for a row that is not there."""
+    taken, never = rlx.Graph("taken"), rlx.Graph("never")
+    for g, row in ((taken, 1), (never, 7)):
+        g.input("x", (4,))
+        w = g.input("w", (5, 4))
+        g.set_outputs([g.gather(w, g.constant(np.int32(row))) * 2.0])
+    g = rlx.Graph()
+    x = g.input("x", (4,))
+    g.set_outputs([g.if_(g.lt(g.sum(x), 1e9), taken, never, x, g.param("w", (5, 4)))])
+    w = rng.normal(size=(5, 4)).astype(np.float32)
+    with rlx.compile(g, "cpu", {"w": w}) as compiled:
+        np.testing.assert_array_equal(compiled.run({"x": w[0]})[0], w[1] * 2)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -176,12 +177,26 @@ def _times(once: Callable[[], object], seconds: float) -> list[float]:
 
 def _difference(outputs: list[Array], exact: dict[str, list[Array]]) -> float:
     """Against those of the first contestant, which are kept."""
-    wanted = exact.setdefault("outputs", outputs)
+    return relative_difference(outputs, exact.setdefault("outputs", outputs))
+
+
+def relative_difference(outputs: Sequence[Array], wanted: Sequence[Array]) -> float:
+    """The largest difference of an output by its norm, relative to the norm of what is wanted.
+
+    Returns:
+        Infinity where a shape is another one, or where one side has a NaN or an infinity that the other
+        has not.
+    """
     most = 0.0
     for got, want in zip(outputs, wanted, strict=True):
-        wide = want.astype(np.float64)
-        norm = float(np.linalg.norm(wide))
-        off = float(np.linalg.norm(got.astype(np.float64) - wide))
+        if got.shape != want.shape:
+            return math.inf
+        one, other = got.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(one) & np.isfinite(other)
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+            return math.inf
+        norm = float(np.linalg.norm(other[finite]))
+        off = float(np.linalg.norm(one[finite] - other[finite]))
         most = max(most, off / norm if norm else off)
     return most
 

@@ -136,6 +136,29 @@ def read(args: argparse.Namespace) -> Graph:
     return graph
 
 
+def add_device(command: argparse.ArgumentParser) -> None:
+    """Where a command runs its model."""
+    command.add_argument("--device", default="auto", help='a device, or "auto" (the default)')
+
+
+def ready(
+    args: argparse.Namespace, say: Callable[[str], None]
+) -> tuple[Graph, rlx.CompiledGraph, dict[str, Array]]:
+    """The model, compiled for ``--device``, and values for its inputs; says what is going on.
+
+    Raises:
+        RlxError: The file holds no legal model, or the device can't run it.
+        OSError: A file can't be read.
+    """
+    say("load")
+    graph = read(args)
+    inputs = inputs_of(args, graph)
+    say("compile")
+    compiled = rlx.compile(graph, args.device)
+    say("run")
+    return graph, compiled, inputs
+
+
 def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
     """The values of the inputs: those in files, and made-up ones.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from contextlib import nullcontext
 
-import rlx
 from rlx.cli import model
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model.add_arguments(command)
-    command.add_argument("--device", default="auto", help='a device, or "auto" (the default)')
+    model.add_device(command)
     command.add_argument("--runs", type=int, default=20, help="how many runs are timed (20)")
     command.add_argument(
         "--nodes", action="store_true", help="a row for each node, not for each op"
@@ -30,12 +29,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     with model.progress(args.json) as say:
-        say("load")
-        graph = model.read(args)
-        inputs = model.inputs_of(args, graph)
-        say("compile")
-        compiled = rlx.compile(graph, args.device)
-        say("run")
+        _, compiled, inputs = model.ready(args, say)
         with compiled:
             found = compiled.profile(inputs, args.runs)
             with compiled.trace(args.trace) if args.trace else nullcontext():

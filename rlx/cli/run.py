@@ -18,7 +18,7 @@ from rlx.ir.opdef import Array
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The options of the command, besides ``--json``."""
     model.add_arguments(command)
-    command.add_argument("--device", default="auto", help='a device, or "auto" (the default)')
+    model.add_device(command)
     command.add_argument("--save", metavar="FILE.npz", help="the outputs, one array each")
 
 
@@ -30,13 +30,10 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     with model.progress(args.json) as say:
-        say("load")
-        graph = model.read(args)
-        inputs = model.inputs_of(args, graph)
-        say("compile")
-        compiled = rlx.compile(graph, args.device)
-        say("run")
-        outputs = compiled.run(inputs)
+        graph, compiled, inputs = model.ready(args, say)
+        with compiled:
+            outputs = compiled.run(inputs)
+            on_the_host = [str(one) for one in compiled.host_fallbacks]
     names = names_of(graph)
     if args.save:
         saved: dict[str, Any] = dict(zip(names, outputs, strict=True))
@@ -44,10 +41,9 @@ def run(args: argparse.Namespace) -> int:
     rows = [_row(name, array) for name, array in zip(names, outputs, strict=True)]
     found = {
         "device": str(compiled.device),
-        "on_the_host": [str(one) for one in compiled.host_fallbacks],
+        "on_the_host": on_the_host,
         "outputs": rows,
     }
-    compiled.close()
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -58,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(*(_text(value) for value in row.values()))
     console = Console()
     console.print(table)
-    for line in found["on_the_host"]:
+    for line in on_the_host:
         console.print(f"on the host: {line}", highlight=False)
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.leaves import LEAVES
 
@@ -57,6 +57,15 @@ def _lifted(graph: Graph, given: frozenset[str], notes: list[str]) -> Graph:
     return rewriter.finish()
 
 
+def _harmless(node: Node) -> bool:
+    """Whether a node may be computed though its branch is never taken.
+
+    An index out of range is an error, a loop may go on for ever, a custom op may be watched by its owner:
+    all these take operands of another kind than their main one. Several results are no param.
+    """
+    return len(node.types) == 1 and not node.opdef.free
+
+
 @dataclass
 class _Side:
     """A branch.
@@ -82,8 +91,7 @@ class _Side:
                 if node.op == "constant" or node.name in names:
                     fixed.add(node.id)
                 continue
-            several = len(node.types) > 1 or node.op in (PART, "custom")
-            if node.inputs and not several and all(o.id in fixed for o in node.inputs):
+            if node.inputs and _harmless(node) and all(o.id in fixed for o in node.inputs):
                 fixed.add(node.id)
                 if any(o.id in varies or o.op == "input" for o in node.inputs):
                     varies.add(node.id)

@@ -58,8 +58,9 @@ class CacheStats:
 
 _stats = CacheStats()
 _lock = threading.Lock()
-# Each with the lines of code that its notes and messages name.
+# Plans of model files that were loaded, by name.
 _offered: Lru[str, Array] = Lru(MOST_GRAPHS)
+# Each with the lines of code that its notes and messages name.
 _kept: Lru[str, tuple[Lowered, tuple[str, ...]]] = Lru(MOST_GRAPHS, MOST_BYTES)
 
 
