@@ -14,9 +14,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let tiles = {{ (sq + 63) // 64 }}u;
-    let row0 = (g % tiles) * 64u;
-    let head = (g / tiles) % HEADS;
-    let batch = g / (tiles * HEADS);
+{% include "lib/attention_order.wgsl" %}
+    let row0 = tile * 64u;
     let kv_head = head / {{ heads // kv_heads }}u;
     let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
     let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;

@@ -1,5 +1,6 @@
-// softmax(q k^T * scale + mask) v for some queries of one head per workgroup, whose threads stand in rows of 8. Keys come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that
-// what it reads of workgroup memory is used that often. The running maximum and sum make the softmax online
+// softmax(q k^T * scale + mask) v for some queries of one head per workgroup, whose threads stand in rows of 8. Keys
+// come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that what it reads of
+// workgroup memory is used that often. The running maximum and sum make the softmax online
 // (Milakov & Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
 {% set lines = threads // 8 %}
 {% set strips = queries // (4 * lines) %}
@@ -15,6 +16,21 @@ var<workgroup> left: array<vec4<f32>, {{ 16 * rows }}>;
 // 16 columns of keys, keys by fours; then 16 values, columns by fours.
 var<workgroup> right: array<vec4<f32>, {{ 16 * [16, wide]|max }}>;
 var<workgroup> part: array<vec4<f32>, {{ 8 * rows }}>;
+
+{% set skips = kind <= 2 and softcap == 0.0 %}
+{% if skips %}
+// Whether all of some queries see all of 64 keys, so that their scores stay as they are.
+fn all_seen(key0: u32, row0: u32, rows: u32) -> bool {
+    var all = key0 + 64u <= SK;
+{% if kind in (1, 2) %}
+    all = all & (i32(key0 + 63u) <= i32(row0) + i32(SK) - i32(SQ));
+{% endif %}
+{% if kind == 2 %}
+    all = all & (i32(key0) >= i32(row0 + rows - 1u) + i32(SK) - i32(SQ) - i32(WINDOW));
+{% endif %}
+    return all;
+}
+{% endif %}
 
 fn largest(x: vec4<f32>) -> f32 { return max(max(x.x, x.y), max(x.z, x.w)); }
 
@@ -40,10 +56,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let tiles = {{ (sq + queries - 1) // queries }}u;
-    // The last queries first: where later ones see more keys, the longest work begins at once.
-    let row0 = (tiles - 1u - g % tiles) * {{ queries }}u;
-    let head = (g / tiles) % HEADS;
-    let batch = g / (tiles * HEADS);
+{% include "lib/attention_order.wgsl" %}
+    let row0 = tile * {{ queries }}u;
     let kv_head = head / {{ heads // kv_heads }}u;
     let q_base = batch * {{ q_steps[0] }}u + head * {{ q_steps[1] }}u;
     let k_base = batch * {{ k_steps[0] }}u + kv_head * {{ k_steps[1] }}u;
@@ -110,10 +124,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             }
 {% endfor %}
         }
+{% if skips %}
+        if (!all_seen(block, row0, {{ queries }}u)) {
+{% else %}
+        {
+{% endif %}
+{% for i in range(strips) %}{% for r in range(4) %}{% for j in range(2) %}
+            s{{ i }}_{{ r }}_{{ j }} = masked(s{{ i }}_{{ r }}_{{ j }}, mine{{ i }} + {{ r }}u, block + (tx + {{ 8 * j }}u) * 4u, mask_base);
+{% endfor %}{% endfor %}{% endfor %}
+        }
 {% for i in range(strips) %}
-{% for r in range(4) %}{% for j in range(2) %}
-        s{{ i }}_{{ r }}_{{ j }} = masked(s{{ i }}_{{ r }}_{{ j }}, mine{{ i }} + {{ r }}u, block + (tx + {{ 8 * j }}u) * 4u, mask_base);
-{% endfor %}{% endfor %}
         part[tx * {{ rows }}u + ty + {{ lines * i }}u] = vec4<f32>({% for r in range(4) %}largest(max(s{{ i }}_{{ r }}_0, s{{ i }}_{{ r }}_1)){{ ", " if r < 3 }}{% endfor %});
 {% endfor %}
         workgroupBarrier();

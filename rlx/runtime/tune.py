@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from rlx.runtime.session import compile
 from rlx.runtime.tune_probes import TuneProbe, probes, product
 
 # Variants take turns in so many rounds, of so many runs each.
-ROUNDS, RUNS = 3, 8
-# A GPU that waits for the host lowers its clock, some of them to a sixth, so that before each variant so many
-# products of this size are on their way.
-HEATING, HEATER = 8, 2048
+ROUNDS, RUNS = 5, 8
+# A GPU that waits for the host lowers its clock, some of them to a sixth, and takes its time to raise it: products
+# of this size keep it busy for so many seconds before a problem's first run, and before each of its variants.
+HEATER, FIRST_HEAT_S, HEAT_S = 2048, 0.4, 0.01
 # A variant is taken instead of the rule's where it is faster by so much: less is noise.
 WORTH = 0.97
 
@@ -41,7 +41,7 @@ class Tuned:
         family: The family of variants.
         problem: The problem in words.
         at: The problem as a point (``rlx.ir.variants.point``).
-        us: Microseconds of the run's kernels by variant.
+        us: Microseconds of the run's kernels by variant, in the fastest round: others were disturbed.
         default: What the family's rule takes.
         simplest: The family's simplest variant that can do it.
         best: What is kept: the fastest, or the default where that is as fast but for noise.
@@ -140,18 +140,15 @@ def _of_family(
                     compiled[variant.name] = _resident(graph, device)
                 except RlxError:
                     continue  # a driver that refuses one variant still has the others
+        _heat(heater, FIRST_HEAT_S)
         for _ in range(ROUNDS):
             for name, one in compiled.items():
-                for _ in range(HEATING if heater else 0):
-                    assert heater is not None
-                    heater.commit_no_wait({})
+                _heat(heater, HEAT_S)
                 times[name].append(one.profile(runs=RUNS).us)
-                if heater:
-                    heater.sync_pending()
     finally:
         for one in compiled.values():
             one.close()
-    us = {name: median(found) for name, found in times.items() if found}
+    us = {name: min(found) for name, found in times.items() if found}
     if not us:
         raise CompileError(
             describe(f"no variant of {family.name} runs on {device}", got=probe.name)
@@ -161,6 +158,17 @@ def _of_family(
     noise = default in us and us[fastest] > WORTH * us[default]
     best = default if noise else fastest
     return Tuned(family.name, probe.name, point(problem), us, default, legal[-1].name, best)
+
+
+def _heat(heater: CompiledGraph | None, seconds: float) -> None:
+    """Keeps the GPU busy for a while; a few products are always on their way."""
+    if heater is None:
+        return
+    over = perf_counter() + seconds
+    while perf_counter() < over:
+        for _ in range(4):
+            heater.commit_no_wait({})
+        heater.sync_pending()
 
 
 def _resident(graph: Graph, device: Device) -> CompiledGraph:

@@ -14,4 +14,5 @@ fn sort_key(v: {{ T }}) -> u32 {
     return {{ "~key" if largest else "key" }};
 }
 
-fn comes_before(a: u32, i: u32, b: u32, j: u32) -> bool { return a < b || (a == b && i < j); }
+// Without the branches that || and && would be.
+fn comes_before(a: u32, i: u32, b: u32, j: u32) -> bool { return (a < b) | ((a == b) & (i < j)); }
