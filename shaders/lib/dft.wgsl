@@ -9,7 +9,11 @@
 {% for j in range(1, a) %}
 {% if i %}
 {% set v = "v" ~ (at + step * (b * j + i)) %}
+{% if 4 * i * j == r %}
+        {{ v }} = vec2<f32>({{ v }}.y, -{{ v }}.x);
+{% else %}
         {{ v }} = {{ cosine(i * j, r) }} * {{ v }} + {{ sine(i * j, r) }} * vec2<f32>({{ v }}.y, -{{ v }}.x);
+{% endif %}
 {% endif %}
 {% endfor %}
 {% endfor %}
