@@ -16,10 +16,10 @@ from rlx.ir.variants import DEFAULTS, Family, Variant
 # Each thread keeps this many complex points in registers at most, so that a radix is no larger. docs/kernels.md
 # has the figures.
 POINTS = 16
-# Threads of a workgroup that short transforms are gathered to.
-GATHERED = 128
+# Points of a workgroup that short transforms are gathered to: small workgroups wait less at their barriers.
+GATHERED = 1024
 # Neighbouring columns that a workgroup takes: with fewer, memory is read in scraps.
-COLUMNS = 32
+COLUMNS = 16
 RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
 
 
@@ -142,7 +142,7 @@ def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) ->
     threads = n // _points(n, radices)
     if threads > most:
         return None
-    wanted = COLUMNS if columns else max(1, GATHERED // threads)
+    wanted = COLUMNS if columns else max(1, GATHERED // n)
     # Workgroups of more threads than these leave a multiprocessor fewer of them to change between.
     largest = max(1, min(most, 256) // threads)
     if not columns and wanted < 4:
@@ -178,11 +178,10 @@ def smooth_length(least: int, most: int, limits: Mapping[str, int]) -> int:
 
 
 def _points(n: int, radices: Sequence[int]) -> int:
-    """Complex points of a thread: a multiple of the largest radix that does not idle in any pass, if there is one."""
+    """Complex points of a thread: the fewest that do not idle in any pass, or those of the largest radix."""
     top = max(radices)
     return next(
-        (e for e in range(POINTS, top - 1, -1) if all(e % r == 0 for r in radices) and n % e == 0),
-        top,
+        (e for e in range(top, POINTS + 1) if all(e % r == 0 for r in radices) and n % e == 0), top
     )
 
 
