@@ -19,8 +19,11 @@
 {% endif %}
 
 var<workgroup> held: array<{{ "f32" if split else "vec2<f32>" }}, {{ count * row }}>;
-var<workgroup> best: array<u32, {{ lanes }}>;
-// Keys and bins.
+{% set holders = (bins + each_bins - 1) // each_bins %}
+var<workgroup> best: array<u32, {{ holders }}>;
+var<workgroup> least: u32;
+// Keys and bins that are compared.
+var<workgroup> found: atomic<u32>;
 var<workgroup> kept: array<vec2<u32>, {{ kept }}>;
 {% if centred %}
 var<workgroup> sums: array<vec2<f32>, {{ lanes }}>;
@@ -139,29 +142,44 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let key{{ i }} = power_of(bin + {{ i }}u);
 {% endfor %}
     let first = {% for i in range(each_bins - 1) %}min(key{{ i }}, {% endfor %}key{{ each_bins - 1 }}{{ ")" * (each_bins - 1) }};
-    best[lane] = first;
+    // Each thread's best is ranked among those of all.
+    if (lane == 0u) { atomicStore(&found, 0u); }
+    if (lane < {{ holders }}u) { best[lane] = first; }
     workgroupBarrier();
     var place = 0u;
-{% set unroll = 4 if lanes % 4 == 0 else 1 %}
-    for (var j = 0u; j < {{ lanes }}u; j += {{ unroll }}u) {
-{% for i in range(unroll) %}
-        place += u32(comes_before(best[j + {{ i }}u], j + {{ i }}u, first, lane));
+    if (lane < {{ holders }}u) {
+{% set whole = holders // 4 * 4 %}
+        for (var j = 0u; j < {{ whole }}u; j += 4u) {
+{% for i in range(4) %}
+            place += u32(comes_before(best[j + {{ i }}u], j + {{ i }}u, first, lane));
 {% endfor %}
+        }
+{% for j in range(whole, holders) %}
+        place += u32(comes_before(best[{{ j }}], {{ j }}u, first, lane));
+{% endfor %}
+{% if k <= holders %}
+        // Nothing that comes after the last of the k best bests can be among the k best bins.
+        if (place == K - 1u) { least = first; }
     }
-    if (place < {{ kept // each_bins }}u) {
+    workgroupBarrier();
+    let bound = least;
+{% else %}
+    }
+    let bound = 0xffffffffu;
+{% endif %}
+    if (lane < {{ holders }}u && place < K) {
 {% for i in range(each_bins) %}
-        kept[place * {{ each_bins }}u + {{ i }}u] = vec2<u32>(key{{ i }}, bin + {{ i }}u);
+        if (key{{ i }} <= bound && bin + {{ i }}u < BINS) { kept[atomicAdd(&found, 1u)] = vec2<u32>(key{{ i }}, bin + {{ i }}u); }
 {% endfor %}
     }
     workgroupBarrier();
-    for (var i = lane; i < {{ kept }}u; i += {{ lanes }}u) {
+    let many = atomicLoad(&found);
+    for (var i = lane; i < many; i += {{ lanes }}u) {
         let mine = kept[i];
         var rank = 0u;
-{% set unroll = 4 if kept % 4 == 0 else 1 %}
-        for (var j = 0u; j < {{ kept }}u; j += {{ unroll }}u) {
-{% for u in range(unroll) %}
-            rank += u32(comes_before(kept[j + {{ u }}u].x, kept[j + {{ u }}u].y, mine.x, mine.y));
-{% endfor %}
+        for (var j = 0u; j < many; j++) {
+            let other = kept[j];
+            rank += u32(comes_before(other.x, other.y, mine.x, mine.y));
         }
         if (rank < K) { put(g * K + rank, mine.y, value_of(mine.x)); }
     }

@@ -84,7 +84,7 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
         threads = count * made.threads
         each = -(-(length // 2 + 1) // threads)
         kept = min(k, threads) * each
-        if made.storage + 12 * threads + 8 * kept <= memory:
+        if made.storage + 12 * threads + 8 * kept + 8 <= memory:
             break
     else:
         # The transform alone took all of the memory; one part after the other it needs half as much.
