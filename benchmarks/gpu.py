@@ -17,8 +17,6 @@ import re
 import sys
 import time
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 os.environ["RLX_CACHE"] = "off"  # each row is compiled here and now
@@ -31,19 +29,10 @@ from gpu_work import error_of
 from rich.console import Console
 from rich.progress import Progress
 
-VARIANTS = "rlx.backends.webgpu.variants"
 # (flop/s in f32, bytes/s of a copy, read and written) by a part of the adapter's name.
 LIMITS = {"H200": (67e12, 4.3e12)}
 # Copies that hold fewer bytes together may stay in caches: twice the second level of the H200.
 CACHES = 120e6
-
-
-def variants(wanted):
-    """What ``RLX_VARIANT`` is set to, one after the other; "" leaves the choice to rlx."""
-    if wanted == "all":
-        found = find_spec(VARIANTS)
-        return ["", *(import_module(VARIANTS).names() if found else ())]
-    return wanted.split(",") if wanted else [""]
 
 
 @contextmanager
@@ -101,21 +90,34 @@ def failure(error):
     return {"correct": False, "failure": text}
 
 
-def check_row(row, device, variant):
-    """A line for each of a row's small sizes."""
+def check_row(row, device, wanted):
+    """A line for each of a row's small sizes as rlx chooses, and for each variant that is asked for."""
+    from rlx.ir.variants import watching
+
     for size in row.small:
-        line = {"row": row.name, "target": row.target, "size": size, "variant": variant}
+        line = {"row": row.name, "target": row.target, "size": size}
         work = row.work(size)
         if reason := lacking(work, device):
-            yield line | {"correct": True, "skipped": reason}
+            yield line | {"variant": "", "correct": True, "skipped": reason}
             continue
-        try:
-            with forced(variant):
-                loaded, facts = checked(work, device)
-            loaded.close()
-            yield line | facts
-        except Exception as error:  # whatever goes wrong costs this row only
-            yield line | failure(error)
+        with watching() as chosen:
+            yield line | {"variant": ""} | one_check(work, device, "")
+        names = wanted.split(",") if wanted else []
+        if wanted == "all":  # all that the row's kernels have
+            names = {f"{family.name}={one.name}" for family, _, legal in chosen for one in legal}
+        for variant in sorted(names):
+            yield line | {"variant": variant} | one_check(work, device, variant)
+
+
+def one_check(work, device, variant):
+    """What there is to say of a workload with a variant forced."""
+    try:
+        with forced(variant):
+            loaded, facts = checked(work, device)
+        loaded.close()
+        return facts
+    except Exception as error:  # whatever goes wrong costs this row only
+        return failure(error)
 
 
 def time_row(row, size, device, limits):
@@ -223,13 +225,11 @@ def check(rows, arguments, console):
     lines = []
     began = time.monotonic()
     with Progress(console=console, transient=True) as progress:
-        names = variants(arguments.variants)
-        bar = progress.add_task("checks", total=len(rows) * len(names))
-        for variant in names:
-            for row in rows:
-                progress.update(bar, description=f"{variant} {row.name}")
-                lines += check_row(row, arguments.device, variant)
-                progress.advance(bar)
+        bar = progress.add_task("checks", total=len(rows))
+        for row in rows:
+            progress.update(bar, description=row.name)
+            lines += check_row(row, arguments.device, arguments.variants)
+            progress.advance(bar)
     wrong = [line for line in lines if not line["correct"]]
     console.print(gpu_report.checks(lines))
     for line in wrong:
