@@ -9,6 +9,7 @@ import os
 import runpy
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import numpy
@@ -96,7 +97,7 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Puts shaders/ into the package. An editable install reads them from the checkout instead.
+    """Puts shaders/ into the package, as an archive. An editable install reads them from the checkout instead.
 
     Their comments and indentation, a fifth of them, are for readers of the repository.
     """
@@ -105,12 +106,16 @@ class BuildPackage(build_py):
         super().run()
         if self.editable_mode:
             return
-        for source in Path("shaders").rglob("*.wgsl"):
-            lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines()]
-            target = Path(self.build_lib) / "rlx" / "_shaders" / source.relative_to("shaders")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            kept = [line for line in lines if line and not line.startswith("//")]
-            target.write_text("\n".join(kept) + "\n", encoding="utf-8")
+        target = Path(self.build_lib) / "rlx" / "_shaders.zip"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for source in sorted(Path("shaders").rglob("*.wgsl")):
+                lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines()]
+                kept = [line for line in lines if line and not line.startswith("//")]
+                # A time of its own would make every build another archive.
+                entry = zipfile.ZipInfo(source.relative_to("shaders").as_posix())
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, "\n".join(kept) + "\n")
 
 
 def extensions() -> list[Extension]:

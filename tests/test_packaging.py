@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rlx.backends.webgpu.wgsl import shader_names
+from rlx.backends.webgpu.wgsl import shader_files
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 3 << 20
 PROGRAM = """
 import numpy as np, rlx
-from rlx.backends.webgpu.wgsl import shader_directory, shader_names
-assert shader_directory().name == "_shaders", shader_directory()
+from rlx.backends.webgpu.wgsl import shader_names, shader_place
+assert shader_place().name == "_shaders.zip", shader_place()
 g = rlx.Graph()
 g.set_outputs([g.gelu(g.input("x", (2, 3)) @ g.param("w", (3, 4)))])
 cg = rlx.compile(g, "cpu", params={"w": np.ones((3, 4))})
@@ -52,12 +52,11 @@ def test_contents_and_size(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         installed = sum(item.file_size for item in archive.infolist())
+        with archive.open("rlx/_shaders.zip") as shaders, zipfile.ZipFile(shaders) as inner:
+            assert sorted(inner.namelist()) == shader_files()
     print(f"wheel {wheel.stat().st_size} bytes, installed {installed} bytes")
     assert wheel.stat().st_size < LIMIT
     assert installed < LIMIT
-    for shader in shader_names():
-        assert f"rlx/_shaders/{shader}.wgsl" in names
-    assert "rlx/_shaders/lib/math.wgsl" in names
     assert "rlx/py.typed" in names
     assert "rlx/_ext/cpu.pyi" in names
     assert not [n for n in names if n.endswith((".c", ".pyx", ".h")) or n.startswith("cython_src")]

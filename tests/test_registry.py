@@ -7,7 +7,7 @@ import pytest
 import rlx
 from rlx._ext import cpu
 from rlx.backends.webgpu import region
-from rlx.backends.webgpu.wgsl import shader_directory, shader_names
+from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.elementwise_table import loop_names
@@ -72,11 +72,11 @@ def test_builders_are_derived(op):
 
 
 def test_no_orphan_shader_libraries():
-    files = [*shader_directory().rglob("*.wgsl")]
-    sources = [path.read_text() for path in files]
+    files = shader_files()
+    sources = [shader_text(name) for name in files]
     package = Path(region.__file__).parent
     sources += [path.read_text() for path in package.glob("*.py")]
-    for path in shader_directory().glob("lib/*.wgsl"):
-        wanted = (f"lib/{path.name}", f'"lib/{path.stem}"')
-        used = any(name in text for text in sources for name in wanted)
-        assert used, f"no shader includes {path.name}"
+    for name in files:
+        wanted = (name, f'"{name.removesuffix(".wgsl")}"')
+        used = "/" not in name or any(one in text for text in sources for one in wanted)
+        assert used, f"no shader includes {name}"

@@ -331,20 +331,21 @@ def build_id(kernel_set: str) -> str:
     Args:
         kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
     """
-    folders = [(str(Path(__file__).parents[1]), ".py")]
+    package = str(Path(__file__).parents[1])
+    paths = sorted(_files(package, ".py"))
     versions = [np.__version__, sys.byteorder]
     if kernel_set != "cpu":
-        from rlx.backends.webgpu.wgsl import shader_directory
+        from rlx.backends.webgpu.wgsl import shader_place
 
-        folders.append((str(shader_directory()), ".wgsl"))
+        place = str(shader_place())
+        paths += sorted(_files(place, ".wgsl")) or [place]
         versions.append(metadata.version("wgpu"))
     digest = hashlib.sha256(repr(versions).encode())
-    for folder, suffix in folders:
-        for path in sorted(_files(folder, suffix)):
-            with open(path, "rb", buffering=0) as file:
-                raw = file.read()
-            digest.update(f"{os.path.relpath(path, folder)} {len(raw)}\0".encode())
-            digest.update(raw)
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            raw = file.read()
+        digest.update(f"{os.path.relpath(path, package)} {len(raw)}\0".encode())
+        digest.update(raw)
     return digest.hexdigest()
 
 

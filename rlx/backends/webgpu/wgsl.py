@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,51 @@ from rlx.errors import CompileError, describe
 
 
 @functools.cache
-def shader_directory() -> Path:
-    """Where the ``.wgsl`` files are: in the installed package, else in the checkout.
+def shader_place() -> Path:
+    """Where the ``.wgsl`` files are: the archive in the installed package, else the folder in the checkout.
 
     Raises:
         CompileError: Neither is there.
     """
     # Not rlx.__file__: backends stand below the package's surface and don't import it.
     package = Path(__file__).parents[2]
-    for path in (package / "_shaders", package.parent / "shaders"):
-        if path.is_dir():
+    for path in (package / "_shaders.zip", package.parent / "shaders"):
+        if path.exists():
             return path
     raise CompileError(
         describe("the WGSL shaders are missing", where=package, hint="install rlx again")
     )
 
 
+@functools.cache
+def _archive() -> zipfile.ZipFile | None:
+    place = shader_place()
+    return None if place.is_dir() else zipfile.ZipFile(place)
+
+
+def shader_files() -> list[str]:
+    """All ``.wgsl`` files, as paths below the place."""
+    archive = _archive()
+    if archive is not None:
+        return sorted(archive.namelist())
+    place = shader_place()
+    return sorted(path.relative_to(place).as_posix() for path in place.rglob("*.wgsl"))
+
+
+def shader_text(name: str) -> str | None:
+    """One of these files; None if there is no such file."""
+    archive = _archive()
+    try:
+        if archive is not None:
+            return archive.read(name).decode()
+        return (shader_place() / name).read_text(encoding="utf-8")
+    except (KeyError, FileNotFoundError):
+        return None
+
+
 def shader_names() -> list[str]:
     """Names of all kernels."""
-    return sorted(path.stem for path in shader_directory().glob("*.wgsl"))
+    return [name.removesuffix(".wgsl") for name in shader_files() if "/" not in name]
 
 
 def literal(value: float | int, dtype: str = "f32") -> str:
@@ -63,7 +90,7 @@ def _sine(numerator: int, denominator: int) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(shader_directory()),
+        loader=jinja2.FunctionLoader(shader_text),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
