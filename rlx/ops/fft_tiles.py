@@ -17,7 +17,7 @@ from rlx.ir.variants import DEFAULTS, Family, Variant
 # has the figures.
 POINTS = 16
 # Points of a workgroup that short transforms are gathered to: small workgroups wait less at their barriers.
-GATHERED = 1024
+GATHERED = 512
 # Neighbouring columns that a workgroup takes: with fewer, memory is read in scraps.
 COLUMNS = 16
 RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)

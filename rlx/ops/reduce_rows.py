@@ -15,8 +15,8 @@ from rlx.ir.variants import Family, Variant
 _LONG = 8192
 # Reads that a lane has on their way.
 _LOADS = 8
-# Workgroups that keep a large GPU's multiprocessors busy; with fewer, long axes are split.
-_ENOUGH = 528
+# Workgroups that keep a large GPU's multiprocessors busy: with fewer, long axes are split, into so many.
+_BUSY, _ENOUGH = 120, 1056
 
 
 def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
@@ -47,8 +47,12 @@ def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
         lanes = next((lanes for lanes in (8, 32, 128) if reads <= _LOADS * lanes), 256)
         return reads, outer, lanes
     results = outer * (inner // 4 if inner % 4 == 0 else inner)
-    # Whole lines of memory for each read, unless there are few results.
-    lanes = min(_power_below(n / 4, 8), 256) if results >= 32 else 256 // _power_above(results, 32)
+    if results < 32:
+        return n, results, 256 // _power_above(results, 32)
+    # Four lines of memory for each read, or one where workgroups are few.
+    lanes = _power_below(n / 4, 8)
+    while results * lanes < 256 * _BUSY and lanes < 32 and n >= 2 * _LOADS * lanes:
+        lanes *= 2
     return n, results, lanes
 
 
@@ -57,6 +61,8 @@ def shares(problem: Reduction) -> tuple[int, int]:
     reads, results, lanes = _row_tiles(problem)
     if reads == 0:
         return 1, 1
+    if results * lanes >= 256 * _BUSY:
+        return 1, reads
     least = lanes * _LOADS
     count = min(math.ceil(_ENOUGH * (256 // lanes) / max(results, 1)), reads // (2 * least))
     if count < 2:

@@ -13,6 +13,10 @@ _KEPT = 32
 _MOST_KEPT = {256: 64, 512: 64}
 
 
+# Threads of a workgroup whose rows take fewer lanes: small ones wait less at their barriers.
+_THREADS = 64
+
+
 class Rows(NamedTuple):
     """Rows that are normalised.
 
@@ -35,7 +39,7 @@ class Rows(NamedTuple):
 
 
 def _variant(lanes: int, keep: bool = True) -> Variant:
-    threads = max(256, lanes)
+    threads = max(_THREADS, lanes)
     name = f"{'lanes' if keep else 'twice'}{lanes}"
     return Variant(name, threads, 8 * threads, {"lanes": lanes, "keep": int(keep)})
 
