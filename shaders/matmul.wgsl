@@ -1,4 +1,4 @@
-// Batched [m, k] @ [k, n], or turned [n, k], with bias and activation, of f32 or of f16 summed in f32. A workgroup
+// Batched [m, k] @ [k, n], either of them perhaps turned ([k, m], [n, k]), with bias and activation, of f32 or of f16 summed in f32. A workgroup
 // makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
 // tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
 // weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
@@ -19,7 +19,7 @@
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if wide_k else E }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if left_turned else wide_k) else E }}>;
 {% include "lib/parts.wgsl" %}
 
 {# What there is for each of the tiles that a workgroup makes. #}
@@ -47,8 +47,29 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 {% endif %}
     return v;
 {% endmacro %}
+{# Four neighbours of row `k` of a matrix of K rows of `columns`. #}
+{% macro along_row(buffer, columns, checked) %}
+    var v = {{ V }}();
+{% if columns % 4 == 0 %}
+    {{ "if (k < K && column < " ~ columns ~ "u) { " if checked }}v = {{ buffer }}[(base + k * {{ columns }}u + column) >> 2u];{{ " }" if checked }}
+{% else %}
+    if (k < K) {
+        let at = base + k * {{ columns }}u + column;
+        if (column < {{ columns }}u) { v.x = {{ buffer }}[at]; }
+        if (column + 1u < {{ columns }}u) { v.y = {{ buffer }}[at + 1u]; }
+        if (column + 2u < {{ columns }}u) { v.z = {{ buffer }}[at + 2u]; }
+        if (column + 3u < {{ columns }}u) { v.w = {{ buffer }}[at + 3u]; }
+    }
+{% endif %}
+    return v;
+{% endmacro %}
+{% if left_turned %}
+fn load_a(base: u32, column: u32, k: u32) -> {{ V }} {
+{{ along_row("a", m, m % bm or k % bk) }}}
+{% else %}
 fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
+{% endif %}
 
 {% for i in range(2 if gated else parts|length) %}
 {% set n = parts[0 if gated else i] %}
@@ -57,20 +78,7 @@ fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("w" ~ i, wide_k, n ~ "u", n % bn or k % bk) }}}
 {% else %}
 fn load_w{{ i }}(base: u32, column: u32, k: u32) -> {{ V }} {
-    var v = {{ V }}();
-{% if n % 4 == 0 %}
-    {{ "if (k < K && column < " ~ n ~ "u) { " if n % bn or k % bk }}v = w{{ i }}[(base + k * {{ n }}u + column) >> 2u];{{ " }" if n % bn or k % bk }}
-{% else %}
-    if (k < K) {
-        let at = base + k * {{ n }}u + column;
-        if (column < {{ n }}u) { v.x = w{{ i }}[at]; }
-        if (column + 1u < {{ n }}u) { v.y = w{{ i }}[at + 1u]; }
-        if (column + 2u < {{ n }}u) { v.z = w{{ i }}[at + 2u]; }
-        if (column + 3u < {{ n }}u) { v.w = w{{ i }}[at + 3u]; }
-    }
-{% endif %}
-    return v;
-}
+{{ along_row("w" ~ i, n, n % bn or k % bk) }}}
 {% endif %}
 {% endfor %}
 
@@ -108,16 +116,22 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {% endfor %}
 
 {# What a thread brings of a step that begins at `k`: vector number i * threads + lane of each tile. #}
+{% macro place(first, k, i, along_k, width) %}
+{% set at, size = "(lane + " ~ i * threads ~ "u)", (quads if along_k else width // 4) ~ "u" %}
+{% if along_k %}
+{{ first }} + {{ at }} / {{ size }}, {{ k }} + ({{ at }} % {{ size }}) * 4u
+{%- else %}
+{{ first }} + ({{ at }} % {{ size }}) * 4u, {{ k }} + {{ at }} / {{ size }}
+{%- endif %}
+{% endmacro %}
 {% macro load(k) %}
 {% for i in range(loads_a) %}
-        mine{{ i }} = load_a(a_base, row0 + (lane + {{ i * threads }}u) / {{ quads }}u, {{ k }} + ((lane + {{ i * threads }}u) % {{ quads }}u) * 4u);
+        mine{{ i }} = load_a(a_base, {{ place("row0", k, i, not left_turned, bm) }});
 {% endfor %}
-{% set place = "column0 + (lane + %du) / %du, " ~ k ~ " + ((lane + %du) %% %du) * 4u" if turned else "column0 + ((lane + %du) %% %du) * 4u, " ~ k ~ " + (lane + %du) / %du" %}
-{% set size = quads if turned else bn // 4 %}
 {% macro bring(part) %}
 {% for i in range(loads_b) %}
 {% for side in sides %}
-        other{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ place % (i * threads, size, i * threads, size) }});
+        other{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ place("column0", k, i, turned, bn) }});
 {% endfor %}
 {% endfor %}
 {% endmacro %}
@@ -200,8 +214,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ load("k0") }}
 {% endif %}
 {% for i in range(loads_a) %}
+{% if left_turned %}
+        left[lane + {{ i * threads }}u] = vec4<f32>(mine{{ i }});
+{% else %}
 {{ across_rows("left", "mine" ~ i, "lane + " ~ i * threads ~ "u", bm) }}
-{%- endfor %}
+{%- endif %}
+{% endfor %}
 {% for side in sides %}
 {% for i in range(loads_b) %}
 {% if turned %}

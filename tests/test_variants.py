@@ -111,8 +111,10 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     left, right = g.input("a", a.shape), g.input("b", b.shape)
     turned = g.input("t", (batch, n, k))
     c = g.input("c", (n,))
-    g.set_outputs([g.gelu(left @ right + c), left @ g.transpose(turned, (0, 2, 1))])
-    feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias}
+    across = g.transpose(g.input("s", (batch, k, m)), (0, 2, 1))
+    products = [left @ right + c, left @ g.transpose(turned, (0, 2, 1)), across @ right]
+    g.set_outputs([g.gelu(products[0]), *products[1:]])
+    feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias, "s": a.swapaxes(1, 2).copy()}
     with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
         for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):
             assert np.linalg.norm(got - expected) <= 3e-6 * np.linalg.norm(expected)

@@ -39,16 +39,30 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
 
 
 def turned(node: Node, site: Site) -> Match | None:
-    """X @ y with the last two axes of y exchanged just before."""
-    if node.op != "matmul" or len(node.inputs[0].shape) < 2:
+    """X @ y with the last two axes of y exchanged just before, or, but for a CPU, those of x."""
+    if node.op != "matmul" or any(len(operand.shape) < 2 for operand in node.inputs):
         return None
     x, y = node.inputs
-    rank = len(y.shape)
+    left = site.kernel_set != "cpu" and _exchanged(x, node, site)
+    right = _exchanged(y, node, site)
+    if not left and not right:
+        return None
+    inside = sorted({o.id: o for o, own in ((x, left), (y, right)) if own}.items())
+    operands = (x.inputs[0].id if left else x.id, y.inputs[0].id if right else y.id)
+    attrs = {"left": left, "right": right}
+    return Match(
+        (*(o for _, o in inside), node),
+        lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands], attrs),
+    )
+
+
+def _exchanged(operand: Node, product: Node, site: Site) -> bool:
+    """Whether an operand is a matrix with its last two axes exchanged for this product alone."""
+    rank = len(operand.shape)
     exchange = (*range(rank - 2), rank - 1, rank - 2)
-    if y.op != "transpose" or tuple(y.attrs["perm"]) != exchange or without_inputs(y):
-        return None
-    if site.only(y) is not node:
-        return None
-    (straight,) = y.inputs
-    operands = (x.id, straight.id)
-    return Match((y, node), lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands]))
+    return (
+        operand.op == "transpose"
+        and tuple(operand.attrs["perm"]) == exchange
+        and not without_inputs(operand)
+        and site.only(operand) is product
+    )
