@@ -3,6 +3,7 @@
 // tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
 // weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
 // made side by side. Of a sum that is split, each share goes to `y0` as a result of its own; split_sum.wgsl adds.
+// dequant_matmul.wgsl is this with weights in blocks.
 {% set E = "f16" if half else "f32" %}
 {% set V = "vec4<" ~ E ~ ">" %}
 {% set O = "f32" if splits > 1 else E %}
@@ -19,8 +20,21 @@
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
+{# Weights in blocks, [n, k]: bound, read and decoded by the piece. #}
+{% set in_blocks = scheme is defined %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if left_turned else wide_k) else E }}>;
+{% if in_blocks %}
+{% set next = namespace(at=2) %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
+{% include "lib/scales.wgsl" %}
+@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y0: array<{{ ns.Y[0] }}>;
+{% include "lib/blocks.wgsl" %}
+{% import "lib/pieces.wgsl" as pieces_of with context %}
+{{ pieces_of.functions() }}
+{% set loads_b = bn * bk // piece // threads %}
+{% else %}
 {% include "lib/parts.wgsl" %}
+{% endif %}
 
 {# What there is for each of the tiles that a workgroup makes. #}
 {% set sides = ["", "_up"] if gated else [""] %}
@@ -71,7 +85,7 @@ fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
 {% endif %}
 
-{% for i in range(2 if gated else parts|length) %}
+{% for i in range(0 if in_blocks else 2 if gated else parts|length) %}
 {% set n = parts[0 if gated else i] %}
 {% if turned %}
 fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
@@ -124,6 +138,9 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {{ first }} + ({{ at }} % {{ size }}) * 4u, {{ k }} + {{ at }} / {{ size }}
 {%- endif %}
 {% endmacro %}
+{# Which piece of a step a thread brings: of which row of the weights, from which k on. #}
+{% macro piece_row(i) %}(lane + {{ i * threads }}u) % {{ bn }}u{% endmacro %}
+{% macro piece_k(i) %}(lane + {{ i * threads }}u) / {{ bn }}u * {{ piece }}u{% endmacro %}
 {% macro load(k) %}
 {% for i in range(loads_a) %}
         mine{{ i }} = load_a(a_base, {{ place("row0", k, i, not left_turned, bm) }});
@@ -135,7 +152,11 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% if parts|length > 1 %}
+{% if in_blocks %}
+{% for i in range(loads_b) %}
+{{ pieces_of.fetch(i, "min(column0 + " ~ piece_row(i) ~ ", N - 1u)", "min(" ~ k ~ " + " ~ piece_k(i) ~ ", K - " ~ piece ~ "u)") }}
+{%- endfor %}
+{% elif parts|length > 1 %}
         switch part {
 {% for n in parts %}
         {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
@@ -200,10 +221,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(loads_a) %}
     var mine{{ i }}: {{ V }};
 {% endfor %}
-{% for side in sides %}
 {% for i in range(loads_b) %}
+{% if in_blocks %}
+{{ pieces_of.declare(i) }}
+{%- else %}
+{% for side in sides %}
     var other{{ side }}{{ i }}: {{ V }};
 {% endfor %}
+{% endif %}
 {% endfor %}
 {% if ahead %}
     // The next step is on its way from memory while this one is multiplied.
@@ -220,8 +245,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ across_rows("left", "mine" ~ i, "lane + " ~ i * threads ~ "u", bm) }}
 {%- endif %}
 {% endfor %}
+{% for i in range(loads_b if in_blocks else 0) %}
+        {
+{{ pieces_of.take(i, "mine" ~ i) }}
+            let r = {{ piece_row(i) }};
+            let at = {{ piece_k(i) }} * {{ bn // 4 }}u + r / 4u;
+{% if k % bk %}
+            let there = k0 + {{ piece_k(i) }} < K;
+{% endif %}
+{% for q in range(piece // 4) %}
+            let v{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces_of.quad("mine" ~ i, q) }}{{ ", there)" if k % bk }};
+{% for c in range(4) %}
+            right[at + {{ (4 * q + c) * bn // 4 }}u][r % 4u] = v{{ q }}.{{ "xyzw"[c] }};
+{% endfor %}
+{% endfor %}
+        }
+{% endfor %}
 {% for side in sides %}
-{% for i in range(loads_b) %}
+{% for i in range(0 if in_blocks else loads_b) %}
 {% if turned %}
 {{ across_rows("right" ~ side, "other" ~ side ~ i, "lane + " ~ i * threads ~ "u", bn) }}
 {%- else %}
@@ -236,11 +277,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 {% endif %}
 {% if unrolled %}
-{% for kk in range(bk) %}
+{% if bk > 16 %}
+        for (var part_k = 0u; part_k < {{ bk }}u; part_k += 16u) {
+{% endif %}
+{% for kk in range([bk, 16]|min) %}
         {
-{{ step(kk ~ "u") }}
+{{ step("(part_k + " ~ kk ~ "u)" if bk > 16 else kk ~ "u") }}
         }
 {% endfor %}
+        {{ "}" if bk > 16 }}
 {% else %}
         for (var kk = 0u; kk < {{ bk }}u; kk++) {
 {{ step("kk") }}

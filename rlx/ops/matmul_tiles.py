@@ -119,6 +119,64 @@ def shares(problem: Problem, variant: Variant) -> tuple[int, int]:
     return -(-k // each), each
 
 
+# --- weights in blocks -----------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """A product by weights in blocks.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of it.
+        k: Length of the sums.
+    """
+
+    m: int
+    n: int
+    k: int
+
+
+# Threads of a workgroup of shaders/dequant_gemv.wgsl, each of which makes 4 columns; by the most rows, how many share a
+# column: x waits for all of them in 16 KiB at most.
+_FEW_THREADS = 128
+_LANES = ((2, 32), (4, 16), (16, 8))
+
+# A step of 32 is a block of most formats: a thread decodes one.
+_BLOCKS = (
+    _tile("large", 64, 128, 32, 8, 8),
+    _tile("medium", 64, 64, 32, 8, 8),
+    _tile("small", 32, 64, 32, 8, 4),
+    Variant("few", _FEW_THREADS, 16384),
+    _tile("plain", 32, 64, 32, 8, 4, ahead=False, unrolled=False),
+)
+
+
+def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    if "few" in found:
+        return found["few"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    # Sums can be split, so that a few tiles are enough where sums are long.
+    enough = ENOUGH / min(4, max(1, problem.k // LEAST_SHARE))
+    for name in ("large", "medium"):
+        if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
+            return found[name]
+    return found.get("small", found["plain"])
+
+
+DEQUANT = Family(
+    "dequant", _BLOCKS, _packed_rule, lambda v, problem: v.name != "few" or problem.m <= FEW_ROWS
+)
+
+
+def lanes(problem: Packed, piece: int) -> tuple[int, int]:
+    """Threads that share a column of the few-row kernel, and the columns of a workgroup."""
+    most = next(count for rows, count in _LANES if problem.m <= rows)
+    pieces = max(8, problem.k // piece)
+    shared = min(most, 1 << (pieces - 1).bit_length())
+    return shared, 4 * _FEW_THREADS // shared
+
+
 # --- few rows ------------------------------------------------------------------------------------------
 
 # Products of so many rows read the weights once, in shaders/gemv.wgsl.
