@@ -11,7 +11,9 @@ import rlx
 from rlx.cli.main import main
 from rlx.cost import store, tuned
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
-from rlx.ops.matmul_tiles import MATMUL, Problem, shares, strips
+from rlx.ops.block_encoders import quantize_blocks, quantize_groups
+from rlx.ops.block_formats import decode_blocks
+from rlx.ops.matmul_tiles import DEQUANT, MATMUL, Packed, Problem, lanes, shares, strips
 from rlx.runtime import tune as tuning
 from rlx.runtime.tune_probes import TuneProbe, probes
 
@@ -118,6 +120,38 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
         for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):
             assert np.linalg.norm(got - expected) <= 3e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in DEQUANT.variants])
+@pytest.mark.parametrize("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q6_K", "int4", "int8"])
+def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"dequant={variant}")
+    for m, n, k in ((70, 130, 256), (16, 67, 2304), (3, 33, 512)):
+        w = rng.normal(size=(n, k)).astype(np.float32)
+        groups = scheme in ("int4", "int8")
+        parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
+        x = rng.normal(size=(m, k)).astype(np.float32)
+        g = rlx.Graph()
+        held = [g.constant(part) for part in parts]
+        g.set_outputs(g.dequant_matmul(g.input("x", x.shape), held[0], scheme, *held[1:]))
+        exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
+        with rlx.compile(g, webgpu) as compiled:
+            kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
+            assert f" {kernel} " in compiled.as_text("schedule")
+            got = compiled.run({"x": x})[0]
+        assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("m", range(1, 17))
+@pytest.mark.parametrize("k", [16, 32, 256, 4096])
+def test_few_rows_fit_the_least_memory(m, k):
+    piece = 16 if k % 32 else 32
+    shared, columns = lanes(Packed(m, 100, k), piece)
+    assert m * piece // 4 * shared * 16 <= 16384
+    assert shared & (shared - 1) == 0
+    assert shared >= 8
+    assert columns * shared == 4 * 128
 
 
 @pytest.mark.webgpu

@@ -13,6 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
+from rlx.ops.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
 from rlx.ops.linalg import Product, matmul_type
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
@@ -172,30 +173,38 @@ def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 def _lower_integer(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [emitter.result()], _integer_params(node))
+
+
+def _integer_params(node: Node) -> dict[str, Any]:
     a, b = node.inputs
     p = Product.of(a.shape, b.shape)
-    emitter.call(
-        "matmul_integer",
-        [emitter.operand(0), emitter.operand(1)],
-        [emitter.result()],
-        {
-            "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
-            "a_signed": int(a.dtype is DType.I8), "b_signed": int(b.dtype is DType.I8),
-            "rank": len(p.dims), "dims": p.dims, "a_steps": p.a_steps, "b_steps": p.b_steps,
-        },
-        p.batch * p.m * math.ceil(p.n / (4 * _COLUMNS)),
-    )  # fmt: skip
+    return {
+        "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
+        "a_signed": int(a.dtype is DType.I8), "b_signed": int(b.dtype is DType.I8),
+        "rank": len(p.dims), "dims": p.dims, "a_steps": p.a_steps, "b_steps": p.b_steps,
+    }  # fmt: skip
 
 
-_INTEGER = Kernels(("matmul_integer",), _lower_integer)
+def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    params = _integer_params(node)
+    problem = Bytes(params["m"], params["n"], params["k"], params["batch"])
+    variant = INTEGER.choose(problem, emitter)
+    params |= {**variant.params, "columns": few_columns(problem)}
+    operands = [emitter.operand(0), emitter.operand(1)]
+    work, across = groups(problem, variant)
+    emitter.call(KERNELS[variant.name], operands, [emitter.result()], params, work, across)
 
 
 @op(
     free=("b",),
     infer=_infer_integer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=_INTEGER,
-    webgpu=_INTEGER,
+    cpu=Kernels(("matmul_integer",), _lower_integer),
+    webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
     dtypes=_BYTES,
     webgpu_dtypes=_BYTES,
     samples=tuple(
@@ -203,7 +212,8 @@ _INTEGER = Kernels(("matmul_integer",), _lower_integer)
         for a in (DType.I8, DType.U8)
         for b in (DType.I8, DType.U8)
         for shapes in (((3, 5), (5, 7)), ((1, 1), (1, 1)), ((0, 4), (4, 3)), ((5, 64), (64, 32)),
-                       ((2, 3, 66), (2, 66, 260)), ((2, 0), (0, 3)), ((7,), (7, 5)))
+                       ((2, 3, 66), (2, 66, 260)), ((2, 0), (0, 3)), ((7,), (7, 5)), ((40, 36), (36, 68)),
+                       ((3, 20, 132), (3, 132, 200)), ((16, 520), (520, 68)))
     ),
 )  # fmt: skip
 def matmul_integer(a: Array, b: Array) -> Array:
@@ -217,17 +227,29 @@ def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:
     return node if axis == -1 or node.shape == () else g.unsqueeze(node, -1)
 
 
+def _zero(value: Any) -> bool:
+    """Whether a zero point is known, and 0 everywhere."""
+    if isinstance(value, Node):
+        return value.op == "constant" and not np.any(value.attrs["value"])
+    return not np.any(value)
+
+
 def _qmatmul(
     g: Graph, a: Node, b: Node, a_scale: Any, b_scale: Any, a_zero_point: Any, b_zero_point: Any
 ) -> Node:
     k = a.shape[-1]
     product = g.matmul_integer(a, b)
     # sum (a - za)(b - zb) = sum ab - zb sum a - za sum b + k za zb, all exact in i32.
-    za, zb = _column(g, a_zero_point, DType.I32, -2), _column(g, b_zero_point, DType.I32, -1)
-    rows = g.sum(g.cast(a, DType.I32), [-1], True)
-    columns = g.sum(g.cast(b, DType.I32), [-2], True)
-    total = g.sub(g.sub(product, g.mul(zb, rows)), g.mul(za, columns))
-    total = g.add(total, g.mul(g.mul(za, zb), k))
+    # What a known zero point of 0 makes 0 is left out.
+    za = None if _zero(a_zero_point) else _column(g, a_zero_point, DType.I32, -2)
+    zb = None if _zero(b_zero_point) else _column(g, b_zero_point, DType.I32, -1)
+    total = product
+    if zb is not None:
+        total = g.sub(total, g.mul(zb, g.sum(g.cast(a, DType.I32), [-1], True)))
+    if za is not None:
+        total = g.sub(total, g.mul(za, g.sum(g.cast(b, DType.I32), [-2], True)))
+    if za is not None and zb is not None:
+        total = g.add(total, g.mul(g.mul(za, zb), k))
     scale = g.mul(_column(g, a_scale, DType.F32, -2), _column(g, b_scale, DType.F32, -1))
     return g.mul(g.cast(total, DType.F32), scale)
 
