@@ -68,7 +68,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let share = g / across / BATCH;
     let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
+{% if by_expert is defined %}
+    let a_matrix = z;
+    let b_matrix = u32(clamp(listed[z], 0, {{ experts - 1 }}));
+{% else %}
 {% include "lib/batch.wgsl" %}
+{% endif %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * {{ n // each }}u);
     // The column, counted in vectors of {{ each }}; strips of threads take turns along k.

@@ -82,7 +82,11 @@ fn load_a(base: u32, column: u32, k: u32) -> {{ V }} {
 {{ along_row("a", m, m % bm or k % bk) }}}
 {% else %}
 fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
+{{ along_k("a", wide_k, "M", m % bm or k % bk or picked is defined) }}}
+{% endif %}
+{% if picked is defined %}
+// The places of this tile's rows among all that are listed end here.
+var<private> places_end: u32;
 {% endif %}
 
 {% for i in range(0 if in_blocks else 2 if gated else parts|length) %}
@@ -102,8 +106,11 @@ vec4<f32>({{ V }}({% for j in range(4) %}{{ bias }}[{{ at }}u + min(column + {{ 
 {%- endmacro %}
 {% set first = namespace(at=0) %}
 {% for n in parts %}
-fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", sum_up: vec4<f32>" if gated }}) {
-{% if m % bm or n % bn %}
+fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" }}: u32, column: u32, sum: vec4<f32>{{ ", sum_up: vec4<f32>" if gated }}) {
+{% if picked is defined %}
+    if (place >= places_end || column >= {{ n }}u) { return; }
+    let row = u32(listed[place]);
+{% elif m % bm or n % bn %}
     if (row >= M || column >= {{ n }}u) { return; }
 {% endif %}
     var v = sum;
@@ -143,7 +150,7 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {% macro piece_k(i) %}(lane + {{ i * threads }}u) / {{ bn }}u * {{ piece }}u{% endmacro %}
 {% macro load(k) %}
 {% for i in range(loads_a) %}
-        mine{{ i }} = load_a(a_base, {{ place("row0", k, i, not left_turned, bm) }});
+        mine{{ i }} = load_a(a_base, {{ ("line" ~ i ~ ", " ~ k ~ " + ((lane + " ~ i * threads ~ "u) % " ~ quads ~ "u) * 4u") if picked is defined else place("row0", k, i, not left_turned, bm) }});
 {% endfor %}
 {% macro bring(part) %}
 {% for i in range(loads_b) %}
@@ -196,14 +203,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let tiles = {{ ns.across * ((m + bm - 1) // bm) }}u;
+    let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
     let share = g / tiles / BATCH;
     let z = g / tiles % BATCH;
+{% if picked is defined %}
+    let tile = M + 3u * ((g % tiles) / across);
+    let row0 = u32(listed[tile + 1u]);
+    places_end = u32(listed[tile + 2u]);
+    if (row0 >= places_end) { return; }
+{% for i in range(loads_a) %}
+    let place{{ i }} = row0 + (lane + {{ i * threads }}u) / {{ quads }}u;
+    var line{{ i }} = M;
+    if (place{{ i }} < places_end) { line{{ i }} = u32(listed[place{{ i }}]); }
+{% endfor %}
+{% else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;
+{% endif %}
 {% set columns = bn %}
 {% include "lib/part.wgsl" %}
     let column0 = piece * {{ bn }}u;
+{% if picked is defined %}
+    let a_matrix = 0u;
+    let b_matrix = u32(listed[tile]);
+{% else %}
 {% include "lib/batch.wgsl" %}
+{% endif %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * N);
     let tx = lane % {{ nx }}u;

@@ -13,10 +13,12 @@ from rlx.cost import store, tuned
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
 from rlx.ops.block_encoders import quantize_blocks, quantize_groups
 from rlx.ops.block_formats import decode_blocks
-from rlx.ops.matmul_tiles import DEQUANT, MATMUL, Packed, Problem, lanes, shares, strips
+from rlx.ops.integer_tiles import INTEGER
+from rlx.ops.matmul_tiles import DEQUANT, EXPERTS, MATMUL, Packed, Problem, lanes, shares, strips
 from rlx.runtime import tune as tuning
 from rlx.runtime.tune_probes import TuneProbe, probes
 
+BYTES = {"i8": np.int8, "u8": np.uint8}
 SMALL = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}
 
 
@@ -138,9 +140,94 @@ def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch
         exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
         with rlx.compile(g, webgpu) as compiled:
             kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
-            assert f" {kernel} " in compiled.as_text("schedule")
+            assert f" {kernel}(" in compiled.as_text("schedule")
             got = compiled.run({"x": x})[0]
         assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in INTEGER.variants])
+@pytest.mark.parametrize("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"matmul_integer={variant}")
+    for m, k, n, batch in ((70, 68, 132, 1), (128, 64, 128, 2), (5, 1100, 40, 3), (9, 30, 7, 1)):
+        shapes = {"a": (batch, m, k), "b": (batch, k, n)}
+        # The extremes: sums of 1,100 products of 255 by 255 are far from exact in f32.
+        feeds = {
+            name: (rng.integers(0, 2, shape) * 255 - 128 * (sign == "i8")).astype(BYTES[sign])
+            for (name, shape), sign in zip(shapes.items(), signs, strict=True)
+        }
+        g = rlx.Graph()
+        sides = [
+            g.input(name, shapes[name], sign) for name, sign in zip(shapes, signs, strict=True)
+        ]
+        g.set_outputs([g.matmul_integer(*sides)])
+        with rlx.compile(g, webgpu) as compiled:
+            got = compiled.run(feeds)[0]
+        exact = feeds["a"].astype(np.int32) @ feeds["b"].astype(np.int32)
+        np.testing.assert_array_equal(got, exact)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in EXPERTS.variants])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "experts"),
+    [(200, 40, 132, 3), (7, 33, 30, 20), (1, 4096, 64, 2), (300, 16, 128, 1), (70, 5, 9, 70)],
+)
+def test_every_variant_of_rows_by_expert(variant, m, k, n, experts, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"grouped_matmul={variant}")
+    x = rng.normal(size=(m, k)).astype(np.float32)
+    w = rng.normal(size=(experts, k, n)).astype(np.float32)
+    # Most rows have one expert, some experts have none; what is out of range is taken for the nearest.
+    idx = np.minimum(rng.integers(-1, 3 * experts, m), experts).astype(np.int32)
+    g = rlx.Graph()
+    operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (m,), "i32")
+    g.set_outputs([g.grouped_matmul(*operands)])
+    exact = np.einsum("mk,mkn->mn", x.astype(np.float64), w[np.clip(idx, 0, experts - 1)])
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run({"x": x, "w": w, "idx": idx})[0]
+        kernel = {"rows": "grouped_gemv(", "plain": "grouped_matmul("}.get(
+            variant, "grouped_tiles("
+        )
+        assert kernel in compiled.as_text("schedule")
+        again = compiled.run({"x": x, "w": w, "idx": idx})[0]
+    assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+    # In which order rows of an expert are listed differs from run to run, and changes no sum.
+    np.testing.assert_array_equal(got, again)
+
+
+@pytest.mark.webgpu
+def test_a_nan_stays_in_the_row_of_its_expert(webgpu, rng):
+    x, w = rng.normal(size=(90, 32)).astype(np.float32), np.ones((3, 32, 68), np.float32)
+    x[7, 3], w[1, 2, 5] = np.nan, np.inf
+    idx = np.arange(90, dtype=np.int32) % 3
+    g = rlx.Graph()
+    operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (90,), "i32")
+    g.set_outputs([g.grouped_matmul(*operands)])
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run({"x": x, "w": w, "idx": idx})[0]
+    assert np.isnan(got[7]).all()
+    wrong = ~np.isfinite(np.delete(got, 7, 0))
+    assert np.flatnonzero(wrong.any(0)).tolist() == [5]
+    assert (np.flatnonzero(wrong.any(1)) + (np.flatnonzero(wrong.any(1)) >= 7)).tolist() == [
+        row for row in range(90) if row % 3 == 1 and row != 7
+    ]
+
+
+def test_zero_points_of_zero_cost_nothing(webgpu):
+    g = rlx.Graph()
+    a, b = g.input("a", (5, 8), "i8"), g.input("b", (8, 12), "u8")
+    zero = g.constant(np.zeros(5, np.int8))
+    g.set_outputs([g.qmatmul(a, b, 0.5, 0.25, a_zero_point=zero)])
+    assert {node.op for node in g.nodes} <= {
+        "input",
+        "constant",
+        "matmul_integer",
+        "cast",
+        "mul",
+        "unsqueeze",
+    }
+    assert rlx.compile(g, webgpu).as_text("schedule").startswith("schedule: 2 calls")
 
 
 @pytest.mark.parametrize("m", range(1, 17))

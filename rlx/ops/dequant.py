@@ -171,7 +171,9 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
         across = math.ceil(problem.n / columns)
         emitter.call("dequant_gemv", operands, [emitter.result()], params, across, across)
         return
-    product = product_params(Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32)
+    product = product_params(
+        Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
+    )
     params |= {**product, "turned": 1, **variant.params}
     tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params)
 

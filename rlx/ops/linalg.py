@@ -191,14 +191,38 @@ def call_product_webgpu(
     whole = not (m % 128 or n % 128 or params["k"] % 16)
     problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
     if m <= FEW_ROWS and not params["turned"]:
-        cut = strips(problem)
-        across = sum(math.ceil(n / cut.columns) for n in parts)
-        work = batch * across
-        params |= cut._asdict()
-        _write("gemv", cut.splits, work, across, emitter, operands, results, params)
+        _few("gemv", problem, emitter, operands, results, params)
         return
     variant = MATMUL.choose(problem, emitter)
     _tiled("matmul", problem, variant, emitter, operands, results, params)
+
+
+def few_rows_product(
+    kernel: str,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    """Writes the calls of a kernel like gemv.wgsl that makes one product; otherwise as ``tiled_product``."""
+    params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
+    problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
+    _few(kernel, problem, emitter, operands, results, params)
+
+
+def _few(
+    kernel: str,
+    problem: Problem,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    cut = strips(problem)
+    across = sum(math.ceil(n / cut.columns) for n in problem.parts)
+    work = problem.batch * across
+    params |= cut._asdict()
+    _write(kernel, cut.splits, work, across, emitter, operands, results, params)
 
 
 def tiled_product(

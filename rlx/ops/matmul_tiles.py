@@ -177,6 +177,70 @@ def lanes(problem: Packed, piece: int) -> tuple[int, int]:
     return shared, 4 * _FEW_THREADS // shared
 
 
+# --- rows of several experts -----------------------------------------------------------------------------
+
+
+class Grouped(NamedTuple):
+    """Rows that are multiplied by the matrix of an expert each.
+
+    Attributes:
+        m: Rows.
+        n: Columns of the result.
+        k: Length of the sums.
+        experts: Matrices.
+    """
+
+    m: int
+    n: int
+    k: int
+    experts: int
+
+
+# What shaders/expert_tiles.wgsl counts in workgroup memory.
+MOST_EXPERTS = 1024
+
+
+def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    # With few rows an expert there is little to share.
+    if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
+        return found["rows"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    for name, enough, each in (("large", ENOUGH, 48), ("small", 0, 0)):
+        if (
+            name in found
+            and tiles(as_product, found[name]) >= enough
+            and problem.m >= each * problem.experts
+        ):
+            return found[name]
+    return found["plain"]
+
+
+def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
+    if variant.name == "plain":
+        return True
+    return problem.k > 0 and (variant.name == "rows" or problem.experts <= MOST_EXPERTS)
+
+
+# Each row by itself costs no list of rows, but reads its expert's weights for itself.
+EXPERTS = Family(
+    "grouped_matmul",
+    (
+        _tile("large", 64, 128, 16, 8, 8),
+        _tile("small", 32, 64, 16, 4, 4),
+        Variant("rows", 256, 12288),
+        Variant("plain", 64, 0),
+    ),
+    _grouped_rule,
+    _grouped_takes,
+)
+
+
+def expert_tiles(problem: Grouped, variant: Variant) -> int:
+    """Tiles of rows there may be: those of full ones, and a last one of each expert."""
+    return problem.m // variant.params["bm"] + min(problem.experts, problem.m)
+
+
 # --- few rows ------------------------------------------------------------------------------------------
 
 # Products of so many rows read the weights once, in shaders/gemv.wgsl.

@@ -14,7 +14,8 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
-from rlx.ops.linalg import Product, matmul_type
+from rlx.ops.linalg import Product, few_rows_product, matmul_type, product_params
+from rlx.ops.matmul_tiles import EXPERTS, Grouped, expert_tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
@@ -54,11 +55,39 @@ def _lower_grouped(node: Node, emitter: Emitter) -> None:
         {"m": m, "k": k, "n": n, "experts": experts,
          "index_bytes": node.inputs[2].dtype.itemsize,
          "partial": int(node.op == "partial_grouped_matmul")},
-        m * math.ceil(n / _COLUMNS),
+        m * math.ceil(n / _COLUMNS), math.ceil(n / _COLUMNS),
     )  # fmt: skip
 
 
+def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
+    problem = Grouped(m, n, k, experts)
+    variant = EXPERTS.choose(problem, emitter)
+    operands, results = [emitter.operand(at) for at in range(3)], [emitter.result()]
+    if variant.name == "plain":
+        _lower_grouped(node, emitter)
+    elif variant.name == "rows":
+        params = product_params(Product(1, k, n, m, (m,), (1,), (0,)), node.dtype)
+        few_rows_product("grouped_gemv", emitter, operands, results, {**params, "experts": experts})
+    else:
+        count = expert_tiles(problem, variant)
+        table = emitter.temp(TensorType((m + 3 * count,), DType.I32))
+        known = {"m": m, "experts": experts, "tiles": count, "bm": variant.params["bm"]}
+        emitter.call("expert_tiles", [operands[2]], [table], known, 1, 0)
+        params = product_params(Product(m, k, n, 1, (1,), (0,), (0,)), node.dtype)
+        across = math.ceil(n / variant.params["bn"])
+        params |= {"left_turned": 0, "parts": (n,), "gated": 0, "splits": 1, "each_k": k}
+        params |= {**variant.params, "experts": experts, "tiles": count}
+        emitter.call("grouped_tiles", [*operands[:2], table], results, params, count * across, 0)
+
+
 _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
+_GROUPED_WEBGPU = Kernels(
+    ("grouped_matmul", "grouped_gemv", "grouped_tiles", "expert_tiles", "split_sum"),
+    _lower_grouped_webgpu,
+)
 
 
 @op(
@@ -66,7 +95,7 @@ _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
     infer=_infer_grouped,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
     cpu=_GROUPED,
-    webgpu=_GROUPED,
+    webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     samples=tuple(
@@ -77,7 +106,14 @@ _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
             high=(2, 2, e - 0.01),
         )
         for dtype, index in ((DType.F32, DType.I32), (DType.F64, DType.I64), (DType.F16, DType.I32))
-        for m, k, e, n in ((5, 7, 3, 9), (1, 1, 1, 1), (0, 4, 2, 3), (3, 0, 2, 4), (4, 130, 2, 67))
+        for m, k, e, n in (
+            (5, 7, 3, 9),
+            (1, 1, 1, 1),
+            (0, 4, 2, 3),
+            (3, 0, 2, 4),
+            (4, 130, 2, 67),
+            (90, 36, 3, 68),
+        )
     ),
 )
 def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
