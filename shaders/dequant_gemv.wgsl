@@ -19,6 +19,7 @@
 var<workgroup> shared_memory: array<vec4<f32>, {{ room }}>;
 
 {% include "lib/blocks.wgsl" %}
+{% set sparing = true %}
 {% import "lib/pieces.wgsl" as pieces_of with context %}
 {{ pieces_of.functions() }}
 @compute @workgroup_size({{ threads }})

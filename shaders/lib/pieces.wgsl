@@ -1,12 +1,14 @@
 {# Packed weights by pieces of `piece` along k (lib/blocks.wgsl): a piece is asked for with `fetch`, into variables that
    `declare` made, and its fours are decoded later with `quad`, so that loads of several are on their way at once. Formats
-   of 32 weights keep their words; others are decoded by codes_at where they are asked for. #}
+   of 32 weights keep their words. Others are decoded by codes_at where they are asked for, or if `sparing` is set, which
+   leaves registers to many sums, where they are used. #}
 {% set heads = {"Q4_0": 2, "Q5_0": 2, "Q8_0": 2, "Q4_1": 4, "Q5_1": 4} %}
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
 {% set kept = scheme in heads or even %}
 {% set words = (4 if scheme == "int4" else 8) if even else (block_bytes + 3) // 4 %}
 {# Blocks that begin at any even byte have one word too many, or one half word too early. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
+{% set late_codes = sparing is defined and not kept %}
 {% set fifth = scheme in ("Q5_0", "Q5_1") %}
 
 {# What decoding needs: fours of fields as numbers without a conversion. A field put into the mantissa of 2^23 is
@@ -57,6 +59,9 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% if even %}
     var scale{{ u }}: vec2<f32>;
 {% endif %}
+{% elif late_codes %}
+    var row{{ u }}: u32;
+    var k{{ u }}: u32;
 {% else %}
 {% for q in range(piece // 4) %}
     var p{{ u }}_{{ q }}: vec4<f32>;
@@ -69,6 +74,10 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 
 {# Asks for the piece from `k` on of row `row`, which are there. #}
 {% macro fetch(u, row, k) %}
+{% if late_codes %}
+        row{{ u }} = {{ row }};
+        k{{ u }} = {{ k }};
+{% else %}
         {
             let row = {{ row }};
             let k = {{ k }};
@@ -95,6 +104,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% endfor %}
 {% endif %}
         }
+{% endif %}
 {% endmacro %}
 
 {# Takes a piece over under another name, so that the next can be asked for. #}
@@ -111,6 +121,12 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% if loose %}
         let late{{ name }} = late{{ u }};
 {% endif %}
+{% elif late_codes %}
+        let row{{ name }} = row{{ u }};
+        let k{{ name }} = k{{ u }};
+{% for half in range(piece // 16) %}
+        let scale{{ name }}_{{ half }} = scale_at(row{{ name }}, k{{ name }} + {{ 16 * half }}u);
+{% endfor %}
 {% else %}
 {% for q in range(piece // 4) %}
         let p{{ name }}_{{ q }} = p{{ u }}_{{ q }};
@@ -155,6 +171,6 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 {% endif %}
 {{ codes }} * scale{{ u }}.x{{ " + scale" ~ u ~ ".y" if scheme in ("Q4_1", "Q5_1") or (even and zero_bytes) }}
 {%- else %}
-p{{ u }}_{{ q }} * scale{{ u }}_{{ q // 4 }}.x + scale{{ u }}_{{ q // 4 }}.y
+{{ ("codes_at(row" ~ u ~ ", k" ~ u ~ " + " ~ 4 * q ~ "u)") if late_codes else "p" ~ u ~ "_" ~ q }} * scale{{ u }}_{{ q // 4 }}.x + scale{{ u }}_{{ q // 4 }}.y
 {%- endif %}
 {% endmacro %}
