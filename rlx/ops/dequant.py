@@ -24,8 +24,9 @@ from rlx.ops.block_formats import (
     scrambled_blocks,
 )
 from rlx.ops.gather import check_indices
-from rlx.ops.linalg import Product, product_params, tiled_product
+from rlx.ops.linalg import Product, product_params
 from rlx.ops.matmul_tiles import DEQUANT, Packed, lanes
+from rlx.ops.product_calls import tiled_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
 # The C kernel's panel of decoded weights and its edge tile (kernels/dequant.h).

@@ -14,8 +14,9 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
-from rlx.ops.linalg import Product, few_rows_product, matmul_type, product_params
+from rlx.ops.linalg import Product, matmul_type, product_params
 from rlx.ops.matmul_tiles import EXPERTS, Grouped, expert_tiles
+from rlx.ops.product_calls import few_rows_product
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
