@@ -16,6 +16,7 @@ from rlx.ops.block_formats import decode_blocks
 from rlx.ops.integer_tiles import INTEGER
 from rlx.ops.matmul_tiles import DEQUANT, EXPERTS, MATMUL, Packed, Problem, lanes, shares, strips
 from rlx.runtime import tune as tuning
+from rlx.runtime import tune_probes
 from rlx.runtime.tune_probes import TuneProbe, probes
 
 BYTES = {"i8": np.int8, "u8": np.uint8}
@@ -303,6 +304,21 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
         f"bm={tile['bm']} bn={tile['bn']} bk={tile['bk']} tm={tile['tm']} tn={tile['tn']}" in text
     )
     assert file.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("family", "build"),
+    [
+        (DEQUANT, partial(tune_probes._packed, 12, 64, 64, "Q4_0")),
+        (INTEGER, partial(tune_probes._bytes, 12, 64, 64)),
+        (EXPERTS, partial(tune_probes._experts, 40, 32, 64, 3)),
+    ],
+)
+def test_the_tuner_times_narrow_products(family, build, webgpu, folder):
+    (found,) = tuning.tune(webgpu, which=[TuneProbe("narrow", 4096, build)])
+    assert found.family == family.name
+    assert set(found.us) == {variant.name for variant in family.variants}
+    assert found.simplest == "plain"
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "other", "not json", "huge"])
