@@ -3,7 +3,8 @@
 // whole words.
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<i32>>;
+{% set vectors = true %}
+{% include "lib/scaled.wgsl" %}
 
 {% set threads = 256 %}
 {% set lanes = columns // 4 %}
@@ -76,7 +77,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
     if (strip < {{ several }}u && column < {{ n // 4 }}u) {
-        y[(z * M + {{ first }}u + strip) * {{ n // 4 }}u + column] = sums[strip * {{ threads }}u + lane % {{ lanes }}u];
+        y[(z * M + {{ first }}u + strip) * {{ n // 4 }}u + column] = finished(sums[strip * {{ threads }}u + lane % {{ lanes }}u], column * 4u);
     }
 {% endfor %}
 }

@@ -3,7 +3,8 @@
 // Rows of both matrices are whole words.
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<i32>>;
+{% set vectors = true %}
+{% include "lib/scaled.wgsl" %}
 
 {# BK counts words. #}
 {% set nx, ny = bn // tn, bm // tm %}
@@ -108,7 +109,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for j in range(jb) %}
         {
             let column = column0 + (tx + {{ j * nx }}u) * 4u;
-            {{ "if (row < M && column < N) " if m % bm or n % bn }}{ y[((z * M + row) * N + column) >> 2u] = acc{{ i }}_{{ j }}{{ " + 128 * of_column" ~ j if shift_a }}{{ " + 128 * of_row" ~ (i // 4) ~ "." ~ "xyzw"[i % 4] if shift_b }}; }
+            {{ "if (row < M && column < N) " if m % bm or n % bn }}{ y[((z * M + row) * N + column) >> 2u] = finished(acc{{ i }}_{{ j }}{{ " + 128 * of_column" ~ j if shift_a }}{{ " + 128 * of_row" ~ (i // 4) ~ "." ~ "xyzw"[i % 4] if shift_b }}, column); }
         }
 {% endfor %}
     }

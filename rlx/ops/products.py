@@ -215,7 +215,7 @@ def _lower_integer(node: Node, emitter: Emitter) -> None:
 
 
 def _integer_params(node: Node) -> dict[str, Any]:
-    a, b = node.inputs
+    a, b = node.inputs[:2]
     p = Product.of(a.shape, b.shape)
     return {
         "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
@@ -230,8 +230,9 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     params = _integer_params(node)
     problem = Bytes(params["m"], params["n"], params["k"], params["batch"])
     variant = INTEGER.choose(problem, emitter)
-    params |= {**variant.params, "columns": few_columns(problem)}
-    operands = [emitter.operand(0), emitter.operand(1)]
+    scales = size(node.inputs[2].shape) if len(node.inputs) > 2 else 0
+    params |= {**variant.params, "columns": few_columns(problem), "scales": scales}
+    operands = [emitter.operand(at) for at in range(len(node.inputs))]
     work, across = groups(problem, variant)
     emitter.call(KERNELS[variant.name], operands, [emitter.result()], params, work, across)
 
@@ -256,6 +257,65 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
 def matmul_integer(a: Array, b: Array) -> Array:
     """Product of i8 or u8 matrices in i32, exact; otherwise as ``matmul``."""
     return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+def _infer_scaled(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    result = _infer_integer(types[:2], attrs)
+    if types[2].shape not in ((), (1,), result.shape[-1:]) or len(types[1].shape) != 2:
+        raise ShapeError(
+            describe(
+                "[scaled_matmul_integer] operands do not fit",
+                got=", ".join(map(str, types)),
+                expected="a [..., k], b [k, n], one scale or [n]",
+            )
+        )
+    if types[2].dtype is not DType.F32:
+        raise DTypeError(
+            describe("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
+        )
+    return TensorType(result.shape, DType.F32)
+
+
+_SCALE = (("cast", (0,), DType.F32, None), ("mul", (2, 1), DType.F32, None))
+
+
+def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    exact = emitter.temp(TensorType(node.shape, DType.I32))
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [exact], _integer_params(node))
+    shapes = (node.shape, node.inputs[2].shape)
+    emitter.elementwise(_SCALE, [exact, emitter.operand(2)], emitter.result(), shapes)
+
+
+@op(
+    free=("b", "scale"),
+    infer=_infer_scaled,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
+    cpu=Kernels(("matmul_integer",), _lower_scaled_cpu),
+    webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
+    internal=True,
+    dtypes=_BYTES,
+    webgpu_dtypes=_BYTES,
+    samples=tuple(
+        Sample((*shapes, scale), dtypes=(DType.I8, b, DType.F32), low=(-128, -128, -1), high=(128, 128, 1))
+        for b in (DType.I8, DType.U8)
+        for shapes, scale in ((((3, 5), (5, 7)), (7,)), (((1, 1), (1, 1)), ()), (((0, 4), (4, 3)), (1,)),
+                              (((5, 64), (64, 32)), (32,)), (((2, 3, 64), (64, 36)), (36,)), (((4, 0), (0, 3)), ()),
+                              (((40, 36), (36, 68)), (68,)), (((2, 300, 8), (8, 132)), ()), (((8,), (8, 5)), (5,)))
+    ),
+)  # fmt: skip
+def scaled_matmul_integer(a: Array, b: Array, scale: Array) -> Array:
+    """``matmul_integer`` as f32, times a scale or one per column.
+
+    Args:
+        a: i8 or u8 ``[..., k]``.
+        b: i8 or u8 ``[k, n]``.
+        scale: f32 ``[]``, ``[1]`` or ``[n]``.
+    """
+    exact = np.matmul(a.astype(np.int32), b.astype(np.int32))
+    return np.asarray(exact.astype(np.float32) * scale)
 
 
 def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ops.linalg import ACTIVATIONS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
@@ -66,3 +67,24 @@ def _exchanged(operand: Node, product: Node, site: Site) -> bool:
         and not without_inputs(operand)
         and site.only(operand) is product
     )
+
+
+def scaled(node: Node, site: Site) -> Match | None:
+    """A product of bytes, as f32, times a scale or one per column. On a CPU that is another pass anyway."""
+    if node.op != "mul" or site.kernel_set == "cpu":
+        return None
+    for cast, scale in either_way(node):
+        if cast.op != "cast" or site.only(cast) is not node or cast.dtype is not DType.F32:
+            continue
+        (found,) = cast.inputs
+        if found.op != "matmul_integer" or site.only(found) is not cast or site.blocked(found):
+            continue
+        a, b = found.inputs
+        fits = len(b.shape) == 2 and scale.shape in ((), (1,), found.shape[-1:])
+        if fits and node.shape == found.shape and scale.dtype is DType.F32:
+            return Match((found, cast, node), _scaled((a.id, b.id, scale.id), node.name))
+    return None
+
+
+def _scaled(operands: Sequence[int], name: str) -> Build:
+    return lambda g, at: g.add_node("scaled_matmul_integer", [at[o] for o in operands], {}, name)
