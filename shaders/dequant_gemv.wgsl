@@ -72,13 +72,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
             let at = {{ q * lanes }}u + (turn ^ {{ q }}u);
 {% for r in range(m) %}
-            {
-                let v = shared_memory[{{ r * quads * lanes }}u + at];
-                sum{{ r }} += v.x * w_x;
-                sum{{ r }} += v.y * w_y;
-                sum{{ r }} += v.z * w_z;
-                sum{{ r }} += v.w * w_w;
-            }
+            let v{{ r }} = shared_memory[{{ r * quads * lanes }}u + at];
+            sum{{ r }} = sum{{ r }} + v{{ r }}.x * w_x + v{{ r }}.y * w_y + v{{ r }}.z * w_z + v{{ r }}.w * w_w;
 {% endfor %}
         }
 {% endfor %}

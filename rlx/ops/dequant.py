@@ -25,7 +25,7 @@ from rlx.ops.block_formats import (
 )
 from rlx.ops.gather import check_indices
 from rlx.ops.linalg import Product, product_params
-from rlx.ops.matmul_tiles import DEQUANT, Packed, lanes
+from rlx.ops.matmul_tiles import DEQUANT, Packed, lanes, packed_workgroups
 from rlx.ops.product_calls import tiled_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
@@ -176,7 +176,8 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
         Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
     )
     params |= {**product, "turned": 1, **variant.params}
-    tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params)
+    most = packed_workgroups(variant)
+    tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params, most)
 
 
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:

@@ -108,11 +108,17 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
-def shares(problem: Problem, variant: Variant) -> tuple[int, int]:
-    """Into how many shares the sums are split, and how long each is."""
+def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+    """Into how many shares the sums are split, and how long each is.
+
+    Args:
+        problem: The product.
+        variant: Its tiles.
+        most: Workgroups up to which sums are split.
+    """
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MOST_SHARES, k // LEAST_SHARE, 2 * ENOUGH // max(1, tiles(problem, variant)))
+    count = min(MOST_SHARES, k // LEAST_SHARE, most // max(1, tiles(problem, variant)))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
     each = -(-k // (count * bk)) * bk
@@ -167,6 +173,14 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
 DEQUANT = Family(
     "dequant", _BLOCKS, _packed_rule, lambda v, problem: v.name != "few" or problem.m <= FEW_ROWS
 )
+
+
+def packed_workgroups(variant: Variant) -> int:
+    """Workgroups up to which sums are split.
+
+    Decoding waits for memory, so that several have to share a multiprocessor.
+    """
+    return 4 * ENOUGH * 128 // variant.threads
 
 
 def lanes(problem: Packed, piece: int) -> tuple[int, int]:

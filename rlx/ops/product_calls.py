@@ -40,7 +40,8 @@ def call_product_webgpu(
         _few("gemv", problem, emitter, operands, results, params)
         return
     variant = MATMUL.choose(problem, emitter)
-    _tiled("matmul", problem, variant, emitter, operands, results, params)
+    cut = shares(problem, variant)
+    _tiled("matmul", problem, variant, cut, emitter, operands, results, params)
 
 
 def few_rows_product(
@@ -78,6 +79,7 @@ def tiled_product(
     operands: Sequence[Any],
     results: Sequence[Any],
     params: dict[str, Any],
+    most: int,
 ) -> None:
     """Writes the calls of a kernel that makes one product in the tiles of a variant.
 
@@ -88,22 +90,25 @@ def tiled_product(
         operands: What it reads; no biases.
         results: The one result.
         params: Those of ``product_params``, and what else the kernel needs.
+        most: Workgroups up to which sums are split.
     """
     params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
-    _tiled(kernel, problem, variant, emitter, operands, results, params)
+    cut = shares(problem, variant, most)
+    _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 
 def _tiled(
     kernel: str,
     problem: Problem,
     variant: Variant,
+    cut: tuple[int, int],
     emitter: Emitter,
     operands: Sequence[Any],
     results: Sequence[Any],
     params: dict[str, Any],
 ) -> None:
-    splits, each = shares(problem, variant)
+    splits, each = cut
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
     params |= {**variant.params, "splits": splits, "each_k": each}
     _write(kernel, splits, tiles(problem, variant), across, emitter, operands, results, params)
