@@ -1,47 +1,106 @@
-// Few rows of x times packed weights. A workgroup makes 4 columns; 64 lanes share a column's row of
-// weights, 16 of them at a time, and use them for every row of x. Their sums are then added up.
+// Few rows of x times packed weights. A thread sums 4 columns for all rows, `lanes` threads share the pieces of a
+// column out among them, so that neighbours read neighbouring pieces. Each weight is read and decoded once, while the
+// next ones are on their way; x waits in workgroup memory, four numbers of piece p in place p ^ q of row q, which
+// keeps both those that write it and those that read it in different banks.
 {% set next = namespace(at=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
 {% include "lib/scales.wgsl" %}
 @group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y: array<f32>;
 
-var<workgroup> part: array<f32, {{ 256 * m }}>;
+{% set threads = 128 %}
+{% set quads = piece // 4 %}
+{% set pieces = k // piece %}
+{% set room = [m * quads * lanes, threads]|max %}
+{# Rows that are added up at a time. #}
+{% set rows = [room // threads, m]|min %}
+{% set uneven = pieces % lanes != 0 %}
+// First x, then the sums.
+var<workgroup> shared_memory: array<vec4<f32>, {{ room }}>;
 
 {% include "lib/blocks.wgsl" %}
-
-@compute @workgroup_size(256)
+{% set sparing = true %}
+{% import "lib/pieces.wgsl" as pieces_of with context %}
+{{ pieces_of.functions() }}
+@compute @workgroup_size({{ threads }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
-    let column = g * 4u + lane / 64u;
+    let turn = lane % {{ lanes }}u;
+    let column = (g * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
-    var sum{{ r }} = 0.0;
+    var sum{{ r }} = vec4<f32>(0.0);
 {% endfor %}
-    if (column < N) {
-        for (var k = (lane % 64u) * 16u; k < K; k += 1024u) {
-            let scale = scale_at(column, k);
-{% for q in range(4) %}
-            let w{{ q }} = scale.x * codes_at(column, k + {{ 4 * q }}u) + scale.y;
+{% for c in range(4) %}
+    let column{{ c }} = min(column + {{ c }}u, N - 1u);
+{{ pieces_of.declare(c) }}
+{%- endfor %}
+{% macro ask(at) %}
+{% for c in range(4) %}
+{{ pieces_of.fetch(c, "column" ~ c, at ~ " * " ~ piece ~ "u") }}
+{%- endfor %}
+{% endmacro %}
+{% if pieces %}
+    {
+        let first = {{ "min(turn, " ~ (pieces - 1) ~ "u)" if uneven else "turn" }};
+{{ ask("first") }}    }
+    for (var begin = 0u; begin < {{ pieces }}u; begin += {{ lanes }}u) {
+        workgroupBarrier();
+        for (var i = lane; i < {{ m * quads * lanes }}u; i += {{ threads }}u) {
+            let r = i / {{ quads * lanes }}u;
+            let j = i % {{ quads * lanes }}u;
+            let source = begin * {{ quads }}u + j;
+            {{ "if (source < " ~ k // 4 ~ "u) " if uneven }}{ shared_memory[(r * {{ quads }}u + j % {{ quads }}u) * {{ lanes }}u + ((j / {{ quads }}u) ^ (j % {{ quads }}u))] = x[r * {{ k // 4 }}u + source]; }
+        }
+        workgroupBarrier();
+{% for c in range(4) %}
+{{ pieces_of.take(c, "mine" ~ c) }}
+{%- endfor %}
+        let following = {{ "min(begin + turn + " ~ lanes ~ "u, " ~ (pieces - 1) ~ "u)" }};
+        if (begin + {{ lanes }}u < {{ pieces }}u) {
+{{ ask("following") }}        }
+{% if uneven %}
+        if (begin + turn < {{ pieces }}u) {
+{% endif %}
+{% for q in range(quads) %}
+        {
+{% for c in range(4) %}
+            let w{{ c }} = {{ pieces_of.quad("mine" ~ c, q) }};
 {% endfor %}
-            let at = k >> 2u;
+{% for part in "xyzw" %}
+            let w_{{ part }} = vec4<f32>(w0.{{ part }}, w1.{{ part }}, w2.{{ part }}, w3.{{ part }});
+{% endfor %}
+            let at = {{ q * lanes }}u + (turn ^ {{ q }}u);
 {% for r in range(m) %}
-            sum{{ r }} += {% for q in range(4) %}dot(x[at + {{ r * (k // 4) + q }}u], w{{ q }}){{ " + " if not loop.last }}{% endfor %};
+            let v{{ r }} = shared_memory[{{ r * quads * lanes }}u + at];
+            sum{{ r }} = sum{{ r }} + v{{ r }}.x * w_x + v{{ r }}.y * w_y + v{{ r }}.z * w_z + v{{ r }}.w * w_w;
 {% endfor %}
         }
+{% endfor %}
+        {{ "}" if uneven }}
     }
-{% for r in range(m) %}
-    part[lane + {{ 256 * r }}u] = sum{{ r }};
+{% endif %}
+{% for first in range(0, m, rows) %}
+{% set several = [rows, m - first]|min %}
+    workgroupBarrier();
+{% for r in range(several) %}
+    shared_memory[{{ r * threads }}u + lane] = sum{{ first + r }};
 {% endfor %}
     workgroupBarrier();
-    for (var width = 32u; width > 0u; width /= 2u) {
-        if (lane % 64u < width) {
-{% for r in range(m) %}
-            part[lane + {{ 256 * r }}u] += part[lane + width + {{ 256 * r }}u];
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+        if (turn < width) {
+{% for r in range(several) %}
+            shared_memory[{{ r * threads }}u + lane] += shared_memory[{{ r * threads }}u + lane + width];
 {% endfor %}
         }
         workgroupBarrier();
     }
-    let row = lane % 64u;
-    if (row < M && column < N) { y[row * N + column] = part[lane - row + row * 256u]; }
+    if (turn == 0u) {
+{% for r in range(several) %}
+{% for c in range(4) %}
+        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[{{ first + r }}u * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
+{% endfor %}
+{% endfor %}
+    }
+{% endfor %}
 }

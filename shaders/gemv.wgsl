@@ -19,7 +19,8 @@
 {% set ns.across = ns.across + (n + columns - 1) // columns %}
 {% endfor %}
 {% set W, Y, B = [S] * parts|length, [D] * parts|length, S %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if wide_k else E }}>;
+{% set vector_a = wide_k and not left_turned %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if vector_a else E }}>;
 {% include "lib/parts.wgsl" %}
 
 {% set sides = ["", "_up"] if gated else [""] %}
@@ -31,12 +32,15 @@ var<workgroup> staged: array<vec4<f32>, {{ m * stage // 4 }}>;
 
 {% include "lib/epilogue.wgsl" %}
 
-// Four values along k of a row of `a`.
+// A place in the left matrix, and four values along k of a row of it, which stand {{ m if left_turned else 1 }} apart.
+{% set step = m if left_turned else 1 %}
+fn place(row: u32, k: u32) -> u32 { return {{ "k * M + row" if left_turned else "row * K + k" }}; }
+
 fn four(at: u32) -> vec4<f32> {
-{% if wide_k %}
+{% if vector_a %}
     return vec4<f32>(a[at >> 2u]);
 {% else %}
-    return vec4<f32>(f32(a[at]), f32(a[at + 1u]), f32(a[at + 2u]), f32(a[at + 3u]));
+    return vec4<f32>(f32(a[at]), f32(a[at + {{ step }}u]), f32(a[at + {{ 2 * step }}u]), f32(a[at + {{ 3 * step }}u]));
 {% endif %}
 }
 
@@ -64,7 +68,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let share = g / across / BATCH;
     let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
+{% if by_expert is defined %}
+    let a_matrix = z;
+    let b_matrix = u32(clamp(listed[z], 0, {{ experts - 1 }}));
+{% else %}
 {% include "lib/batch.wgsl" %}
+{% endif %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * {{ n // each }}u);
     // The column, counted in vectors of {{ each }}; strips of threads take turns along k.
@@ -87,7 +96,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) {
         let k = k0 + i % {{ stage // 4 }}u * 4u;
-        if (k + 3u < k_end) { staged[i] = four(a_base + i / {{ stage // 4 }}u * K + k); }
+        if (k + 3u < k_end) { staged[i] = four(a_base + place(i / {{ stage // 4 }}u, k)); }
     }
     workgroupBarrier();
     let stop = min(k0 + {{ stage }}u, k_end);
@@ -110,7 +119,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var k = k_end / 4u * 4u + strip; k < k_end; k += {{ strips }}u) {
             let w = {{ V }}(w{{ weight + loop.index0 }}[b_base + k * {{ n // each }}u + column]);
 {% for row in range(m) %}
-            s{{ row }} += f32(a[a_base + {{ row }}u * K + k]) * w;
+            s{{ row }} += f32(a[a_base + place({{ row }}u, k)]) * w;
 {% endfor %}
         }
     }

@@ -1,8 +1,9 @@
-// Batched [m, k] @ [k, n], or turned [n, k], with bias and activation, of f32 or of f16 summed in f32. A workgroup
+// Batched [m, k] @ [k, n], either of them perhaps turned ([k, m], [n, k]), with bias and activation, of f32 or of f16 summed in f32. A workgroup
 // makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
 // tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
 // weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
 // made side by side. Of a sum that is split, each share goes to `y0` as a result of its own; split_sum.wgsl adds.
+// dequant_matmul.wgsl is this with weights in blocks.
 {% set E = "f16" if half else "f32" %}
 {% set V = "vec4<" ~ E ~ ">" %}
 {% set O = "f32" if splits > 1 else E %}
@@ -19,8 +20,21 @@
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if wide_k else E }}>;
+{# Weights in blocks, [n, k]: bound, read and decoded by the piece. #}
+{% set in_blocks = scheme is defined %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if left_turned else wide_k) else E }}>;
+{% if in_blocks %}
+{% set next = namespace(at=2) %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
+{% include "lib/scales.wgsl" %}
+@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y0: array<{{ ns.Y[0] }}>;
+{% include "lib/blocks.wgsl" %}
+{% import "lib/pieces.wgsl" as pieces_of with context %}
+{{ pieces_of.functions() }}
+{% set loads_b = bn * bk // piece // threads %}
+{% else %}
 {% include "lib/parts.wgsl" %}
+{% endif %}
 
 {# What there is for each of the tiles that a workgroup makes. #}
 {% set sides = ["", "_up"] if gated else [""] %}
@@ -47,30 +61,42 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 {% endif %}
     return v;
 {% endmacro %}
+{# Four neighbours of row `k` of a matrix of K rows of `columns`. #}
+{% macro along_row(buffer, columns, checked) %}
+    var v = {{ V }}();
+{% if columns % 4 == 0 %}
+    {{ "if (k < K && column < " ~ columns ~ "u) { " if checked }}v = {{ buffer }}[(base + k * {{ columns }}u + column) >> 2u];{{ " }" if checked }}
+{% else %}
+    if (k < K) {
+        let at = base + k * {{ columns }}u + column;
+        if (column < {{ columns }}u) { v.x = {{ buffer }}[at]; }
+        if (column + 1u < {{ columns }}u) { v.y = {{ buffer }}[at + 1u]; }
+        if (column + 2u < {{ columns }}u) { v.z = {{ buffer }}[at + 2u]; }
+        if (column + 3u < {{ columns }}u) { v.w = {{ buffer }}[at + 3u]; }
+    }
+{% endif %}
+    return v;
+{% endmacro %}
+{% if left_turned %}
+fn load_a(base: u32, column: u32, k: u32) -> {{ V }} {
+{{ along_row("a", m, m % bm or k % bk) }}}
+{% else %}
 fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ along_k("a", wide_k, "M", m % bm or k % bk) }}}
+{{ along_k("a", wide_k, "M", m % bm or k % bk or picked is defined) }}}
+{% endif %}
+{% if picked is defined %}
+// The places of this tile's rows among all that are listed end here.
+var<private> places_end: u32;
+{% endif %}
 
-{% for i in range(2 if gated else parts|length) %}
+{% for i in range(0 if in_blocks else 2 if gated else parts|length) %}
 {% set n = parts[0 if gated else i] %}
 {% if turned %}
 fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
 {{ along_k("w" ~ i, wide_k, n ~ "u", n % bn or k % bk) }}}
 {% else %}
 fn load_w{{ i }}(base: u32, column: u32, k: u32) -> {{ V }} {
-    var v = {{ V }}();
-{% if n % 4 == 0 %}
-    {{ "if (k < K && column < " ~ n ~ "u) { " if n % bn or k % bk }}v = w{{ i }}[(base + k * {{ n }}u + column) >> 2u];{{ " }" if n % bn or k % bk }}
-{% else %}
-    if (k < K) {
-        let at = base + k * {{ n }}u + column;
-        if (column < {{ n }}u) { v.x = w{{ i }}[at]; }
-        if (column + 1u < {{ n }}u) { v.y = w{{ i }}[at + 1u]; }
-        if (column + 2u < {{ n }}u) { v.z = w{{ i }}[at + 2u]; }
-        if (column + 3u < {{ n }}u) { v.w = w{{ i }}[at + 3u]; }
-    }
-{% endif %}
-    return v;
-}
+{{ along_row("w" ~ i, n, n % bn or k % bk) }}}
 {% endif %}
 {% endfor %}
 
@@ -80,8 +106,11 @@ vec4<f32>({{ V }}({% for j in range(4) %}{{ bias }}[{{ at }}u + min(column + {{ 
 {%- endmacro %}
 {% set first = namespace(at=0) %}
 {% for n in parts %}
-fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", sum_up: vec4<f32>" if gated }}) {
-{% if m % bm or n % bn %}
+fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" }}: u32, column: u32, sum: vec4<f32>{{ ", sum_up: vec4<f32>" if gated }}) {
+{% if picked is defined %}
+    if (place >= places_end || column >= {{ n }}u) { return; }
+    let row = u32(listed[place]);
+{% elif m % bm or n % bn %}
     if (row >= M || column >= {{ n }}u) { return; }
 {% endif %}
     var v = sum;
@@ -108,20 +137,33 @@ fn store{{ loop.index0 }}(base: u32, row: u32, column: u32, sum: vec4<f32>{{ ", 
 {% endfor %}
 
 {# What a thread brings of a step that begins at `k`: vector number i * threads + lane of each tile. #}
+{% macro place(first, k, i, along_k, width) %}
+{% set at, size = "(lane + " ~ i * threads ~ "u)", (quads if along_k else width // 4) ~ "u" %}
+{% if along_k %}
+{{ first }} + {{ at }} / {{ size }}, {{ k }} + ({{ at }} % {{ size }}) * 4u
+{%- else %}
+{{ first }} + ({{ at }} % {{ size }}) * 4u, {{ k }} + {{ at }} / {{ size }}
+{%- endif %}
+{% endmacro %}
+{# Which piece of a step a thread brings: of which row of the weights, from which k on. #}
+{% macro piece_row(i) %}(lane + {{ i * threads }}u) % {{ bn }}u{% endmacro %}
+{% macro piece_k(i) %}(lane + {{ i * threads }}u) / {{ bn }}u * {{ piece }}u{% endmacro %}
 {% macro load(k) %}
 {% for i in range(loads_a) %}
-        mine{{ i }} = load_a(a_base, row0 + (lane + {{ i * threads }}u) / {{ quads }}u, {{ k }} + ((lane + {{ i * threads }}u) % {{ quads }}u) * 4u);
+        mine{{ i }} = load_a(a_base, {{ ("line" ~ i ~ ", " ~ k ~ " + ((lane + " ~ i * threads ~ "u) % " ~ quads ~ "u) * 4u") if picked is defined else place("row0", k, i, not left_turned, bm) }});
 {% endfor %}
-{% set place = "column0 + (lane + %du) / %du, " ~ k ~ " + ((lane + %du) %% %du) * 4u" if turned else "column0 + ((lane + %du) %% %du) * 4u, " ~ k ~ " + (lane + %du) / %du" %}
-{% set size = quads if turned else bn // 4 %}
 {% macro bring(part) %}
 {% for i in range(loads_b) %}
 {% for side in sides %}
-        other{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ place % (i * threads, size, i * threads, size) }});
+        other{{ side }}{{ i }} = load_w{{ part + loop.index0 }}(b_base, {{ place("column0", k, i, turned, bn) }});
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% if parts|length > 1 %}
+{% if in_blocks %}
+{% for i in range(loads_b) %}
+{{ pieces_of.fetch(i, "min(column0 + " ~ piece_row(i) ~ ", N - 1u)", "min(" ~ k ~ " + " ~ piece_k(i) ~ ", K - " ~ piece ~ "u)") }}
+{%- endfor %}
+{% elif parts|length > 1 %}
         switch part {
 {% for n in parts %}
         {{ "default" if loop.last else "case " ~ loop.index0 ~ "u" }}: {
@@ -161,14 +203,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let tiles = {{ ns.across * ((m + bm - 1) // bm) }}u;
+    let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
     let share = g / tiles / BATCH;
     let z = g / tiles % BATCH;
+{% if picked is defined %}
+    let tile = M + 3u * ((g % tiles) / across);
+    let row0 = u32(listed[tile + 1u]);
+    places_end = u32(listed[tile + 2u]);
+    if (row0 >= places_end) { return; }
+{% for i in range(loads_a) %}
+    let place{{ i }} = row0 + (lane + {{ i * threads }}u) / {{ quads }}u;
+    var line{{ i }} = M;
+    if (place{{ i }} < places_end) { line{{ i }} = u32(listed[place{{ i }}]); }
+{% endfor %}
+{% else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;
+{% endif %}
 {% set columns = bn %}
 {% include "lib/part.wgsl" %}
     let column0 = piece * {{ bn }}u;
+{% if picked is defined %}
+    let a_matrix = 0u;
+    let b_matrix = u32(listed[tile]);
+{% else %}
 {% include "lib/batch.wgsl" %}
+{% endif %}
     let a_base = a_matrix * (M * K);
     let b_base = b_matrix * (K * N);
     let tx = lane % {{ nx }}u;
@@ -186,10 +245,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(loads_a) %}
     var mine{{ i }}: {{ V }};
 {% endfor %}
-{% for side in sides %}
 {% for i in range(loads_b) %}
+{% if in_blocks %}
+{{ pieces_of.declare(i) }}
+{%- else %}
+{% for side in sides %}
     var other{{ side }}{{ i }}: {{ V }};
 {% endfor %}
+{% endif %}
 {% endfor %}
 {% if ahead %}
     // The next step is on its way from memory while this one is multiplied.
@@ -200,10 +263,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ load("k0") }}
 {% endif %}
 {% for i in range(loads_a) %}
+{% if left_turned %}
+        left[lane + {{ i * threads }}u] = vec4<f32>(mine{{ i }});
+{% else %}
 {{ across_rows("left", "mine" ~ i, "lane + " ~ i * threads ~ "u", bm) }}
-{%- endfor %}
+{%- endif %}
+{% endfor %}
+{% for i in range(loads_b if in_blocks else 0) %}
+        {
+{{ pieces_of.take(i, "mine" ~ i) }}
+            let r = {{ piece_row(i) }};
+            let at = {{ piece_k(i) }} * {{ bn // 4 }}u + r / 4u;
+{% if k % bk %}
+            let there = k0 + {{ piece_k(i) }} < K;
+{% endif %}
+{% for q in range(piece // 4) %}
+            let v{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces_of.quad("mine" ~ i, q) }}{{ ", there)" if k % bk }};
+{% for c in range(4) %}
+            right[at + {{ (4 * q + c) * bn // 4 }}u][r % 4u] = v{{ q }}.{{ "xyzw"[c] }};
+{% endfor %}
+{% endfor %}
+        }
+{% endfor %}
 {% for side in sides %}
-{% for i in range(loads_b) %}
+{% for i in range(0 if in_blocks else loads_b) %}
 {% if turned %}
 {{ across_rows("right" ~ side, "other" ~ side ~ i, "lane + " ~ i * threads ~ "u", bn) }}
 {%- else %}
@@ -218,11 +301,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 {% endif %}
 {% if unrolled %}
-{% for kk in range(bk) %}
+{% if bk > 16 %}
+        for (var part_k = 0u; part_k < {{ bk }}u; part_k += 16u) {
+{% endif %}
+{% for kk in range([bk, 16]|min) %}
         {
-{{ step(kk ~ "u") }}
+{{ step("(part_k + " ~ kk ~ "u)" if bk > 16 else kk ~ "u") }}
         }
 {% endfor %}
+        {{ "}" if bk > 16 }}
 {% else %}
         for (var kk = 0u; kk < {{ bk }}u; kk++) {
 {{ step("kk") }}

@@ -1,7 +1,8 @@
 // Product of matrices of bytes in i32; a thread makes four columns of one row.
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<i32>;
+{% set vectors = false %}
+{% include "lib/scaled.wgsl" %}
 
 fn byte_a(at: u32) -> i32 {
     let raw = a[at >> 2u] << (24u - (at & 3u) * 8u);
@@ -33,8 +34,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum = vec4<i32>(0);
     for (var k = 0u; k < K; k++) { sum += byte_a(a_base + k) * bytes_b(b_base + k * N); }
     let at = (z * M + row) * N + column;
-    y[at] = sum.x;
-    if (column + 1u < N) { y[at + 1u] = sum.y; }
-    if (column + 2u < N) { y[at + 2u] = sum.z; }
-    if (column + 3u < N) { y[at + 3u] = sum.w; }
+    let v = finished(sum, column);
+    y[at] = v.x;
+    if (column + 1u < N) { y[at + 1u] = v.y; }
+    if (column + 2u < N) { y[at + 2u] = v.z; }
+    if (column + 3u < N) { y[at + 3u] = v.w; }
 }

@@ -201,3 +201,37 @@ def test_refused(device):
                 compiled.set_active_extent(extent)
         compiled.set_active_extent((2, 4))
         assert compiled.active_extent == (2, 4)
+
+
+@pytest.mark.webgpu
+def test_rows_of_narrow_products(webgpu, rng):
+    """Tiles of packed weights, of bytes and of experts over some of their rows."""
+    upper, k, n = 150, 64, 72
+    g = rlx.Graph("narrow")
+    x, a = g.input("x", (upper, k)), g.input("a", (upper, k), "i8")
+    idx = g.input("idx", (upper,), "i32")
+    packed = g.constant(rlx.ops.quantize_blocks(rng.normal(size=(n, k)), "Q8_0"))
+    b = g.constant(rng.integers(-128, 128, (k, n)).astype(np.int8))
+    w = g.constant(rng.normal(size=(3, k, n)).astype(np.float32))
+    g.set_outputs(
+        [
+            g.dequant_matmul(x, packed, "Q8_0"),
+            g.qmatmul(a, b, 0.5, 0.5),
+            g.grouped_matmul(x, w, idx),
+        ]
+    )
+    feeds = {
+        "x": rng.normal(size=(upper, k)).astype(np.float32),
+        "a": rng.integers(-128, 128, (upper, k)).astype(np.int8),
+        "idx": rng.integers(0, 3, upper).astype(np.int32),
+    }
+    with rlx.compile(g, webgpu) as compiled:
+        text = compiled.as_text("schedule")
+        assert all(name in text for name in ("dequant_matmul(", "integer_tiles(", "grouped_tiles("))
+        whole = [np.array(y) for y in compiled.run(feeds)]
+        for actual in (70, 1, 149):
+            compiled.run({name: np.zeros_like(v) for name, v in feeds.items()})
+            compiled.set_active_extent((actual, upper))
+            for got, want in zip(compiled.run(feeds), whole, strict=True):
+                np.testing.assert_allclose(got[:actual], want[:actual], 1e-5, 1e-5)
+            compiled.set_active_extent(None)

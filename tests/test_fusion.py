@@ -65,6 +65,26 @@ def turned(g):
     return [g.exp(x @ g.transpose(y, (0, 2, 1)))]
 
 
+def left_turned(g):
+    x, y = g.input("x", (2, 7, 5)), g.input("y", (2, 7, 6))
+    return [g.exp(g.transpose(x, (0, 2, 1)) @ y)]
+
+
+def both_turned(g):
+    x, y = g.input("x", (20, 33)), g.input("y", (36, 20))
+    return [g.transpose(x, (1, 0)) @ g.transpose(y, (1, 0))]
+
+
+def bytes_scaled(g):
+    a, b = g.input("a", (2, 5, 8), "i8"), g.input("b", (8, 12), "u8")
+    return [g.exp(g.qmatmul(a, b, 1e-6, g.param("scale", (12,))))]
+
+
+def bytes_scaled_by_one(g):
+    a, b = g.input("a", (20, 36), "u8"), g.input("b", (36, 70), "u8")
+    return [g.qmatmul(a, b, 0.5, 0.125)]
+
+
 def swiglu(g, m=5, act="silu", shape=(24, 18)):
     x = g.input("x", (m, shape[0]))
     return [getattr(g, act)(x @ g.param("wg", shape)) * (x @ g.param("wu", shape))]
@@ -224,6 +244,10 @@ CASES = {
     batch_norm: ("convolution and batch norm", "conv2d"),
     batch_norm_1d: ("convolution and batch norm", "conv1d"),
     turned: ("product and transpose", "matmul"),
+    left_turned: ("product and transpose", "matmul"),
+    both_turned: ("product and transpose", "matmul"),
+    bytes_scaled: ("product of bytes and scale", "matmul_integer"),
+    bytes_scaled_by_one: ("product of bytes and scale", "matmul_integer"),
     swiglu: ("gated product", "gated_product"),
     swiglu_of_one_row: ("gated product", "gated_product"),
     swiglu_of_many_rows: ("gated product", "gated_product"),
@@ -253,6 +277,7 @@ CASES = {
 }
 # A CPU calls a kernel for each of them anyway, or copies frames at the speed at which it would read them.
 NOT_ON_THE_CPU = {
+    "product of bytes and scale",
     "products of one input",
     "frames and peaks",
     "frames and powers",
@@ -271,7 +296,9 @@ def values(graph, seed=0):
     found = {}
     for node in graph.nodes:
         if node.op in ("input", "param"):
-            found[node.name] = rng.normal(size=node.shape).astype(np.float32)
+            drawn = rng.normal(size=node.shape)
+            wide = np.abs(drawn) * 40 if node.dtype in (rlx.DType.I8, rlx.DType.U8) else drawn
+            found[node.name] = wide.astype(node.dtype.numpy)
     if "var" in found:
         found["var"] = np.abs(found["var"]) + 0.5
     return found
@@ -295,12 +322,19 @@ def test_pattern(build, device):
             if device == "reference":
                 continue
             text = compiled.as_text("fused")
-            if device == "cpu" and name in NOT_ON_THE_CPU:
+            if device == "cpu" and (name in NOT_ON_THE_CPU or build is left_turned):
                 assert name not in text
                 continue
             assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
             assert " ns" in text
             assert (f" {op}" in compiled.as_text("schedule")) or not takes
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("build", [turned, left_turned, both_turned])
+def test_turned_operands_are_not_copied(build, webgpu):
+    text = rlx.compile(made(build), webgpu).as_text("schedule")
+    assert "strided_copy" not in text, text
 
 
 @pytest.mark.webgpu

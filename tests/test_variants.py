@@ -11,10 +11,15 @@ import rlx
 from rlx.cli.main import main
 from rlx.cost import store, tuned
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
-from rlx.ops.matmul_tiles import MATMUL, Problem, shares, strips
+from rlx.ops.block_encoders import quantize_blocks, quantize_groups
+from rlx.ops.block_formats import decode_blocks
+from rlx.ops.integer_tiles import INTEGER
+from rlx.ops.matmul_tiles import DEQUANT, EXPERTS, MATMUL, Packed, Problem, lanes, shares, strips
 from rlx.runtime import tune as tuning
+from rlx.runtime import tune_probes
 from rlx.runtime.tune_probes import TuneProbe, probes
 
+BYTES = {"i8": np.int8, "u8": np.uint8}
 SMALL = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}
 
 
@@ -111,11 +116,131 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     left, right = g.input("a", a.shape), g.input("b", b.shape)
     turned = g.input("t", (batch, n, k))
     c = g.input("c", (n,))
-    g.set_outputs([g.gelu(left @ right + c), left @ g.transpose(turned, (0, 2, 1))])
-    feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias}
+    across = g.transpose(g.input("s", (batch, k, m)), (0, 2, 1))
+    products = [left @ right + c, left @ g.transpose(turned, (0, 2, 1)), across @ right]
+    g.set_outputs([g.gelu(products[0]), *products[1:]])
+    feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias, "s": a.swapaxes(1, 2).copy()}
     with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
         for got, expected in zip(compiled.run(feeds), exact.run(feeds), strict=True):
             assert np.linalg.norm(got - expected) <= 3e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in DEQUANT.variants])
+@pytest.mark.parametrize("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q6_K", "int4", "int8"])
+def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"dequant={variant}")
+    for m, n, k in ((70, 130, 256), (16, 67, 2304), (3, 33, 512)):
+        w = rng.normal(size=(n, k)).astype(np.float32)
+        groups = scheme in ("int4", "int8")
+        parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
+        x = rng.normal(size=(m, k)).astype(np.float32)
+        g = rlx.Graph()
+        held = [g.constant(part) for part in parts]
+        g.set_outputs(g.dequant_matmul(g.input("x", x.shape), held[0], scheme, *held[1:]))
+        exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
+        with rlx.compile(g, webgpu) as compiled:
+            kernel = "dequant_gemv" if variant == "few" and m <= 16 else "dequant_matmul"
+            # Default limits have no room for the large tiles.
+            assert f" {kernel}(" in compiled.as_text("schedule") or variant == "large"
+            got = compiled.run({"x": x})[0]
+        assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in INTEGER.variants])
+@pytest.mark.parametrize("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"matmul_integer={variant}")
+    for m, k, n, batch in ((70, 68, 132, 1), (128, 64, 128, 2), (5, 1100, 40, 3), (9, 30, 7, 1)):
+        shapes = {"a": (batch, m, k), "b": (batch, k, n)}
+        # The extremes: sums of 1,100 products of 255 by 255 are far from exact in f32.
+        feeds = {
+            name: (rng.integers(0, 2, shape) * 255 - 128 * (sign == "i8")).astype(BYTES[sign])
+            for (name, shape), sign in zip(shapes.items(), signs, strict=True)
+        }
+        g = rlx.Graph()
+        sides = [
+            g.input(name, shapes[name], sign) for name, sign in zip(shapes, signs, strict=True)
+        ]
+        g.set_outputs([g.matmul_integer(*sides)])
+        with rlx.compile(g, webgpu) as compiled:
+            got = compiled.run(feeds)[0]
+        exact = feeds["a"].astype(np.int32) @ feeds["b"].astype(np.int32)
+        np.testing.assert_array_equal(got, exact)
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in EXPERTS.variants])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "experts"),
+    [(200, 40, 132, 3), (7, 33, 30, 20), (1, 4096, 64, 2), (300, 16, 128, 1), (70, 5, 9, 70)],
+)
+def test_every_variant_of_rows_by_expert(variant, m, k, n, experts, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"grouped_matmul={variant}")
+    x = rng.normal(size=(m, k)).astype(np.float32)
+    w = rng.normal(size=(experts, k, n)).astype(np.float32)
+    # Most rows have one expert, some experts have none; what is out of range is taken for the nearest.
+    idx = np.minimum(rng.integers(-1, 3 * experts, m), experts).astype(np.int32)
+    g = rlx.Graph()
+    operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (m,), "i32")
+    g.set_outputs([g.grouped_matmul(*operands)])
+    exact = np.einsum("mk,mkn->mn", x.astype(np.float64), w[np.clip(idx, 0, experts - 1)])
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run({"x": x, "w": w, "idx": idx})[0]
+        kernel = {"rows": "grouped_gemv(", "plain": "grouped_matmul("}.get(
+            variant, "grouped_tiles("
+        )
+        assert kernel in compiled.as_text("schedule")
+        again = compiled.run({"x": x, "w": w, "idx": idx})[0]
+    assert np.linalg.norm(got - exact) <= 3e-6 * np.linalg.norm(exact)
+    # In which order rows of an expert are listed differs from run to run, and changes no sum.
+    np.testing.assert_array_equal(got, again)
+
+
+@pytest.mark.webgpu
+def test_a_nan_stays_in_the_row_of_its_expert(webgpu, rng):
+    x, w = rng.normal(size=(90, 32)).astype(np.float32), np.ones((3, 32, 68), np.float32)
+    x[7, 3], w[1, 2, 5] = np.nan, np.inf
+    idx = np.arange(90, dtype=np.int32) % 3
+    g = rlx.Graph()
+    operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (90,), "i32")
+    g.set_outputs([g.grouped_matmul(*operands)])
+    with rlx.compile(g, webgpu) as compiled:
+        got = compiled.run({"x": x, "w": w, "idx": idx})[0]
+    assert np.isnan(got[7]).all()
+    wrong = ~np.isfinite(np.delete(got, 7, 0))
+    assert np.flatnonzero(wrong.any(0)).tolist() == [5]
+    assert (np.flatnonzero(wrong.any(1)) + (np.flatnonzero(wrong.any(1)) >= 7)).tolist() == [
+        row for row in range(90) if row % 3 == 1 and row != 7
+    ]
+
+
+def test_zero_points_of_zero_cost_nothing(webgpu):
+    g = rlx.Graph()
+    a, b = g.input("a", (5, 8), "i8"), g.input("b", (8, 12), "u8")
+    zero = g.constant(np.zeros(5, np.int8))
+    g.set_outputs([g.qmatmul(a, b, 0.5, 0.25, a_zero_point=zero)])
+    assert {node.op for node in g.nodes} <= {
+        "input",
+        "constant",
+        "matmul_integer",
+        "cast",
+        "mul",
+        "unsqueeze",
+    }
+    assert rlx.compile(g, webgpu).as_text("schedule").startswith("schedule: 1 calls")
+
+
+@pytest.mark.parametrize("m", range(1, 17))
+@pytest.mark.parametrize("k", [16, 32, 256, 4096])
+def test_few_rows_fit_the_least_memory(m, k):
+    piece = 16 if k % 32 else 32
+    shared, columns = lanes(Packed(m, 100, k), piece)
+    assert m * piece // 4 * shared * 16 <= 16384
+    assert shared & (shared - 1) == 0
+    assert shared >= 8
+    assert columns * shared == 4 * 128
 
 
 @pytest.mark.webgpu
@@ -180,6 +305,21 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
         f"bm={tile['bm']} bn={tile['bn']} bk={tile['bk']} tm={tile['tm']} tn={tile['tn']}" in text
     )
     assert file.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("family", "build"),
+    [
+        (DEQUANT, partial(tune_probes._packed, 12, 64, 64, "Q4_0")),
+        (INTEGER, partial(tune_probes._bytes, 12, 64, 64)),
+        (EXPERTS, partial(tune_probes._experts, 40, 32, 64, 3)),
+    ],
+)
+def test_the_tuner_times_narrow_products(family, build, webgpu, folder):
+    (found,) = tuning.tune(webgpu, which=[TuneProbe("narrow", 4096, build)])
+    assert found.family == family.name
+    assert {v.name for v in family.variants if v.fits(SMALL)} <= set(found.us)
+    assert found.simplest == "plain"
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "other", "not json", "huge"])

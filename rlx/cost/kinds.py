@@ -66,7 +66,10 @@ KINDS: Mapping[str, Kind] = {
             "partial_grouped_matmul",
         )
     ),
-    "packed": Kind(("dequant_matmul", "dequantize_blocks", "matmul_integer"), "product"),
+    "packed": Kind(
+        ("dequant_matmul", "dequantize_blocks", "matmul_integer", "scaled_matmul_integer"),
+        "product",
+    ),
     "convolution": Kind(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),

@@ -24,13 +24,11 @@ from rlx.ops.block_formats import (
     scrambled_blocks,
 )
 from rlx.ops.gather import check_indices
+from rlx.ops.linalg import Product, product_params
+from rlx.ops.matmul_tiles import DEQUANT, Packed, lanes, packed_workgroups
+from rlx.ops.product_calls import tiled_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
-# Rows of x from which a tile of decoded weights pays on WebGPU (shaders/dequant_gemv.wgsl keeps one
-# sum per row), columns that a workgroup makes there, and the side of a tile otherwise.
-_GEMV_ROWS = 8
-_GEMV_COLUMNS = 4
-_TILE = 64
 # The C kernel's panel of decoded weights and its edge tile (kernels/dequant.h).
 _PANEL = (256 + 8) * 32
 _WORKGROUP = 256
@@ -164,13 +162,22 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     params = {**_webgpu_scheme(node.attrs["scheme"]), **_product_params(node)}
-    m, n = params["m"], params["n"]
-    if m <= _GEMV_ROWS:
-        kernel, down, across = "dequant_gemv", 1, math.ceil(n / _GEMV_COLUMNS)
-    else:
-        kernel, down, across = "dequant_matmul", math.ceil(m / _TILE), math.ceil(n / _TILE)
+    problem = Packed(params["m"], params["n"], params["k"])
+    # Rows of the plain groups may end in half a piece.
+    params["piece"] = 16 if problem.k % 32 else 32
+    variant = DEQUANT.choose(problem, emitter)
     operands = _operands(node, emitter, _PRODUCT)
-    emitter.call(kernel, operands, [emitter.result()], params, down * across, across)
+    if variant.name == "few":
+        params["lanes"], columns = lanes(problem, params["piece"])
+        across = math.ceil(problem.n / columns)
+        emitter.call("dequant_gemv", operands, [emitter.result()], params, across, across)
+        return
+    product = product_params(
+        Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
+    )
+    params |= {**product, "turned": 1, **variant.params}
+    most = packed_workgroups(variant)
+    tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params, most)
 
 
 def _group_values(scheme: str, rows: int, weights: int, group: int) -> tuple[Array, Array, Array]:
@@ -228,7 +235,7 @@ def _product_samples() -> list[Sample]:
     infer=_infer_product,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
     cpu=Kernels(("dequant_matmul",), _lower_product_cpu),
-    webgpu=Kernels(("dequant_matmul", "dequant_gemv"), _lower_product_webgpu),
+    webgpu=Kernels(("dequant_matmul", "dequant_gemv", "split_sum"), _lower_product_webgpu),
     dtypes=WEBGPU_FLOATS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # scales of the samples differ by 2^15, and so do the terms of a sum

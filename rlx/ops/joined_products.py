@@ -19,11 +19,11 @@ from rlx.ops.linalg import (
     Product,
     activated,
     call_product_cpu,
-    call_product_webgpu,
     check_activation,
     matmul_type,
     product_params,
 )
+from rlx.ops.product_calls import call_product_webgpu
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # From so many rows on the C kernel (kernels/gated.h) makes strips of columns; those of the gate have so many

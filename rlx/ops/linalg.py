@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,9 @@ from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
-from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size
-from rlx.ops.matmul_tiles import FEW_ROWS, MATMUL, Problem, shares, strips, tiles
+from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
+from rlx.ops.movement import emit_strided_copy
+from rlx.ops.product_calls import call_product_webgpu
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of an activation is its parameter in the kernels.
@@ -44,19 +44,26 @@ class Product:
     b_steps: tuple[int, ...]
 
     @staticmethod
-    def of(a: Shape, b: Shape) -> Product:
-        """The product of two operand shapes, 1-D ones promoted as NumPy does."""
+    def of(a: Shape, b: Shape, merged: bool = True) -> Product:
+        """The product of two operand shapes, 1-D ones promoted as NumPy does.
+
+        Args:
+            a: Shape of the left operand.
+            b: Shape of the right one.
+            merged: Whether left matrices stand one below the other, so that those of one right matrix are
+                one matrix of all their rows.
+        """
         a = (1, *a) if len(a) == 1 else a
         b = (*b, 1) if len(b) == 1 else b
         m, k, n = a[-2], a[-1], b[-1]
-        if size(b[:-2]) == 1:
+        if size(b[:-2]) == 1 and (merged or size(a[:-2]) == 1):
             # One right matrix: the batch of the left operand is just more rows.
             return Product(size(a[:-1]), k, n, 1, (1,), (0,), (0,))
         dims = broadcast(a[:-2], b[:-2], where="matmul")
-        merged, (a_steps, b_steps) = collapse(
+        walk, (a_steps, b_steps) = collapse(
             dims, broadcast_strides(a[:-2], dims), broadcast_strides(b[:-2], dims)
         )
-        return Product(m, k, n, size(dims), merged, a_steps, b_steps)
+        return Product(m, k, n, size(dims), walk, a_steps, b_steps)
 
 
 def matmul_type(types: Sequence[TensorType]) -> TensorType:
@@ -86,7 +93,15 @@ def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
 
 def _product(node: Node) -> Product:
     a, b = (operand.shape for operand in node.inputs[:2])
-    return Product.of(a, _swapped(b) if node.op == "matmul_turned" else b)
+    left, right = _exchanged(node)
+    return Product.of(_swapped(a) if left else a, _swapped(b) if right else b, not left)
+
+
+def _exchanged(node: Node) -> tuple[bool, bool]:
+    """Which operands have their last two axes exchanged."""
+    if node.op != "matmul_turned":
+        return False, False
+    return node.attrs["left"], node.attrs["right"]
 
 
 def _swapped(shape: Shape) -> Shape:
@@ -110,6 +125,7 @@ def product_params(
     has_bias: bool = False,
     bias_at: int = 0,
     turned: bool = False,
+    left_turned: bool = False,
 ) -> dict[str, Any]:
     """What the product kernels need to know, in the order of the C parameters.
 
@@ -120,6 +136,7 @@ def product_params(
         has_bias: Whether there is a third operand.
         bias_at: Where in it the bias begins.
         turned: The right matrices are ``[n, k]``.
+        left_turned: The left ones are ``[k, m]``, which only the WGSL kernels read.
     """
     return {
         "m": p.m,
@@ -135,6 +152,7 @@ def product_params(
         "a_steps": p.a_steps,
         "b_steps": p.b_steps,
         "half": int(dtype is DType.F16),
+        **({"left_turned": 1} if left_turned else {}),
     }
 
 
@@ -146,71 +164,38 @@ def call_product_cpu(
     emitter.call("matmul", operands, [result, scratch], params)
 
 
-def call_product_webgpu(
-    emitter: Emitter,
-    operands: Sequence[Any],
-    results: Sequence[Any],
-    params: dict[str, Any],
-    parts: Sequence[int] = (),
-    gated: bool = False,
-) -> None:
-    """Writes the calls of the WGSL kernels that fit the product's sizes.
-
-    Args:
-        emitter: Where to.
-        operands: The left operand, the weights, the biases.
-        results: As many as there are parts.
-        params: Those of ``product_params``.
-        parts: Columns of each result, where there are several, each of its own weight.
-        gated: There are two weights (and biases) for the one result: act(first) * second.
-    """
-    parts = tuple(parts) or (params["n"],)
-    m, n, batch = params["m"], params["n"], params["batch"]
-    params = {**params, "parts": parts, "gated": int(gated)}
-    simple = not (params["half"] or params["turned"])
-    whole = not (m % 128 or n % 128 or params["k"] % 16)
-    problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
-    if m <= FEW_ROWS and not params["turned"]:
-        kernel, cut = "gemv", strips(problem)
-        across = sum(math.ceil(n / cut.columns) for n in parts)
-        work, splits = batch * across, cut.splits
-        params |= cut._asdict()
-    else:
-        kernel, variant = "matmul", MATMUL.choose(problem, emitter)
-        splits, each = shares(problem, variant)
-        work = tiles(problem, variant)
-        across = sum(math.ceil(n / variant.params["bn"]) for n in parts)
-        params |= {**variant.params, "splits": splits, "each_k": each}
-    if splits == 1:
-        # Numbered row by row through all results, so that the first workgroups make the first rows of each.
-        emitter.call(kernel, operands, results, params, work, across)
-        return
-    elements = batch * m * n
-    partial = emitter.temp(TensorType((splits, elements), DType.F32))
-    emitter.call(kernel, operands[:2], [partial], {**params, "has_bias": 0}, work * splits, 0)
-    params["elements"] = elements
-    groups = math.ceil(elements / (256 * (4 if n % 4 == 0 else 1)))
-    emitter.call("split_sum", [partial, *operands[2:]], results, params, groups, 0)
-
-
-def _params(node: Node) -> dict[str, Any]:
+def _params(node: Node, left: bool = False) -> dict[str, Any]:
     act = node.attrs.get("act", "none")
-    biased, turned = len(node.inputs) > 2, node.op == "matmul_turned"
-    return product_params(_product(node), node.dtype, act, biased, turned=turned)
+    turned = _exchanged(node)[1]
+    biased = len(node.inputs) > 2
+    return product_params(_product(node), node.dtype, act, biased, 0, turned, left)
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    if _exchanged(node)[0]:
+        operands[0] = _straightened(node.inputs[0].shape, node.dtype, emitter, operands[0])
     call_product_cpu(emitter, operands, emitter.result(), node.dtype, _params(node))
+
+
+def _straightened(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -> Any:
+    """A copy of matrices with their last two axes exchanged: the C kernel reads left ones by rows."""
+    straight = _swapped(shape)
+    copy = emitter.temp(TensorType(straight, dtype))
+    steps = strides(shape)
+    walk = (*steps[:-2], steps[-1], steps[-2])
+    emit_strided_copy(emitter, value, copy, dtype, straight, walk, strides(straight))
+    return copy
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    call_product_webgpu(emitter, operands, [emitter.result()], _params(node))
+    params = _params(node, _exchanged(node)[0])
+    call_product_webgpu(emitter, operands, [emitter.result()], params)
 
 
 _CPU = Kernels(("matmul",), _lower_cpu)
@@ -256,7 +241,11 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     a, b = types
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise ShapeError(describe("[matmul_turned] operands of rank 2 or more", got=f"{a}, {b}"))
-    return matmul_type([a, TensorType(_swapped(b.shape), b.dtype)])
+    found = [a, b]
+    for at, (side, usual) in enumerate((("left", False), ("right", True))):
+        if attrs.setdefault(side, usual):
+            found[at] = TensorType(_swapped(found[at].shape), found[at].dtype)
+    return matmul_type(found)
 
 
 @op(
@@ -279,16 +268,25 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
         Sample(((3, 1, 5, 7), (2, 4, 7))),
         Sample(((5, 0), (4, 0))),
         Sample(((0, 3), (4, 3))),
+        *(Sample(shapes, {"left": True, "right": False})
+          for shapes in (((4, 2), (4, 3)), ((1, 1), (1, 1)), ((130, 65), (130, 67)), ((64, 68), (64, 72)),
+                         ((257, 1), (257, 129)), ((19, 3), (19, 5)), ((96, 16), (96, 40)),
+                         ((3, 2, 7, 5), (3, 2, 7, 4)), ((3, 1, 7, 5), (2, 7, 4)), ((3, 20, 36), (20, 32)),
+                         ((2, 7, 3), (7, 4)), ((0, 5), (0, 4)), ((3, 0), (3, 4)))),
+        *(Sample(shapes, {"left": True, "right": True})
+          for shapes in (((4, 2), (3, 4)), ((130, 65), (67, 130)), ((3, 20, 36), (3, 32, 20)))),
     ),
-)
-def matmul_turned(a: Array, b: Array) -> Array:
-    """``matmul`` of the left operand and the right one with its last two axes exchanged.
+)  # fmt: skip
+def matmul_turned(a: Array, b: Array, left: bool = False, right: bool = True) -> Array:
+    """``matmul`` of operands of which one, or both, have their last two axes exchanged.
 
     Args:
-        a: ``[..., m, k]``.
-        b: ``[..., n, k]``.
+        a: ``[..., m, k]``, or ``[..., k, m]``.
+        b: ``[..., k, n]``, or ``[..., n, k]``.
+        left: Whether a is exchanged.
+        right: Whether b is.
     """
-    return np.matmul(a, np.swapaxes(b, -1, -2))
+    return np.matmul(np.swapaxes(a, -1, -2) if left else a, np.swapaxes(b, -1, -2) if right else b)
 
 
 def check_activation(where: str, act: Any) -> None:

@@ -108,15 +108,151 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
-def shares(problem: Problem, variant: Variant) -> tuple[int, int]:
-    """Into how many shares the sums are split, and how long each is."""
+def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+    """Into how many shares the sums are split, and how long each is.
+
+    Args:
+        problem: The product.
+        variant: Its tiles.
+        most: Workgroups up to which sums are split.
+    """
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MOST_SHARES, k // LEAST_SHARE, 2 * ENOUGH // max(1, tiles(problem, variant)))
+    count = min(MOST_SHARES, k // LEAST_SHARE, most // max(1, tiles(problem, variant)))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
     each = -(-k // (count * bk)) * bk
     return -(-k // each), each
+
+
+# --- weights in blocks -----------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """A product by weights in blocks.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of it.
+        k: Length of the sums.
+    """
+
+    m: int
+    n: int
+    k: int
+
+
+# Threads of a workgroup of shaders/dequant_gemv.wgsl, each of which makes 4 columns; by the most rows, how many share a
+# column: x waits for all of them in 16 KiB at most.
+_FEW_THREADS = 128
+_LANES = ((2, 32), (4, 16), (16, 8))
+
+# A step of 32 is a block of most formats: a thread decodes one.
+_BLOCKS = (
+    _tile("large", 64, 128, 32, 8, 8),
+    _tile("medium", 64, 64, 32, 8, 8),
+    _tile("small", 32, 64, 32, 8, 4),
+    Variant("few", _FEW_THREADS, 16384),
+    _tile("plain", 32, 64, 32, 8, 4, ahead=False, unrolled=False),
+)
+
+
+def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    if "few" in found:
+        return found["few"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    # Sums can be split, so that a few tiles are enough where sums are long.
+    enough = ENOUGH / min(4, max(1, problem.k // LEAST_SHARE))
+    for name in ("large", "medium"):
+        if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
+            return found[name]
+    return found.get("small", found["plain"])
+
+
+DEQUANT = Family(
+    "dequant", _BLOCKS, _packed_rule, lambda v, problem: v.name != "few" or problem.m <= FEW_ROWS
+)
+
+
+def packed_workgroups(variant: Variant) -> int:
+    """Workgroups up to which sums are split.
+
+    Decoding waits for memory, so that several have to share a multiprocessor.
+    """
+    return 4 * ENOUGH * 128 // variant.threads
+
+
+def lanes(problem: Packed, piece: int) -> tuple[int, int]:
+    """Threads that share a column of the few-row kernel, and the columns of a workgroup."""
+    most = next(count for rows, count in _LANES if problem.m <= rows)
+    pieces = max(8, problem.k // piece)
+    shared = min(most, 1 << (pieces - 1).bit_length())
+    return shared, 4 * _FEW_THREADS // shared
+
+
+# --- rows of several experts -----------------------------------------------------------------------------
+
+
+class Grouped(NamedTuple):
+    """Rows that are multiplied by the matrix of an expert each.
+
+    Attributes:
+        m: Rows.
+        n: Columns of the result.
+        k: Length of the sums.
+        experts: Matrices.
+    """
+
+    m: int
+    n: int
+    k: int
+    experts: int
+
+
+# What shaders/expert_tiles.wgsl counts in workgroup memory.
+MOST_EXPERTS = 1024
+
+
+def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    # With few rows an expert there is little to share.
+    if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
+        return found["rows"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    for name, enough, each in (("large", ENOUGH, 48), ("small", 0, 0)):
+        if (
+            name in found
+            and tiles(as_product, found[name]) >= enough
+            and problem.m >= each * problem.experts
+        ):
+            return found[name]
+    return found["plain"]
+
+
+def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
+    if variant.name == "plain":
+        return True
+    return problem.k > 0 and (variant.name == "rows" or problem.experts <= MOST_EXPERTS)
+
+
+# Each row by itself costs no list of rows, but reads its expert's weights for itself.
+EXPERTS = Family(
+    "grouped_matmul",
+    (
+        _tile("large", 64, 128, 16, 8, 8),
+        _tile("small", 32, 64, 16, 4, 4),
+        Variant("rows", 256, 12288),
+        Variant("plain", 64, 0),
+    ),
+    _grouped_rule,
+    _grouped_takes,
+)
+
+
+def expert_tiles(problem: Grouped, variant: Variant) -> int:
+    """Tiles of rows there may be: those of full ones, and a last one of each expert."""
+    return problem.m // variant.params["bm"] + min(problem.experts, problem.m)
 
 
 # --- few rows ------------------------------------------------------------------------------------------

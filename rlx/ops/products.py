@@ -13,7 +13,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.linalg import Product, matmul_type
+from rlx.ops.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
+from rlx.ops.linalg import Product, matmul_type, product_params
+from rlx.ops.matmul_tiles import EXPERTS, Grouped, expert_tiles
+from rlx.ops.product_calls import few_rows_product
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
@@ -53,11 +56,39 @@ def _lower_grouped(node: Node, emitter: Emitter) -> None:
         {"m": m, "k": k, "n": n, "experts": experts,
          "index_bytes": node.inputs[2].dtype.itemsize,
          "partial": int(node.op == "partial_grouped_matmul")},
-        m * math.ceil(n / _COLUMNS),
+        m * math.ceil(n / _COLUMNS), math.ceil(n / _COLUMNS),
     )  # fmt: skip
 
 
+def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
+    problem = Grouped(m, n, k, experts)
+    variant = EXPERTS.choose(problem, emitter)
+    operands, results = [emitter.operand(at) for at in range(3)], [emitter.result()]
+    if variant.name == "plain":
+        _lower_grouped(node, emitter)
+    elif variant.name == "rows":
+        params = product_params(Product(1, k, n, m, (m,), (1,), (0,)), node.dtype)
+        few_rows_product("grouped_gemv", emitter, operands, results, {**params, "experts": experts})
+    else:
+        count = expert_tiles(problem, variant)
+        table = emitter.temp(TensorType((m + 3 * count,), DType.I32))
+        known = {"m": m, "experts": experts, "tiles": count, "bm": variant.params["bm"]}
+        emitter.call("expert_tiles", [operands[2]], [table], known, 1, 0)
+        params = product_params(Product(m, k, n, 1, (1,), (0,), (0,)), node.dtype)
+        across = math.ceil(n / variant.params["bn"])
+        params |= {"left_turned": 0, "parts": (n,), "gated": 0, "splits": 1, "each_k": k}
+        params |= {**variant.params, "experts": experts, "tiles": count}
+        emitter.call("grouped_tiles", [*operands[:2], table], results, params, count * across, 0)
+
+
 _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
+_GROUPED_WEBGPU = Kernels(
+    ("grouped_matmul", "grouped_gemv", "grouped_tiles", "expert_tiles", "split_sum"),
+    _lower_grouped_webgpu,
+)
 
 
 @op(
@@ -65,7 +96,7 @@ _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
     infer=_infer_grouped,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[1],
     cpu=_GROUPED,
-    webgpu=_GROUPED,
+    webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     samples=tuple(
@@ -76,7 +107,14 @@ _GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
             high=(2, 2, e - 0.01),
         )
         for dtype, index in ((DType.F32, DType.I32), (DType.F64, DType.I64), (DType.F16, DType.I32))
-        for m, k, e, n in ((5, 7, 3, 9), (1, 1, 1, 1), (0, 4, 2, 3), (3, 0, 2, 4), (4, 130, 2, 67))
+        for m, k, e, n in (
+            (5, 7, 3, 9),
+            (1, 1, 1, 1),
+            (0, 4, 2, 3),
+            (3, 0, 2, 4),
+            (4, 130, 2, 67),
+            (90, 36, 3, 68),
+        )
     ),
 )
 def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
@@ -172,30 +210,39 @@ def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 def _lower_integer(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    a, b = node.inputs
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [emitter.result()], _integer_params(node))
+
+
+def _integer_params(node: Node) -> dict[str, Any]:
+    a, b = node.inputs[:2]
     p = Product.of(a.shape, b.shape)
-    emitter.call(
-        "matmul_integer",
-        [emitter.operand(0), emitter.operand(1)],
-        [emitter.result()],
-        {
-            "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
-            "a_signed": int(a.dtype is DType.I8), "b_signed": int(b.dtype is DType.I8),
-            "rank": len(p.dims), "dims": p.dims, "a_steps": p.a_steps, "b_steps": p.b_steps,
-        },
-        p.batch * p.m * math.ceil(p.n / (4 * _COLUMNS)),
-    )  # fmt: skip
+    return {
+        "m": p.m, "k": p.k, "n": p.n, "batch": p.batch,
+        "a_signed": int(a.dtype is DType.I8), "b_signed": int(b.dtype is DType.I8),
+        "rank": len(p.dims), "dims": p.dims, "a_steps": p.a_steps, "b_steps": p.b_steps,
+    }  # fmt: skip
 
 
-_INTEGER = Kernels(("matmul_integer",), _lower_integer)
+def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    params = _integer_params(node)
+    problem = Bytes(params["m"], params["n"], params["k"], params["batch"])
+    variant = INTEGER.choose(problem, emitter)
+    scales = size(node.inputs[2].shape) if len(node.inputs) > 2 else 0
+    params |= {**variant.params, "columns": few_columns(problem), "scales": scales}
+    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    work, across = groups(problem, variant)
+    emitter.call(KERNELS[variant.name], operands, [emitter.result()], params, work, across)
 
 
 @op(
     free=("b",),
     infer=_infer_integer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=_INTEGER,
-    webgpu=_INTEGER,
+    cpu=Kernels(("matmul_integer",), _lower_integer),
+    webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
     dtypes=_BYTES,
     webgpu_dtypes=_BYTES,
     samples=tuple(
@@ -203,12 +250,72 @@ _INTEGER = Kernels(("matmul_integer",), _lower_integer)
         for a in (DType.I8, DType.U8)
         for b in (DType.I8, DType.U8)
         for shapes in (((3, 5), (5, 7)), ((1, 1), (1, 1)), ((0, 4), (4, 3)), ((5, 64), (64, 32)),
-                       ((2, 3, 66), (2, 66, 260)), ((2, 0), (0, 3)), ((7,), (7, 5)))
+                       ((2, 3, 66), (2, 66, 260)), ((2, 0), (0, 3)), ((7,), (7, 5)), ((40, 36), (36, 68)),
+                       ((3, 20, 132), (3, 132, 200)), ((16, 520), (520, 68)))
     ),
 )  # fmt: skip
 def matmul_integer(a: Array, b: Array) -> Array:
     """Product of i8 or u8 matrices in i32, exact; otherwise as ``matmul``."""
     return np.matmul(a.astype(np.int32), b.astype(np.int32))
+
+
+def _infer_scaled(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    result = _infer_integer(types[:2], attrs)
+    if types[2].shape not in ((), (1,), result.shape[-1:]) or len(types[1].shape) != 2:
+        raise ShapeError(
+            describe(
+                "[scaled_matmul_integer] operands do not fit",
+                got=", ".join(map(str, types)),
+                expected="a [..., k], b [k, n], one scale or [n]",
+            )
+        )
+    if types[2].dtype is not DType.F32:
+        raise DTypeError(
+            describe("[scaled_matmul_integer] scale", got=types[2].dtype, expected="f32")
+        )
+    return TensorType(result.shape, DType.F32)
+
+
+_SCALE = (("cast", (0,), DType.F32, None), ("mul", (2, 1), DType.F32, None))
+
+
+def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    exact = emitter.temp(TensorType(node.shape, DType.I32))
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [exact], _integer_params(node))
+    shapes = (node.shape, node.inputs[2].shape)
+    emitter.elementwise(_SCALE, [exact, emitter.operand(2)], emitter.result(), shapes)
+
+
+@op(
+    free=("b", "scale"),
+    infer=_infer_scaled,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
+    cpu=Kernels(("matmul_integer",), _lower_scaled_cpu),
+    webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
+    internal=True,
+    dtypes=_BYTES,
+    webgpu_dtypes=_BYTES,
+    samples=tuple(
+        Sample((*shapes, scale), dtypes=(DType.I8, b, DType.F32), low=(-128, -128, -1), high=(128, 128, 1))
+        for b in (DType.I8, DType.U8)
+        for shapes, scale in ((((3, 5), (5, 7)), (7,)), (((1, 1), (1, 1)), ()), (((0, 4), (4, 3)), (1,)),
+                              (((5, 64), (64, 32)), (32,)), (((2, 3, 64), (64, 36)), (36,)), (((4, 0), (0, 3)), ()),
+                              (((40, 36), (36, 68)), (68,)), (((2, 300, 8), (8, 132)), ()), (((8,), (8, 5)), (5,)))
+    ),
+)  # fmt: skip
+def scaled_matmul_integer(a: Array, b: Array, scale: Array) -> Array:
+    """``matmul_integer`` as f32, times a scale or one per column.
+
+    Args:
+        a: i8 or u8 ``[..., k]``.
+        b: i8 or u8 ``[k, n]``.
+        scale: f32 ``[]``, ``[1]`` or ``[n]``.
+    """
+    exact = np.matmul(a.astype(np.int32), b.astype(np.int32))
+    return np.asarray(exact.astype(np.float32) * scale)
 
 
 def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:
@@ -217,17 +324,29 @@ def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:
     return node if axis == -1 or node.shape == () else g.unsqueeze(node, -1)
 
 
+def _zero(value: Any) -> bool:
+    """Whether a zero point is known, and 0 everywhere."""
+    if isinstance(value, Node):
+        return value.op == "constant" and not np.any(value.attrs["value"])
+    return not np.any(value)
+
+
 def _qmatmul(
     g: Graph, a: Node, b: Node, a_scale: Any, b_scale: Any, a_zero_point: Any, b_zero_point: Any
 ) -> Node:
     k = a.shape[-1]
     product = g.matmul_integer(a, b)
     # sum (a - za)(b - zb) = sum ab - zb sum a - za sum b + k za zb, all exact in i32.
-    za, zb = _column(g, a_zero_point, DType.I32, -2), _column(g, b_zero_point, DType.I32, -1)
-    rows = g.sum(g.cast(a, DType.I32), [-1], True)
-    columns = g.sum(g.cast(b, DType.I32), [-2], True)
-    total = g.sub(g.sub(product, g.mul(zb, rows)), g.mul(za, columns))
-    total = g.add(total, g.mul(g.mul(za, zb), k))
+    # What a known zero point of 0 makes 0 is left out.
+    za = None if _zero(a_zero_point) else _column(g, a_zero_point, DType.I32, -2)
+    zb = None if _zero(b_zero_point) else _column(g, b_zero_point, DType.I32, -1)
+    total = product
+    if zb is not None:
+        total = g.sub(total, g.mul(zb, g.sum(g.cast(a, DType.I32), [-1], True)))
+    if za is not None:
+        total = g.sub(total, g.mul(za, g.sum(g.cast(b, DType.I32), [-2], True)))
+    if za is not None and zb is not None:
+        total = g.add(total, g.mul(g.mul(za, zb), k))
     scale = g.mul(_column(g, a_scale, DType.F32, -2), _column(g, b_scale, DType.F32, -1))
     return g.mul(g.cast(total, DType.F32), scale)
 

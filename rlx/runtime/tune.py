@@ -16,6 +16,7 @@ from rlx.backends.base import CompileOptions
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, RlxError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.spans import watched
 from rlx.ir.variants import Family, Table, Variant, point, watching
@@ -178,6 +179,7 @@ def _resident(graph: Graph, device: Device) -> CompiledGraph:
     for node in graph.nodes:
         if node.op == "input":
             value = rng.standard_normal(node.shape, np.float32)
+            value = np.abs(value) if node.dtype is DType.U8 else value
             compiled.bind_gpu_handle(node.name, value.astype(node.dtype.numpy))
     return compiled
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from rlx.ir.graph import Graph, Node
+from rlx.ops.block_formats import FORMATS
 
 
 class TuneProbe(NamedTuple):
@@ -54,6 +57,47 @@ def _products() -> Iterator[TuneProbe]:
             largest = 4 * batch * max(m * k, k * n, m * n)
             build = partial(_product, m, k, n, batch, turned)
             yield TuneProbe(name + ", turned" * turned, largest, build)
+
+
+# Rows, length of the sums and columns of products by weights in blocks and by bytes.
+_PACKED = ((16, 4096, 4096), (64, 4096, 4096), (512, 4096, 4096), (512, 1024, 1024))
+_BYTES = ((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (512, 512, 512), (2048, 2048, 2048))
+# Rows, length of the sums, columns, experts.
+_EXPERTS = ((8, 2048, 4096, 8), (32, 2048, 4096, 8), (256, 2048, 1024, 8), (1024, 2048, 4096, 8))
+
+
+def _packed(m: int, k: int, n: int, scheme: str) -> Graph:
+    g = Graph("packed")
+    form = FORMATS[scheme]
+    packed = g.input("w", (n, k // form.weights * form.nbytes), "u8")
+    g.set_outputs([g.dequant_matmul(g.input("x", (m, k)), packed, scheme)])
+    return g
+
+
+def _bytes(m: int, k: int, n: int) -> Graph:
+    g = Graph("bytes")
+    g.set_outputs([g.matmul_integer(g.input("a", (m, k), "i8"), g.input("b", (k, n), "i8"))])
+    return g
+
+
+def _experts(m: int, k: int, n: int, experts: int) -> Graph:
+    g = Graph("experts")
+    # As many rows for each expert, scattered.
+    idx = g.constant(np.arange(m, dtype=np.int32) * 5 % experts)
+    g.set_outputs([g.grouped_matmul(g.input("x", (m, k)), g.input("w", (experts, k, n)), idx)])
+    return g
+
+
+def _narrow_products() -> Iterator[TuneProbe]:
+    for m, k, n in _PACKED:
+        nbytes = max(4 * m * k, 4 * m * n, k * n)
+        yield TuneProbe(f"Q4_0 {m} x {k} x {n}", nbytes, partial(_packed, m, k, n, "Q4_0"))
+    for m, k, n in _BYTES:
+        nbytes = max(k * n, 4 * m * n)
+        yield TuneProbe(f"int8 {m} x {k} x {n}", nbytes, partial(_bytes, m, k, n))
+    for m, k, n, experts in _EXPERTS:
+        name = f"grouped {m} x {k} x {n}, {experts} experts"
+        yield TuneProbe(name, 4 * experts * k * n, partial(_experts, m, k, n, experts))
 
 
 # Heads, queries, keys, elements of a key and of a value.
@@ -121,5 +165,6 @@ def probes() -> Iterator[TuneProbe]:
     """All problems, the most telling first."""
     yield from _products()
     yield from _attentions()
+    yield from _narrow_products()
     yield from _transforms()
     yield from _rows()

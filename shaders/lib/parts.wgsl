@@ -1,6 +1,7 @@
 {# What the product kernels bind: the left operand, weights, biases, results. One weight makes one result;
    several make as many, of `parts` columns each; two that are `gated` make one. W, B and Y say of which
-   elements weights, biases and results are. #}
+   elements weights, biases and results are. Experts of rows, or what goes by them, come before the results. #}
+{% set listed = 1 if picked is defined or by_expert is defined else 0 %}
 {% set weights = 2 if gated else parts|length %}
 {% set biases = has_bias * (2 if gated else 1) %}
 {% for i in range(weights) %}
@@ -9,7 +10,10 @@
 {% for i in range(biases) %}
 @group(0) @binding({{ 1 + weights + i }}) var<storage, {{ access[1 + weights + i] }}> bias{{ i }}: array<{{ B }}>;
 {% endfor %}
+{% if listed %}
+@group(0) @binding({{ 1 + weights + biases }}) var<storage, {{ access[1 + weights + biases] }}> listed: array<i32>;
+{% endif %}
 {% for i in range(parts|length) %}
-{% set at = 1 + weights + biases + i %}
+{% set at = 1 + weights + biases + listed + i %}
 @group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y{{ i }}: array<{{ Y[i] }}>;
 {% endfor %}

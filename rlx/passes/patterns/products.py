@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ops.linalg import ACTIVATIONS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
@@ -39,16 +40,51 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
 
 
 def turned(node: Node, site: Site) -> Match | None:
-    """X @ y with the last two axes of y exchanged just before."""
-    if node.op != "matmul" or len(node.inputs[0].shape) < 2:
+    """X @ y with the last two axes of y exchanged just before, or, but for a CPU, those of x."""
+    if node.op != "matmul" or any(len(operand.shape) < 2 for operand in node.inputs):
         return None
     x, y = node.inputs
-    rank = len(y.shape)
+    left = site.kernel_set != "cpu" and _exchanged(x, node, site)
+    right = _exchanged(y, node, site)
+    if not left and not right:
+        return None
+    inside = sorted({o.id: o for o, own in ((x, left), (y, right)) if own}.items())
+    operands = (x.inputs[0].id if left else x.id, y.inputs[0].id if right else y.id)
+    attrs = {"left": left, "right": right}
+    return Match(
+        (*(o for _, o in inside), node),
+        lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands], attrs),
+    )
+
+
+def _exchanged(operand: Node, product: Node, site: Site) -> bool:
+    """Whether an operand is a matrix with its last two axes exchanged for this product alone."""
+    rank = len(operand.shape)
     exchange = (*range(rank - 2), rank - 1, rank - 2)
-    if y.op != "transpose" or tuple(y.attrs["perm"]) != exchange or without_inputs(y):
+    return (
+        operand.op == "transpose"
+        and tuple(operand.attrs["perm"]) == exchange
+        and not without_inputs(operand)
+        and site.only(operand) is product
+    )
+
+
+def scaled(node: Node, site: Site) -> Match | None:
+    """A product of bytes, as f32, times a scale or one per column. On a CPU that is another pass anyway."""
+    if node.op != "mul" or site.kernel_set == "cpu":
         return None
-    if site.only(y) is not node:
-        return None
-    (straight,) = y.inputs
-    operands = (x.id, straight.id)
-    return Match((y, node), lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands]))
+    for cast, scale in either_way(node):
+        if cast.op != "cast" or site.only(cast) is not node or cast.dtype is not DType.F32:
+            continue
+        (found,) = cast.inputs
+        if found.op != "matmul_integer" or site.only(found) is not cast or site.blocked(found):
+            continue
+        a, b = found.inputs
+        fits = len(b.shape) == 2 and scale.shape in ((), (1,), found.shape[-1:])
+        if fits and node.shape == found.shape and scale.dtype is DType.F32:
+            return Match((found, cast, node), _scaled((a.id, b.id, scale.id), node.name))
+    return None
+
+
+def _scaled(operands: Sequence[int], name: str) -> Build:
+    return lambda g, at: g.add_node("scaled_matmul_integer", [at[o] for o in operands], {}, name)
