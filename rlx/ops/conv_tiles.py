@@ -41,9 +41,7 @@ _NEAR = 1 << 28
 
 def _tile(name: str, bm: int, bn: int, tm: int, tn: int) -> Variant:
     storage = 4 * MOST_STEPS * (bm + APART + bn)
-    return Variant(
-        name, (bm // tm) * (bn // tn), storage, {"bm": bm, "bn": bn, "tm": tm, "tn": tn}
-    )
+    return Variant(name, (bm // tm) * (bn // tn), storage, {"bm": bm, "bn": bn, "tm": tm, "tn": tn})
 
 
 TILES = (
@@ -55,8 +53,8 @@ TILES = (
 )
 # Tiles that keep a large GPU's multiprocessors busy.
 ENOUGH = 120
-# Workgroups that one holds at a time: sums are split up to there, each share at least this long.
-SLOTS = 792
+# Threads that one holds at a time: sums are split up to there, each share at least this long.
+SLOTS = 792 * 64
 LEAST_SHARE = 96
 MOST_SHARES = 16
 
@@ -78,7 +76,7 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     for name, enough in order:
         if name in found and tiles(problem, found[name]) >= enough:
             return found[name]
-    return found.get("small", found["plain"])
+    return found.get("small", legal[-1])
 
 
 def _takes(variant: Variant, problem: Problem) -> bool:
@@ -124,9 +122,8 @@ def shares(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
     """Into how many shares the sums are split, and how many lines each has."""
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines
-    count = min(
-        MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // max(1, tiles(problem, variant))
-    )
+    threads = variant.threads * max(1, tiles(problem, variant))
+    count = min(MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // threads)
     if variant.name == "plain" or count < 2:
         return 1, whole
     each = math.ceil(lines / (count * step.lines)) * step.lines
