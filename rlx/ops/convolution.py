@@ -13,6 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
+from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
@@ -148,6 +149,13 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     outputs = node.shape[1] // groups
     taps = size(node.inputs[1].shape[1:])
     if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
+        strip = strips.Problem.of(size(node.shape[:2]), window)
+        cut = strips.DIRECT.choose(strip, emitter)
+        if cut.name != "plain":
+            params |= {"tall": strips.tall(strip, cut), "threads": cut.threads}
+            work = strips.work(strip, cut)
+            emitter.call("conv_strips", operands, [emitter.result()], params, work)
+            return
         work = math.ceil(
             size(node.shape[:2])
             * math.prod(window.out[:2])
@@ -272,7 +280,7 @@ def _convolution(rank: int) -> OpDef:
         infer=_infer(name, rank),
         flops=_flops,
         cpu=Kernels(("conv", "conv_direct"), _lower_cpu),
-        webgpu=Kernels(("conv", "conv_tiles", "conv_direct", "split_sum"), _lower_webgpu),
+        webgpu=Kernels(("conv", "conv_tiles", "conv_direct", "conv_strips", "split_sum"), _lower_webgpu),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
