@@ -5,7 +5,10 @@ import pytest
 
 import rlx
 from rlx.ir.variants import DEFAULTS
+from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, LEAST_SHARE, MOST_STEPS, Problem, shares, steps
+from rlx.ops.resize_plane import RESIZE
+from rlx.ops.taps import pattern, taps
 
 # x, w, attributes.
 CONVOLUTIONS = (
@@ -20,6 +23,27 @@ CONVOLUTIONS = (
     ((1, 7, 130), (12, 7, 31), {"padding": ((15, 0),)}),
     ((1, 6, 4, 7, 9), (20, 6, 3, 3, 3), {"padding": 1}),
     ((1, 300, 4, 5), (30, 300, 3, 3), {"padding": 1}),
+)
+
+# The same for groups of few outputs.
+DEPTHWISE = (
+    ((2, 6, 9, 12), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
+    ((2, 6, 10, 11), (6, 1, 3, 3), {"padding": ((0, 2), (2, 1)), "groups": 6, "stride": 2}),
+    ((1, 8, 17, 16), (8, 1, 5, 5), {"padding": 2, "groups": 8, "stride": (1, 2)}),
+    ((2, 4, 12, 20), (8, 1, 3, 4), {"groups": 4, "dilation": (2, 3), "padding": 2}),
+    ((2, 6, 8, 8), (3, 6, 3, 3), {"padding": 1}),
+    ((1, 4, 5, 9, 8), (4, 1, 3, 3, 3), {"padding": 1, "groups": 4}),
+    ((2, 5, 64), (5, 1, 31), {"padding": 15, "groups": 5}),
+)
+# x, attributes.
+POOLS = (
+    ((2, 3, 12, 16), {"kernel": 3, "stride": 2, "padding": 1}),
+    ((2, 3, 13, 11), {"kernel": 2}),
+    ((1, 4, 9, 10), {"kernel": (3, 2), "stride": 1, "padding": (1, 0)}),
+    ((1, 2, 12, 21), {"kernel": 3, "stride": 2, "dilation": (2, 3), "padding": 2}),
+    ((1, 3, 9, 15), {"kernel": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+    ((1, 2, 6, 8, 12), {"kernel": 3, "stride": (1, 1, 2), "padding": 1}),
+    ((2, 3, 50), {"kernel": 7, "stride": 3}),
 )
 
 
@@ -49,6 +73,90 @@ def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
     text = check(*convolution(*case), webgpu, rng)
     tile = next(v.params for v in CONV.variants if v.name == variant)
     assert ("= conv(" if variant == "plain" else f"bm={tile['bm']} bn={tile['bn']}") in text
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in strips.DIRECT.variants])
+@pytest.mark.parametrize("case", DEPTHWISE, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_every_variant_of_few_outputs(variant, case, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"conv_direct={variant}")
+    text = check(*convolution(*case), webgpu, rng)
+    assert ("conv_direct(" if variant == "plain" else "conv_strips(") in text
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in strips.POOL.variants])
+@pytest.mark.parametrize("case", POOLS, ids=str)
+def test_every_pool_variant(variant, case, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"pool={variant}")
+    x = rng.normal(size=case[0]).astype(np.float32)
+    x.flat[5], x.flat[31], x.flat[60] = np.nan, np.inf, -np.inf
+    g = rlx.Graph()
+    node = g.input("x", case[0])
+    pooled = [g.max_pool(node, **case[1])]
+    pooled += [g.avg_pool(node, count_include_pad=padded, **case[1]) for padded in (False, True)]
+    g.set_outputs(pooled)
+    with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
+        for got, expected in zip(compiled.run({"x": x}), exact.run({"x": x}), strict=True):
+            np.testing.assert_allclose(got, expected, 1e-5, 1e-6)
+        text = compiled.as_text("schedule")
+    assert ("= pool(" if variant == "plain" else "pool_strips(") in text
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in RESIZE.variants])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("size", [(32, 40), (8, 80), (18, 33), (48, 40)])
+def test_every_resize_variant(variant, mode, size, webgpu, monkeypatch, rng):
+    monkeypatch.setenv("RLX_VARIANT", f"resize={variant}")
+    g = rlx.Graph()
+    coordinates = "asymmetric" if size == (32, 40) else "half_pixel"
+    g.set_outputs([g.resize(g.input("x", (2, 16, 20)), (2, *size), mode, coordinates=coordinates)])
+    x = rng.normal(size=(2, 16, 20)).astype(np.float32)
+    # What a tap of weight 0 lies on is not looked at.
+    x[1, 7, 9] = np.inf
+    with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:
+        got, expected = compiled.run({"x": x})[0], exact.run({"x": x})[0]
+        text = compiled.as_text("schedule")
+    np.testing.assert_allclose(got, expected, 2e-5, 2e-5)
+    steady = variant == "pattern" and size in ((32, 40), (8, 80))
+    assert ("interpolate_plane(" in text) == steady
+
+
+def test_patterns_of_taps():
+    def made(n, count, mode="linear", coordinates="half_pixel", **more):
+        found = taps(
+            n, count, count / n, mode, coordinates, "floor", -0.75, False, (0.0, 1.0), False
+        )
+        return pattern(*found, n)
+
+    assert made(16, 32) == (
+        2,
+        (-1, 0, 1, 2),
+        (
+            ((0, 0.25), (1, 0.75)),
+            ((1, 0.75), (2, 0.25)),
+            ((1, 0.25), (2, 0.75)),
+            ((2, 0.75), (3, 0.25)),
+        ),
+    )
+    assert made(16, 32, coordinates="asymmetric").taps[0] == ((0, 1.0),)
+    assert made(16, 8, "nearest").step == 8
+    assert made(16, 33) is None
+    assert made(16, 48, coordinates="align_corners") is None
+    assert made(2, 4) is None
+
+
+def test_the_rule_of_strips():
+    def name(planes, out, kernel=(1, 3, 3), stride=(1, 1, 1)):
+        problem = strips.Problem(planes, out, kernel, stride, (1, 1, 1))
+        legal = strips.DIRECT.legal(problem, DEFAULTS)
+        return strips.DIRECT.rule(problem, legal).name
+
+    assert name(8192, (1, 56, 56)) == "block"
+    assert name(64, (1, 56, 56)) == "strip"
+    assert name(8192, (1, 1, 500), (1, 1, 31)) == "strip"
+    assert name(8192, (1, 56, 56), (1, 40, 40)) == "plain"
 
 
 def test_the_rule_of_convolutions():

@@ -280,7 +280,9 @@ def _convolution(rank: int) -> OpDef:
         infer=_infer(name, rank),
         flops=_flops,
         cpu=Kernels(("conv", "conv_direct"), _lower_cpu),
-        webgpu=Kernels(("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct"), _lower_webgpu),
+        webgpu=Kernels(
+            ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct"), _lower_webgpu
+        ),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
