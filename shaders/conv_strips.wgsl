@@ -30,10 +30,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for r in range(tall) %}
     var acc{{ r }} = vec4<f32>({{ "bias[o]" if has_bias else "0.0" }});
 {% endfor %}
+{% if c * kernel[0] == 1 %}
+    {
+        let i = 0u;
+{% else %}
     for (var i = 0u; i < {{ c * kernel[0] }}u; i++) {
+{% endif %}
         let z = i32(deep * {{ stride[0] }}u + (i % {{ kernel[0] }}u) * {{ dilation[0] }}u) - {{ before[0] }};
 {% if checks[0] %}
-        if (u32(z) >= {{ dims[0] }}u) { continue; }
+        if (u32(z) < {{ dims[0] }}u) {
 {% endif %}
         let base = (image * CHANNELS + (o / {{ m }}u) * {{ c }}u + i / {{ kernel[0] }}u) * PLANE + u32(z) * {{ dims[1] * dims[2] }}u;
         let by = o * {{ c }}u * TAPS + i * {{ kernel[1] * kernel[2] }}u;
@@ -45,6 +50,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         acc{{ r }} += w{{ ky * kernel[2] + t }} * {{ strips.seen(row, t, "f32") }};
 {% endfor %}
 {% endcall %}
+{{ "        }" if checks[0] }}
     }
     let at = (((image * OUTPUTS + o) * {{ out[0] }}u + deep) * {{ out[1] }}u + row0) * {{ out[2] }}u + column;
 {% for r in range(tall) %}

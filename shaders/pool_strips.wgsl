@@ -56,10 +56,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for r in range(tall) %}
     var total{{ r }} = nothing;
 {% endfor %}
+{% if kernel[0] == 1 %}
+    {
+        let i = 0u;
+{% else %}
     for (var i = 0u; i < {{ kernel[0] }}u; i++) {
+{% endif %}
         let z = z0 + i32(i * {{ dilation[0] }}u);
 {% if checks[0] %}
-        if (u32(z) >= {{ dims[0] }}u) { continue; }
+        if (u32(z) < {{ dims[0] }}u) {
 {% endif %}
         let base = (plane * {{ dims[0] }}u + u32(z)) * {{ dims[1] * dims[2] }}u;
 {% call(row, r, ky) strips.walk("nothing") %}
@@ -67,6 +72,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         total{{ r }} = combine(total{{ r }}, {{ strips.seen(row, t, T) }});
 {% endfor %}
 {% endcall %}
+{{ "        }" if checks[0] }}
     }
 {% if divide %}
 {% if kernel[2] > 1 %}

@@ -166,6 +166,8 @@ def test_the_rule_of_convolutions():
 
     assert name(64, 32 * 56 * 56) == "large"
     assert name(32, 32 * 56 * 56) == "flat"
+    assert name(96, 32 * 56 * 56) == "flat"
+    assert name(128, 32 * 56 * 56) == "large"
     assert name(256, 32 * 14 * 14, 2304) == "medium"
     assert name(64, 56 * 56) == "small"
     tight = {**DEFAULTS, "max-compute-workgroup-storage-size": 8192}
@@ -191,3 +193,25 @@ def test_shares_of_convolutions_cover_the_sums(kernel, channels):
             assert (count - 1) * each < lines <= count * each
             assert each % step.lines == 0
             assert count == 1 or each * step.piece >= LEAST_SHARE // 2
+
+
+@pytest.mark.webgpu
+def test_fewer_images_than_were_compiled(webgpu, rng):
+    """The first workgroups make the first images, whatever the kernel."""
+    g = rlx.Graph()
+    x = g.input("x", (24, 8, 12, 16))
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in ((40, 8, 3, 3), (8, 1, 3, 3))]
+    dense = g.conv2d(x, g.constant(weights[0]), padding=1)
+    apart = g.conv2d(x, g.constant(weights[1]), padding=1, groups=8)
+    g.set_outputs(
+        [dense, apart, g.max_pool(x, 3, 2, padding=1), g.resize(x, (24, 8, 24, 32), "linear")]
+    )
+    values = rng.normal(size=(24, 8, 12, 16)).astype(np.float32)
+    with rlx.compile(g, webgpu) as compiled:
+        text = compiled.as_text("schedule")
+        for kernel in ("conv_tiles", "conv_strips", "pool_strips"):
+            assert kernel in text
+        whole = [y.copy() for y in compiled.run({"x": values})]
+        compiled.set_active_extent((7, 24))
+        for got, expected in zip(compiled.run({"x": values}), whole, strict=True):
+            np.testing.assert_array_equal(got[:7], expected[:7])

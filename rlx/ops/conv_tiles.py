@@ -71,8 +71,10 @@ def tiles(problem: Problem, variant: Variant) -> int:
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    few = problem.outputs <= 32
-    order = (("flat", 2 * ENOUGH),) if few else (("large", 2 * ENOUGH), ("medium", ENOUGH))
+    # Tiles of 32 outputs are a little slower than those of 64, but may make less that nobody asked for.
+    low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
+    flat = (("flat", 2 * ENOUGH),)
+    order = flat if 1.2 * low < high else (("large", 2 * ENOUGH), ("medium", ENOUGH))
     for name, enough in order:
         if name in found and tiles(problem, found[name]) >= enough:
             return found[name]
