@@ -1,13 +1,16 @@
 // The shares of sums that were split, [shares, elements], added up; then bias and activation.
 {% set E = "f16" if half else "f32" %}
-{% set wide = n % 4 == 0 %}
+{# A bias belongs to columns, the last axis, or, where `every` says, to so many neighbours. #}
+{% set of_rows = every is defined %}
+{% set wide = (every if of_rows else n) % 4 == 0 %}
+{% set B = E if of_rows or not wide else "vec4<" ~ E ~ ">" %}
 {% set S = "vec4<f32>" if wide else "f32" %}
 {% set D = ("vec4<" ~ E ~ ">") if wide else E %}
 {% set step = 4 if wide else 1 %}
 {% set last = 2 if has_bias else 1 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ S }}>;
 {% if has_bias %}
-@group(0) @binding(1) var<storage, {{ access[1] }}> bias: array<{{ D }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> bias: array<{{ B }}>;
 {% endif %}
 @group(0) @binding({{ last }}) var<storage, {{ access[last] }}> y: array<{{ D }}>;
 
@@ -21,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum = x[at];
     for (var share = 1u; share < SPLITS; share++) { sum += x[share * count + at]; }
 {% if has_bias %}
-    sum += {{ S }}(bias[at % {{ n // step }}u]);
+    sum += {{ S }}(bias[{{ "(at / %du) %% %du" % (every // step, n) if of_rows else "at %% %du" % (n // step) }}]);
 {% endif %}
     y[at] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
 }

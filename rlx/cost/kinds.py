@@ -73,7 +73,7 @@ KINDS: Mapping[str, Kind] = {
     "convolution": Kind(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
     ),
-    "pool": Kind(("max_pool", "window_sum", "interpolate"), "reduce", 0.2),
+    "pool": Kind(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
     "attention": Kind(("attention",), "softmax", 0.2),
     "recurrence": Kind(("recurrence",), "softmax"),
     "state_space": Kind(("selective_scan",), "function", 5.0),

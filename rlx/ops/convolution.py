@@ -13,6 +13,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
+from rlx.ops import strips
+from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
@@ -25,9 +27,8 @@ SLACK = 16
 FEW_WINDOWS = 8
 # A group of fewer outputs than this is no matrix product worth the packing.
 FEW = 4
-# WGSL: results per workgroup of the direct kernel, and the square tile of the other.
+# WGSL: threads of a workgroup of the direct kernel, and of the one that adds shares.
 _DIRECT = 256
-_TILE = 64
 # Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
 _DIRECT_TAPS = 16384
 
@@ -144,21 +145,53 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     window = _collapsed(_window(node))
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     params = _params(node, window)
-    outputs = node.shape[1] // node.attrs["groups"]
+    groups = node.attrs["groups"]
+    outputs = node.shape[1] // groups
     taps = size(node.inputs[1].shape[1:])
-    positions = node.shape[0] * size(window.out)
     if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
-        kernel, unit = "conv_direct", 1
+        strip = strips.Problem.of(size(node.shape[:2]), window)
+        cut = strips.DIRECT.choose(strip, emitter)
+        if cut.name != "plain":
+            params |= {"tall": strips.tall(strip, cut), "threads": cut.threads}
+            work = strips.work(strip, cut)
+            emitter.call("conv_strips", operands, [emitter.result()], params, work)
+            return
         work = math.ceil(
             size(node.shape[:2])
             * math.prod(window.out[:2])
             * math.ceil(window.out[2] / 4)
             / _DIRECT
         )
-    else:
-        kernel, unit = "conv", node.attrs["groups"] * math.ceil(outputs / _TILE)
-        work = unit * math.ceil(positions / _TILE)
-    emitter.call(kernel, operands, [emitter.result()], params, work, unit)
+        emitter.call("conv_direct", operands, [emitter.result()], params, work)
+        return
+    positions = node.shape[0] * size(window.out)
+    problem = Problem(outputs, positions, taps, groups, is_near(window))
+    variant = CONV.choose(problem, emitter)
+    work, unit = tiles(problem, variant), down(problem, variant)
+    if variant.name == "plain":
+        emitter.call("conv", operands, [emitter.result()], params, work, unit)
+        return
+    step = steps(window.kernel)
+    splits, each = shares(problem, variant, step)
+    params |= {**variant.params, **step._asdict(), "splits": splits, "each": each}
+    if splits == 1:
+        emitter.call("conv_tiles", operands, [emitter.result()], params, work, unit)
+        return
+    elements, windows = size(node.shape), size(window.out)
+    partial = emitter.temp(TensorType((splits, elements), DType.F32))
+    emitter.call("conv_tiles", operands[:2], [partial], params, work * splits, 0)
+    wide = windows % 4 == 0
+    added = {
+        "splits": splits,
+        "elements": elements,
+        "n": node.shape[1],
+        "every": windows,
+        "has_bias": params["has_bias"],
+        "half": 0,
+        "act": 0,
+    }
+    groups = math.ceil(elements / (_DIRECT * (4 if wide else 1)))
+    emitter.call("split_sum", [partial, *operands[2:]], [emitter.result()], added, groups, 0)
 
 
 def _samples(rank: int) -> tuple[Sample, ...]:
@@ -247,7 +280,9 @@ def _convolution(rank: int) -> OpDef:
         infer=_infer(name, rank),
         flops=_flops,
         cpu=Kernels(("conv", "conv_direct"), _lower_cpu),
-        webgpu=Kernels(("conv", "conv_direct"), _lower_webgpu),
+        webgpu=Kernels(
+            ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct"), _lower_webgpu
+        ),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32

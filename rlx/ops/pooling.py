@@ -14,6 +14,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size
+from rlx.ops import strips
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
@@ -92,6 +93,13 @@ def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
         if not webgpu:
             emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], params)
             return
+        strip = strips.Problem.of(planes, window)
+        cut = strips.POOL.choose(strip, emitter)
+        if cut.name != "plain":
+            params |= {"tall": strips.tall(strip, cut), "threads": cut.threads, "kind": kind}
+            work = strips.work(strip, cut)
+            emitter.call("pool_strips", [emitter.operand(0)], [emitter.result()], params, work)
+            return
         shared = size(window.kernel) > _WIDE
         work = size(node.shape) if shared else math.ceil(size(node.shape) / _WORKGROUP)
         params = {**params, "kind": kind, "shared": int(shared)}
@@ -139,7 +147,7 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
     infer=_infer("max_pool"),
     flops=_flops,
     cpu=Kernels(("pool_max",), _lower("max", webgpu=False)),
-    webgpu=Kernels(("pool",), _lower("max", webgpu=True)),
+    webgpu=Kernels(("pool_strips", "pool"), _lower("max", webgpu=True)),
     dtypes=FLOAT_KERNELS | {DType.I32},
     webgpu_dtypes=WEBGPU_FLOATS | {DType.I32},
     samples=(
@@ -204,7 +212,7 @@ def _counts(window: Window, padded: bool) -> Array:
     infer=_infer("window_sum"),
     flops=_flops,
     cpu=Kernels(("pool_sum",), _lower("sum", webgpu=False)),
-    webgpu=Kernels(("pool",), _lower("sum", webgpu=True)),
+    webgpu=Kernels(("pool_strips", "pool"), _lower("sum", webgpu=True)),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # sums of up to thousands of elements, in f32

@@ -22,7 +22,12 @@ _WORKGROUP = 256
 _TAPS = 32768
 
 
-def _check_names(attrs: dict[str, Any]) -> None:
+def check_names(attrs: dict[str, Any]) -> None:
+    """Refuses modes and coordinates that there are not.
+
+    Raises:
+        UnknownNameError: One of them is none.
+    """
     for key, names in (("mode", MODES), ("coordinates", COORDINATES), ("nearest_mode", NEAREST)):
         if attrs[key] not in names:
             raise UnknownNameError(
@@ -34,11 +39,17 @@ def _check_names(attrs: dict[str, Any]) -> None:
             )
 
 
-def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+def interpolate_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    """The type of ``interpolate``; writes its attributes in their usual form.
+
+    Raises:
+        ShapeError: They do not fit the operand.
+        UnknownNameError: A mode or a name of coordinates is none.
+    """
     shape = types[0].shape
     axis = as_axis(attrs["axis"], len(shape), where="resize")
     count = as_shape(attrs["size"], where="resize")[0]
-    _check_names(attrs)
+    check_names(attrs)
     if not (attrs["scale"] > 0 and math.isfinite(attrs["scale"])) and shape[axis] * count:
         raise ShapeError(describe("[resize] not a scale", got=attrs["scale"], expected="> 0"))
     if shape[axis] == 0 and count > 0:
@@ -50,7 +61,8 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return TensorType((*shape[:axis], count, *shape[axis + 1 :]), types[0].dtype)
 
 
-def _table(n: int, attrs: Any) -> tuple[Array, Array]:
+def table(n: int, attrs: Any) -> tuple[Array, Array]:
+    """The taps of an axis of ``n`` entries, by the attributes of ``interpolate``."""
     a = attrs
     return taps(
         n,
@@ -66,37 +78,52 @@ def _table(n: int, attrs: Any) -> tuple[Array, Array]:
     )
 
 
+def call_interpolate(
+    emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: Any, webgpu: bool
+) -> None:
+    """Writes the calls that resize ``x`` along one axis.
+
+    Args:
+        emitter: Where to.
+        x: What is read.
+        result: What is written.
+        type: Of ``x``.
+        attrs: Those of ``interpolate``.
+        webgpu: Whether the calls are those of the WGSL kernel.
+    """
+    shape, axis = type.shape, attrs["axis"]
+    index, weight = table(shape[axis], attrs)
+    inputs = [x, emitter.table(index), emitter.table(weight.astype(type.dtype.numpy))]
+    outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
+    params: dict[str, Any] = {
+        "outer": outer,
+        "n": shape[axis],
+        "count": attrs["size"],
+        "inner": inner,
+        "taps": index.shape[1],
+        "outside": float(attrs["extrapolation_value"]),
+    }
+    if not webgpu:
+        emitter.call("interpolate", inputs, [result], params)
+        return
+    work = math.ceil(outer * attrs["size"] * inner / _WORKGROUP)
+    for first in range(0, index.shape[1], _TAPS):
+        part = {**params, "tap_from": first, "tap_to": min(first + _TAPS, index.shape[1])}
+        emitter.call("interpolate", inputs, [result], part, work)
+
+
 def _lower(webgpu: bool) -> Any:
     def lower(node: Node, emitter: Emitter) -> None:
         if size(node.shape) == 0:
             return
-        x, axis = node.inputs[0].shape, node.attrs["axis"]
-        index, weight = _table(x[axis], node.attrs)
-        inputs = [
-            emitter.operand(0),
-            emitter.table(index),
-            emitter.table(weight.astype(node.dtype.numpy)),
-        ]
-        params: dict[str, Any] = {
-            "outer": size(x[:axis]),
-            "n": x[axis],
-            "count": node.shape[axis],
-            "inner": size(x[axis + 1 :]),
-            "taps": index.shape[1],
-            "outside": float(node.attrs["extrapolation_value"]),
-        }
-        if not webgpu:
-            emitter.call("interpolate", inputs, [emitter.result()], params)
-            return
-        work = math.ceil(size(node.shape) / _WORKGROUP)
-        for first in range(0, index.shape[1], _TAPS):
-            part = {**params, "tap_from": first, "tap_to": min(first + _TAPS, index.shape[1])}
-            emitter.call("interpolate", inputs, [emitter.result()], part, work)
+        x, y = emitter.operand(0), emitter.result()
+        call_interpolate(emitter, x, y, node.inputs[0].type, node.attrs, webgpu)
 
     return lower
 
 
-_PLAIN: dict[str, Any] = {
+# What most samples leave as it is.
+PLAIN: dict[str, Any] = {
     "mode": "linear",
     "coordinates": "half_pixel",
     "nearest_mode": "round_prefer_floor",
@@ -112,7 +139,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
 
 @op(
     internal=True,
-    infer=_infer,
+    infer=interpolate_type,
     flops=lambda node: 2.0 * size(node.shape) * 4,
     cpu=Kernels(("interpolate",), _lower(webgpu=False)),
     webgpu=Kernels(("interpolate",), _lower(webgpu=True)),
@@ -122,7 +149,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     samples=(
         *(
             Sample(
-                (shape,), {**_PLAIN, "axis": axis, "size": n, "scale": n / (shape[axis] or 1), **a}
+                (shape,), {**PLAIN, "axis": axis, "size": n, "scale": n / (shape[axis] or 1), **a}
             )
             for shape, axis, n, a in (
                 ((1,), 0, 1, {}),
@@ -138,13 +165,11 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
             )
         ),
         # More taps than one invocation of the WGSL kernel adds.
-        Sample(
-            ((70000,),), {**_PLAIN, "axis": 0, "size": 2, "scale": 2 / 70000, "antialias": True}
-        ),
+        Sample(((70000,),), {**PLAIN, "axis": 0, "size": 2, "scale": 2 / 70000, "antialias": True}),
         # A tap of weight 0 is not looked at.
         Sample(
             ((2, 6),),
-            {**_PLAIN, "axis": 1, "size": 11, "scale": 11 / 6, "coordinates": "align_corners"},
+            {**PLAIN, "axis": 1, "size": 11, "scale": 11 / 6, "coordinates": "align_corners"},
             values=(_HOLES,),
             dtypes=(DType.F32,),
         ),
@@ -185,7 +210,7 @@ def interpolate(
     attrs |= {"exclude_outside": exclude_outside, "antialias": antialias}
     if size == 0 or x.size == 0:
         return np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]))
-    index, weight = _table(x.shape[axis], attrs)
+    index, weight = table(x.shape[axis], attrs)
     seen = np.moveaxis(x, axis, -1)[..., index]
     y = np.sum(np.where(weight != 0, seen * weight, 0.0), -1)
     y = np.where(index[:, 0] < 0, extrapolation_value, y)
@@ -194,7 +219,7 @@ def interpolate(
 
 def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]:
     """The axes that change, as attributes of ``interpolate``; those that shrink most come first."""
-    _check_names(given)
+    check_names(given)
     rank = len(shape)
     sizes = as_shape(given["size"], where="resize")
     scales = given["scales"]
@@ -227,11 +252,17 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
 
 def _resize(g: Graph, x: Node, **given: Any) -> Node:
     crop = given["coordinates"] == "tf_crop_and_resize"
-    for attrs in _plan(x.shape, given):
+    plan = _plan(x.shape, given)
+    if len(plan) == 2 and x.dtype in FLOAT_KERNELS:
+        both = {key: tuple(attrs[key] for attrs in plan) for key in ("axis", "size", "scale")}
+        return g.add_node(
+            "interpolate_plane", [x], {**plan[0], **both, "roi": plan[0]["roi"] + plan[1]["roi"]}
+        )
+    for attrs in plan:
         axis = attrs["axis"]
         if attrs["mode"] == "nearest" and x.dtype not in FLOAT_KERNELS and not crop:
             # Picking entries moves any dtype.
-            index, _ = _table(x.shape[axis], attrs)
+            index, _ = table(x.shape[axis], attrs)
             x = g.gather(x, g.constant(index[:, 0]), axis)
         else:
             x = g.add_node("interpolate", [x], attrs)

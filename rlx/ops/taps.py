@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -100,3 +101,49 @@ def taps(
     if coordinates == "tf_crop_and_resize":
         index = np.where(((at < 0) | (at > n - 1))[:, None], -1, index)
     return index.astype(np.int32), weight
+
+
+class Pattern(NamedTuple):
+    """Taps that come back every four results, but for entries beyond the ends, which are the first or the last.
+
+    Attributes:
+        step: Entries from one four to the next.
+        entries: The entries that a four is made of, from the first four's begin.
+        taps: For each of the four, which of the entries, and their weights; none is 0.
+    """
+
+    step: int
+    entries: tuple[int, ...]
+    taps: tuple[tuple[tuple[int, float], ...], ...]
+
+
+def pattern(index: Array, weight: Array, n: int) -> Pattern | None:
+    """The pattern of a table of taps, if it has one.
+
+    Args:
+        index: As ``taps`` gives it, ``[count, taps]``.
+        weight: The same.
+        n: Entries of the axis.
+    """
+    count = len(index)
+    if count < 8 or 4 * n % count:
+        return None
+    step = 4 * n // count
+    middle = count // 8  # a four that sees no end
+    away = index[4 * middle : 4 * middle + 4] - middle * step
+    weights = weight[4 * middle : 4 * middle + 4].astype(np.float32)
+    result = np.arange(count)
+    expected = np.clip(away[result % 4] + (result // 4 * step)[:, None], 0, n - 1)
+    # A power-of-two scale gives the same weights everywhere; others differ by their rounding.
+    if (expected != index).any() or not np.allclose(weights[result % 4], weight, 0, 1e-7):
+        return None
+    entries = sorted(set(away[weights != 0].tolist()))
+    taps = tuple(
+        tuple(
+            (entries.index(at), by)
+            for at, by in zip(away[j].tolist(), weights[j].tolist(), strict=True)
+            if by
+        )
+        for j in range(4)
+    )
+    return Pattern(step, tuple(entries), taps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -161,10 +162,69 @@ def _transforms() -> Iterator[TuneProbe]:
         yield TuneProbe(f"fft {rows} x {points}", 8 * rows * points, build)
 
 
+# Images, channels, outputs, sizes, kernel, stride, groups.
+_CONVOLUTIONS = (
+    (32, 64, 64, (56, 56), 3, 1, 1), (32, 256, 256, (14, 14), 3, 1, 1), (32, 512, 512, (7, 7), 3, 1, 1),
+    (1, 64, 64, (56, 56), 3, 1, 1), (1, 512, 512, (7, 7), 3, 1, 1), (32, 256, 64, (56, 56), 1, 1, 1),
+    (32, 64, 256, (56, 56), 1, 1, 1), (8, 32, 32, (112, 112), 3, 1, 1), (8, 3, 64, (224, 224), 7, 2, 1),
+    (4, 80, 384, (3000,), 3, 1, 1), (32, 256, 256, (56, 56), 3, 1, 256), (1, 96, 96, (112, 112), 3, 2, 96),
+    (8, 256, 256, (500,), 31, 1, 256),
+)  # fmt: skip
+
+
+def _convolution(
+    n: int, c: int, o: int, size: tuple[int, ...], kernel: int, stride: int, groups: int
+) -> Graph:
+    g = Graph("convolution")
+    x = g.input("x", (n, c, *size))
+    w = g.input("w", (o, c // groups, *(kernel,) * len(size)))
+    convolve = g.conv2d if len(size) == 2 else g.conv1d
+    g.set_outputs([convolve(x, w, stride=stride, padding=kernel // 2, groups=groups)])
+    return g
+
+
+def _convolutions() -> Iterator[TuneProbe]:
+    for one in _CONVOLUTIONS:
+        n, c, o, size, kernel, stride, groups = one
+        name = f"convolution {n} x {c} to {o} of {size}, {kernel}, stride {stride}, {groups} groups"
+        nbytes = 4 * n * max(c, o) * math.prod(size)
+        yield TuneProbe(name, nbytes, partial(_convolution, *one))
+
+
+# Planes and their size; a pool and a resize of them.
+_PLANES = ((2048, 112), (512, 56), (64, 112), (48, 512))
+
+
+def _pool(planes: int, size: int, stride: int) -> Graph:
+    g = Graph("pool")
+    x = g.input("x", (1, planes, size, size))
+    g.set_outputs([g.max_pool(x, 3, stride, padding=1)])
+    return g
+
+
+def _resize(planes: int, size: int) -> Graph:
+    g = Graph("resize")
+    x = g.input("x", (1, planes, size, size))
+    g.set_outputs([g.resize(x, (1, planes, 2 * size, 2 * size), "linear")])
+    return g
+
+
+def _planes() -> Iterator[TuneProbe]:
+    for planes, size in _PLANES:
+        nbytes = 4 * planes * size * size
+        for stride in (1, 2):
+            name = f"max_pool {planes} of {size} x {size}, stride {stride}"
+            yield TuneProbe(name, nbytes, partial(_pool, planes, size, stride))
+        name = f"resize {planes} of {size} x {size}"
+        yield TuneProbe(name, 4 * nbytes, partial(_resize, planes, size))
+
+
 def probes() -> Iterator[TuneProbe]:
     """All problems, the most telling first."""
     yield from _products()
     yield from _attentions()
     yield from _narrow_products()
+    yield from _convolutions()
     yield from _transforms()
     yield from _rows()
+    yield from _planes()

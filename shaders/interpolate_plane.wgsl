@@ -1,0 +1,50 @@
+// Resizing along the last two axes where the pattern of taps comes back every four results: a thread makes 4 x 4
+// results from rows that it interpolates once. `xs` and `ys` list, for each of four results, its taps: which of the
+// entries `columns` (`lines`) that a thread reads, and the weight; none has weight 0, for such an entry may be infinite.
+{% set across, high = (size[1] + 3) // 4, (size[0] + 3) // 4 %}
+{% set wide = size[1] % 4 == 0 %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ "vec4<f32>" if wide else "f32" }}>;
+
+fn store(at: u32, column: u32, v: vec4<f32>) {
+{% if wide %}
+    y[at >> 2u] = v;
+{% else %}
+    y[at] = v.x;
+{% for j in range(1, 4) %}
+    if (column + {{ j }}u < {{ size[1] }}u) { y[at + {{ j }}u] = v[{{ j }}]; }
+{% endfor %}
+{% endif %}
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let e = (wid.x + wid.y * FOLD) * 128u + lane;
+    if (e >= {{ planes * high * across }}u) { return; }
+    let column = e % {{ across }}u;
+    let row = (e / {{ across }}u) % {{ high }}u;
+    let plane = e / {{ across * high }}u;
+{% for d in columns %}
+    let c{{ loop.index0 }} = u32(clamp(i32(column * {{ step[1] }}u) + {{ d }}, 0, {{ dims[1] - 1 }}));
+{% endfor %}
+{% for d in lines %}
+    let line{{ loop.index0 }} = (plane * {{ dims[0] }}u + u32(clamp(i32(row * {{ step[0] }}u) + {{ d }}, 0, {{ dims[0] - 1 }}))) * {{ dims[1] }}u;
+{% endfor %}
+{% for _ in lines %}
+{% set r = loop.index0 %}
+{% for _ in columns %}
+    let s{{ r }}_{{ loop.index0 }} = x[line{{ r }} + c{{ loop.index0 }}];
+{% endfor %}
+{% endfor %}
+{% for _ in lines %}
+{% set r = loop.index0 %}
+    let h{{ r }} = vec4<f32>(
+{%- for taps in xs %}
+{% for at, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}s{{ r }}_{{ at }}{% endfor %}{{ ", " if not loop.last }}
+{%- endfor %});
+{% endfor %}
+    let at = (plane * {{ size[0] }}u + row * 4u) * {{ size[1] }}u + column * 4u;
+{% for taps in ys %}
+    {{ "if (row * 4u + %du < %du) " % (loop.index0, size[0]) if loop.index0 and size[0] % 4 }}{ store(at + {{ loop.index0 * size[1] }}u, column * 4u, {% for line, weight in taps %}{{ " + " if not loop.first }}{{ "" if weight == 1 else literal(weight) ~ " * " }}h{{ line }}{% endfor %}); }
+{% endfor %}
+}
