@@ -1,5 +1,5 @@
-// Batched [m, k] @ [k, n], either of them perhaps turned ([k, m], [n, k]), with bias and activation, of f32 or of f16 summed in f32. A workgroup
-// makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
+// Batched [m, k] @ [k, n], either of them perhaps turned ([k, m], [n, k]), with bias and activation, of f32 or of f16
+// summed in f32. A workgroup makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
 // tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
 // weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
 // made side by side. Of a sum that is split, each share goes to `y0` as a result of its own; split_sum.wgsl adds.
@@ -45,44 +45,36 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 
 {% include "lib/epilogue.wgsl" %}
 
-{# Four values along k of row `row` of a matrix with `rows` rows, where rows that are not there are 0. #}
-{% macro along_k(buffer, wide, rows, checked) %}
-    var v = {{ V }}();
+{# Loads of four values, unguarded: rows and columns that are not there are others again, whose results nobody
+   stores, and what lies behind the end of the sums counts as 0. #}
+{% set ragged_k = k % bk != 0 %}
+{# Neighbours along k of row `row` of a matrix with `rows` rows. #}
+{% macro along_k(buffer, wide, rows, ragged) %}
+    let at = base + {{ "min(row, " ~ rows ~ " - 1u)" if ragged else "row" }} * K;
 {% if wide %}
-    {{ "if (row < " ~ rows ~ " && k < K) { " if checked }}v = {{ buffer }}[(base + row * K + k) >> 2u];{{ " }" if checked }}
+    let v = {{ buffer }}[(at + {{ "min(k, K - 4u)" if ragged_k else "k" }}) >> 2u];
+    return {{ "select(" ~ V ~ "(), v, k < K)" if ragged_k else "v" }};
 {% else %}
-    if (row < {{ rows }}) {
-        let at = base + row * K + k;
-        if (k < K) { v.x = {{ buffer }}[at]; }
-        if (k + 1u < K) { v.y = {{ buffer }}[at + 1u]; }
-        if (k + 2u < K) { v.z = {{ buffer }}[at + 2u]; }
-        if (k + 3u < K) { v.w = {{ buffer }}[at + 3u]; }
-    }
+    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[at + min(k + {{ c }}u, K - 1u)]{{ ", " if c < 3 }}{% endfor %});
+    return select({{ V }}(), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(K));
 {% endif %}
-    return v;
 {% endmacro %}
-{# Four neighbours of row `k` of a matrix of K rows of `columns`. #}
-{% macro along_row(buffer, columns, checked) %}
-    var v = {{ V }}();
+{# Neighbours of row `k` of a matrix of K rows of `columns`. #}
+{% macro along_row(buffer, columns, ragged) %}
+    let at = base + {{ "min(k, K - 1u)" if ragged_k else "k" }} * {{ columns }}u;
 {% if columns % 4 == 0 %}
-    {{ "if (k < K && column < " ~ columns ~ "u) { " if checked }}v = {{ buffer }}[(base + k * {{ columns }}u + column) >> 2u];{{ " }" if checked }}
+    let v = {{ buffer }}[(at + {{ "min(column, " ~ (columns - 4) ~ "u)" if ragged else "column" }}) >> 2u];
 {% else %}
-    if (k < K) {
-        let at = base + k * {{ columns }}u + column;
-        if (column < {{ columns }}u) { v.x = {{ buffer }}[at]; }
-        if (column + 1u < {{ columns }}u) { v.y = {{ buffer }}[at + 1u]; }
-        if (column + 2u < {{ columns }}u) { v.z = {{ buffer }}[at + 2u]; }
-        if (column + 3u < {{ columns }}u) { v.w = {{ buffer }}[at + 3u]; }
-    }
+    let v = {{ V }}({% for c in range(4) %}{{ buffer }}[at + min(column + {{ c }}u, {{ columns - 1 }}u)]{{ ", " if c < 3 }}{% endfor %});
 {% endif %}
-    return v;
+    return {{ "select(" ~ V ~ "(), v, k < K)" if ragged_k else "v" }};
 {% endmacro %}
 {% if left_turned %}
 fn load_a(base: u32, column: u32, k: u32) -> {{ V }} {
-{{ along_row("a", m, m % bm or k % bk) }}}
+{{ along_row("a", m, m % bm) }}}
 {% else %}
 fn load_a(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ along_k("a", wide_k, "M", m % bm or k % bk or picked is defined) }}}
+{{ along_k("a", wide_k, "M", m % bm or picked is defined) }}}
 {% endif %}
 {% if picked is defined %}
 // The places of this tile's rows among all that are listed end here.
@@ -93,10 +85,10 @@ var<private> places_end: u32;
 {% set n = parts[0 if gated else i] %}
 {% if turned %}
 fn load_w{{ i }}(base: u32, row: u32, k: u32) -> {{ V }} {
-{{ along_k("w" ~ i, wide_k, n ~ "u", n % bn or k % bk) }}}
+{{ along_k("w" ~ i, wide_k, n ~ "u", n % bn) }}}
 {% else %}
 fn load_w{{ i }}(base: u32, column: u32, k: u32) -> {{ V }} {
-{{ along_row("w" ~ i, n, n % bn or k % bk) }}}
+{{ along_row("w" ~ i, n, n % bn) }}}
 {% endif %}
 {% endfor %}
 
