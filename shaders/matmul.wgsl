@@ -1,9 +1,9 @@
 // Batched [m, k] @ [k, n], either of them perhaps turned ([k, m], [n, k]), with bias and activation, of f32 or of f16
-// summed in f32. A workgroup makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would spill to memory). Both
-// tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and of columns. Several
-// weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) * (a @ w1), whose tiles are
-// made side by side. Of a sum that is split, each share goes to `y0` as a result of its own; split_sum.wgsl adds.
-// dequant_matmul.wgsl is this with weights in blocks.
+// summed in f32. A workgroup makes a tile of BM x BN, a thread TM x TN of it in named vectors (an indexed array would
+// spill to memory). Both tiles lie in workgroup memory along k, so that one step of k reads whole vectors of rows and
+// of columns. Several weights make as many results (`parts`), or one of two products (`gated`): act(a @ w0) *
+// (a @ w1), whose tiles are made side by side. Of a sum that is split, each share goes to `y0` as a result of its
+// own; split_sum.wgsl adds. dequant_matmul.wgsl is this with weights in blocks.
 {% set E = "f16" if half else "f32" %}
 {% set V = "vec4<" ~ E ~ ">" %}
 {% set O = "f32" if splits > 1 else E %}

@@ -38,8 +38,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 {% if log %}
-    let shift = top + nan_log(part[0]);
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - shift; }
+    let level = nan_log(part[0]);
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - top - level; }
 {% else %}
     let share = 1.0 / part[0];
     // Each lane reads back only what it wrote itself.

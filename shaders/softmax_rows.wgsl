@@ -50,7 +50,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     let total = row_sum({{ sum.format("part") }}, lane);
 {% if log %}
-    let shift = top + nan_log(total);
+    let level = nan_log(total);
 {% else %}
     let share = 1.0 / total;
 {% endif %}
@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (row >= {{ rows }}u) { return; }
 {% endif %}
 {% for c in range(held) %}
-    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "v" ~ c ~ " - shift" if log else "e" ~ c ~ " * share" }};{{ " }" if (c + 1) * lanes > m }}
+    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * share" }};{{ " }" if (c + 1) * lanes > m }}
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;
@@ -85,7 +85,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let all = row_max(top, lane);
     let total = row_sum({{ sum.format("part") }} * exp(top - all), lane);
 {% if log %}
-    let shift = all + nan_log(total);
+    let level = nan_log(total);
 {% else %}
     let share = 1.0 / total;
 {% endif %}
@@ -95,11 +95,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let v{{ c }} = x[base + i + {{ c * lanes }}u];
 {% endfor %}
 {% for c in range(u) %}
-        y[base + i + {{ c * lanes }}u] = {{ "v" ~ c ~ " - shift" if log else "expo(v" ~ c ~ " - all) * share" }};
+        y[base + i + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * share" }};
 {% endfor %}
     }
     for (; i < {{ m }}u; i += {{ lanes }}u) {
-        y[base + i] = {{ "x[base + i] - shift" if log else "expo(x[base + i] - all) * share" }};
+        y[base + i] = {{ "(x[base + i] - all) - level" if log else "expo(x[base + i] - all) * share" }};
     }
 {% endif %}
 }

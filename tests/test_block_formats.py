@@ -209,13 +209,12 @@ def test_embedding_row_out_of_range():
 
 def test_weights_stay_packed(device):
     """No temporary as large as the decoded matrix is made."""
-    n = k = 1024
+    n = k = 2048
     g = rlx.Graph("packed")
     packed = g.constant(scrambled_blocks("Q4_K", n, k))
-    g.set_outputs(g.dequant_matmul(g.input("x", (32, k)), packed, "Q4_K"))
-    # Decoded it would be f32; sums that are split wait in less.
+    g.set_outputs(g.dequant_matmul(g.input("x", (17, k)), packed, "Q4_K"))
     with rlx.compile(g, device=device) as cg:
-        assert cg.memory()["peak"] < 4 * n * k
+        assert cg.memory()["peak"] < n * k
 
 
 def test_errors():

@@ -15,6 +15,7 @@ from rlx.ops.block_encoders import quantize_blocks, quantize_groups
 from rlx.ops.block_formats import decode_blocks
 from rlx.ops.integer_tiles import INTEGER
 from rlx.ops.matmul_tiles import DEQUANT, EXPERTS, MATMUL, Packed, Problem, lanes, shares, strips
+from rlx.ops.row_tiles import ROWS
 from rlx.runtime import tune as tuning
 from rlx.runtime import tune_probes
 from rlx.runtime.tune_probes import TuneProbe, probes
@@ -378,3 +379,18 @@ def test_the_sweep_is_legal():
 def test_a_family_without_rivals():
     only = Family("one", (Variant("plain", 64, 0),), lambda problem, legal: legal[-1])
     assert only.choose((3,), chooser()).name == "plain"
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("variant", [v.name for v in ROWS.variants])
+def test_log_softmax_of_large_numbers_keeps_its_digits(webgpu, monkeypatch, variant):
+    """Its result is small however large they are: the largest is taken off before anything is added."""
+    monkeypatch.setenv("RLX_VARIANT", f"rows={variant}")
+    x = np.random.default_rng(4).normal(size=(5, 330)) + 10000.0
+    x = x.astype(np.float32)
+    g = rlx.Graph()
+    g.set_outputs(g.log_softmax(g.input("x", x.shape)))
+    with rlx.compile(g, webgpu) as compiled:
+        (found,) = compiled.run({"x": x})
+    off = x.astype(np.float64) - x.max(1, keepdims=True)
+    np.testing.assert_allclose(found, off - np.log(np.exp(off).sum(1, keepdims=True)), atol=2e-6)

@@ -23,6 +23,8 @@ from rlx.ops.record import WEBGPU_FLOATS, op
 # What fits the workgroup of a device that promises no more than the default limits.
 MOST_SAMPLES = 2048
 MOST_PEAKS = 64
+# Threads of a workgroup that short transforms are gathered to.
+LANES = 64
 _F32 = frozenset({DType.F32})
 
 
@@ -78,7 +80,7 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
     # Two real segments make one complex transform.
     one = tile(length, 1, emitter.limits)
     assert one is not None, "the record takes only lengths that fit"
-    for count in range(max(1, min(-(-segments // 2), most // one.threads)), 0, -1):
+    for count in range(max(1, min(-(-segments // 2), min(LANES, most) // one.threads)), 0, -1):
         several = tile(length, count, emitter.limits)
         made = replace(one if several is None else several, count=count)
         threads = count * made.threads

@@ -21,7 +21,7 @@ class Problem(NamedTuple):
         k: Length of the sums.
         batch: Matrices.
         gated: Whether two products are made side by side.
-        simple: Whether f32 matrices are read as they lie.
+        simple: Whether it is of f32.
         whole: Whether they are whole tiles of every variant.
     """
 
@@ -87,7 +87,8 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     else:
         # Long sums of few rows are split; short ones of few tiles need more workgroups to hide the loads.
         split = problem.k // LEAST_SHARE if problem.k >= 8 * LEAST_SHARE and problem.m <= 64 else 1
-        full = problem.simple and problem.whole  # else its registers do not suffice
+        # Otherwise the registers of the widest do not suffice, or its first loads are waited for too long.
+        full = problem.simple and problem.whole and problem.k >= LEAST_SHARE
         short = 4 if problem.k < LEAST_SHARE else 1
         order = (
             ("wide", 2 * ENOUGH if full else math.inf),

@@ -33,7 +33,7 @@ def call_product_webgpu(
     parts = tuple(parts) or (params["n"],)
     m, n, batch = params["m"], params["n"], params["batch"]
     params = {"left_turned": 0, **params, "parts": parts, "gated": int(gated)}
-    simple = not (params["half"] or params["turned"])
+    simple = not params["half"]
     whole = not (m % 128 or n % 128 or params["k"] % 16)
     problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
     if m <= FEW_ROWS and not params["turned"]:
