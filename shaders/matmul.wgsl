@@ -165,23 +165,30 @@ fn store{{ loop.index0 }}(base: u32, {{ "place" if picked is defined else "row" 
 {% else %}
 {{ bring(0) }}{% endif %}
 {% endmacro %}
-{# Vectors along k go to one place of four rows of workgroup memory. #}
+{# Vectors along k go to one place of four rows of workgroup memory. The vectors of a row of k are exchanged by where k
+   stands, or lanes that bring neighbours along k would wait for each other's bank. #}
 {% macro across_rows(tile, value, lane, width) %}
         {
             let r = ({{ lane }}) / {{ quads }}u;
-            let at = ((({{ lane }}) % {{ quads }}u) * 4u) * {{ width // 4 }}u + r / 4u;
+            let quad = ({{ lane }}) % {{ quads }}u;
+            let at = quad * {{ width }}u + ((r / 4u) ^ (quad % 4u * 2u));
 {% for c in range(4) %}
             {{ tile }}[at + {{ c * width // 4 }}u][r % 4u] = f32({{ value }}.{{ "xyzw"[c] }});
 {% endfor %}
         }
 {% endmacro %}
+{# Where the vector `at` of row k of a tile lies; k is a number, or a variable's name. #}
+{% macro spot(k, width, at, exchanged) -%}
+{% set by = (k // 4 % 4 * 2) ~ "u" if k is number else k ~ " / 4u % 4u * 2u" %}
+{{ k ~ ("u" if k is number) }} * {{ width // 4 }}u + {{ "((" ~ at ~ ") ^ (" ~ by ~ "))" if exchanged else at }}
+{%- endmacro %}
 {% macro step(k) %}
 {% for i in range(ia) %}
-            let a{{ i }} = left[{{ k }} * {{ bm // 4 }}u + ty + {{ i * ny }}u];
+            let a{{ i }} = left[{{ "left_at + " if bk > 16 and unrolled }}{{ spot(k, bm, "ty + " ~ i * ny ~ "u", not left_turned) }}];
 {% endfor %}
 {% for side in sides %}
 {% for j in range(jb) %}
-            let b{{ side }}{{ j }} = right{{ side }}[{{ k }} * {{ bn // 4 }}u + tx + {{ j * nx }}u];
+            let b{{ side }}{{ j }} = right{{ side }}[{{ "right_at + " if bk > 16 and unrolled }}{{ spot(k, bn, "tx + " ~ j * nx ~ "u", turned and not in_blocks) }}];
 {% endfor %}
 {% for i in range(tm) %}
 {% for j in range(jb) %}
@@ -295,10 +302,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if unrolled %}
 {% if bk > 16 %}
         for (var part_k = 0u; part_k < {{ bk }}u; part_k += 16u) {
+            let left_at = part_k * {{ bm // 4 }}u;
+            let right_at = part_k * {{ bn // 4 }}u;
 {% endif %}
 {% for kk in range([bk, 16]|min) %}
         {
-{{ step("(part_k + " ~ kk ~ "u)" if bk > 16 else kk ~ "u") }}
+{{ step(kk) }}
         }
 {% endfor %}
         {{ "}" if bk > 16 }}
