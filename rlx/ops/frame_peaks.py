@@ -24,7 +24,7 @@ from rlx.ops.record import WEBGPU_FLOATS, op
 MOST_SAMPLES = 2048
 MOST_PEAKS = 64
 # Threads of a workgroup that short transforms are gathered to.
-LANES = 64
+LANES = 32
 _F32 = frozenset({DType.F32})
 
 
