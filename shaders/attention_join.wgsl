@@ -6,7 +6,8 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> stats: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<f32>>;
 
-var<workgroup> edge: array<f32, {{ threads }}>;
+// Of each thread: the largest score that it saw and the sum of weights; the weighted values.
+var<workgroup> edge: array<vec2<f32>, {{ threads }}>;
 var<workgroup> part: array<vec4<f32>, {{ threads }}>;
 
 @compute @workgroup_size({{ threads }})
@@ -14,17 +15,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = g * SPLITS;
-    var top = stats[base + min(lane, SPLITS - 1u)].x;
-    for (var i = lane + {{ threads }}u; i < SPLITS; i += {{ threads }}u) { top = max(top, stats[base + i].x); }
-    edge[lane] = top;
-    workgroupBarrier();
-    for (var width = {{ threads // 2 }}u; width > 0u; width /= 2u) {
-        if (lane < width) { edge[lane] = max(edge[lane], edge[lane + width]); }
-        workgroupBarrier();
-    }
-    top = edge[0];
-    workgroupBarrier();
     let column = {{ "lane % " ~ columns ~ "u" if columns == vq else "min(lane % " ~ columns ~ "u, " ~ (vq - 1) ~ "u)" }};
+    // Below every score, and finite: the difference of two infinities would be NaN.
+    var top = -3.0e38;
     var sum = vec4<f32>(0.0);
     var total = 0.0;
     for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * shares }}u) {
@@ -33,6 +26,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let s{{ u }} = stats[base + i{{ u }}];
         let x{{ u }} = x[(base + i{{ u }}) * {{ vq }}u + column];
 {% endfor %}
+        let next = max(top, max(max(s0.x, s1.x), max(s2.x, s3.x)));
+        sum *= exp(top - next);
+        total *= exp(top - next);
+        top = next;
 {% for u in range(4) %}
         if (i + {{ u * shares }}u < SPLITS) {
             let scale{{ u }} = exp(s{{ u }}.x - top);
@@ -42,21 +39,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     }
     part[lane] = sum;
-    edge[lane] = total;
+    edge[lane] = vec2<f32>(top, total);
     workgroupBarrier();
-    for (var width = {{ threads // 2 }}u; width >= {{ columns }}u; width /= 2u) {
-        if (lane < width) {
-            part[lane] += part[lane + width];
-            edge[lane] += edge[lane + width];
-        }
-        workgroupBarrier();
-    }
     if (lane < {{ vq }}u) {
+{% for j in range(shares) %}
+        let e{{ j }} = edge[lane + {{ j * columns }}u];
+        top = max(top, e{{ j }}.x);
+{% endfor %}
+        sum = vec4<f32>(0.0);
+        total = 0.0;
+{% for j in range(shares) %}
+        {
+            let scale = exp(e{{ j }}.x - top);
+            sum += scale * part[lane + {{ j * columns }}u];
+            total += scale * e{{ j }}.y;
+        }
+{% endfor %}
         // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
         var share = 0.0;
-        if (!(edge[lane] == 0.0)) { share = 1.0 / edge[lane]; }
+        if (!(total == 0.0)) { share = 1.0 / total; }
         let head = (g / {{ sq }}u) % {{ heads }}u;
         let to = g / {{ sq * heads }}u * {{ o_steps[0] // 4 }}u + head * {{ o_steps[1] // 4 }}u + g % {{ sq }}u * {{ o_steps[2] // 4 }}u;
-        y[to + lane] = part[lane] * share;
+        y[to + lane] = sum * share;
     }
 }

@@ -154,6 +154,7 @@ def test_the_rule_of_strips():
         return strips.DIRECT.rule(problem, legal).name
 
     assert name(8192, (1, 56, 56)) == "block"
+    assert name(8192, (1, 56, 56), stride=(1, 2, 2)) == "strip"
     assert name(64, (1, 56, 56)) == "strip"
     assert name(8192, (1, 1, 500), (1, 1, 31)) == "strip"
     assert name(8192, (1, 56, 56), (1, 40, 40)) == "plain"
@@ -168,7 +169,8 @@ def test_the_rule_of_convolutions():
     assert name(32, 32 * 56 * 56) == "flat"
     assert name(96, 32 * 56 * 56) == "flat"
     assert name(128, 32 * 56 * 56) == "large"
-    assert name(256, 32 * 14 * 14, 2304) == "medium"
+    assert name(256, 32 * 14 * 14, 2304) == "large"  # its sums can be split
+    assert name(128, 7500, 64) == "medium"
     assert name(64, 56 * 56) == "small"
     tight = {**DEFAULTS, "max-compute-workgroup-storage-size": 8192}
     assert name(64, 32 * 56 * 56, limits=tight) == "small"

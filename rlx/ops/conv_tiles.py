@@ -69,15 +69,23 @@ def tiles(problem: Problem, variant: Variant) -> int:
     return down(problem, variant) * math.ceil(problem.windows / variant.params["bn"])
 
 
+def count(problem: Problem, variant: Variant) -> int:
+    """Into how many shares sums may be split."""
+    threads = variant.threads * max(1, tiles(problem, variant))
+    return max(1, min(MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // threads))
+
+
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     # Tiles of 32 outputs are a little slower than those of 64, but may make less that nobody asked for.
     low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
-    flat = (("flat", 2 * ENOUGH),)
-    order = flat if 1.2 * low < high else (("large", 2 * ENOUGH), ("medium", ENOUGH))
-    for name, enough in order:
-        if name in found and tiles(problem, found[name]) >= enough:
-            return found[name]
+    # Large tiles are worth it too where only sums that are split make enough of them.
+    large = ("large", 2 * ENOUGH, True), ("medium", ENOUGH, False)
+    for name, enough, split in (("flat", 2 * ENOUGH, False),) if 1.2 * low < high else large:
+        if name in found:
+            made = tiles(problem, found[name])
+            if made * (count(problem, found[name]) if split else 1) >= enough:
+                return found[name]
     return found.get("small", legal[-1])
 
 
@@ -124,9 +132,8 @@ def shares(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
     """Into how many shares the sums are split, and how many lines each has."""
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines
-    threads = variant.threads * max(1, tiles(problem, variant))
-    count = min(MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // threads)
-    if variant.name == "plain" or count < 2:
+    wanted = count(problem, variant)
+    if variant.name == "plain" or wanted < 2:
         return 1, whole
-    each = math.ceil(lines / (count * step.lines)) * step.lines
+    each = math.ceil(lines / (wanted * step.lines)) * step.lines
     return math.ceil(lines / each), each

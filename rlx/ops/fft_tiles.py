@@ -13,8 +13,8 @@ import numpy as np
 from rlx.ir.opdef import Array
 from rlx.ir.variants import DEFAULTS, Family, Variant
 
-# Each thread keeps this many complex points in registers at most, so that a radix is no larger: half of it for
-# powers of two up to `SHORT`, whose one-sided spectra take twice the registers. docs/kernels.md has the figures.
+# Each thread keeps this many complex points in registers at most, so that a radix is no larger; half of it where
+# lengths of up to `SHORT` allow it: another pass costs less than waiting. docs/kernels.md has the figures.
 POINTS, SHORT = 16, 1024
 # Points of a workgroup that short transforms are gathered to: small workgroups wait less at their barriers.
 GATHERED = 512
@@ -105,7 +105,7 @@ def radices_of(n: int) -> tuple[int, ...] | None:
     """The fewest passes for length n, of radices as equal as can be, large ones first; None without any."""
     if n == 1:
         return (1,)
-    found = _split(n, POINTS // 2 if n & (n - 1) == 0 and n <= SHORT else POINTS)
+    found = (_split(n, POINTS // 2) if n <= SHORT else None) or _split(n, POINTS)
     return None if found is None else tuple(sorted(found, reverse=True))
 
 

@@ -11,6 +11,8 @@ from rlx.ir.variants import Family, Variant
 # Numbers that a lane keeps, at most: a large workgroup's lanes share the registers of a multiprocessor.
 _KEPT = 32
 _MOST_KEPT = {256: 64, 512: 64}
+# Lanes that a large GPU has no trouble to keep busy.
+_BUSY = 8192
 
 
 # Threads of a workgroup whose rows take fewer lanes: small ones wait less at their barriers.
@@ -56,7 +58,9 @@ def _takes(variant: Variant, problem: Rows) -> bool:
 def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
     kept = [v for v in legal if v.params.get("keep")]
     few = [v for v in kept if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
-    return (few or kept or [v for v in legal if v.name != "plain"])[0]
+    # Where rows are few, more lanes of each.
+    busy = [v for v in few if problem.rows * v.params["lanes"] >= _BUSY or v.params["lanes"] >= 128]
+    return (busy or few or kept or [v for v in legal if v.name != "plain"])[0]
 
 
 ROWS = Family(

@@ -72,7 +72,9 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    if "block" in found and work(problem, found["block"]) >= ENOUGH:
+    # With a stride, the rows of windows of a block have little in common.
+    worth = problem.stride[1] == 1 and "block" in found
+    if worth and work(problem, found["block"]) >= ENOUGH:
         return found["block"]
     return found.get("strip", legal[-1])
 

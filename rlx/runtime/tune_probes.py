@@ -61,7 +61,10 @@ def _products() -> Iterator[TuneProbe]:
 
 
 # Rows, length of the sums and columns of products by weights in blocks and by bytes.
-_PACKED = ((16, 4096, 4096), (64, 4096, 4096), (512, 4096, 4096), (512, 1024, 1024))
+_PACKED = (
+    (1, 4096, 4096), (4, 4096, 4096), (8, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096),
+    (512, 4096, 4096), (512, 1024, 1024),
+)  # fmt: skip
 _BYTES = ((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (512, 512, 512), (2048, 2048, 2048))
 # Rows, length of the sums, columns, experts.
 _EXPERTS = ((8, 2048, 4096, 8), (32, 2048, 4096, 8), (256, 2048, 1024, 8), (1024, 2048, 4096, 8))
@@ -92,7 +95,8 @@ def _experts(m: int, k: int, n: int, experts: int) -> Graph:
 def _narrow_products() -> Iterator[TuneProbe]:
     for m, k, n in _PACKED:
         nbytes = max(4 * m * k, 4 * m * n, k * n)
-        yield TuneProbe(f"Q4_0 {m} x {k} x {n}", nbytes, partial(_packed, m, k, n, "Q4_0"))
+        for scheme in ("Q4_0", "Q8_0"):
+            yield TuneProbe(f"{scheme} {m} x {k} x {n}", nbytes, partial(_packed, m, k, n, scheme))
     for m, k, n in _BYTES:
         nbytes = max(k * n, 4 * m * n)
         yield TuneProbe(f"int8 {m} x {k} x {n}", nbytes, partial(_bytes, m, k, n))
