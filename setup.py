@@ -79,7 +79,8 @@ def flags() -> tuple[list[str], list[str]]:
     ]
     optimise = ["-O1", "-g"] if DEBUG else OPTIMISE if GCC else ["-O3", "-g0"]
     compile_args = [*common, "-fvisibility=hidden", *optimise]
-    link_args = ["-Wl,-s"] if sys.platform == "linux" and not DEBUG else []
+    # No symbols, and no empty rest of a page between code and data.
+    link_args = ["-Wl,-s,-z,noseparate-code"] if sys.platform == "linux" and not DEBUG else []
     if SANITIZE:
         compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
         link_args = [f"-fsanitize={SANITIZE}"]

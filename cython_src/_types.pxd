@@ -16,19 +16,13 @@ cdef extern from "call.h" nogil:
     ctypedef int (*rlx_kernel)(const rlx_call*) noexcept nogil
     ctypedef void (*rlx_loop)(void*, const void*, const void*, const void*, int64_t) noexcept nogil
 
-    ctypedef struct rlx_kernel_entry:
-        const char* name
-        rlx_kernel fn
-
-    ctypedef struct rlx_loop_entry:
-        const char* name
-        rlx_loop fn
-
     ctypedef struct rlx_table:
         const char* isa
         int (*usable)() noexcept nogil
-        const rlx_kernel_entry* kernels
-        const rlx_loop_entry* loops
+        const char* kernel_names
+        const rlx_kernel* kernels
+        const char* loop_names
+        const rlx_loop* loops
 
     const rlx_table rlx_table_plain
     const rlx_table rlx_table_avx2

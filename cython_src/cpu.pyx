@@ -52,29 +52,32 @@ def isas():
     return [name for name in ("avx512", "avx2", "plain") if _table(name).usable()]
 
 
+cdef dict _by_name(const char* names, const void* const* functions):
+    """Addresses by the names that stand in one text (call.h)."""
+    found = {}
+    cdef Py_ssize_t i = 0
+    while names[0]:
+        name = <bytes>names
+        found[name.decode()] = <uintptr_t>functions[i]
+        names += len(name) + 1
+        i += 1
+    return found
+
+
 def kernels(str isa):
     """Addresses of the kernels by name, for one instruction set.
 
     What a wider set has not compiled, since it would gain nothing, is that of the set below.
     """
     cdef const rlx_table* table = _table(isa)
-    found = kernels("avx2") if isa == "avx512" else {}
-    cdef Py_ssize_t i = 0
-    while table.kernels != NULL and table.kernels[i].name != NULL:
-        found[table.kernels[i].name.decode()] = <uintptr_t>table.kernels[i].fn
-        i += 1
-    return found
+    below = kernels("avx2") if isa == "avx512" else {}
+    return below | _by_name(table.kernel_names, <const void* const*>table.kernels)
 
 
 def loops(str isa):
     """Addresses of the elementwise loops by name, for one instruction set."""
     cdef const rlx_table* table = _table(isa)
-    found = {}
-    cdef Py_ssize_t i = 0
-    while table.loops != NULL and table.loops[i].name != NULL:
-        found[table.loops[i].name.decode()] = <uintptr_t>table.loops[i].fn
-        i += 1
-    return found
+    return _by_name(table.loop_names, <const void* const*>table.loops)
 
 
 cdef struct rlx_feed:

@@ -1,7 +1,8 @@
 /* Every kernel, compiled for the instruction set the including file has switched on.
    Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable.
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
-   set's table serves the rest, and nobody installs the same loads and stores twice. */
+   set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
+   what computes in double is built for size. */
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
@@ -16,6 +17,10 @@
 #include "reduce.h"
 #include "window.h"
 #ifndef ONLY_WIDE
+#ifdef RARELY
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "movement.h"
 #include "pool.h"
 #include "scan.h"
@@ -23,6 +28,9 @@
 #include "sort.h"
 #include "control.h"
 #include "custom.h"
+#ifdef RARELY
+#pragma GCC pop_options
+#endif
 #endif
 
 #define T float
@@ -34,7 +42,14 @@
 #undef SINGLE
 #define T double
 #define SUFFIX f64
+#ifdef RARELY
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "typed.h"
+#ifdef RARELY
+#pragma GCC pop_options
+#endif
 #undef T
 #undef SUFFIX
 
@@ -43,40 +58,46 @@
 #include "products.h"
 #include "dequant.h"
 
-#define K(name) {#name, kernel_##name}
-static const rlx_kernel_entry kernel_table[] = {
-    K(region),
-    K(reduce_sum_f32), K(reduce_sum_f64), K(reduce_mean_f32), K(reduce_mean_f64),
-    K(reduce_max_f32), K(reduce_max_f64), K(reduce_min_f32), K(reduce_min_f64),
-    K(reduce_prod_f32), K(reduce_prod_f64),
-    K(softmax_f32), K(layer_norm_f32),
-    K(matmul_f32), K(matmul_f64), K(attention_f32), K(gated_product_f32),
-    K(grouped_matmul_f32), K(grouped_matmul_f64), K(matmul_integer),
-    K(dequant_matmul_f32), K(dequantize_blocks_u8),
-    K(fft_f32), K(fft_f64), K(rfft_f32), K(rfft_f64),
-    K(welch_peaks_f32), K(log_mel_f32), K(log_mel_backward_f32),
-    K(recursive_f32), K(find_peaks_f32),
-    K(conv_f32), K(conv_direct_f32), K(conv_transpose_f32),
-    K(interpolate_f32), K(recurrence_f32), K(selective_scan_f32), K(philox),
-#ifndef ONLY_WIDE
-    K(strided_copy_b1), K(strided_copy_b2), K(strided_copy_b4), K(strided_copy_b8),
-    K(gather_b1), K(gather_b2), K(gather_b4), K(gather_b8),
-    K(scatter_f32), K(scatter_f64), K(scatter_i32), K(scatter_u32), K(scatter_i64), K(scatter_bool),
-    K(reduce_sum_i32), K(reduce_sum_u32), K(reduce_sum_i64),
-    K(reduce_max_i32), K(reduce_max_u32), K(reduce_max_i64),
-    K(reduce_min_i32), K(reduce_min_u32), K(reduce_min_i64),
-    K(reduce_prod_i32), K(reduce_prod_u32), K(reduce_prod_i64),
-    K(arg_reduce_f32), K(arg_reduce_f64), K(arg_reduce_i32), K(arg_reduce_u32), K(arg_reduce_i64),
-    K(cumulate_f32), K(cumulate_f64), K(cumulate_i32), K(cumulate_u32), K(cumulate_i64),
-    K(topk_f32), K(topk_f64), K(topk_i32), K(topk_u32), K(topk_i64),
-    K(pool_max_f32), K(pool_max_f64), K(pool_max_i32), K(pool_sum_f32), K(pool_sum_f64),
-    K(softmax_f64), K(layer_norm_f64), K(attention_f64), K(gated_product_f64),
-    K(recursive_f64), K(find_peaks_f64),
-    K(conv_f64), K(conv_direct_f64), K(conv_transpose_f64),
-    K(interpolate_f64), K(recurrence_f64), K(selective_scan_f64),
-    K(custom), K(jump), K(jump_unless), K(next_trip),
+#define WIDE_KERNELS(K) \
+    K(region) \
+    K(reduce_sum_f32) K(reduce_sum_f64) K(reduce_mean_f32) K(reduce_mean_f64) \
+    K(reduce_max_f32) K(reduce_max_f64) K(reduce_min_f32) K(reduce_min_f64) \
+    K(reduce_prod_f32) K(reduce_prod_f64) \
+    K(softmax_f32) K(layer_norm_f32) \
+    K(matmul_f32) K(matmul_f64) K(attention_f32) K(gated_product_f32) \
+    K(grouped_matmul_f32) K(grouped_matmul_f64) K(matmul_integer) \
+    K(dequant_matmul_f32) K(dequantize_blocks_u8) \
+    K(fft_f32) K(fft_f64) K(rfft_f32) K(rfft_f64) \
+    K(welch_peaks_f32) K(log_mel_f32) K(log_mel_backward_f32) \
+    K(recursive_f32) K(find_peaks_f32) \
+    K(conv_f32) K(conv_direct_f32) K(conv_transpose_f32) \
+    K(interpolate_f32) K(recurrence_f32) K(selective_scan_f32) K(philox)
+#ifdef ONLY_WIDE
+#define OTHER_KERNELS(K)
+#else
+#define OTHER_KERNELS(K) \
+    K(strided_copy_b1) K(strided_copy_b2) K(strided_copy_b4) K(strided_copy_b8) \
+    K(gather_b1) K(gather_b2) K(gather_b4) K(gather_b8) \
+    K(scatter_f32) K(scatter_f64) K(scatter_i32) K(scatter_u32) K(scatter_i64) K(scatter_bool) \
+    K(reduce_sum_i32) K(reduce_sum_u32) K(reduce_sum_i64) \
+    K(reduce_max_i32) K(reduce_max_u32) K(reduce_max_i64) \
+    K(reduce_min_i32) K(reduce_min_u32) K(reduce_min_i64) \
+    K(reduce_prod_i32) K(reduce_prod_u32) K(reduce_prod_i64) \
+    K(arg_reduce_f32) K(arg_reduce_f64) K(arg_reduce_i32) K(arg_reduce_u32) K(arg_reduce_i64) \
+    K(cumulate_f32) K(cumulate_f64) K(cumulate_i32) K(cumulate_u32) K(cumulate_i64) \
+    K(topk_f32) K(topk_f64) K(topk_i32) K(topk_u32) K(topk_i64) \
+    K(pool_max_f32) K(pool_max_f64) K(pool_max_i32) K(pool_sum_f32) K(pool_sum_f64) \
+    K(softmax_f64) K(layer_norm_f64) K(attention_f64) K(gated_product_f64) \
+    K(recursive_f64) K(find_peaks_f64) \
+    K(conv_f64) K(conv_direct_f64) K(conv_transpose_f64) \
+    K(interpolate_f64) K(recurrence_f64) K(selective_scan_f64) \
+    K(custom) K(jump) K(jump_unless) K(next_trip)
 #endif
-    {NULL, NULL},
-};
+#define NAME(name) #name "\0"
+#define FUNCTION(name) kernel_##name,
+static const char kernel_names[] = WIDE_KERNELS(NAME) OTHER_KERNELS(NAME);
+static const rlx_kernel kernel_table[] = {WIDE_KERNELS(FUNCTION) OTHER_KERNELS(FUNCTION)};
 
-const rlx_table CONCAT(rlx_table_, ISA) = {TEXT(ISA), isa_usable, kernel_table, loop_table};
+const rlx_table CONCAT(rlx_table_, ISA) = {
+    TEXT(ISA), isa_usable, kernel_names, kernel_table, loop_names, loop_table,
+};

@@ -24,22 +24,15 @@ typedef int (*rlx_kernel)(const rlx_call *);
 /* An elementwise loop: n results at d from operands a, b, c. */
 typedef void (*rlx_loop)(void *d, const void *a, const void *b, const void *c, int64_t n);
 
-typedef struct {
-    const char *name;
-    rlx_kernel fn;
-} rlx_kernel_entry;
-
-typedef struct {
-    const char *name;
-    rlx_loop fn;
-} rlx_loop_entry;
-
-/* Everything compiled for one instruction set. */
+/* Everything compiled for one instruction set. Names stand in one text, each ended by a zero and the last
+   by an empty one, in the order of the functions: a pointer to each would cost the loader a relocation. */
 typedef struct {
     const char *isa;
     int (*usable)(void);
-    const rlx_kernel_entry *kernels; /* ends with a NULL name */
-    const rlx_loop_entry *loops;
+    const char *kernel_names;
+    const rlx_kernel *kernels;
+    const char *loop_names;
+    const rlx_loop *loops;
 } rlx_table;
 
 /* A jump goes on with the call whose number is the first parameter; a Python function or the C

@@ -60,8 +60,11 @@
 
 #include "elementwise_ops.h"
 
-#define ENTRY(text, name) {text, loop_##name},
-static const rlx_loop_entry loop_table[] = {LOOP_TABLE{NULL, NULL}};
+#define ENTRY(name) #name "\0"
+static const char loop_names[] = LOOP_TABLE;
+#undef ENTRY
+#define ENTRY(name) loop_##name,
+static const rlx_loop loop_table[] = {LOOP_TABLE};
 #undef ENTRY
 
 static void spread(char *d, const char *value, int64_t itemsize, int64_t n)

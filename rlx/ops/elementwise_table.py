@@ -274,5 +274,5 @@ def c_header() -> str:
     names = loop_names()
     lines.append(f"#define LOOP_COUNT {len(names)}")
     lines.append("#define LOOP_TABLE \\")
-    lines += [f'    ENTRY("{name}", {name}) \\' for name in names]
+    lines += [f"    ENTRY({name}) \\" for name in names]
     return "\n".join(lines) + "\n\n"
