@@ -271,8 +271,6 @@ def c_header() -> str:
         lines.append(
             f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
         )
-    names = loop_names()
-    lines.append(f"#define LOOP_COUNT {len(names)}")
     lines.append("#define LOOP_TABLE \\")
-    lines += [f"    ENTRY({name}) \\" for name in names]
+    lines += [f"    ENTRY({name}) \\" for name in loop_names()]
     return "\n".join(lines) + "\n\n"
