@@ -13,6 +13,8 @@ from rlx import flags
 from rlx.errors import CompileError, describe, did_you_mean
 
 Limits = Mapping[str, int]
+# Among the limits: 1 where kernels may exchange values within a subgroup. How large one is they find out.
+SUBGROUPS = "subgroups"
 # What a device that promises nothing has (the WebGPU specification's default limits).
 DEFAULTS: Limits = {
     "max-compute-workgroup-storage-size": 16384,

@@ -49,7 +49,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if variant.name == "plain":
         _lower(node, emitter)
         return
-    more, groups = row_call(problem, variant)
+    more, groups = row_call(problem, variant, emitter.limits)
     _call("norm_rows", node, emitter, groups, **more)
 
 

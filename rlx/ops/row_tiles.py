@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rlx.ir.variants import Family, Variant
+from rlx.ir.variants import SUBGROUPS, Family, Limits, Variant
 
 # Numbers that a lane keeps, at most: a large workgroup's lanes share the registers of a multiprocessor.
 _KEPT = 32
@@ -75,8 +75,9 @@ ROWS = Family(
 )
 
 
-def row_call(problem: Rows, variant: Variant) -> tuple[dict[str, Any], int]:
-    """Parameters of a kernel of this family, and its workgroups."""
+def row_call(problem: Rows, variant: Variant, limits: Limits) -> tuple[dict[str, Any], int]:
+    """Parameters of a kernel of this family on a device with these limits, and its workgroups."""
     lanes = variant.params["lanes"]
     params = {"lanes": lanes, "threads": variant.threads, "held": problem.held(variant)}
+    params["subgroups"] = limits.get(SUBGROUPS, 0)
     return params, math.ceil(problem.rows * lanes / variant.threads)

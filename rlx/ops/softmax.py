@@ -46,7 +46,7 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     if inner != 1 or variant.name == "plain":
         _lower_softmax(node, emitter)
         return
-    params, groups = row_call(problem, variant)
+    params, groups = row_call(problem, variant, emitter.limits)
     shape = {"rows": outer, "n": n, "log": int(node.op == "log_softmax")}
     emitter.call(
         "softmax_rows", [emitter.operand(0)], [emitter.result()], {**shape, **params}, groups

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from rlx import flags
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.backends.plugins import is_built_in, refusal
 from rlx.cost.gate import IoFusionGate
@@ -16,7 +17,7 @@ from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpE
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
-from rlx.ir.variants import Choices
+from rlx.ir.variants import SUBGROUPS, Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, hoist
@@ -176,7 +177,13 @@ def _specialise(
 
 
 def _schedule(graph: Graph, target: Target) -> Schedule:
-    limits, specialise = target.info.limits, lambda one: _specialise(one, target)
+    limits = dict(target.info.limits)
+    if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
+        limits[SUBGROUPS] = 1
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        return _specialise(one, target)
+
     return Scheduler(graph, target.kernel_set, limits, specialise, target.choices).run()
 
 

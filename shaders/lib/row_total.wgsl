@@ -1,6 +1,16 @@
-// The largest and the sum of what the {{ lanes }} lanes of a row hold, for each of them.
+// The largest and the sum of what the {{ lanes }} lanes of a row hold, for each of them: by exchanges within subgroups
+// where these are of a fitting size, which is known only here, else through workgroup memory.
 {% set second = 0 if lanes <= 16 else 8 if lanes == 32 else 16 if lanes <= 256 else 32 %}
 {% set each = lanes // second if second else lanes %}
+{% if subgroups %}
+// Lanes of a subgroup; 1 where they do not divide the workgroup.
+var<private> together: u32;
+{% if lanes > 32 %}
+// What subgroups found. Two calls use it in turn, so that nobody writes what others still read.
+var<workgroup> found: array<f32, {{ threads // 4 }}>;
+var<private> turn: u32;
+{% endif %}
+{% endif %}
 var<workgroup> edge: array<vec4<f32>, {{ threads // 4 }}>;
 {% if second %}
 var<workgroup> inner_edge: array<vec4<f32>, {{ threads // lanes * second // 4 }}>;
@@ -9,7 +19,32 @@ var<workgroup> inner_edge: array<vec4<f32>, {{ threads // lanes * second // 4 }}
                                ("row_sum", "all += {};", "dot({0}, vec4<f32>(1.0))"))
    if name == "row_sum" or extreme %}
 
+{% if subgroups %}
 fn {{ name }}(value: f32, lane: u32) -> f32 {
+{% if lanes <= 32 %}
+    if (together >= {{ lanes }}u) {
+        var all = value;
+{% for level in range(5) if 2 ** level < lanes %}
+        {{ joined.format("subgroupShuffleXor(all, " ~ 2 ** level ~ "u)") }}
+{% endfor %}
+        return all;
+    }
+{% else %}
+    if (together >= 8u && together <= {{ lanes }}u) {
+        let group = subgroup{{ "Max" if name == "row_max" else "Add" }}(value);
+        if (lane % together == 0u) { found[turn + lane / together] = group; }
+        workgroupBarrier();
+        let first = turn + lane / {{ lanes }}u * ({{ lanes }}u / together);
+        var all = found[first];
+        for (var i = 1u; i < {{ lanes }}u / together; i++) { {{ joined.format("found[first + i]") }} }
+        turn = {{ threads // 8 }}u - turn;
+        return all;
+    }
+{% endif %}
+    return {{ name }}_in_memory(value, lane);
+}
+{% endif %}
+fn {{ name }}{{ "_in_memory" if subgroups }}(value: f32, lane: u32) -> f32 {
     edge[lane / 4u][lane % 4u] = value;
     workgroupBarrier();
 {% if second %}
