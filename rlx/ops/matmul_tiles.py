@@ -148,6 +148,9 @@ class Packed(NamedTuple):
 _FEW_THREADS = 128
 _LANES = ((2, 32), (4, 16), (16, 8))
 
+# So many rows are faster by the few-row kernel than in tiles that are mostly empty.
+_FEWER = 8
+
 # A step of 32 is a block of most formats: a thread decodes one.
 _BLOCKS = (
     _tile("large", 64, 128, 32, 8, 8),
@@ -160,7 +163,7 @@ _BLOCKS = (
 
 def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    if "few" in found:
+    if "few" in found and problem.m <= _FEWER:
         return found["few"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
     # Sums can be split, so that a few tiles are enough where sums are long.

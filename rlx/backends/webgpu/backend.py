@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
-from rlx.backends.webgpu.device import gpu_device
+from rlx.backends.webgpu.device import gpu_device_soon
 from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
 from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.errors import CompileError, describe
@@ -48,8 +48,8 @@ class WebGpuBackend:
         """
         assert schedule is not None
         assert plan is not None
-        with phase("device"):
-            gpu = gpu_device(info)
+        # Drivers take a tenth of a second for a device: the kernels are rendered meanwhile.
+        device = gpu_device_soon(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
@@ -63,6 +63,8 @@ class WebGpuBackend:
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 lowered[id(call)] = one
+        with phase("device"):
+            gpu = device()
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
         with phase("allocate"), gpu.all_or_nothing():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -233,11 +234,29 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
     Raises:
         DeviceUnavailableError: The driver gives none.
     """
-    key = (info.index, *sorted(info.limits.items()))
+    key = _key(info)
     with _devices_lock:
         if key not in _devices:
             _devices[key] = GpuDevice(info)
         return _devices[key]
+
+
+def gpu_device_soon(info: DeviceInfo) -> Callable[[], GpuDevice]:
+    """``gpu_device`` as a function to call later; a device that there is not yet is made meanwhile.
+
+    Returns:
+        The function; it raises what ``gpu_device`` raises.
+    """
+    if _key(info) in _devices:
+        return partial(gpu_device, info)
+    pool = ThreadPoolExecutor(1, "rlx-device")
+    made = pool.submit(gpu_device, info)
+    pool.shutdown(wait=False)
+    return made.result
+
+
+def _key(info: DeviceInfo) -> tuple[Any, ...]:
+    return (info.index, *sorted(info.limits.items()))
 
 
 def forget(gpu: GpuDevice) -> None:
