@@ -1,7 +1,8 @@
 // Few rows of x times packed weights. A thread sums 4 columns for all rows, `lanes` threads share the pieces of a
 // column out among them, so that neighbours read neighbouring pieces. Each weight is read and decoded once, while the
 // next ones are on their way; x waits in workgroup memory, four numbers of piece p in place p ^ q of row q, which
-// keeps both those that write it and those that read it in different banks.
+// keeps both those that write it and those that read it in different banks. Of a sum that is split, each share goes to
+// `y` as a result of its own; split_sum.wgsl adds.
 {% set next = namespace(at=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
@@ -27,7 +28,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let turn = lane % {{ lanes }}u;
-    let column = (g * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
+    let share = g / {{ across }}u;
+    let start = share * {{ each }}u;
+    let end = {{ "min(start + " ~ each ~ "u, " ~ pieces ~ "u)" }};
+    let column = ((g % {{ across }}u) * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
     var sum{{ r }} = vec4<f32>(0.0);
 {% endfor %}
@@ -42,9 +46,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endmacro %}
 {% if pieces %}
     {
-        let first = {{ "min(turn, " ~ (pieces - 1) ~ "u)" if uneven else "turn" }};
+        let first = {{ "min(start + turn, " ~ (pieces - 1) ~ "u)" if uneven else "start + turn" }};
 {{ ask("first") }}    }
-    for (var begin = 0u; begin < {{ pieces }}u; begin += {{ lanes }}u) {
+    for (var begin = start; begin < end; begin += {{ lanes }}u) {
         workgroupBarrier();
         for (var i = lane; i < {{ m * quads * lanes }}u; i += {{ threads }}u) {
             let r = i / {{ quads * lanes }}u;
@@ -57,7 +61,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ pieces_of.take(c, "mine" ~ c) }}
 {%- endfor %}
         let following = {{ "min(begin + turn + " ~ lanes ~ "u, " ~ (pieces - 1) ~ "u)" }};
-        if (begin + {{ lanes }}u < {{ pieces }}u) {
+        if (begin + {{ lanes }}u < end) {
 {{ ask("following") }}        }
 {% if uneven %}
         if (begin + turn < {{ pieces }}u) {
@@ -98,7 +102,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (turn == 0u) {
 {% for r in range(several) %}
 {% for c in range(4) %}
-        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[{{ first + r }}u * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
+        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(share * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
 {% endfor %}
 {% endfor %}
     }

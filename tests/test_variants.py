@@ -14,7 +14,16 @@ from rlx.ir.variants import Choices, Family, Variant, nearest, point
 from rlx.ops.block_encoders import quantize_blocks, quantize_groups
 from rlx.ops.block_formats import decode_blocks
 from rlx.ops.integer_tiles import INTEGER
-from rlx.ops.matmul_tiles import DEQUANT, EXPERTS, MATMUL, Packed, Problem, lanes, shares, strips
+from rlx.ops.matmul_tiles import (
+    DEQUANT,
+    EXPERTS,
+    MATMUL,
+    Packed,
+    Problem,
+    packed_strips,
+    shares,
+    strips,
+)
 from rlx.ops.row_tiles import ROWS
 from rlx.runtime import tune as tuning
 from rlx.runtime import tune_probes
@@ -237,11 +246,31 @@ def test_zero_points_of_zero_cost_nothing(webgpu):
 @pytest.mark.parametrize("k", [16, 32, 256, 4096])
 def test_few_rows_fit_the_least_memory(m, k):
     piece = 16 if k % 32 else 32
-    shared, columns = lanes(Packed(m, 100, k), piece)
-    assert m * piece // 4 * shared * 16 <= 16384
-    assert shared & (shared - 1) == 0
-    assert shared >= 8
-    assert columns * shared == 4 * 128
+    for n in (100, 4096, 16384):
+        cut = packed_strips(Packed(m, n, k), piece)
+        assert m * piece // 4 * cut.lanes * 16 <= 16384
+        assert cut.lanes & (cut.lanes - 1) == 0
+        assert cut.lanes >= 8
+        assert cut.across * 4 * 128 // cut.lanes >= n
+        assert cut.each % cut.lanes == 0
+        assert (cut.splits - 1) * cut.each < k // piece <= cut.splits * cut.each
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 70, 2080), (3, 36, 4096), (1, 8, 4096)])
+@pytest.mark.parametrize("scheme", ["Q4_0", "Q8_0", "Q6_K"])
+def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
+    k = k // 256 * 256 if scheme == "Q6_K" else k
+    assert packed_strips(Packed(m, n, k), 32).splits > 1
+    x = rng.normal(size=(m, k)).astype(np.float32)
+    packed = quantize_blocks(rng.normal(size=(n, k)), scheme)
+    g = rlx.Graph()
+    g.set_outputs([g.dequant_matmul(g.input("x", (m, k)), g.constant(packed), scheme)])
+    with rlx.compile(g, webgpu) as compiled:
+        (found,) = compiled.run({"x": x})
+        assert "split_sum" in compiled.as_text("schedule")
+    exact = x.astype(np.float64) @ decode_blocks(packed, scheme).astype(np.float64).T
+    np.testing.assert_allclose(found, exact, 1e-4, 1e-4)
 
 
 @pytest.mark.webgpu

@@ -25,8 +25,8 @@ from rlx.ops.block_formats import (
 )
 from rlx.ops.gather import check_indices
 from rlx.ops.linalg import Product, product_params
-from rlx.ops.matmul_tiles import DEQUANT, Packed, lanes, packed_workgroups
-from rlx.ops.product_calls import tiled_product
+from rlx.ops.matmul_tiles import DEQUANT, Packed, packed_strips, packed_workgroups
+from rlx.ops.product_calls import tiled_product, write_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
 # The C kernel's panel of decoded weights and its edge tile (kernels/dequant.h).
@@ -167,15 +167,18 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     params["piece"] = 16 if problem.k % 32 else 32
     variant = DEQUANT.choose(problem, emitter)
     operands = _operands(node, emitter, _PRODUCT)
-    if variant.name == "few":
-        params["lanes"], columns = lanes(problem, params["piece"])
-        across = math.ceil(problem.n / columns)
-        emitter.call("dequant_gemv", operands, [emitter.result()], params, across, across)
-        return
     product = product_params(
         Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
     )
     params |= {**product, "turned": 1, **variant.params}
+    if variant.name == "few":
+        cut = packed_strips(problem, params["piece"])
+        params |= cut._asdict()
+        results = [emitter.result()]
+        write_product(
+            "dequant_gemv", cut.splits, cut.across, cut.across, emitter, operands, results, params
+        )
+        return
     most = packed_workgroups(variant)
     tiled_product("dequant_matmul", variant, emitter, operands, [emitter.result()], params, most)
 

@@ -148,9 +148,6 @@ class Packed(NamedTuple):
 _FEW_THREADS = 128
 _LANES = ((2, 32), (4, 16), (16, 8))
 
-# So many rows are faster by the few-row kernel than in tiles that are mostly empty.
-_FEWER = 8
-
 # A step of 32 is a block of most formats: a thread decodes one.
 _BLOCKS = (
     _tile("large", 64, 128, 32, 8, 8),
@@ -163,7 +160,7 @@ _BLOCKS = (
 
 def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    if "few" in found and problem.m <= _FEWER:
+    if "few" in found:
         return found["few"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
     # Sums can be split, so that a few tiles are enough where sums are long.
@@ -187,12 +184,32 @@ def packed_workgroups(variant: Variant) -> int:
     return 4 * ENOUGH * 128 // variant.threads
 
 
-def lanes(problem: Packed, piece: int) -> tuple[int, int]:
-    """Threads that share a column of the few-row kernel, and the columns of a workgroup."""
-    most = next(count for rows, count in _LANES if problem.m <= rows)
-    pieces = max(8, problem.k // piece)
-    shared = min(most, 1 << (pieces - 1).bit_length())
-    return shared, 4 * _FEW_THREADS // shared
+class PackedStrips(NamedTuple):
+    """How the few-row kernel is cut.
+
+    Attributes:
+        lanes: Threads that share a column.
+        across: Workgroups that make a row together.
+        splits: Shares of the sums.
+        each: Pieces of a share.
+    """
+
+    lanes: int
+    across: int
+    splits: int
+    each: int
+
+
+def packed_strips(problem: Packed, piece: int) -> PackedStrips:
+    """How few rows by weights in blocks are cut, whose pieces along k are so long."""
+    pieces = problem.k // piece
+    lanes = next(count for rows, count in _LANES if problem.m <= rows)
+    lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())
+    across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
+    # Each thread has two pieces at least.
+    count = max(1, min(MOST_SHARES, pieces // (2 * lanes), 8 * ENOUGH // across))
+    each = max(1, math.ceil(pieces / (count * lanes))) * lanes
+    return PackedStrips(lanes, across, max(1, math.ceil(pieces / each)), each)
 
 
 # --- rows of several experts -----------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _few(
     across = sum(math.ceil(n / cut.columns) for n in problem.parts)
     work = problem.batch * across
     params |= cut._asdict()
-    _write(kernel, cut.splits, work, across, emitter, operands, results, params)
+    write_product(kernel, cut.splits, work, across, emitter, operands, results, params)
 
 
 def tiled_product(
@@ -111,10 +111,12 @@ def _tiled(
     splits, each = cut
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
     params |= {**variant.params, "splits": splits, "each_k": each}
-    _write(kernel, splits, tiles(problem, variant), across, emitter, operands, results, params)
+    write_product(
+        kernel, splits, tiles(problem, variant), across, emitter, operands, results, params
+    )
 
 
-def _write(
+def write_product(
     kernel: str,
     splits: int,
     work: int,
@@ -124,7 +126,18 @@ def _write(
     results: Sequence[Any],
     params: dict[str, Any],
 ) -> None:
-    """Writes the call of a kernel, and where sums are split, of the one that adds their shares."""
+    """Writes the call of a kernel, and where sums are split, of the one that adds their shares.
+
+    Args:
+        kernel: Its name.
+        splits: Shares of the sums.
+        work: Workgroups of a share.
+        across: Those that make the same rows.
+        emitter: Where to.
+        operands: What it reads; the biases last.
+        results: As many as there are parts.
+        params: Those of ``product_params``, and what else the kernel needs.
+    """
     if splits == 1:
         # Numbered row by row through all results, so that the first workgroups make the first rows of each.
         emitter.call(kernel, operands, results, params, work, across)
