@@ -253,7 +253,7 @@ def measure(rows, arguments, console):
     found = {
         **about,
         "device": arguments.device,
-        "machine": platform.platform(),
+        "machine": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "versions": {"rlx": rlx.__version__},
         "limits": {"flops": limits[0], "bytes_per_s": limits[1]},

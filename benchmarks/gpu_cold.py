@@ -67,7 +67,6 @@ def rlx_first(folder, device):
     import wgpu.backends.wgpu_native  # noqa: F401
 
     import rlx
-    import rlx.backends.webgpu.backend
 
     x = np.load(folder / "x.npy")
     began = time.perf_counter()

@@ -206,8 +206,9 @@ def packed_strips(problem: Packed, piece: int) -> PackedStrips:
     lanes = next(count for rows, count in _LANES if problem.m <= rows)
     lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())
     across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
-    # Each thread has two pieces at least.
-    count = max(1, min(MOST_SHARES, pieces // (2 * lanes), 8 * ENOUGH // across))
+    # Columns alone make enough workgroups, or each thread has two pieces at least.
+    most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
+    count = max(1, min(MOST_SHARES, pieces // (2 * lanes), most))
     each = max(1, math.ceil(pieces / (count * lanes))) * lanes
     return PackedStrips(lanes, across, max(1, math.ceil(pieces / each)), each)
 
