@@ -18,21 +18,7 @@
 {% macro load(i) %}x[base + {{ i }}]{{ " + residual[base + " ~ i ~ "]" if has_residual }}{% endmacro %}
 {% macro store(i, value) %}y[base + {{ i }}] = {{ value }} * scale{{ " * weight[" ~ i ~ "]" if has_weight }}{{ " + bias[" ~ i ~ "]" if has_bias }};{% endmacro %}
 
-@compute @workgroup_size({{ threads }})
-{% if subgroups %}
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) index: u32,
-        @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) within: u32, @builtin(subgroup_size) size: u32) {
-    together = select(1u, size, {{ threads }}u % size == 0u);
-    let lane = select(index, subgroup * size + within, together > 1u);
-{% else %}
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-{% endif %}
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
-    let own = lane % {{ lanes }}u;
-    let row = g * {{ threads // lanes }}u + lane / {{ lanes }}u;
-    // Lanes behind the last row do its work again; what they find is not written.
-    let base = min(row, {{ rows - 1 }}u) * {{ m }}u;
+{% include "lib/row_entry.wgsl" %}
 {% if rows % (threads // lanes) %}
     let mine = row < {{ rows }}u;
 {% endif %}
