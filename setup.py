@@ -11,12 +11,10 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -36,8 +34,8 @@ EXTENSIONS = {
     ],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }
-# What Cython writes only calls others: it is built for size.
-GLUE = [] if DEBUG or sys.platform == "win32" else ["-Os"]
+# What only calls others is built for size.
+SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
 # Copies of code that gain no speed here: loops for strides of one, functions that do not ask to be
 # inline, short loops with every trip written out (a pragma asks for it where it counts), padding. Other
 # compilers than GCC know no such flags.
@@ -99,31 +97,6 @@ def generate() -> list[str]:
     return [str(path)]
 
 
-class BuildExtensions(build_ext):
-    """Builds what Cython writes with flags of its own."""
-
-    def build_extension(self, ext: Extension) -> None:
-        compile_all = self.compiler.compile
-
-        def compile_each(sources: list[str], **options: Any) -> list[str]:
-            flags = options.pop("extra_postargs", None) or []
-            return [
-                made
-                for source in sources
-                for made in compile_all(
-                    [source],
-                    extra_postargs=[*flags, *(GLUE if "kernels" not in source else [])],
-                    **options,
-                )
-            ]
-
-        self.compiler.compile = compile_each
-        try:
-            super().build_extension(ext)
-        finally:
-            self.compiler.compile = compile_all
-
-
 class BuildPackage(build_py):
     """Puts shaders/ into the package, as an archive. An editable install reads them from the checkout instead.
 
@@ -162,7 +135,7 @@ def extensions() -> list[Extension]:
                     numpy.get_include(),
                 ],
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                extra_compile_args=compile_args,
+                extra_compile_args=[*compile_args, *SMALL.get(name, ())],
                 extra_link_args=link_args,
                 depends=depends,
             )
@@ -176,7 +149,4 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(
-    ext_modules=extensions(),
-    cmdclass={"build_ext": BuildExtensions, "build_py": BuildPackage},
-)
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage})

@@ -259,6 +259,13 @@ def c_header() -> str:
     """The table as C macro calls, one list per dtype; ``kernels/elementwise.h`` expands them."""
     lines = ["/* Generated from rlx/ops/elementwise_table.py by setup.py. */"]
     for dtype, (ctype, kind) in C_TYPES.items():
+        if dtype != "f32":
+            lines += [
+                "#ifdef RARELY",
+                "#pragma GCC push_options",
+                '#pragma GCC optimize("Os")',
+                "#endif",
+            ]
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
@@ -266,6 +273,8 @@ def c_header() -> str:
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")
         lines += ["#undef T", "#undef FN"]
+        if dtype != "f32":
+            lines += ["#ifdef RARELY", "#pragma GCC pop_options", "#endif"]
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
         lines.append(
