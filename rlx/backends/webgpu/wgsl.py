@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import math
 import zipfile
 from collections.abc import Mapping
@@ -35,7 +36,8 @@ def shader_place() -> Path:
 @functools.cache
 def _archive() -> zipfile.ZipFile | None:
     place = shader_place()
-    return None if place.is_dir() else zipfile.ZipFile(place)
+    # In memory: an open file's position would be shared with the children of a fork.
+    return None if place.is_dir() else zipfile.ZipFile(io.BytesIO(place.read_bytes()))
 
 
 def shader_files() -> list[str]:
