@@ -25,9 +25,9 @@ import gpu_report
 from gpu_cold import cold_start
 from gpu_peers import PEERS, run_peer
 from gpu_rows import ROWS
-from gpu_work import error_of
 from rich.console import Console
 from rich.progress import Progress
+from work import error_of, touched
 
 # (flop/s in f32, bytes/s of a copy, read and written) by a part of the adapter's name.
 LIMITS = {"H200": (67e12, 4.3e12)}
@@ -148,14 +148,6 @@ def timed_work(work, device, limits):
             found |= vars(times)
             found |= gpu_report.speeds(work, nbytes, times.gpu_us, limits)
     return found
-
-
-def touched(work):
-    """Bytes of all operands and outputs."""
-    from gpu_clock import graph_of
-
-    outputs = sum(node.type.nbytes for node in graph_of(work).outputs)
-    return float(outputs + sum(value.nbytes for value in work.values.values()))
 
 
 def limits_of(device, console):
