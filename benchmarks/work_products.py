@@ -1,6 +1,7 @@
 """Families of products and attention."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from work import F32, SUMS, Work, noise, rows_of, wide
@@ -50,21 +51,47 @@ def matmul(rng, m, k, n, batch=(), dtype=F32, ta=False, tb=False):
     )
 
 
-def epilogue(rng, m, k, n):
-    """``gelu(a @ w + b) + r``."""
+def linear(rng, m, k, n, act=False, residual=False):
+    """``a @ w + b``, then gelu, then ``+ r`` where they are asked for: the products of transformers."""
     a, w, b, r = noise(rng, m, k), noise(rng, k, n) * F32(k**-0.5), noise(rng, n), noise(rng, m, n)
 
+    def build(g, x):
+        made = x["a"] @ x["w"] + x["b"]
+        made = g.gelu(made) if act else made
+        return [made + x["r"] if residual else made]
+
     def reference(outputs):
-        x, y, z, residual = wide(a, w, b, r)
-        return outputs[0], gelu(x @ y + z) + residual
+        x, y, z, rest = wide(a, w, b, r)
+        made = x @ y + z
+        made = gelu(made) if act else made
+        return outputs[0], made + rest if residual else made
 
     return Work(
-        {"a": a, "w": w, "b": b, "r": r},
-        lambda g, x: [g.gelu(x["a"] @ x["w"] + x["b"]) + x["r"]],
+        {"a": a, "w": w, "b": b} | ({"r": r} if residual else {}),
+        build,
         reference,
         2.0 * m * k * n,
         weights=("w", "b"),
-        peer=("epilogue", {}),
+        peer=("linear", {"act": act, "residual": residual}),
+        tolerance=SUMS,
+    )
+
+
+def epilogue(rng, m, k, n):
+    """``gelu(a @ w + b) + r``."""
+    return replace(linear(rng, m, k, n, act=True, residual=True), peer=("epilogue", {}))
+
+
+def half_weights(rng, m, k, n):
+    """``a @ w`` in f32 with weights of f16."""
+    a, w = noise(rng, m, k), noise(rng, k, n, dtype=np.float16) * np.float16(k**-0.5)
+    return Work(
+        {"a": a, "w": w},
+        lambda g, x: [x["a"] @ g.cast(x["w"], "f32")],
+        lambda outputs: (outputs[0], np.matmul(*wide(a, w))),
+        2.0 * m * k * n,
+        weights=("w",),
+        peer=("half_weights", {}),
         tolerance=SUMS,
     )
 

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from work import F32, Work, by_rows, noise, wide
+from work import F32, Work, by_rows, noise
 
 import rlx
 from rlx.signal.frames import complex_block, frame
@@ -67,6 +67,20 @@ def welch(rng, signals, segments, n_fft, k):
     )
 
 
+def psd(rng, signals, samples, n_fft):
+    """Welch's spectra, whole."""
+    x = noise(rng, signals, samples)
+    segments = (samples - n_fft // 2) // (n_fft // 2)
+    return Work(
+        {"x": x},
+        lambda g, v: [rlx.signal.welch(v["x"], FS, nperseg=n_fft)],
+        by_rows(x, lambda part: _spectra(part, n_fft)),
+        signals * segments * 2.5 * n_fft * math.log2(n_fft),
+        peer=("psd", {"n_fft": n_fft}),
+        tolerance=SPECTRA,
+    )
+
+
 def _peaks(g, x, segments, n_fft, k):
     """What ``rlx demo`` computes, as nodes of a graph."""
     frames = frame(x, n_fft, n_fft // 2)
@@ -79,8 +93,7 @@ def _peaks(g, x, segments, n_fft, k):
 
 def _spectra(x, n_fft):
     """One-sided densities in float64, as scipy.signal.welch scales them."""
-    (wide_x,) = wide(x)
-    frames, w = _frames(wide_x, n_fft, n_fft // 2), _hann(n_fft)
+    frames, w = _frames(x.astype(np.float64), n_fft, n_fft // 2), _hann(n_fft)
     spec = np.fft.rfft((frames - frames.mean(-1, keepdims=True)) * w)
     power = (spec.real**2 + spec.imag**2).mean(1) / (FS * np.sum(w * w))
     power[:, 1:-1] *= 2

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from work import F32, SUMS, Work, by_rows, noise, wide
+from work_products import gelu
 
 # Functions of drivers, such as exp, are good to some units in the last place.
 FUNCTIONS = 4e-6
@@ -179,4 +180,49 @@ def resize(rng, shape, factor):
         lambda outputs: (outputs[0], line(line(x.astype(np.float64), 2), 3)),
         8.0 * math.prod(size),
         peer=("resize", {"factor": factor}),
+    )
+
+
+def _erf(x):
+    from scipy.special import erf
+
+    return erf(x)
+
+
+# kind: (reference, flops of an element)
+ONE_BY_ONE = {
+    "exp": (np.exp, 10.0),
+    "tanh": (np.tanh, 15.0),
+    "erf": (_erf, 15.0),
+    "gelu": (gelu, 18.0),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 12.0),
+}
+
+
+def unary(rng, kind, shape):
+    """A function of each element."""
+    x, (reference, flops) = noise(rng, *shape), ONE_BY_ONE[kind]
+    return Work(
+        {"x": x},
+        lambda g, v: [getattr(g, kind)(v["x"])],
+        lambda outputs: (outputs[0], reference(x.astype(np.float64))),
+        flops * x.size,
+        peer=("unary", {"kind": kind}),
+        tolerance=FUNCTIONS,
+    )
+
+
+# The names that NumPy has.
+NUMPY = {"add": "add", "mul": "multiply", "maximum": "maximum"}
+
+
+def binary(rng, kind, left, right):
+    """Two operands, one of which may be broadcast."""
+    x, y = noise(rng, *left), noise(rng, *right)
+    return Work(
+        {"x": x, "y": y},
+        lambda g, v: [getattr(g, kind)(v["x"], v["y"])],
+        lambda outputs: (outputs[0], getattr(np, NUMPY[kind])(*wide(x, y))),
+        1.0 * max(x.size, y.size),
+        peer=("binary", {"kind": kind}),
     )
