@@ -31,7 +31,7 @@ class Model:
         """An array; its name."""
         from onnx import numpy_helper
 
-        name = f"c{len(self._constants)}"
+        name = f"constant{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
