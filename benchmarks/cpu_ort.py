@@ -1,6 +1,8 @@
 """ONNX Runtime on the CPU: a workload as a session with bound operands and results."""
 
 import math
+from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 from ort_builds import BUILDS as SHARED
@@ -24,14 +26,20 @@ def session_of(model, threads):
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def prepared(work, threads):
-    """Ways to run the workload, by name: ``(call, outputs)`` of each."""
+def absent(kind):
+    """The package that a workload lacks here; None when everything is there."""
+    wanted = ("onnx", "onnxruntime") if kind in BUILDS else ()
+    return next((name for name in wanted if not find_spec(name)), None)
+
+
+def ways(work, threads):
+    """Ways to run the workload, by name; each makes ``(call, outputs)`` of it."""
     kind, settings = work.peer
-    made = {}
-    for name, build in WAYS.get(kind, {"": BUILDS.get(kind)}).items():
-        if build is not None and (way := _prepared(work, build, settings, threads)) is not None:
-            made[f"ORT {name}".strip()] = way
-    return made
+    builds = WAYS.get(kind, {"": BUILDS[kind]} if kind in BUILDS else {})
+    return {
+        f"ORT {name}".strip(): partial(_prepared, work, build, settings, threads)
+        for name, build in builds.items()
+    }
 
 
 def _prepared(work, build, settings, threads):
@@ -45,7 +53,7 @@ def _prepared(work, build, settings, threads):
     }
     results = build(m, named, **settings)
     if results is None:
-        return None
+        raise ValueError("it has no such model")
     results = [results] if isinstance(results, str) else results
     session = session_of(m.bytes(results, OPSET), threads)
     feeds = {name: np.ascontiguousarray(one) for name, one in m.feeds.items()}

@@ -1,7 +1,7 @@
 """SciPy and librosa on the CPU: spectra, which ONNX Runtime has no fast kernels for."""
 
-import importlib.util
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 from work_signal import FS
@@ -9,22 +9,27 @@ from work_signal import FS
 
 def absent(kind):
     """The package that a workload lacks here; None when everything is there."""
-    wanted = "librosa" if kind == "log_mel" else "scipy"
-    return None if importlib.util.find_spec(wanted) else wanted
+    wanted = {"log_mel": "librosa"}.get(kind, "scipy") if kind in BUILDS else None
+    return wanted if wanted and not find_spec(wanted) else None
 
 
-def prepared(work, threads):
-    """Ways to run the workload, by name: ``(call, outputs)`` of each."""
+def ways(work, threads):
+    """Ways to run the workload, by name; each makes ``(call, outputs)`` of it."""
     kind, settings = work.peer
-    if kind not in BUILDS or absent(kind):
+    if kind not in BUILDS:
         return {}
-    name, compute, back = BUILDS[kind](work.values["x"], threads, **settings)
+    name = "librosa" if kind == "log_mel" else "SciPy"
+    return {name: partial(_prepared, work.values["x"], BUILDS[kind], settings, threads)}
+
+
+def _prepared(x, build, settings, threads):
+    compute, back = build(x, threads, **settings)
     kept = []
 
     def call():
         kept[:] = [compute()]
 
-    return {name: (call, lambda: [back(kept[0])])}
+    return call, lambda: [back(kept[0])]
 
 
 def _blocks(z):
@@ -37,13 +42,13 @@ def _fft(x, threads):
 
     n = x.shape[-1] // 2
     z = (x[:, :n] + 1j * x[:, n:]).astype(np.complex64)
-    return "SciPy", partial(scipy.fft.fft, z, workers=threads), _blocks
+    return partial(scipy.fft.fft, z, workers=threads), _blocks
 
 
 def _rfft(x, threads):
     import scipy.fft
 
-    return "SciPy", partial(scipy.fft.rfft, x.copy(), workers=threads), _blocks
+    return partial(scipy.fft.rfft, x.copy(), workers=threads), _blocks
 
 
 def _stft(x, threads, n_fft, hop):
@@ -53,13 +58,13 @@ def _stft(x, threads, n_fft, hop):
 
     frames = np.lib.stride_tricks.sliding_window_view(x.copy(), n_fft, -1)[:, ::hop]
     taper = scipy.signal.get_window("hann", n_fft).astype(np.float32)
-    return "SciPy", lambda: scipy.fft.rfft(frames * taper, workers=threads), _blocks
+    return lambda: scipy.fft.rfft(frames * taper, workers=threads), _blocks
 
 
 def _psd(x, threads, n_fft):
     from scipy.signal import welch
 
-    return "SciPy", lambda: welch(x, FS, "hann", n_fft)[1], np.asarray
+    return lambda: welch(x, FS, "hann", n_fft)[1], np.asarray
 
 
 def _peaks(x, threads, segments, n_fft, k):
@@ -75,7 +80,7 @@ def _peaks(x, threads, segments, n_fft, k):
     def back(found):
         return np.stack(found, -1).reshape(len(x), 2 * k).astype(np.float32)
 
-    return "SciPy", compute, back
+    return compute, back
 
 
 def _log_mel(x, threads, n_fft, hop, filters):
@@ -86,7 +91,7 @@ def _log_mel(x, threads, n_fft, hop, filters):
         power = spec.real**2 + spec.imag**2
         return np.log10(np.maximum(np.matmul(filters, power), np.float32(1e-10)))
 
-    return "librosa", compute, lambda found: found.swapaxes(-1, -2)
+    return compute, lambda found: found.swapaxes(-1, -2)
 
 
 BUILDS = {
