@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 from ort_builds import BUILDS as SHARED
@@ -24,12 +23,6 @@ def session_of(model, threads):
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def absent(kind):
-    """The package that a workload lacks here; None when everything is there."""
-    wanted = ("onnx", "onnxruntime") if kind in BUILDS else ()
-    return next((name for name in wanted if not find_spec(name)), None)
 
 
 def ways(work, threads):

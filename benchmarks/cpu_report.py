@@ -50,8 +50,8 @@ def _speed(line):
 def _peer(line):
     if "peer" in line:
         return line["peer"]
-    failures = line.get("peer_failures", {"": "-"})
-    return line.get("peer_absent") or "; ".join(failures.values())[:60]
+    said = line["peer_absent"] | line["peer_failures"]
+    return "; ".join(said.values())[:60] or "-"
 
 
 def _ratio(line):
@@ -95,7 +95,7 @@ def table(found):
     """Everything for the terminal."""
     made = Table(title=f"{_title(found)}; above 1 rlx is faster", title_justify="left")
     for heading, _ in _COLUMNS:
-        made.add_column(heading, justify="left" if heading in _LEFT else "right")
+        made.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
     for line in found["rows"]:
         made.add_row(*_cells(line, _COLUMNS))
     return made
@@ -125,10 +125,8 @@ def notes(found):
         for line in sorted(slower, key=lambda line: line["ratio"])[:SLOWEST]:
             yield f"  {_ratio(line)} ({_spread(line)}) {line['row']}, {line['peer']}"
     for line in found["rows"]:
-        for way, said in line.get("peer_failures", {}).items():
+        for way, said in (line.get("peer_absent", {}) | line.get("peer_failures", {})).items():
             yield f"{way}: {line['row']}, {line['threads']} threads: {said}"
-        if "peer_absent" in line:
-            yield f"{line['row']}: {line['peer_absent']}"
     yield "versions: " + ", ".join(f"{name} {one}" for name, one in found["versions"].items())
     if found["load"]:
         yield "load when it began: " + ", ".join(f"{one:.1f}" for one in found["load"])
@@ -144,7 +142,7 @@ def checks(lines):
         told = [line["error"] / line["tolerance"] for line in group if "error" in line]
         failed = any("failure" in line for line in group)
         peers = sorted({name for line in group for name in line.get("peers", ())})
-        absent = {line["peer_absent"] for line in group if "peer_absent" in line}
+        absent = {one for line in group for one in line.get("peer_absent", {}).values()}
         said = "failed" if failed else f"{max(told):.2g}"
         made.add_row(row, str(len(group)), said, ", ".join([*peers, *absent]))
     return made

@@ -1,25 +1,18 @@
 """SciPy and librosa on the CPU: spectra, which ONNX Runtime has no fast kernels for."""
 
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 from work_signal import FS
 
 
-def absent(kind):
-    """The package that a workload lacks here; None when everything is there."""
-    wanted = {"log_mel": "librosa"}.get(kind, "scipy") if kind in BUILDS else None
-    return wanted if wanted and not find_spec(wanted) else None
-
-
 def ways(work, threads):
     """Ways to run the workload, by name; each makes ``(call, outputs)`` of it."""
     kind, settings = work.peer
-    if kind not in BUILDS:
-        return {}
-    name = "librosa" if kind == "log_mel" else "SciPy"
-    return {name: partial(_prepared, work.values["x"], BUILDS[kind], settings, threads)}
+    return {
+        name: partial(_prepared, work.values["x"], build, settings, threads)
+        for name, build in BUILDS.get(kind, {}).items()
+    }
 
 
 def _prepared(x, build, settings, threads):
@@ -51,14 +44,27 @@ def _rfft(x, threads):
     return partial(scipy.fft.rfft, x.copy(), workers=threads), _blocks
 
 
-def _stft(x, threads, n_fft, hop):
-    """By hand: SciPy's own functions of this name are slower."""
+def _spectra(x, threads, n_fft, hop):
+    """By hand: SciPy's own short-time transforms are slower."""
     import scipy.fft
     import scipy.signal
 
     frames = np.lib.stride_tricks.sliding_window_view(x.copy(), n_fft, -1)[:, ::hop]
     taper = scipy.signal.get_window("hann", n_fft).astype(np.float32)
-    return lambda: scipy.fft.rfft(frames * taper, workers=threads), _blocks
+    return lambda: scipy.fft.rfft(frames * taper, workers=threads)
+
+
+def _stft(x, threads, n_fft, hop):
+    return _spectra(x, threads, n_fft, hop), _blocks
+
+
+def _librosa_stft(x, threads, n_fft, hop):
+    import librosa
+
+    def compute():
+        return librosa.stft(x, n_fft=n_fft, hop_length=hop, center=False)
+
+    return compute, lambda found: _blocks(found.swapaxes(-1, -2))
 
 
 def _psd(x, threads, n_fft):
@@ -84,21 +90,33 @@ def _peaks(x, threads, segments, n_fft, k):
 
 
 def _log_mel(x, threads, n_fft, hop, filters):
-    import librosa
+    compute = _spectra(x, threads, n_fft, hop)
+    turned = np.ascontiguousarray(filters.T)
 
-    def compute():
-        spec = librosa.stft(x, n_fft=n_fft, hop_length=hop, center=False)
-        power = spec.real**2 + spec.imag**2
-        return np.log10(np.maximum(np.matmul(filters, power), np.float32(1e-10)))
+    def features():
+        spec = compute()
+        mel = np.matmul(spec.real**2 + spec.imag**2, turned)
+        return np.log10(np.maximum(mel, np.float32(1e-10), out=mel), out=mel)
 
-    return compute, lambda found: found.swapaxes(-1, -2)
+    return features, np.asarray
+
+
+def _librosa_log_mel(x, threads, n_fft, hop, filters):
+    compute, _ = _librosa_stft(x, threads, n_fft, hop)
+
+    def features():
+        spec = compute()
+        mel = np.matmul(filters, spec.real**2 + spec.imag**2)
+        return np.log10(np.maximum(mel, np.float32(1e-10), out=mel), out=mel)
+
+    return features, lambda found: found.swapaxes(-1, -2)
 
 
 BUILDS = {
-    "fft": _fft,
-    "rfft": _rfft,
-    "stft": _stft,
-    "psd": _psd,
-    "welch": _peaks,
-    "log_mel": _log_mel,
+    "fft": {"SciPy": _fft},
+    "rfft": {"SciPy": _rfft},
+    "stft": {"SciPy": _stft, "librosa": _librosa_stft},
+    "psd": {"SciPy": _psd},
+    "welch": {"SciPy": _peaks},
+    "log_mel": {"SciPy": _log_mel, "librosa": _librosa_log_mel},
 }
