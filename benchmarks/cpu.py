@@ -1,11 +1,12 @@
 """CPU kernels against ONNX Runtime, SciPy and librosa on the same threads: P10.
 
-usage: python benchmarks/cpu.py [--only REGEX] [--quick] [--threads 1,2] [--json cpu.json] [--readme README.md]
+usage: python benchmarks/cpu.py [--only REGEX] [--quick] [--threads 1,2] [--peak GFLOPS,GBPS] [--json cpu.json]
+                                [--readme README.md]
        python benchmarks/cpu.py --check
 
 rlx and the peer stand ready with operands of their own (``input_views``; IOBinding), nothing is copied in a call,
 and take turns in bursts, so that both see the same machine (``cpu_clock``). Where the peer has several kernels for
-a workload, its fastest one counts. Every row is compared with float64 first, and so is the peer; a row that is
+a workload, or SciPy is faster, the fastest one counts. Every row is compared with float64 first, and so is the peer; a row that is
 wrong is not timed and makes the exit status 1. A peer that is not installed is said to be absent.
 """
 
@@ -171,7 +172,7 @@ def parsed():
 
 def main():
     arguments = parsed()
-    console = Console(width=170)
+    console = Console(width=190)
     if arguments.from_json:
         return finish(json.loads(arguments.from_json.read_text()), arguments, console)
     rows = report.asked_for(ROWS, arguments)

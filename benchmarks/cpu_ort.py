@@ -77,16 +77,37 @@ def _half_weights(m, v):
     return m.add("MatMul", [v["a"], wide])
 
 
+# What the sums of the int8 workload are multiplied by.
+INT8_SCALE = np.array(0.01 * 0.02, np.float32)
+
+
 def _int8(m, v):
     product = m.add("Cast", [m.add("MatMulInteger", [v["a"], v["w"]])], to=1)
-    return m.add("Mul", [product, m.constant(np.array(0.01 * 0.02, np.float32))])
+    return m.add("Mul", [product, m.constant(INT8_SCALE)])
+
+
+def _unsigned(m, v):
+    """The same product of unsigned bytes that count from 128, which it may have faster kernels for."""
+    m.feeds = {"a": (m.feeds["a"].astype(np.int16) + 128).astype(np.uint8)}
+    zero = m.constant(np.array(128, np.uint8))
+    product = m.add("Cast", [m.add("MatMulInteger", [v["a"], v["w"], zero])], to=1)
+    return m.add("Mul", [product, m.constant(INT8_SCALE)])
+
+
+def _widened(m, v):
+    """The same product in f32, whose sums stay exact up to 2^24."""
+    wide = m.constant(m.values["w"].astype(np.float32) * INT8_SCALE)
+    return m.add("MatMul", [m.add("Cast", [v["a"]], to=1), wide])
 
 
 BLOCK = 32
 
 
 def _dequant(m, v, scheme):
-    """Its own kernel for blocks of weights, with the same numbers in its own order."""
+    """Its own kernel for blocks of weights, with the same numbers in its own order.
+
+    Products are those of f32, as those of rlx are; a level that rounds x to 8 bits has other results.
+    """
     x, packed = m.values["x"], m.values["w"]
     n, k = len(packed), x.shape[1]
     blocks = packed.reshape(n, k // BLOCK, -1)
@@ -107,6 +128,12 @@ def _dequant(m, v, scheme):
         bits=bits,
         block_size=BLOCK,
     )
+
+
+def _decoded(m, v, scheme):
+    """The same product by weights of f32."""
+    whole = decode_blocks(m.values["w"], scheme).reshape(len(m.values["w"]), -1)
+    return m.add("MatMul", [v["x"], m.constant(np.ascontiguousarray(whole.T, np.float32))])
 
 
 def _nodes(m, v, causal, group):
@@ -205,8 +232,6 @@ _BINARY = {"add": "Add", "mul": "Mul", "maximum": "Max"}
 BUILDS = SHARED | {
     "linear": _linear,
     "half_weights": _half_weights,
-    "int8": _int8,
-    "dequant": _dequant,
     "chain": _chain,
     "unary": lambda m, v, kind: m.add(_UNARY[kind], [v["x"]]),
     "binary": lambda m, v, kind: m.add(_BINARY[kind], [v["x"], v["y"]]),
@@ -219,4 +244,6 @@ BUILDS = SHARED | {
 # Where it has several kernels, the fastest one is the peer.
 WAYS = {
     "attention": {"nodes": _nodes, "Attention": _attention, "MultiHeadAttention": _multi_head},
+    "int8": {"i8": _int8, "u8": _unsigned, "f32": _widened},
+    "dequant": {"MatMulNBits": _dequant, "f32": _decoded},
 }

@@ -94,10 +94,12 @@ def _title(found):
 def table(found):
     """Everything for the terminal."""
     made = Table(title=f"{_title(found)}; above 1 rlx is faster", title_justify="left")
-    for heading, _ in _COLUMNS:
+    stated = any(line.get("part") is not None for line in found["rows"])
+    columns = [one for one in _COLUMNS if stated or one[0] != "of bound"]
+    for heading, _ in columns:
         made.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
     for line in found["rows"]:
-        made.add_row(*_cells(line, _COLUMNS))
+        made.add_row(*_cells(line, columns))
     return made
 
 
@@ -156,7 +158,7 @@ def markdown(found):
     columns = [one for one in _COLUMNS if one[0] in _README]
     lines = [
         f"{_title(found)}; medians, and the quartiles of interleaved pairs, above 1 rlx is faster. "
-        "`python benchmarks/cpu.py --json cpu.json --readme README.md` makes it.",
+        f"`python {SCRIPT} --json cpu.json --readme README.md` makes it.",
         "",
         *report.markdown(
             [heading for heading, _ in columns],

@@ -1,4 +1,4 @@
-"""SciPy and librosa on the CPU: spectra, which ONNX Runtime has no fast kernels for."""
+"""NumPy, SciPy and librosa on the CPU: spectra, and what ONNX Runtime has no fast kernels for."""
 
 from functools import partial
 
@@ -7,16 +7,29 @@ from work_signal import FS
 
 
 def ways(work, threads):
-    """Ways to run the workload, by name; each makes ``(call, outputs)`` of it."""
+    """Ways to run the workload, by name; each makes ``(call, outputs)`` of it.
+
+    They get operands of their own, as named arguments.
+    """
     kind, settings = work.peer
+    if kind == "conv" and not _is_filter(work):
+        return {}
     return {
-        name: partial(_prepared, work.values["x"], build, settings, threads)
+        name: partial(_prepared, work, build, settings, threads)
         for name, build in BUILDS.get(kind, {}).items()
     }
 
 
-def _prepared(x, build, settings, threads):
-    compute, back = build(x, threads, **settings)
+def _is_filter(work):
+    """Whether a convolution filters each of some signals on its own."""
+    x, w = work.values["x"], work.values["w"]
+    stride = work.peer[1]["stride"]
+    return x.ndim == 3 and stride == 1 and w.shape[1] == 1 and len(w) == x.shape[1]
+
+
+def _prepared(work, build, settings, threads):
+    values = {name: one.copy() for name, one in work.values.items()}
+    compute, back = build(threads, **values, **settings)
     kept = []
 
     def call():
@@ -30,7 +43,7 @@ def _blocks(z):
     return np.concatenate([z.real, z.imag], -1).astype(np.float32)
 
 
-def _fft(x, threads):
+def _fft(threads, x):
     import scipy.fft
 
     n = x.shape[-1] // 2
@@ -38,27 +51,27 @@ def _fft(x, threads):
     return partial(scipy.fft.fft, z, workers=threads), _blocks
 
 
-def _rfft(x, threads):
+def _rfft(threads, x):
     import scipy.fft
 
-    return partial(scipy.fft.rfft, x.copy(), workers=threads), _blocks
+    return partial(scipy.fft.rfft, x, workers=threads), _blocks
 
 
-def _spectra(x, threads, n_fft, hop):
+def _spectra(threads, x, n_fft, hop):
     """By hand: SciPy's own short-time transforms are slower."""
     import scipy.fft
     import scipy.signal
 
-    frames = np.lib.stride_tricks.sliding_window_view(x.copy(), n_fft, -1)[:, ::hop]
+    frames = np.lib.stride_tricks.sliding_window_view(x, n_fft, -1)[:, ::hop]
     taper = scipy.signal.get_window("hann", n_fft).astype(np.float32)
     return lambda: scipy.fft.rfft(frames * taper, workers=threads)
 
 
-def _stft(x, threads, n_fft, hop):
-    return _spectra(x, threads, n_fft, hop), _blocks
+def _stft(threads, x, n_fft, hop):
+    return _spectra(threads, x, n_fft, hop), _blocks
 
 
-def _librosa_stft(x, threads, n_fft, hop):
+def _librosa_stft(threads, x, n_fft, hop):
     import librosa
 
     def compute():
@@ -67,13 +80,13 @@ def _librosa_stft(x, threads, n_fft, hop):
     return compute, lambda found: _blocks(found.swapaxes(-1, -2))
 
 
-def _psd(x, threads, n_fft):
+def _psd(threads, x, n_fft):
     from scipy.signal import welch
 
     return lambda: welch(x, FS, "hann", n_fft)[1], np.asarray
 
 
-def _peaks(x, threads, segments, n_fft, k):
+def _peaks(threads, x, segments, n_fft, k):
     from scipy.signal import welch
 
     def compute():
@@ -89,8 +102,8 @@ def _peaks(x, threads, segments, n_fft, k):
     return compute, back
 
 
-def _log_mel(x, threads, n_fft, hop, filters):
-    compute = _spectra(x, threads, n_fft, hop)
+def _log_mel(threads, x, n_fft, hop, filters):
+    compute = _spectra(threads, x, n_fft, hop)
     turned = np.ascontiguousarray(filters.T)
 
     def features():
@@ -101,8 +114,8 @@ def _log_mel(x, threads, n_fft, hop, filters):
     return features, np.asarray
 
 
-def _librosa_log_mel(x, threads, n_fft, hop, filters):
-    compute, _ = _librosa_stft(x, threads, n_fft, hop)
+def _librosa_log_mel(threads, x, n_fft, hop, filters):
+    compute, _ = _librosa_stft(threads, x, n_fft, hop)
 
     def features():
         spec = compute()
@@ -112,7 +125,29 @@ def _librosa_log_mel(x, threads, n_fft, hop, filters):
     return features, lambda found: found.swapaxes(-1, -2)
 
 
+def _filter(threads, x, w, b, stride, padding, groups):
+    """By overlapping transforms: what long kernels are filtered with."""
+    from scipy.signal import oaconvolve
+
+    # A convolution of networks is a correlation.
+    turned, more = w[None, :, 0, ::-1], b[:, None]
+    padded = np.pad(x, [(0, 0), (0, 0), (padding, padding)])
+    return lambda: oaconvolve(padded, turned, "valid", axes=-1) + more, np.asarray
+
+
+def _reduce(threads, x, kind, axis):
+    function = getattr(np, kind)
+    return partial(function, x, axis, out=function(x, axis)), np.asarray
+
+
+def _cumsum(threads, x, axis):
+    return partial(np.cumsum, x, axis, out=np.empty_like(x)), np.asarray
+
+
 BUILDS = {
+    "conv": {"SciPy": _filter},
+    "reduce": {"NumPy": _reduce},
+    "cumsum": {"NumPy": _cumsum},
     "fft": {"SciPy": _fft},
     "rfft": {"SciPy": _rfft},
     "stft": {"SciPy": _stft, "librosa": _librosa_stft},
