@@ -22,12 +22,13 @@ from pathlib import Path
 os.environ["RLX_CACHE"] = "off"  # each row is compiled here and now
 
 import gpu_report
+import report
 from gpu_cold import cold_start
 from gpu_peers import PEERS, run_peer
 from gpu_rows import ROWS
-from gpu_work import error_of
 from rich.console import Console
 from rich.progress import Progress
+from work import error_of, touched
 
 # (flop/s in f32, bytes/s of a copy, read and written) by a part of the adapter's name.
 LIMITS = {"H200": (67e12, 4.3e12)}
@@ -79,17 +80,6 @@ def lacking(work, device):
     return "the adapter has no shader-f16" if half else None
 
 
-def failure(error):
-    """What a row says of an error; one that only lacks room on the adapter makes no row wrong."""
-    import rlx
-
-    kind = "" if isinstance(error, rlx.RlxError) else f"{type(error).__name__}: "
-    text = kind + " ".join(str(error).split())[:300]
-    if isinstance(error, rlx.DeviceMemoryError):
-        return {"correct": True, "skipped": text}
-    return {"correct": False, "failure": text}
-
-
 def check_row(row, device, wanted):
     """A line for each of a row's small sizes as rlx chooses, and for each variant that is asked for."""
     from rlx.ir.variants import watching
@@ -117,7 +107,7 @@ def one_check(work, device, variant):
         loaded.close()
         return facts
     except Exception as error:  # whatever goes wrong costs this row only
-        return failure(error)
+        return report.failure(error)
 
 
 def time_row(row, size, device, limits):
@@ -126,7 +116,7 @@ def time_row(row, size, device, limits):
     try:
         return line | timed_work(row.work(size), device, limits)
     except Exception as error:
-        return line | failure(error)
+        return line | report.failure(error)
 
 
 def timed_work(work, device, limits):
@@ -148,14 +138,6 @@ def timed_work(work, device, limits):
             found |= vars(times)
             found |= gpu_report.speeds(work, nbytes, times.gpu_us, limits)
     return found
-
-
-def touched(work):
-    """Bytes of all operands and outputs."""
-    from gpu_clock import graph_of
-
-    outputs = sum(node.type.nbytes for node in graph_of(work).outputs)
-    return float(outputs + sum(value.nbytes for value in work.values.values()))
 
 
 def limits_of(device, console):
@@ -208,13 +190,7 @@ def main():
         return finish(found, arguments, console)
     if arguments.limits == "default":
         os.environ["RLX_WEBGPU_DEFAULT_LIMITS"] = "1"
-    pattern = re.compile(arguments.only)
-    rows = [
-        row
-        for row in ROWS
-        if (pattern.search(row.name) or (arguments.only and pattern.fullmatch(row.target)))
-        and (row.quick or not arguments.quick)
-    ]
+    rows = report.asked_for(ROWS, arguments)
     if arguments.check:
         return check(rows, arguments, console)
     return measure(rows, arguments, console)
@@ -230,19 +206,8 @@ def check(rows, arguments, console):
             progress.update(bar, description=row.name)
             lines += check_row(row, arguments.device, arguments.variants)
             progress.advance(bar)
-    wrong = [line for line in lines if not line["correct"]]
     console.print(gpu_report.checks(lines))
-    for line in wrong:
-        said = line.get("failure") or f"error {line['error']:.2g}, at most {line['tolerance']:.2g}"
-        console.print(f"WRONG {line['variant']} {line['row']} {line['size']}: {said}", markup=False)
-    took = time.monotonic() - began
-    skipped = sum("skipped" in line for line in lines)
-    right = len(lines) - len(wrong) - skipped
-    can = f", {skipped} can't run here" if skipped else ""
-    console.print(f"{right} of {len(lines)} are right{can}, {took:.0f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"checks": lines}, indent=1, default=str))
-    return int(bool(wrong) or not right)
+    return report.tell_checks(lines, began, arguments, console)
 
 
 def measure(rows, arguments, console):
@@ -267,7 +232,7 @@ def measure(rows, arguments, console):
             line = time_row(row, sizes[row.name], arguments.device, limits)
             console.print(gpu_report.one_line(line), markup=False, highlight=False)
             found["rows"].append(line)
-            save(found, arguments)
+            report.save(found, arguments)
             progress.advance(bar)
     right = {line["row"] for line in found["rows"] if "gpu_us" in line}
     peers = [name for name in arguments.peers.split(",") if name and name != "none"]
@@ -275,16 +240,10 @@ def measure(rows, arguments, console):
     for peer in peers:
         console.print(f"{peer} ...")
         found[peer] = run_peer(peer, names, arguments.small)
-        save(found, arguments)
+        report.save(found, arguments)
     if not arguments.only or re.search(arguments.only, "P12 cold"):
         found["cold"] = cold_start(arguments.device, "ort" in peers)
     return finish(found, arguments, console)
-
-
-def save(found, arguments):
-    """What is known so far, in case that the rest is cut off."""
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1, default=str))
 
 
 def finish(found, arguments, console):
@@ -293,7 +252,7 @@ def finish(found, arguments, console):
     console.print(gpu_report.table(found))
     for line in gpu_report.notes(found):
         console.print(line, markup=False, highlight=False)
-    save(found, arguments)
+    report.save(found, arguments)
     if arguments.readme:
         gpu_report.write_readme(found, arguments.readme)
     return int(not all(line["correct"] for line in found["rows"]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from work import graph_of
 
 import rlx
 from rlx.backends.record import Recorder, kernels_of
@@ -94,17 +95,6 @@ class Loaded:
 
     def __exit__(self, *exc):
         self.close()
-
-
-def graph_of(work):
-    """The graph of a workload; weights are params, everything else is an input."""
-    g = rlx.Graph("benchmark")
-    nodes = {
-        name: (g.param if name in work.weights else g.input)(name, value.shape, value.dtype.name)
-        for name, value in work.values.items()
-    }
-    g.set_outputs(work.build(g, nodes))
-    return g
 
 
 def poison(compiled):

@@ -22,8 +22,8 @@ def takes(row):
 
 def measure(work):
     """Microseconds of a run."""
-    from gpu_signal import FS
     from scipy.signal import welch
+    from work_signal import FS
 
     settings, x = work.peer[1], work.values["x"]
     n, k = settings["n_fft"], settings["k"]

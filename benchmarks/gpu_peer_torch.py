@@ -5,8 +5,8 @@ import functools
 import numpy as np
 from gpu_clock import copies_for
 from gpu_peers import Absent
-from gpu_streams import chain_of
-from gpu_work import relative_error
+from work import relative_error
+from work_streams import chain_of
 
 # Runs of one figure take about so long; they are captured in a graph, so that no launch is waited for.
 FIGURE_US, FEWEST, MOST, ROUNDS = 20e3, 3, 200, 7

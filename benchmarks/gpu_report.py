@@ -1,10 +1,9 @@
 """What ``benchmarks/gpu.py`` says: speeds, targets, a table for the terminal and one for the README."""
 
-import re
-
+import report
 from rich.table import Table
 
-BEGIN, END = "<!-- benchmarks/gpu.py -->", "<!-- end of benchmarks/gpu.py -->"
+SCRIPT = "benchmarks/gpu.py"
 P12_MS = 100.0
 # Operations for each byte from which on arithmetic takes the H200 longer than the transfer.
 INTENSITY = 67 / 4.3
@@ -193,12 +192,9 @@ def markdown(found):
         f"{found['adapter']}, driver {found['driver']}; a peer's column is its time by that of rlx, "
         "above 1 rlx is faster; * is data that stays in caches. `python benchmarks/gpu.py --json gpu.json --readme README.md` makes it.",
         "",
-        "| " + " | ".join(heading for heading, _ in columns) + " |",
-        "|---|" + "---|" * (len(columns) - 1),
     ]
-    for line in found["rows"]:
-        if line["target"]:
-            lines.append("| " + " | ".join(_cells(line, columns)) + " |")
+    rows = [_cells(line, columns) for line in found["rows"] if line["target"]]
+    lines += report.markdown([heading for heading, _ in columns], rows)
     if found.get("cold", {}).get("rlx_ms"):
         cold = found["cold"]
         lines += ["", *(f"- {line.strip()}" for line in _cold_lines(cold))]
@@ -206,14 +202,5 @@ def markdown(found):
 
 
 def write_readme(found, path):
-    """Puts the table between the two comments of a file.
-
-    Raises:
-        SystemExit: The file lacks them.
-    """
-    text = path.read_text(encoding="utf-8")
-    pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{path} has no {BEGIN} ... {END}")
-    made = f"{BEGIN}\n{markdown(found)}\n{END}"
-    path.write_text(pattern.sub(lambda _: made, text, count=1), encoding="utf-8")
+    """Puts the table between the two comments of a file; SystemExit where it lacks them."""
+    report.write_between(path, SCRIPT, markdown(found))

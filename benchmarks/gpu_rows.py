@@ -4,7 +4,7 @@ from gpu_products import ROWS as PRODUCTS
 from gpu_signal import ROWS as SIGNAL
 from gpu_streams import COPY
 from gpu_streams import ROWS as STREAMS
-from gpu_work import Row
+from work import Row
 
 ROWS: tuple[Row, ...] = (COPY, *PRODUCTS, *SIGNAL, *STREAMS)
 assert len({row.name for row in ROWS}) == len(ROWS)

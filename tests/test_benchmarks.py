@@ -74,9 +74,8 @@ def test_no_row_fits(tmp_path):
 
 def test_wrong_results_are_found(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    from gpu_clock import graph_of
     from gpu_rows import ROWS
-    from gpu_work import error_of
+    from work import error_of, graph_of
 
     import rlx
 

@@ -11,6 +11,8 @@ import rlx
 F32 = np.float32
 # Rows that are compared where the whole takes long in float64.
 SAMPLED_ROWS = 48
+# Sums of up to 16,384 products rounded to f32 one after the other stay below; a wrong element does not.
+SUMS = 1e-5
 
 
 def noise(rng, *shape, dtype=F32):
@@ -30,7 +32,7 @@ class Work:
         flops: Floating-point operations.
         nbytes: Bytes that must be read and written; 0 for all operands and outputs.
         weights: Operands that are params.
-        peer: What peers run: its name in ``gpu_peers``, and settings.
+        peer: What peers run: the name of its kind, and settings.
         tolerance: The largest ||out - ref|| / ||ref||.
         options: How it is compiled.
     """
@@ -106,6 +108,11 @@ def error_of(work, outputs):
     return relative_error(*work.reference(outputs))
 
 
+def wide(*arrays):
+    """The same numbers in float64."""
+    return [one.astype(np.float64) for one in arrays]
+
+
 def rows_of(count, most=SAMPLED_ROWS):
     """Rows spread over all, the first and the last among them."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
@@ -119,3 +126,20 @@ def by_rows(x, reference):
         return outputs[0][chosen], reference(x[chosen].astype(np.float64))
 
     return compare
+
+
+def graph_of(work):
+    """The graph of a workload; weights are params, everything else is an input."""
+    g = rlx.Graph("benchmark")
+    nodes = {
+        name: (g.param if name in work.weights else g.input)(name, value.shape, value.dtype.name)
+        for name, value in work.values.items()
+    }
+    g.set_outputs(work.build(g, nodes))
+    return g
+
+
+def touched(work):
+    """Bytes of all operands and outputs."""
+    outputs = sum(node.type.nbytes for node in graph_of(work).outputs)
+    return float(outputs + sum(value.nbytes for value in work.values.values()))

@@ -1,0 +1,170 @@
+"""What ``benchmarks/cpu.py`` says: speeds, ratios and their geometric means, tables for terminal and README."""
+
+import math
+
+import report
+from rich.table import Table
+
+SCRIPT = "benchmarks/cpu.py"
+# Operations for each byte from which on arithmetic takes longer than memory, where no --peak says so.
+INTENSITY = 5.0
+# P10: at least this geometric mean, and no row below 1.
+LEAST_MEAN = 1.2
+# The slowest rows are named below the table.
+SLOWEST = 15
+
+
+def speeds(line, peak):
+    """GFLOP/s, GB/s, and the part of a stated bound that counts."""
+    ns = line["p50"][0] * 1e3
+    found = {"gflops": line["flops"] / ns, "gb_per_s": line["nbytes"] / ns}
+    intensity = peak[0] / peak[1] if peak else INTENSITY
+    arithmetic = line["flops"] > intensity * line["nbytes"]
+    found["counts"] = "flops" if arithmetic else "bytes"
+    part = found["gflops" if arithmetic else "gb_per_s"] / peak[not arithmetic] if peak else None
+    return found | {"part": part}
+
+
+def one_line(line):
+    """A row in a few words, as soon as it is known."""
+    name = f"{line['row']}, {line['threads']} threads"
+    if "failure" in line or "skipped" in line:
+        return f"{name}: {line.get('failure') or line['skipped']}"
+    if not line["correct"]:
+        return f"WRONG {name}: error {line['error']:.2g}, at most {line['tolerance']:.2g}"
+    return (
+        f"{name}: {_us(line, 0)} us, {_speed(line)}, {_peer(line)} {_ratio(line)} {_spread(line)}"
+    )
+
+
+def _us(line, at, which="p50"):
+    return f"{line[which][at]:,.1f}" if at < len(line[which]) else "-"
+
+
+def _speed(line):
+    if line["counts"] == "flops":
+        return f"{line['gflops']:,.1f} GFLOP/s"
+    return f"{line['gb_per_s']:,.1f} GB/s"
+
+
+def _peer(line):
+    if "peer" in line:
+        return line["peer"]
+    said = line["peer_absent"] | line["peer_failures"]
+    return "; ".join(said.values())[:60] or "-"
+
+
+def _ratio(line):
+    return f"{line['ratio']:.2f}" if "peer" in line else "-"
+
+
+def _spread(line):
+    return "{:.2f} ... {:.2f}".format(*line["spread"]) if "peer" in line else "-"
+
+
+_COLUMNS = (
+    ("workload", lambda line: line["row"]),
+    ("threads", lambda line: str(line["threads"])),
+    ("p50 us", lambda line: _us(line, 0)),
+    ("p99 us", lambda line: _us(line, 0, "p99")),
+    ("speed", _speed),
+    ("of bound", lambda line: "-" if line["part"] is None else f"{line['part']:.0%}"),
+    ("peer", _peer),
+    ("peer p50", lambda line: _us(line, 1)),
+    ("peer p99", lambda line: _us(line, 1, "p99")),
+    ("peer / rlx", _ratio),
+    ("quartiles", _spread),
+    ("error", lambda line: f"{line['error']:.1e}"),
+)
+_LEFT = {"workload", "peer"}
+
+
+def _cells(line, columns):
+    """A row's cells; one that was not timed says only what it is."""
+    if "p50" in line:
+        return [shown(line) for _, shown in columns]
+    said = "failed" if "failure" in line else "can't" if "skipped" in line else "WRONG"
+    return [line["row"], str(line["threads"]), said, *["-"] * (len(columns) - 3)]
+
+
+def _title(found):
+    return f"{found['processor']}, {found['kernels']}, {found['processors']} processors"
+
+
+def table(found):
+    """Everything for the terminal."""
+    made = Table(title=f"{_title(found)}; above 1 rlx is faster", title_justify="left")
+    stated = any(line.get("part") is not None for line in found["rows"])
+    columns = [one for one in _COLUMNS if stated or one[0] != "of bound"]
+    for heading, _ in columns:
+        made.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
+    for line in found["rows"]:
+        made.add_row(*_cells(line, columns))
+    return made
+
+
+def _compared(found):
+    """Rows with a ratio, by number of threads."""
+    by_threads = {}
+    for line in found["rows"]:
+        if "peer" in line:
+            by_threads.setdefault(line["threads"], []).append(line)
+    return by_threads
+
+
+def notes(found):
+    """Lines below the table: the target, the slowest rows, peers that failed."""
+    for threads, lines in _compared(found).items():
+        mean = math.exp(sum(math.log(line["ratio"]) for line in lines) / len(lines))
+        slower = [line for line in lines if line["ratio"] < 1]
+        # Of these not even a lucky pair in four reached the peer.
+        surely = [line for line in lines if line["spread"][1] < 1]
+        reached = "reached" if mean >= LEAST_MEAN and not slower else "not reached"
+        yield (
+            f"P10, {threads} threads: geometric mean {mean:.2f} (at least {LEAST_MEAN}), {len(slower)} of "
+            f"{len(lines)} slower than the peer, {len(surely)} of them surely: {reached}"
+        )
+        for line in sorted(slower, key=lambda line: line["ratio"])[:SLOWEST]:
+            yield f"  {_ratio(line)} ({_spread(line)}) {line['row']}, {line['peer']}"
+    for line in found["rows"]:
+        for way, said in (line.get("peer_absent", {}) | line.get("peer_failures", {})).items():
+            yield f"{way}: {line['row']}, {line['threads']} threads: {said}"
+    yield "versions: " + ", ".join(f"{name} {one}" for name, one in found["versions"].items())
+    if found["load"]:
+        yield "load when it began: " + ", ".join(f"{one:.1f}" for one in found["load"])
+
+
+def checks(lines):
+    """A table of what ``--check`` found: the worst error of each row, and its peers."""
+    made = Table("workload", "lines", "worst error / tolerance", "peers")
+    by_row = {}
+    for line in lines:
+        by_row.setdefault(line["row"], []).append(line)
+    for row, group in by_row.items():
+        told = [line["error"] / line["tolerance"] for line in group if "error" in line]
+        failed = any("failure" in line for line in group)
+        peers = sorted({name for line in group for name in line.get("peers", ())})
+        absent = {one for line in group for one in line.get("peer_absent", {}).values()}
+        said = "failed" if failed else f"{max(told):.2g}"
+        made.add_row(row, str(len(group)), said, ", ".join([*peers, *absent]))
+    return made
+
+
+_README = ("workload", "threads", "p50 us", "speed", "peer", "peer p50", "peer / rlx", "quartiles")
+
+
+def markdown(found):
+    """The README's table, and what comes of it."""
+    columns = [one for one in _COLUMNS if one[0] in _README]
+    lines = [
+        f"{_title(found)}; medians, and the quartiles of interleaved pairs, above 1 rlx is faster. "
+        f"`python {SCRIPT} --json cpu.json --readme README.md` makes it.",
+        "",
+        *report.markdown(
+            [heading for heading, _ in columns],
+            [_cells(line, columns) for line in found["rows"]],
+        ),
+        "",
+        *(f"- {line}" for line in notes(found) if line.startswith("P10")),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,163 @@
+"""The CPU benchmark runs: rlx and its peers are right on every family, bursts take turns, tables follow."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "benchmarks" / "cpu.py"
+MARKS = "<!-- benchmarks/cpu.py -->", "<!-- end of benchmarks/cpu.py -->"
+# What the list of shapes has to have at least; the targets name them.
+NAMED = (
+    "matmul 1x64x64",
+    "matmul 4096^3",
+    "softmax 128x50257",
+    "attention 1x12x128x64",
+    "attention 1x8x2048x64 causal",
+    "fft 4096 x 64",
+    "rfft 4 x 65536",
+    "lstm step 128, 128",
+)
+
+
+def run(*arguments):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """The benchmark's modules can be imported, and go when the test ends."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    monkeypatch.setenv("RLX_CACHE", "off")
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(SCRIPT.parent)):
+            del sys.modules[name]
+
+
+def test_small_sizes_are_right_and_every_row_has_a_peer(tmp_path):
+    found = tmp_path / "found.json"
+    done = run("--check", "--threads", "1", "--json", found)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = json.loads(found.read_text())["checks"]
+    rows = {line["row"] for line in lines}
+    assert len(rows) >= 60
+    assert rows >= set(NAMED)
+    assert all(line["correct"] and line["error"] <= line["tolerance"] for line in lines)
+    assert [line["row"] for line in lines if not line["peers"] or line["peer_absent"]] == []
+
+
+def test_rows_are_timed_and_their_table_goes_into_a_file(tmp_path):
+    found, readme = tmp_path / "found.json", tmp_path / "README.md"
+    readme.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
+    only = "^(matmul 1x64x64|int8 matmul 1024.3|fft 1 x 512|attention 1x12x128x64)$"
+    arguments = ("--only", only, "--seconds", "0.01", "--peak", "130,20", "--readme", readme)
+    done = run("--small", "--threads", "1,2", "--json", found, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = json.loads(found.read_text())["rows"]
+    assert [line["threads"] for line in lines] == [1, 2] * 4
+    for line in lines:
+        assert line["spread"][0] <= line["ratio"] <= line["spread"][1]
+        assert 0 < line["p50"][0] <= line["p99"][0]
+        assert 0 < line["p50"][1] <= line["p99"][1]
+        assert line["part"] > 0
+    peers = {line["row"]: line["peer"].split()[0] for line in lines}
+    assert set(peers.values()) == {"ORT", "SciPy"}
+    assert peers["matmul 1x64x64"] == "ORT"
+    assert peers["fft 1 x 512"] == "SciPy"
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| fft 1 x 512 | 2 |" in text
+    assert re.search(r"- P10, 2 threads: geometric mean \d", text)
+    # The figures alone make the same table again.
+    again = run("--from-json", found, "--readme", readme)
+    assert again.returncode == 0, again.stderr
+    assert readme.read_text() == text
+
+
+def test_no_row_fits():
+    assert run("--check", "--only", "no such row").returncode == 1
+    assert run("--only", "no such row").returncode == 1
+
+
+def test_contestants_take_turns(modules):
+    import cpu_clock
+
+    calls = []
+    # Long enough that a burst is one call and nothing is warmed.
+    cpu_clock.BURST_NS, cpu_clock.WARM_NS = 1, 1
+    pair = cpu_clock.in_pairs([lambda: calls.append("a"), lambda: calls.append("b")], 0.0)
+    assert pair.pairs == cpu_clock.FEWEST
+    # Who was second goes first next time; what comes before finds out how long a call takes.
+    assert "".join(calls).endswith("abbaab")
+
+
+def test_ratios_are_those_of_neighbouring_bursts(modules):
+    import cpu_clock
+
+    # The machine is ten times slower in the second pair: the ratio stays 2, that of all calls does not.
+    ours, theirs = [[100], [1000], [100]], [[200], [2000], [200]]
+    pair = cpu_clock._summary([ours, theirs], [1, 1])
+    assert (pair.ratio, pair.spread) == (2.0, (2.0, 2.0))
+    assert pair.p50 == (0.1, 0.2)
+    assert pair.calls == (1, 1)
+    alone = cpu_clock._summary([ours], [1])
+    assert np.isnan(alone.ratio)
+
+
+def test_wrong_results_are_not_timed(modules):
+    import argparse
+    from dataclasses import replace
+
+    import cpu
+
+    (row,) = [row for row in cpu.ROWS if row.name == "gelu 1x3072"]
+    work = row.work(row.small[0])
+    arguments = argparse.Namespace(seconds=0.0, peak=None)
+    assert cpu.time_row(work, 1, arguments)["peer"] == "ORT"
+    wrong = replace(work, build=lambda g, v: [g.tanh(v["x"])])
+    found = cpu.time_row(wrong, 1, arguments)
+    assert not found["correct"]
+    assert "p50" not in found
+    # A peer that computes something else is none, and costs the row its comparison only.
+    other = replace(work, peer=("unary", {"kind": "tanh"}))
+    found = cpu.time_row(other, 1, arguments)
+    assert found["correct"]
+    assert "peer" not in found
+    assert "error" in found["peer_failures"]["ORT"]
+
+
+def test_an_absent_peer_is_said_to_be_absent(modules, monkeypatch):
+    import cpu
+
+    (row,) = [row for row in cpu.ROWS if row.name == "log-mel of 1 s"]
+    work = row.work(row.small[0])
+    monkeypatch.setitem(sys.modules, "librosa", None)
+    calls, said = cpu.peers_of(work, 1)
+    assert list(calls) == ["SciPy"]
+    assert said == {"peer_failures": {}, "peer_absent": {"librosa": "librosa is not installed"}}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "reached"), [((1.3, 1.4), True), ((0.9, 9.0), False), ((1.1, 1.15), False)]
+)
+def test_the_target_asks_for_every_row_and_the_mean(modules, ratios, reached):
+    import cpu_report
+
+    lines = [
+        {"row": f"r{at}", "threads": 1, "peer": "ORT", "ratio": one, "spread": (one, one)}
+        for at, one in enumerate(ratios)
+    ]
+    said = next(cpu_report.notes({"rows": lines, "versions": {}, "load": None}))
+    assert said.endswith(": reached" if reached else ": not reached")
