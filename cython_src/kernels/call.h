@@ -18,7 +18,27 @@ typedef struct rlx_call {
     void *in[RLX_INPUTS];   /* inputs in the order of the op record; NULL for an absent one */
     void *out[RLX_OUTPUTS]; /* the result, then scratch */
     const rlx_param *p;     /* parameters in the order the record lists them */
+    int32_t part, parts;    /* this part of so many of the result is made; 0 of 1 is all of it */
+    const struct rlx_split *split; /* who makes the parts (parallel.h); NULL where one thread makes all */
 } rlx_call;
+
+typedef struct {
+    int64_t first, last; /* the last one is not in it */
+} rlx_range;
+
+/* The items that a call makes. They are made in any order and by any thread: each comes out the same,
+   whatever range it is in. Ranges begin at multiples of `unit`. */
+static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t unit)
+{
+    rlx_range range = {0, items};
+    if (call->parts > 1) {
+        const int64_t units = (items + unit - 1) / unit;
+        range.first = units * call->part / call->parts * unit;
+        range.last = units * (call->part + 1) / call->parts * unit;
+        if (range.last > items) range.last = items;
+    }
+    return range;
+}
 
 typedef int (*rlx_kernel)(const rlx_call *);
 /* An elementwise loop: n results at d from operands a, b, c. */

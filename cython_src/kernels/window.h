@@ -54,10 +54,6 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
     }
 }
 
-typedef struct {
-    int64_t first, last;
-} rlx_range;
-
 /* Entries first ... last - 1 of phase r of a padded row are those of the operand: entry i is its
    i * stride + r - before. */
 static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, int64_t r)
