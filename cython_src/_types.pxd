@@ -45,6 +45,11 @@ cdef extern from "parallel.h" nogil:
         int64_t spin
         char* scratch[4]
         int64_t apart
+        int64_t rows
+        int64_t at
+        int64_t params
+        int64_t ins "in"[8]
+        int64_t outs "out"[4]
 
     int rlx_parallel(const rlx_call*) noexcept nogil
     void rlx_parallel_init()

@@ -155,8 +155,7 @@ cdef class Calls:
 
     Args:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name, split)``. A
-            split is None, or ``(parts, threads, whether these may spin, scratch addresses, bytes between
-            these)``: of the second thread for each output, 0 where all write to the same.
+            split is None, or the fields of ``struct rlx_split`` (parallel.h) after the kernel.
         slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
         keep: Objects that own the memory at the addresses.
     """
@@ -221,7 +220,12 @@ cdef class Calls:
         cdef rlx_split* split = &self._splits[at]
         cdef uintptr_t address
         cdef Py_ssize_t k
-        split.parts, split.threads, split.spin, scratch, split.apart = described
+        split.parts, split.threads, split.spin, scratch, split.apart = described[:5]
+        split.rows, split.at, split.params, inputs, outputs = described[5:]
+        for k, value in enumerate(inputs):
+            split.ins[k] = value
+        for k, value in enumerate(outputs):
+            split.outs[k] = value
         for k, value in enumerate(scratch):
             address = value
             split.scratch[k] = <char*>address

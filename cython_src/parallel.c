@@ -33,6 +33,25 @@
 #define RLX_NO_THREADS
 #endif
 
+rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
+{
+    const int64_t units = (items + unit - 1) / unit;
+    const int64_t first = units * call->part / call->parts * unit;
+    const int64_t last = units * (call->part + 1) / call->parts * unit;
+    return (rlx_range){first, last < items ? last : items};
+}
+
+void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)
+{
+    const int64_t rows = block->rows.last, columns = block->columns.last;
+    if (block->pieces.last >= call->parts)
+        block->pieces = rlx_part(call, block->pieces.last, 1);
+    else if (rows / tall > columns / wide && columns / wide < call->parts)
+        block->rows = rlx_part(call, rows, tall);
+    else
+        block->columns = rlx_part(call, columns, wide);
+}
+
 #ifdef RLX_NO_THREADS
 
 void rlx_parallel_init(void) {}
@@ -42,6 +61,7 @@ int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
 #else
 
 #include <stdatomic.h>
+#include <string.h>
 
 #define MOST_THREADS 1024
 #define STACK_BYTES (1 << 20)
@@ -73,11 +93,26 @@ static inline void pause_briefly(void)
 #endif
 }
 
+/* Of all rows those of the call's part. */
+static void take_rows(rlx_call *call, rlx_param *params, const struct rlx_split *split)
+{
+    const rlx_range own = rlx_part(call, split->rows, 1);
+    memcpy(params, call->p, (size_t)split->params * sizeof(*params));
+    params[split->at].i = own.last - own.first;
+    call->p = params;
+    call->parts = 1;
+    for (int k = 0; k < RLX_INPUTS; k++)
+        if (split->in[k]) call->in[k] = (char *)call->in[k] + own.first * split->in[k];
+    for (int k = 0; k < RLX_OUTPUTS; k++)
+        if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
+}
+
 /* Makes parts until there are none left. */
 static void make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
     rlx_call own = *job->call;
+    rlx_param params[RLX_ROW_PARAMS];
     own.parts = (int32_t)split->parts;
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
@@ -85,7 +120,9 @@ static void make_parts(rlx_job *job, int64_t seat)
     int64_t part;
     while ((part = atomic_fetch_add(&job->next, 1)) < split->parts) {
         own.part = (int32_t)part;
-        const int status = split->kernel(&own);
+        rlx_call some = own;
+        if (split->rows) take_rows(&some, params, split);
+        const int status = split->kernel(&some);
         if (status == RLX_OK) continue;
         atomic_store(&job->status, status);
         atomic_store(&job->next, split->parts);

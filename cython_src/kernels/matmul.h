@@ -171,36 +171,28 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     const int rank = (int)p[8].i;
     const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
     const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
-    /* Parts are matrices, else some columns or rows of every one. */
-    const int64_t wide = m >= 4 ? NR : turned ? 1 : 4 * VL;
-    rlx_range items = {0, batch}, rows = {0, m}, columns = {0, n};
-    if (batch >= call->parts)
-        items = rlx_share(call, batch, 1);
-    else if (m < 4 || n / wide >= call->parts || n / wide >= m / TILE_ROWS)
-        columns = rlx_share(call, n, wide);
-    else
-        rows = rlx_share(call, m, TILE_ROWS);
-    const int64_t height = rows.last - rows.first, width = columns.last - columns.first;
-    if (bias) bias += columns.first;
-    for (int64_t item = items.first; item < items.last; item++) {
+    const rlx_block own = rlx_share_block(call, batch, m, n, TILE_ROWS, NR);
+    const int64_t i0 = own.rows.first, height = own.rows.last - i0;
+    const int64_t j0 = own.columns.first, width = own.columns.last - j0;
+    if (bias) bias += j0;
+    for (int64_t item = own.pieces.first; item < own.pieces.last; item++) {
         int64_t rest = item, a_at = 0, b_at = 0;
         for (int axis = rank - 1; axis >= 0; axis--) {
             a_at += rest % dims[axis].i * a_steps[axis].i;
             b_at += rest % dims[axis].i * b_steps[axis].i;
             rest /= dims[axis].i;
         }
-        const T *a = (const T *)call->in[0] + (a_at * m + rows.first) * k;
-        const T *b = (const T *)call->in[1] + b_at * k * n + columns.first * (turned ? k : 1);
-        T *c = (T *)call->out[0] + (item * m + rows.first) * n + columns.first;
+        const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
+        const T *b = (const T *)call->in[1] + b_at * k * n + j0 * (turned ? k : 1);
+        T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
         if (m < 4 && turned)
-            for (int64_t i = 0; i < m; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
+            for (int64_t i = 0; i < height; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
         else if (m < 4)
-            for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
+            for (int64_t i = 0; i < height; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
         else
             NAME(gemm)(a, k, b, turned ? k : n, bias, c, n, height, k, width, turned, call->out[1]);
-        const int64_t lines = width == n ? 1 : height; /* pieces that stand one after the other */
-        for (int64_t i = 0; act && i < lines; i++)
-            NAME(activate)(c + i * n, height * width / lines, act);
+        const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;
+        for (int64_t i = 0; i < lines; i++) NAME(activate)(c + i * n, line, act);
     }
     return RLX_OK;
 }

@@ -18,14 +18,11 @@ from rlx.ir.plan import Call, Value
 from rlx.threads import usable_cores
 
 _ALIGNMENT = 256
-Row = tuple[
-    int,
-    list[int],
-    list[int],
-    Array,
-    str,
-    tuple[int, int, bool, list[int], int] | None,
+# The fields of struct rlx_split (parallel.h).
+Shared = tuple[
+    int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]
 ]
+Row = tuple[int, list[int], list[int], Array, str, Shared | None]
 
 
 def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
@@ -105,12 +102,12 @@ class Linker:
         self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
         return [(*self._call(c), self._shared(s)) for c, s in zip(calls, splits, strict=True)]
 
-    def _shared(self, split: Split | None) -> tuple[int, int, bool, list[int], int] | None:
+    def _shared(self, split: Split | None) -> Shared | None:
         if split is None:
             return None
         start: int = self.spare.ctypes.data
         scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
-        return split.parts, split.threads, self._spin, scratch, split.apart
+        return split.parts, split.threads, self._spin, scratch, *split[3:]
 
     def _call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         if call.kernel == "python":
