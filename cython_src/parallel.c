@@ -35,10 +35,10 @@
 
 rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
 {
-    const int64_t units = (items + unit - 1) / unit;
-    const int64_t first = units * call->part / call->parts * unit;
-    const int64_t last = units * (call->part + 1) / call->parts * unit;
-    return (rlx_range){first, last < items ? last : items};
+    const int64_t units = items < unit ? 1 : items / unit;
+    const int64_t first = units * call->part / call->parts, last = units * (call->part + 1) / call->parts;
+    /* What is left over goes with the last unit. */
+    return (rlx_range){first < units ? first * unit : items, last < units ? last * unit : items};
 }
 
 void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)

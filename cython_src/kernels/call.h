@@ -25,9 +25,11 @@ typedef struct rlx_call {
 #ifdef __GNUC__
 #define RLX_RARELY(condition) __builtin_expect(condition, 0)
 #define RLX_APART __attribute__((noinline))
+#define RLX_INLINE inline __attribute__((always_inline))
 #else
 #define RLX_RARELY(condition) (condition)
 #define RLX_APART
+#define RLX_INLINE inline
 #endif
 
 typedef struct {
@@ -39,7 +41,7 @@ typedef struct {
 extern rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit);
 
 /* The items that a call makes. They are made in any order and by any thread: each comes out the same,
-   whatever range it is in. Ranges begin at multiples of `unit`. */
+   whatever range it is in. Ranges begin at multiples of `unit`, and no range is shorter. */
 static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t unit)
 {
     if (RLX_RARELY(call->parts > 1)) return rlx_part(call, items, unit);

@@ -26,9 +26,10 @@ static void NAME(gated_few)(const T *a, const T *const *w, const T *const *bias,
     T gate[FEW * GATED_COLUMNS];
     int64_t some = m == 1 ? GATED_COLUMNS : GATED_BYTES / (int64_t)sizeof(T) / (k + 1) / (4 * VL) * (4 * VL);
     if (some < 4 * VL) some = 4 * VL;
-    if (some > GATED_COLUMNS) some = GATED_COLUMNS;
-    for (int64_t j = own.first; j < own.last; j += some) {
-        const int64_t width = own.last - j < some ? own.last - j : some;
+    if (some > GATED_COLUMNS - VL) some = GATED_COLUMNS - 4 * VL;
+    for (int64_t j = own.first, width; j < own.last; j += width) {
+        /* gemv rounds another way where there is not even a vector: none such is left over. */
+        width = own.last - j < some + VL ? own.last - j : some;
         for (int64_t i = 0; i < m; i++)
             NAME(gemv)(a + i * k, w[0] + j, n, bias[0] ? bias[0] + j : NULL, gate + i * width, k, width);
         for (int64_t i = 0; i < m; i++)

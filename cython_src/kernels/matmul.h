@@ -163,15 +163,14 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
    matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the steps counted in matrices.
    Scratch: a panel and an edge tile. */
-static int NAME(kernel_matmul)(const rlx_call *call)
+static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
     const rlx_param *p = call->p;
-    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[6].i;
+    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, act = p[6].i;
     const int64_t turned = p[7].i;
     const int rank = (int)p[8].i;
     const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
     const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
-    const rlx_block own = rlx_share_block(call, batch, m, n, TILE_ROWS, NR);
     const int64_t i0 = own.rows.first, height = own.rows.last - i0;
     const int64_t j0 = own.columns.first, width = own.columns.last - j0;
     if (bias) bias += j0;
@@ -194,5 +193,21 @@ static int NAME(kernel_matmul)(const rlx_call *call)
         const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;
         for (int64_t i = 0; i < lines; i++) NAME(activate)(c + i * n, line, act);
     }
+}
+
+static RLX_APART void NAME(some_products)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, TILE_ROWS, NR));
+}
+
+static int NAME(kernel_matmul)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    /* Two copies: the small products of a small model feel every instruction. */
+    if (RLX_RARELY(call->parts > 1))
+        NAME(some_products)(call);
+    else
+        NAME(products)(call, (rlx_block){{0, p[3].i}, {0, p[0].i}, {0, p[2].i}});
     return RLX_OK;
 }
