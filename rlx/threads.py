@@ -59,7 +59,8 @@ def cpu_quota(root: Path = Path("/")) -> int | None:
     """
     found: list[int] = []
     for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, group = (line.split(":", 2) + ["", ""])[:3]
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
         if controllers and "cpu" not in controllers.split(","):
             continue
         tops = ["sys/fs/cgroup"]

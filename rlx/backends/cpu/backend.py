@@ -196,7 +196,12 @@ class CpuExecutable(HostMemory):
         """The arena is host memory, so nothing is staged. Other threads have scratch of their own."""
         params = sum(memory.nbytes for memory in self._fixed.values())
         arena = self._plan.nbytes
-        return {"arena": arena, "params": params, "staging": 0, "peak": arena + params + self._spare}
+        return {
+            "arena": arena,
+            "params": params,
+            "staging": 0,
+            "peak": arena + params + self._spare,
+        }
 
     def kernels(self) -> str:
         """The compiled kernels in order, and their instruction set."""

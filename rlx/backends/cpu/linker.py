@@ -19,9 +19,7 @@ from rlx.threads import usable_cores
 
 _ALIGNMENT = 256
 # The fields of struct rlx_split (parallel.h).
-Shared = tuple[
-    int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]
-]
+Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
 
 

@@ -64,7 +64,10 @@ WAYS: Mapping[str, Way] = {
     "attention": Way(1),
     "softmax": Way(4, "outer", lambda p: ((p["n"] * p["inner"],), (p["n"] * p["inner"],))),
     "layer_norm": Way(4, "rows", lambda p: ((p["n"], 0, 0, p["n"]), (p["n"], p["n"]))),
-    **{f"reduce_{kind}": Way(4, "outer", _reduced) for kind in ("sum", "mean", "max", "min", "prod")},
+    **{
+        f"reduce_{kind}": Way(4, "outer", _reduced)
+        for kind in ("sum", "mean", "max", "min", "prod")
+    },
     "fft": Way(1, "rows", lambda p: ((2 * p["n"],), (2 * p["n"],))),
     "rfft": Way(1, "rows", lambda p: ((p["n"],), (p["n"] // 2 * 2 + 2,))),
     "pool_max": Way(4, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
