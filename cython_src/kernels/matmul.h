@@ -195,7 +195,7 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
     }
 }
 
-static RLX_APART void NAME(some_products)(const rlx_call *call)
+static RLX_APART void NAME(own_products)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, TILE_ROWS, NR));
@@ -203,11 +203,14 @@ static RLX_APART void NAME(some_products)(const rlx_call *call)
 
 static int NAME(kernel_matmul)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
+#ifdef SINGLE
     /* Two copies: the small products of a small model feel every instruction. */
-    if (RLX_RARELY(call->parts > 1))
-        NAME(some_products)(call);
-    else
+    const rlx_param *p = call->p;
+    if (!RLX_RARELY(call->parts > 1)) {
         NAME(products)(call, (rlx_block){{0, p[3].i}, {0, p[0].i}, {0, p[2].i}});
+        return RLX_OK;
+    }
+#endif
+    NAME(own_products)(call);
     return RLX_OK;
 }

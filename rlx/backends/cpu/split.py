@@ -120,7 +120,8 @@ def split_of(call: Call, threads: int) -> Split | None:
         if at >= way.scratch:
             apart += -(-value.type.nbytes // _ALIGNMENT) * _ALIGNMENT
     rows, at, params = 0, 0, 0
-    inputs = outputs = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
     if way.widths:
         rows, at, params = call.params[way.rows], *_place(call, way.rows)
         parts = min(parts, rows) if params <= _ROW_PARAMS else 1
