@@ -28,6 +28,7 @@ ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
 EXTENSIONS = {
     "rlx._ext.cpu": [
         "cython_src/cpu.pyx",
+        "cython_src/parallel.c",
         "cython_src/kernels/isa_plain.c",
         "cython_src/kernels/isa_avx2.c",
         "cython_src/kernels/isa_avx512.c",

@@ -1,5 +1,5 @@
 # The C types of cython_src/kernels/call.h: the one place where Cython learns of them.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 cdef extern from "call.h" nogil:
     ctypedef union rlx_param:
@@ -12,6 +12,9 @@ cdef extern from "call.h" nogil:
         void* ins "in"[8]
         void* out[4]
         const rlx_param* p
+        int32_t part
+        int32_t parts
+        const void* split
 
     ctypedef int (*rlx_kernel)(const rlx_call*) noexcept nogil
     ctypedef void (*rlx_loop)(void*, const void*, const void*, const void*, int64_t) noexcept nogil
@@ -33,3 +36,21 @@ cdef extern from "call.h" nogil:
     int RLX_JUMP
     int RLX_PYTHON_ERROR
     int RLX_CUSTOM_ERROR
+
+cdef extern from "parallel.h" nogil:
+    struct rlx_split:
+        rlx_kernel kernel
+        int64_t parts
+        int64_t threads
+        int64_t spin
+        char* scratch[4]
+        int64_t apart
+        int64_t rows
+        int64_t at
+        int64_t params
+        int64_t ins "in"[8]
+        int64_t outs "out"[4]
+
+    int rlx_parallel(const rlx_call*) noexcept nogil
+    void rlx_parallel_init()
+    int64_t rlx_parallel_started()

@@ -16,7 +16,11 @@ from _types cimport (
     RLX_PYTHON_ERROR,
     rlx_call,
     rlx_kernel,
+    rlx_parallel,
+    rlx_parallel_init,
+    rlx_parallel_started,
     rlx_param,
+    rlx_split,
     rlx_table,
     rlx_table_avx2,
     rlx_table_avx512,
@@ -27,6 +31,7 @@ from rlx.backends.base import as_input, check_slots
 from rlx.errors import InputError, RlxError, describe
 
 cnp.import_array()
+rlx_parallel_init()
 
 cdef extern from "clock.h" nogil:
     int64_t rlx_clock_ns()
@@ -35,6 +40,11 @@ cdef extern from "clock.h" nogil:
 def clock_ns():
     """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
     return rlx_clock_ns()
+
+
+def started_threads():
+    """Threads that the pool has started in this process; they sleep until there is work."""
+    return rlx_parallel_started()
 
 
 cdef const rlx_table* _table(str isa) except NULL:
@@ -144,7 +154,8 @@ cdef class Calls:
     """Kernel calls on fixed addresses.
 
     Args:
-        calls: ``(kernel address, input addresses, output addresses, int64 parameters, name)``.
+        calls: ``(kernel address, input addresses, output addresses, int64 parameters, name, split)``. A
+            split is None, or the fields of ``struct rlx_split`` (parallel.h) after the kernel.
         slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
         keep: Objects that own the memory at the addresses.
     """
@@ -154,6 +165,7 @@ cdef class Calls:
     cdef list names
     cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
     cdef Py_ssize_t* _starts
+    cdef rlx_split* _splits
     cdef object _keep
 
     def __cinit__(self, calls, slots, keep):
@@ -166,9 +178,15 @@ cdef class Calls:
         self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
         if self.rows == NULL:
             raise MemoryError()
-        for at, (kernel, inputs, outputs, params, _) in enumerate(calls):
+        self._splits = <rlx_split*>calloc(max(1, self.count), sizeof(rlx_split))
+        if self._splits == NULL:
+            raise MemoryError()
+        for at, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
             address = kernel
             self.rows[at].fn = <rlx_kernel><void*>address
+            self.rows[at].parts = 1
+            if split is not None:
+                self._share(at, split)
             for k, value in enumerate(inputs):
                 address = value
                 self.rows[at].ins[k] = <void*>address
@@ -193,8 +211,27 @@ cdef class Calls:
 
     def __dealloc__(self):
         free(self.rows)
+        free(self._splits)
         free(self._spots)
         free(self._starts)
+
+    cdef _share(self, Py_ssize_t at, tuple described):
+        """From now on the pool makes a call."""
+        cdef rlx_split* split = &self._splits[at]
+        cdef uintptr_t address
+        cdef Py_ssize_t k
+        split.parts, split.threads, split.spin, scratch, split.apart = described[:5]
+        split.rows, split.at, split.params, inputs, outputs = described[5:]
+        for k, value in enumerate(inputs):
+            split.ins[k] = value
+        for k, value in enumerate(outputs):
+            split.outs[k] = value
+        for k, value in enumerate(scratch):
+            address = value
+            split.scratch[k] = <char*>address
+        split.kernel = self.rows[at].fn
+        self.rows[at].fn = rlx_parallel
+        self.rows[at].split = split
 
     cdef inline bint movable(self, Py_ssize_t which) noexcept:
         """Whether an input may be read where its owner has it."""

@@ -101,6 +101,12 @@ def _runs(text: str) -> int:
     return int(text)
 
 
+def _threads(text: str) -> int | None:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= 1024:
+        raise ValueError("a whole number from 1 to 1024")
+    return int(text)
+
+
 def _cache(text: str) -> str:
     # A misspelt word would else become a folder of that name in the working directory.
     if text.lower() in ("on", "off"):
@@ -158,6 +164,12 @@ CPU_ISA = _flag(
     _choice("auto", "plain", "avx2", "avx512"),
     "auto",
     "instruction set of the CPU kernels; 'auto' takes the best this processor has",
+)
+THREADS = _flag(
+    "RLX_THREADS",
+    _threads,
+    None,
+    "threads of the CPU kernels, 1 to 1024; without it the cores that the process may use",
 )
 VARIANT = _flag(
     "RLX_VARIANT",

@@ -19,6 +19,7 @@ from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.leaves import LEAVES
 from rlx.runtime.choose import choose
+from rlx.threads import thread_count
 
 CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")
 
@@ -100,7 +101,7 @@ def test_defaults_are_known():
     assert [GPU.roundtrip_overhead_ns(), GPU.memory_bw()] == [80_000, 120]
     assert CPU.unified_memory
     assert not GPU.unified_memory
-    assert CPU.num_threads() == GPU.num_threads() == 1
+    assert [CPU.num_threads(), GPU.num_threads()] == [thread_count(), 1]
 
 
 def test_a_software_adapter_is_slower_than_the_cpu_until_measured():

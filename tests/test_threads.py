@@ -1,118 +1,271 @@
-"""Graphs on several threads: each result is right whatever the others do, and nothing is shared by mistake."""
+"""The CPU's threads: the same bits on any number of them, forks, several callers, and how many there are."""
 
+import os
+import subprocess
+import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import rlx
+from rlx import flags, threads
+from rlx._ext import cpu
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import linker, split
+from rlx.ops.cases import Case, cases
+
+COUNTS = (2, 3, 7)
+CASES = [case for case in cases() if case.opdef.cpu is not None]
+BENCHES = [case for case in cases(bench=True) if case.opdef.cpu is not None]
 
 
-def graph():
-    g = rlx.Graph("threads")
-    x, state = g.input("x", (8, 32)), g.input("state", (8, 32))
-    y = g.tanh(x @ g.param("w", (32, 32))) + state
-    g.set_outputs([y, g.sum(y, [1])])
-    return g
+@pytest.fixture
+def shared(monkeypatch):
+    """Every call that can be split is; the ways of those that are."""
+    found: dict[str, int] = {}
+
+    def spy(call, count):
+        made = split.split_of(call, count)
+        if made is not None:
+            found[call.kernel] = found.get(call.kernel, 0) + 1
+        return made
+
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(linker, "split_of", spy)
+    return found
 
 
-W = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32) / 6
+def run(case: Case, count: int) -> list[bytes]:
+    options = CompileOptions(threads=count, fold=False)
+    with rlx.Session("cpu", options=options).compile(case.graph()) as compiled:
+        return [view.tobytes() for view in compiled.run_slots(*case.operands())]
 
 
-def drive(compiled, seed, rounds, failures):
-    """Every way of running, checked."""
-    rng = np.random.default_rng(seed)
-
-    def value():
-        return rng.normal(size=(8, 32)).astype(np.float32)
-
-    def check(got, x, state):
-        want = np.tanh(x @ W) + state
-        if np.abs(got[0] - want).max() > 1e-4 or np.abs(got[1] - want.sum(1)).max() > 1e-3:
-            failures.append(seed)
-
-    for _ in range(rounds):
-        x, state = value(), value()
-        check(compiled.run_slots(x, state), x, state)
-        check(compiled.run({"x": x, "state": state}), x, state)
-        for found in compiled.run_pipelined([{"x": x, "state": state}] * 3):
-            check(found, x, state)
-        compiled.commit_no_wait({"x": x, "state": state})
-        compiled.sync_pending()
-        compiled.set_active_extent((3, 8))
-        got = compiled.run_slots(x, state)
-        check([got[0][:3], got[1][:3]], x[:3], state[:3])
-        compiled.set_active_extent(None)
-        if len(failures) > 3:
-            return
+@pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
+def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
+    monkeypatch.setenv("RLX_CPU_ISA", isa if isa in cpu.isas() else "plain")
+    differ = [str(case) for case in CASES if run(case, 1) != run(case, 3)]
+    assert differ == []
+    assert set(shared) == set(split.WAYS)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["apart", "clones"])
-def test_every_way_of_running_at_once(device, shared):
-    first = rlx.compile(graph(), device, {"w": W})
-    failures = []
-
-    def work(seed):
-        own = first.clone() if shared else rlx.compile(graph(), device, {"w": W})
-        with own:
-            drive(own, seed, 20, failures)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    drive(first, 9, 20, failures)
-    for thread in threads:
-        thread.join()
-    first.close()
-    assert not failures
+@pytest.mark.parametrize("count", COUNTS)
+def test_large_ones_give_the_same_bits(count, shared):
+    assert [str(case) for case in BENCHES if run(case, 1) != run(case, count)] == []
+    assert {"matmul", "conv", "attention", "elementwise", "softmax", "rfft"} <= set(shared)
 
 
-def test_runs_overlap(device):
-    """The GIL is free while a graph runs: Python goes on beside it."""
-    g = rlx.Graph("long")
-    x = y = g.input("x", (384, 384))
-    for _ in range(10):
-        y = g.tanh(y @ x)
-    g.set_outputs([y])
-    data = np.full((384, 384), 0.01, np.float32)
-    with rlx.compile(g, device) as compiled:
-        compiled.run_slots(data)
-        ticks, done = 0, threading.Event()
-
-        def run():
-            for _ in range(3):
-                compiled.run_slots(data)
-            done.set()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        while not done.is_set():
-            ticks += 1
-            time.sleep(0.0005)
-        thread.join()
-        assert ticks > 3
+def product(m=300, k=257, n=301):
+    g = rlx.Graph()
+    x, w = g.input("x", (m, k)), g.input("w", (k, n))
+    g.set_outputs([g.softmax(g.gelu(x @ w))])
+    rng = np.random.default_rng(5)
+    return g, [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
 
 
-def test_compiling_on_several_threads(device):
-    failures = []
+def compiled(g, count):
+    return rlx.compile(g, "cpu", options=CompileOptions(threads=count))
 
-    def work(seed):
+
+@pytest.mark.parametrize("shape", [(1, 900, 1001), (3, 700, 515), (64, 300, 17), (517, 64, 40)])
+@pytest.mark.parametrize("act", ["relu", "gelu", "tanh", "sigmoid"])
+def test_products_that_are_cut_by_columns_and_by_rows(shape, act, shared):
+    m, k, n = shape
+    g = rlx.Graph()
+    made = getattr(g, act)(g.input("x", (m, k)) @ g.input("w", (k, n)) + g.input("b", (n,)))
+    g.set_outputs([made])
+    rng = np.random.default_rng(m)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n), (n,))]
+    one = compiled(g, 1).run_slots(*arrays)[0].tobytes()
+    assert all(compiled(g, count).run_slots(*arrays)[0].tobytes() == one for count in COUNTS)
+    assert shared["matmul"] == len(COUNTS)
+
+
+CONVOLUTIONS = {
+    "rows of windows": ((1, 3, 70, 45), (20, 3, 3, 3), {"padding": 1}),
+    "rows of windows, strided": ((1, 3, 141, 67), (20, 3, 5, 3), {"padding": 2, "stride": 2}),
+    "without a copy": ((1, 6, 64, 66), (17, 6, 3, 3), {}),
+    "outputs": ((1, 40, 9, 9), (70, 40, 3, 3), {"padding": 1}),
+    "few windows": ((1, 64, 3, 3), (90, 64, 3, 3), {"padding": 0}),
+    "images": ((40, 5, 9, 9), (9, 5, 3, 3), {"padding": 1}),
+    "direct": ((1, 24, 60, 33), (24, 1, 3, 3), {"padding": 1, "groups": 24}),
+    "direct, few groups": ((1, 2, 200, 33), (2, 1, 5, 5), {"padding": 2, "groups": 2}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_in_every_way_of_cutting(name, shared):
+    shape, weight, attrs = CONVOLUTIONS[name]
+    g = rlx.Graph()
+    g.set_outputs([g.conv2d(g.input("x", shape), g.input("w", weight), **attrs)])
+    rng = np.random.default_rng(7)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in (shape, weight)]
+    one = compiled(g, 1).run_slots(*arrays)[0].copy()
+    for count in (*COUNTS, 33):
+        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], one), count
+    assert sum(shared.values()) >= len(COUNTS) + 1
+
+
+def test_long_lines_are_cut_into_columns(shared):
+    g = rlx.Graph()
+    g.set_outputs(
+        [g.conv1d(g.input("x", (1, 4, 9001)), g.input("w", (20, 4, 7)), stride=3, padding=2)]
+    )
+    rng = np.random.default_rng(8)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((1, 4, 9001), (20, 4, 7))]
+    one = compiled(g, 1).run_slots(*arrays)[0].copy()
+    for count in COUNTS:
+        assert np.array_equal(compiled(g, count).run_slots(*arrays)[0], one), count
+
+
+def test_an_index_out_of_range_is_told_by_any_thread(shared):
+    g = rlx.Graph()
+    g.set_outputs([g.gather(g.input("x", (50, 64)), g.input("i", (4000,), "i32"))])
+    indices = np.zeros(4000, np.int32)
+    cg = compiled(g, 3)
+    x = np.ones((50, 64), np.float32)
+    cg.run_slots(x, indices)
+    indices[3777] = 50
+    with pytest.raises(rlx.InputError, match="out of range"):
+        cg.run_slots(x, indices)
+    indices[3777] = 0
+    assert cg.run_slots(x, indices)[0].all()
+
+
+def test_small_graphs_stay_on_one_thread():
+    program = """
+import numpy as np, rlx
+from rlx._ext import cpu
+def ran(n):
+    g = rlx.Graph()
+    g.set_outputs([g.relu(g.input("x", (n, n)) @ g.param("w", (n, n)))])
+    options = rlx.CompileOptions(threads=3)
+    cg = rlx.compile(g, "cpu", params={"w": np.ones((n, n))}, options=options)
+    return cg.run_slots(np.ones((n, n), "f4"))[0][0, 0] == n and cpu.started_threads()
+print(ran(16), ran(500))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["0", "2"], done.stderr
+
+
+def test_graphs_that_run_at_the_same_time():
+    g, arrays = product()
+    expected = compiled(g, 1).run_slots(*arrays)[0].copy()
+    graphs = [compiled(g, count) for count in (3, 3, 2, 1)]
+    right = []
+
+    def work(cg):
+        for _ in range(30):
+            right.append(np.array_equal(cg.run_slots(*arrays)[0], expected))
+
+    callers = [threading.Thread(target=work, args=(cg,)) for cg in graphs]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(120)
+        assert not caller.is_alive()
+    assert right == [True] * 120
+
+
+@pytest.mark.parametrize("fork", [os.fork] if hasattr(os, "fork") else [])
+def test_a_forked_process_starts_threads_of_its_own(fork):
+    g, arrays = product()
+    cg = compiled(g, 3)
+    expected = cg.run_slots(*arrays)[0].copy()
+    assert cpu.started_threads() >= 2
+    child = fork()
+    if child == 0:
+        code = 1
         try:
-            for at in range(5):
-                g = rlx.Graph()
-                x = g.input("x", (4 + seed, 3))
-                g.set_outputs([x * float(at + seed)])
-                with rlx.compile(g, device) as compiled:
-                    got = compiled.run_slots(np.ones((4 + seed, 3), np.float32))[0]
-                    if (got != at + seed).any():
-                        failures.append(seed)
-        except Exception as error:
-            failures.append(error)
+            before = cpu.started_threads()
+            same = np.array_equal(cg.run_slots(*arrays)[0], expected)
+            code = 0 if (before, same, cpu.started_threads()) == (0, True, 2) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert np.array_equal(cg.run_slots(*arrays)[0], expected)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "2", 1025])
+def test_no_such_number_of_threads(count):
+    with pytest.raises(rlx.CompileError, match="threads"):
+        rlx.Session("cpu", options=CompileOptions(threads=count))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "1025", "99999999999"])
+def test_the_variable_has_no_such_value(text, monkeypatch):
+    monkeypatch.setenv("RLX_THREADS", text)
+    with pytest.raises(rlx.InputError, match="RLX_THREADS"):
+        flags.THREADS.get()
+    g, _ = product(2, 2, 2)
+    with pytest.raises(rlx.InputError, match="RLX_THREADS"):
+        rlx.compile(g, "cpu")
+
+
+def test_the_option_comes_before_the_variable_and_that_before_the_machine(monkeypatch):
+    monkeypatch.setenv("RLX_THREADS", "5")
+    assert threads.thread_count(2) == 2
+    assert threads.thread_count() == 5
+    assert rlx.cost.CpuCostModel().num_threads() == 5
+    monkeypatch.delenv("RLX_THREADS")
+    assert 1 <= threads.thread_count() <= (os.cpu_count() or 1)
+
+
+# Group of the process, files of cgroups by their folders, processors that these allow.
+QUOTAS = {
+    "no cgroups": ("", {}, None),
+    "version 2": ("0::/a/b\n", {"a/b/cpu.max": "150000 100000\n"}, 2),
+    "version 2, no quota": ("0::/a\n", {"a/cpu.max": "max 100000\n"}, None),
+    "a group above is stricter": (
+        "0::/a/b\n",
+        {"a/cpu.max": "100000 100000\n", "a/b/cpu.max": "300000 100000\n"},
+        1,
+    ),
+    "less than one": ("0::/\n", {"cpu.max": "5000 100000\n"}, 1),
+    "the path is the host's": ("0::/elsewhere\n", {"cpu.max": "400000 100000\n"}, 4),
+    "version 1": (
+        "4:memory:/m\n3:cpu,cpuacct:/a\n",
+        {
+            "cpu,cpuacct/a/cpu.cfs_quota_us": "250000\n",
+            "cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+        },
+        3,
+    ),
+    "version 1, no quota": (
+        "3:cpu:/\n",
+        {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+        None,
+    ),
+    "not a number": ("0::/\n", {"cpu.max": "lots 100000\n"}, None),
+    "another controller": ("3:memory:/\n", {"cpu.max": "100000 100000\n"}, None),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_quotas(name, tmp_path):
+    group, files, allowed = QUOTAS[name]
+    paths = {"proc/self/cgroup": group, **{f"sys/fs/cgroup/{k}": v for k, v in files.items()}}
+    for path, text in paths.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert threads.cpu_quota(tmp_path) == allowed
+
+
+def test_threads_of_one_core_count_once_and_a_quota_bounds_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(threads, "_processors", lambda: {0, 1, 2, 3, 6})
+    siblings = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3", 6: "6-7"}
+    for number, text in siblings.items():
+        folder = tmp_path / f"one/sys/devices/system/cpu/cpu{number}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(text + "\n")
+    assert threads.usable_cores(tmp_path / "one") == 3
+    assert threads.usable_cores(tmp_path / "none") == 5
+    group = tmp_path / "one/proc/self/cgroup"
+    group.parent.mkdir(parents=True)
+    group.write_text("0::/\n")
+    quota = tmp_path / "one/sys/fs/cgroup/cpu.max"
+    quota.parent.mkdir(parents=True)
+    quota.write_text("200000 100000\n")
+    threads._usable.cache_clear()
+    assert threads.usable_cores(tmp_path / "one") == 2

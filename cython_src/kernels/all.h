@@ -3,6 +3,7 @@
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
    set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
    what computes in double or integers, or moves data, is built for size. */
+   reductions, what computes in double and what unpacks weights is built for size. */
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
@@ -14,8 +15,15 @@
 #define TEXT(a) TEXT2(a)
 
 #include "elementwise.h"
-#include "reduce.h"
 #include "window.h"
+#ifdef RARELY
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
+#include "reduce.h"
+#ifdef RARELY
+#pragma GCC pop_options
+#endif
 #ifndef ONLY_WIDE
 #ifdef RARELY
 #pragma GCC push_options
@@ -53,10 +61,17 @@
 #undef T
 #undef SUFFIX
 
+#ifdef RARELY
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "spectral.h"
 #include "random.h"
 #include "products.h"
 #include "dequant.h"
+#ifdef RARELY
+#pragma GCC pop_options
+#endif
 
 #define WIDE_KERNELS(K) \
     K(region) \

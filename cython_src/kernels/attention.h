@@ -81,12 +81,17 @@ static int NAME(kernel_attention)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t block = p[27].i;
-    for (int64_t head = 0; block && head < p[0].i * p[1].i; head++)
-        for (int64_t i = 0; i < p[3].i; i += block)
-            NAME(attend)(call, head / p[1].i, head % p[1].i, i, p[3].i - i < block ? p[3].i - i : block,
-                         call->out[1]);
-    if (block) return RLX_OK;
     const int64_t batch = p[0].i, heads = p[1].i, share = p[1].i / p[2].i;
+    if (block) {
+        const int64_t blocks = (p[3].i + block - 1) / block;
+        const rlx_range own = rlx_share(call, batch * heads * blocks, 1);
+        for (int64_t at = own.first; at < own.last; at++) {
+            const int64_t head = at / blocks, i = at % blocks * block;
+            NAME(attend)(call, head / heads, head % heads, i, p[3].i - i < block ? p[3].i - i : block,
+                         call->out[1]);
+        }
+        return RLX_OK;
+    }
     const int64_t sq = p[3].i, sk = p[4].i, d = p[5].i, dv = p[6].i;
     const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16, *ms = p + 19;
     const int64_t kind = p[23].i, window = p[24].i;
@@ -94,9 +99,9 @@ static int NAME(kernel_attention)(const rlx_call *call)
     const uint8_t *visible = call->in[3];
     const T *bias = call->in[3];
 
-    for (int64_t b = 0; b < batch; b++)
-    for (int64_t h = 0; h < heads; h++)
-    for (int64_t i = 0; i < sq; i++) {
+    const rlx_range own = rlx_share(call, batch * heads * sq, 1);
+    for (int64_t row = own.first; row < own.last; row++) {
+        const int64_t b = row / sq / heads, h = row / sq % heads, i = row % sq;
         const T *q = (const T *)call->in[0] + b * qs[0].i + h * qs[1].i + i * qs[2].i;
         const T *k = (const T *)call->in[1] + b * ks[0].i + h / share * ks[1].i;
         const T *v = (const T *)call->in[2] + b * vs[0].i + h / share * vs[1].i;

@@ -18,7 +18,55 @@ typedef struct rlx_call {
     void *in[RLX_INPUTS];   /* inputs in the order of the op record; NULL for an absent one */
     void *out[RLX_OUTPUTS]; /* the result, then scratch */
     const rlx_param *p;     /* parameters in the order the record lists them */
+    int32_t part, parts;    /* this part of so many of the result is made; 0 of 1 is all of it */
+    const struct rlx_split *split; /* who makes the parts (parallel.h); NULL where one thread makes all */
 } rlx_call;
+
+#ifdef __GNUC__
+#define RLX_RARELY(condition) __builtin_expect(condition, 0)
+#define RLX_APART __attribute__((noinline))
+#define RLX_INLINE inline __attribute__((always_inline))
+#else
+#define RLX_RARELY(condition) (condition)
+#define RLX_APART
+#define RLX_INLINE inline
+#endif
+
+typedef struct {
+    int64_t first, last; /* the last one is not in it */
+} rlx_range;
+
+/* Of the items that a call of several parts makes, those of its part (parallel.c). Kernels whose rows
+   have nothing to do with each other need not ask: their calls of fewer rows are made for them. */
+extern rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit);
+
+/* The items that a call makes. They are made in any order and by any thread: each comes out the same,
+   whatever range it is in. Ranges begin at multiples of `unit`, and no range is shorter. */
+static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t unit)
+{
+    if (RLX_RARELY(call->parts > 1)) return rlx_part(call, items, unit);
+    return (rlx_range){0, items};
+}
+
+/* The same of a result of several pieces: these, else some rows or columns of every one. Rows are
+   shared where `tall` of them at a time make more pieces than `wide` columns. */
+typedef struct {
+    rlx_range pieces, rows, columns;
+} rlx_block;
+
+extern void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide);
+
+static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, int64_t rows,
+                                        int64_t columns, int64_t tall, int64_t wide)
+{
+    rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
+    if (RLX_RARELY(call->parts > 1)) {
+        rlx_block own = block; /* so that the other stays in registers */
+        rlx_part_of_block(&own, call, tall, wide);
+        block = own;
+    }
+    return block;
+}
 
 typedef int (*rlx_kernel)(const rlx_call *);
 /* An elementwise loop: n results at d from operands a, b, c. */

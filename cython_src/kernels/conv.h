@@ -92,12 +92,12 @@ static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T
 /* One group of some images, whose planes are `image` apart and whose results `result`: [m, k] @
    [k, images x windows], the right side packed as it is needed. */
 static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, int64_t images,
-                             int64_t image, const T *end, T *c, int64_t result,
-                             const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
-                             T *scratch)
+                             int64_t image, const T *end, T *c, int64_t result, int64_t m,
+                             int64_t apart, const rlx_window *w, const rlx_layout *l,
+                             const int64_t *offsets, T *scratch)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
-    const int64_t m = w->outputs / w->groups, each = w->out[0] * w->out[1] * w->out[2];
+    const int64_t each = w->out[0] * w->out[1] * w->out[2];
     const int64_t k = w->channels / w->groups * taps, n = images * each;
     /* A vector may be written past the last row of the panel. The results of a panel's columns stand
        side by side until they are whole: in c every row is on a page of its own. */
@@ -115,7 +115,7 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, in
             const T start = bias ? bias[r] : 0;
             const T *from = strip + r * NR;
             if (images == 1) {
-                T *to = c + r * n + j;
+                T *to = c + r * apart + j;
                 if (width == NR)
                     for (int64_t v = 0; v < NR; v += VL)
                         *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
@@ -124,7 +124,7 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, in
                 continue;
             }
             int64_t at = j % each;
-            T *to = c + j / each * result + r * each;
+            T *to = c + j / each * result + r * apart;
             for (int64_t v = 0; v < width; v++) {
                 to[at] = from[v] + start;
                 if (++at == each) at = 0, to += result;
@@ -138,11 +138,11 @@ static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, in
 #define FEW_WINDOWS 8
 #define FEW_ROWS (VECTOR_BYTES == 64 ? 4 : 2)
 static void NAME(conv_few)(const T *weight, const T *bias, const T *planes, int64_t images,
-                           int64_t image, T *c, int64_t result, const rlx_window *w,
+                           int64_t image, T *c, int64_t result, int64_t m, const rlx_window *w,
                            const rlx_layout *l, const int64_t *offsets, T *scratch)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
-    const int64_t m = w->outputs / w->groups, each = w->out[0] * w->out[1] * w->out[2];
+    const int64_t each = w->out[0] * w->out[1] * w->out[2];
     const int64_t channels = w->channels / w->groups, k = channels * taps, n = images * each;
     const int64_t line = (k + VL - 1) / VL * VL, quads = (n + 3) / 4 * 4;
     for (int64_t q = 0; q < quads; q++) {
@@ -237,23 +237,46 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
    images, a panel and the results of its columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
-    const rlx_window w = read_window(call->p);
+    rlx_window w = read_window(call->p);
     const int copied = (int)call->p[RLX_WINDOW_PARAMS + 1].i;
-    const rlx_layout l = window_layout(&w, copied);
     const T *bias = call->p[RLX_WINDOW_PARAMS].i ? call->in[2] : NULL;
     const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
     const int64_t k = channels * w.kernel[0] * w.kernel[1] * w.kernel[2];
     const int64_t n = w.out[0] * w.out[1] * w.out[2], plane = w.dims[0] * w.dims[1] * w.dims[2];
+    const int64_t together = call->p[RLX_WINDOW_PARAMS + 2].i;
+    const int64_t pieces = (w.batch + together - 1) / together * w.groups;
+    const int few = !direct && (w.batch < together ? w.batch : together) * n <= FEW_WINDOWS;
+    /* Parts are groups of images, else some outputs or windows of every one. */
+    rlx_range some = {0, pieces}, rows = {0, m};
+    int64_t from = 0, to = 0; /* where the windows begin, in the operand and in the result */
+    if (RLX_RARELY(call->parts > 1)) {
+        const rlx_strips strips = window_strips(&w);
+        if (pieces >= call->parts)
+            some = rlx_share(call, pieces, 1);
+        else if (!direct && (few || n < 4 * NR * call->parts || w.out[strips.axis] < 2 * call->parts))
+            rows = rlx_share(call, m, few ? FEW_ROWS : TILE_ROWS);
+        else {
+            const rlx_layout whole = window_layout(&w, 0);
+            const int64_t steps[] = {whole.depth, whole.row, 1};
+            const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? NR : 1);
+            if (own.first == own.last) return RLX_OK;
+            if (!copied) from = own.first * w.stride[strips.axis] * steps[strips.axis];
+            to = own.first * strips.each;
+            keep_strips(&w, strips.axis, own);
+        }
+    }
+    const int64_t height = rows.last - rows.first;
+    const rlx_layout l = window_layout(&w, copied);
     int64_t *offsets = call->out[3];
     tap_offsets(offsets, &w, &l);
-    const int64_t together = call->p[RLX_WINDOW_PARAMS + 2].i;
     const int64_t padded = channels * l.plane, own = w.groups * channels * plane;
-    for (int64_t image = 0; image < w.batch; image += together)
-    for (int64_t g = 0; g < w.groups; g++) {
+    for (int64_t piece = some.first; piece < some.last && height; piece++) {
+        const int64_t image = piece / w.groups * together, g = piece % w.groups;
         const int64_t images = w.batch - image < together ? w.batch - image : together;
-        const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane;
-        const T *weight = (const T *)call->in[1] + g * m * k, *start = bias ? bias + g * m : NULL;
-        T *c = (T *)call->out[0] + (image * w.groups + g) * m * n;
+        const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane + from;
+        const T *weight = (const T *)call->in[1] + (g * m + rows.first) * k;
+        const T *start = bias ? bias + g * m + rows.first : NULL;
+        T *c = (T *)call->out[0] + ((image * w.groups + g) * m + rows.first) * n + to;
         int64_t apart = own;
         if (copied) {
             for (int64_t i = 0; i < images; i++)
@@ -263,11 +286,11 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         /* The copy has slack behind it, but a piece stops before: only the operand must not be
            read past its end, and the copy's slack is smaller than a piece and a vector. */
         if (!direct && images * n <= FEW_WINDOWS)
-            NAME(conv_few)(weight, start, x, images, apart, c, w.groups * m * n, &w, &l, offsets,
-                           call->out[2]);
+            NAME(conv_few)(weight, start, x, images, apart, c, w.groups * m * n, height, &w, &l,
+                           offsets, call->out[2]);
         else if (!direct)
-            NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded, c,
-                             w.groups * m * n, &w, &l, offsets, call->out[2]);
+            NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded - from,
+                             c, w.groups * m * n, height, n, &w, &l, offsets, call->out[2]);
         else
             for (int64_t o = 0; o < m; o++)
                 NAME(conv_plane)(weight + o * k, start ? start[o] : 0, x, c + o * n, &w, &l,

@@ -39,19 +39,20 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
     const int64_t entries = w.out[0] * w.out[1] * w.out[2];
     const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];
     T *turned = call->out[1], *products = call->out[2];
+    const rlx_range own = rlx_share(call, m, 1); /* parts are some outputs of every group */
     for (int64_t g = 0; g < w.groups; g++) {
         const T *weight = (const T *)call->in[1] + g * channels * m * taps;
-        for (int64_t i = 0; i < m * taps; i++)
+        for (int64_t i = own.first * taps; i < own.last * taps; i++)
             for (int64_t c = 0; c < channels; c++)
                 turned[i * channels + c] = weight[c * m * taps + i];
         for (int64_t image = 0; image < w.batch; image++) {
             const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * entries;
             T *y = (T *)call->out[0] + (image * w.groups + g) * m * plane;
-            for (int64_t o = 0; o < m; o++)
+            for (int64_t o = own.first; o < own.last; o++)
                 for (int64_t i = 0; i < plane; i++)
                     y[o * plane + i] = bias ? bias[g * m + o] : 0;
-            for (int64_t o = 0; o < m; o += block) {
-                const int64_t some = m - o < block ? m - o : block;
+            for (int64_t o = own.first; o < own.last; o += block) {
+                const int64_t some = own.last - o < block ? own.last - o : block;
                 NAME(gemm)(turned + o * taps * channels, channels, x, entries, NULL, products, entries,
                            some * taps, channels, entries, 0, call->out[3]);
                 for (int64_t i = 0; i < some; i++)

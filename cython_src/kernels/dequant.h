@@ -297,11 +297,12 @@ static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const flo
     sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
 }
 
-static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n)
+static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
+                        rlx_range own)
 {
     const int64_t k = p->k;
     float w[SPAN];
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = own.first; j < own.last; j++) {
         vec_f32 sums[DEQUANT_FEW] = {{0}};
         for (int64_t at = 0; at < k; at += SPAN) {
             const int64_t count = k - at < SPAN ? k - at : SPAN;
@@ -319,13 +320,13 @@ static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m
 }
 
 static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
-                          float *scratch)
+                          rlx_range own, float *scratch)
 {
     const int64_t k = p->k;
     float *panel = scratch, *edge = panel + SPAN * DEQUANT_NR;
     float w[SPAN];
     static const float none[DEQUANT_NR] = {0};
-    for (int64_t j = 0; j < n; j += DEQUANT_NR) {
+    for (int64_t j = own.first; j < own.last; j += DEQUANT_NR) {
         const int64_t width = n - j < DEQUANT_NR ? n - j : DEQUANT_NR;
         if (width < DEQUANT_NR) memset(panel, 0, SPAN * DEQUANT_NR * sizeof(float));
         for (int64_t at = 0; at < k; at += SPAN) {
@@ -362,12 +363,13 @@ static int kernel_dequant_matmul_f32(const rlx_call *call)
     const int64_t m = p[1].i, n = p[2].i, k = p[3].i;
     const rlx_packed w = {call->in[1], call->in[2], call->in[3], p[0].i, p[4].i,
                           p[5].i,      p[6].i,      p[7].i,      k};
+    const rlx_range own = rlx_share(call, n, DEQUANT_NR); /* parts are columns */
     if (m <= DEQUANT_FEW || k == 0)
         for (int64_t i = 0; i < m; i += DEQUANT_FEW)
             dequant_few(&w, (const float *)call->in[0] + i * k, (float *)call->out[0] + i * n,
-                        m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n);
+                        m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
     else
-        dequant_tiles(&w, call->in[0], call->out[0], m, n, call->out[1]);
+        dequant_tiles(&w, call->in[0], call->out[0], m, n, own, call->out[1]);
     return RLX_OK;
 }
 #undef UNPACK

@@ -150,8 +150,9 @@ static int kernel_region(const rlx_call *call)
         const int64_t n = block < count ? block : count;
         spread(REGISTER(lit[1].i), (const char *)&lit[2], lit[0].i, n);
     }
-    for (int64_t at = 0; at < count; at += block) {
-        const int64_t n = count - at < block ? count - at : block;
+    const rlx_range own = rlx_share(call, count, block);
+    for (int64_t at = own.first; at < own.last; at += block) {
+        const int64_t n = own.last - at < block ? own.last - at : block;
         for (int k = 0; k < inputs; k++) {
             const rlx_param *in = ins + k * (3 + rank);
             if (in[0].i == DIRECT)

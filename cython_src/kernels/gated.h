@@ -21,14 +21,15 @@ static void NAME(strip)(const T *a, const T *b, const T *bias, T *strip, int64_t
 /* Few rows: both matrices are read in place, some columns of one after some of the other, and of several
    rows so few that the second row finds them in the cache. */
 static void NAME(gated_few)(const T *a, const T *const *w, const T *const *bias, T *c, int64_t m,
-                            int64_t k, int64_t n, int64_t act)
+                            int64_t k, int64_t n, int64_t act, rlx_range own)
 {
     T gate[FEW * GATED_COLUMNS];
     int64_t some = m == 1 ? GATED_COLUMNS : GATED_BYTES / (int64_t)sizeof(T) / (k + 1) / (4 * VL) * (4 * VL);
     if (some < 4 * VL) some = 4 * VL;
-    if (some > GATED_COLUMNS) some = GATED_COLUMNS;
-    for (int64_t j = 0; j < n; j += some) {
-        const int64_t width = n - j < some ? n - j : some;
+    if (some > GATED_COLUMNS - VL) some = GATED_COLUMNS - 4 * VL;
+    for (int64_t j = own.first, width; j < own.last; j += width) {
+        /* gemv rounds another way where there is not even a vector: none such is left over. */
+        width = own.last - j < some + VL ? own.last - j : some;
         for (int64_t i = 0; i < m; i++)
             NAME(gemv)(a + i * k, w[0] + j, n, bias[0] ? bias[0] + j : NULL, gate + i * width, k, width);
         for (int64_t i = 0; i < m; i++)
@@ -49,13 +50,14 @@ static int NAME(kernel_gated_product)(const rlx_call *call)
     const T *const w[2] = {call->in[1], call->in[2]};
     const T *const bias[2] = {p[3].i ? call->in[3] : NULL, p[3].i ? call->in[4] : NULL};
     T *c = call->out[0];
+    const rlx_range own = rlx_share(call, n, m <= FEW ? 4 * VL : NR); /* parts are columns */
     if (m <= FEW) {
-        NAME(gated_few)(a, w, bias, c, m, k, n, act);
+        NAME(gated_few)(a, w, bias, c, m, k, n, act, own);
         return RLX_OK;
     }
     T *gates = call->out[1], *up = gates + strips * m * NR, *panel = up + m * NR;
-    for (int64_t first = 0; first < n; first += strips * NR) {
-        const int64_t last = n - first < strips * NR ? n : first + strips * NR;
+    for (int64_t first = own.first; first < own.last; first += strips * NR) {
+        const int64_t last = own.last - first < strips * NR ? own.last : first + strips * NR;
         for (int64_t j = first; j < last; j += NR)
             NAME(strip)(a, w[0] + j, bias[0] ? bias[0] + j : NULL, gates + (j - first) * m, m, k, n,
                         n - j < NR ? n - j : NR, panel);

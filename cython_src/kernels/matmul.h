@@ -163,31 +163,54 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
    matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the steps counted in matrices.
    Scratch: a panel and an edge tile. */
-static int NAME(kernel_matmul)(const rlx_call *call)
+static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
     const rlx_param *p = call->p;
-    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i, act = p[6].i;
+    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, act = p[6].i;
     const int64_t turned = p[7].i;
     const int rank = (int)p[8].i;
     const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
     const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
-    for (int64_t item = 0; item < batch; item++) {
+    const int64_t i0 = own.rows.first, height = own.rows.last - i0;
+    const int64_t j0 = own.columns.first, width = own.columns.last - j0;
+    if (bias) bias += j0;
+    for (int64_t item = own.pieces.first; item < own.pieces.last; item++) {
         int64_t rest = item, a_at = 0, b_at = 0;
         for (int axis = rank - 1; axis >= 0; axis--) {
             a_at += rest % dims[axis].i * a_steps[axis].i;
             b_at += rest % dims[axis].i * b_steps[axis].i;
             rest /= dims[axis].i;
         }
-        const T *a = (const T *)call->in[0] + a_at * m * k;
-        const T *b = (const T *)call->in[1] + b_at * k * n;
-        T *c = (T *)call->out[0] + item * m * n;
+        const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
+        const T *b = (const T *)call->in[1] + b_at * k * n + j0 * (turned ? k : 1);
+        T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
         if (m < 4 && turned)
-            for (int64_t i = 0; i < m; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, n);
+            for (int64_t i = 0; i < height; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
         else if (m < 4)
-            for (int64_t i = 0; i < m; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, n);
+            for (int64_t i = 0; i < height; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
         else
-            NAME(gemm)(a, k, b, turned ? k : n, bias, c, n, m, k, n, turned, call->out[1]);
-        NAME(activate)(c, m * n, act);
+            NAME(gemm)(a, k, b, turned ? k : n, bias, c, n, height, k, width, turned, call->out[1]);
+        const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;
+        for (int64_t i = 0; i < lines; i++) NAME(activate)(c + i * n, line, act);
     }
+}
+
+static RLX_APART void NAME(own_products)(const rlx_call *call)
+{
+    const rlx_param *p = call->p;
+    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, TILE_ROWS, NR));
+}
+
+static int NAME(kernel_matmul)(const rlx_call *call)
+{
+#ifdef SINGLE
+    /* Two copies: the small products of a small model feel every instruction. */
+    const rlx_param *p = call->p;
+    if (!RLX_RARELY(call->parts > 1)) {
+        NAME(products)(call, (rlx_block){{0, p[3].i}, {0, p[0].i}, {0, p[2].i}});
+        return RLX_OK;
+    }
+#endif
+    NAME(own_products)(call);
     return RLX_OK;
 }

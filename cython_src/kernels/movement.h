@@ -19,13 +19,15 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
    offset, count, itemsize, source advance, target advance; steps and offsets in elements. A counter,
    the second input, moves both offsets by its advances. */
 #define MOVEMENT(SUFFIX, E)                                                                       \
-    static void copy_axes_##SUFFIX(E *d, const E *s, int rank, const rlx_param *dims,             \
-                                   const rlx_param *from, const rlx_param *to)                    \
+    RLX_APART static void copy_axes_##SUFFIX(E *d, const E *s, int rank, int64_t n,               \
+                                             const rlx_param *dims, const rlx_param *from,        \
+                                             const rlx_param *to)                                 \
     {                                                                                             \
-        const int64_t n = dims[0].i, a = from[0].i, b = to[0].i;                                  \
+        const int64_t a = from[0].i, b = to[0].i;                                                 \
         if (rank > 1) {                                                                           \
             for (int64_t i = 0; i < n; i++)                                                       \
-                copy_axes_##SUFFIX(d + i * b, s + i * a, rank - 1, dims + 1, from + 1, to + 1);   \
+                copy_axes_##SUFFIX(d + i * b, s + i * a, rank - 1, dims[1].i, dims + 1, from + 1, \
+                                   to + 1);                                                       \
         } else if (a == 1 && b == 1) {                                                            \
             memcpy(d, s, (size_t)n * sizeof(E));                                                  \
         } else {                                                                                  \
@@ -39,9 +41,20 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         const rlx_param *dims = p + 1, *from = dims + rank, *to = from + rank;                    \
         const rlx_param *rest = to + rank;                                                        \
         const int64_t counter = call->in[1] ? *(const int32_t *)call->in[1] : 0;                  \
-        copy_axes_##SUFFIX((E *)call->out[0] + rest[1].i + counter * rest[5].i,                   \
-                           (const E *)call->in[0] + rest[0].i + counter * rest[4].i, rank, dims,  \
-                           from, to);                                                             \
+        E *d = (E *)call->out[0] + rest[1].i + counter * rest[5].i;                               \
+        const E *s = (const E *)call->in[0] + rest[0].i + counter * rest[4].i;                    \
+        /* Parts are stretches of the first axis, else of the second one. */                      \
+        if (rank > 1 && dims[0].i < call->parts && dims[0].i < dims[1].i) {                       \
+            const rlx_range own = rlx_share(call, dims[1].i, 1);                                  \
+            d += own.first * to[1].i, s += own.first * from[1].i;                                 \
+            for (int64_t i = 0; i < dims[0].i; i++, d += to[0].i, s += from[0].i)                 \
+                copy_axes_##SUFFIX(d, s, rank - 1, own.last - own.first, dims + 1, from + 1,      \
+                                   to + 1);                                                       \
+            return RLX_OK;                                                                        \
+        }                                                                                         \
+        const rlx_range own = rlx_share(call, dims[0].i, 1);                                      \
+        copy_axes_##SUFFIX(d + own.first * to[0].i, s + own.first * from[0].i, rank,              \
+                           own.last - own.first, dims, from, to);                                 \
         return RLX_OK;                                                                            \
     }                                                                                             \
     /* Parameters: rank, depth, bytes of an index, count, dims[rank], data steps[rank], index           \
@@ -53,11 +66,12 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         const int64_t bytes = p[2].i, count = p[3].i;                                             \
         const rlx_param *dims = p + 4, *data = dims + rank, *index = data + rank;                 \
         const rlx_param *sizes = index + rank, *along = sizes + depth;                            \
-        const E *x = call->in[0];                                                                 \
-        E *y = call->out[0];                                                                      \
         const int64_t width = rank ? dims[last].i : 1;                                            \
-        for (int64_t e = 0; e < count; e += width, y += width) {                                  \
-            int64_t rest = e / width, at = 0, which = 0;                                          \
+        const rlx_range own = rlx_share(call, width ? count / width : 0, 1);                      \
+        const E *x = call->in[0];                                                                 \
+        E *y = (E *)call->out[0] + own.first * width;                                             \
+        for (int64_t row = own.first; row < own.last; row++, y += width) {                        \
+            int64_t rest = row, at = 0, which = 0;                                          \
             for (int d = last - 1; d >= 0; d--) {                                                 \
                 at += rest % dims[d].i * data[d].i;                                               \
                 which += rest % dims[d].i * index[d].i;                                           \

@@ -25,20 +25,22 @@ static int kernel_matmul_integer(const rlx_call *call)
     const int64_t m = p[0].i, k = p[1].i, n = p[2].i, batch = p[3].i;
     const int rank = (int)p[6].i;
     const rlx_param *dims = p + 7, *a_steps = dims + rank, *b_steps = a_steps + rank;
-    for (int64_t z = 0; z < batch; z++) {
+    const rlx_block own = rlx_share_block(call, batch, m, 1, 1, 1);
+    const int64_t first = own.rows.first, height = own.rows.last - first;
+    for (int64_t z = own.pieces.first; z < own.pieces.last; z++) {
         int64_t rest = z, at_a = 0, at_b = 0;
         for (int d = rank - 1; d >= 0; d--) {
             at_a += rest % dims[d].i * a_steps[d].i;
             at_b += rest % dims[d].i * b_steps[d].i;
             rest /= dims[d].i;
         }
-        const void *a = (const char *)call->in[0] + at_a * m * k;
+        const void *a = (const char *)call->in[0] + (at_a * m + first) * k;
         const void *b = (const char *)call->in[1] + at_b * k * n;
-        int32_t *y = (int32_t *)call->out[0] + z * m * n;
-        if (p[4].i && p[5].i) integer_product_ss(y, a, b, m, k, n);
-        else if (p[4].i) integer_product_su(y, a, b, m, k, n);
-        else if (p[5].i) integer_product_us(y, a, b, m, k, n);
-        else integer_product_uu(y, a, b, m, k, n);
+        int32_t *y = (int32_t *)call->out[0] + (z * m + first) * n;
+        if (p[4].i && p[5].i) integer_product_ss(y, a, b, height, k, n);
+        else if (p[4].i) integer_product_su(y, a, b, height, k, n);
+        else if (p[5].i) integer_product_us(y, a, b, height, k, n);
+        else integer_product_uu(y, a, b, height, k, n);
     }
     return RLX_OK;
 }

@@ -41,6 +41,27 @@ static inline rlx_layout window_layout(const rlx_window *w, int copied)
     return (rlx_layout){reach[0] * depth, depth, row, phase, reach[0], reach[1]};
 }
 
+/* How the windows of a plane are shared: by slices, rows or, in a single row, columns, each of which
+   begins `each` windows after the one before. */
+typedef struct {
+    int axis;
+    int64_t each;
+} rlx_strips;
+
+static inline rlx_strips window_strips(const rlx_window *w)
+{
+    const int axis = w->out[0] > 1 ? 0 : w->out[1] > 1 ? 1 : 2;
+    return (rlx_strips){axis, axis == 0 ? w->out[1] * w->out[2] : axis == 1 ? w->out[2] : 1};
+}
+
+/* Only some of the windows: they read the operand further on, where the layout is that of the operand
+   itself, so that nobody asks what stands before. */
+static inline void keep_strips(rlx_window *w, int axis, rlx_range some)
+{
+    w->out[axis] = some.last - some.first;
+    w->before[axis] -= some.first * w->stride[axis];
+}
+
 /* Where each tap of the first window stands in a plane. */
 static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layout *l)
 {
@@ -53,10 +74,6 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
                 (l->phase ? at % step * l->phase + at / step : at);
     }
 }
-
-typedef struct {
-    int64_t first, last;
-} rlx_range;
 
 /* Entries first ... last - 1 of phase r of a padded row are those of the operand: entry i is its
    i * stride + r - before. */

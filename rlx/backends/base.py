@@ -79,7 +79,8 @@ class CompileOptions:
             anything, by the figures measured on the device or the defaults of its kind.
         hoist: Compute what depends on params alone when they are set, not in every run.
         precision: "f32" computes f16 values in f32, "f16" in half precision; see ``Session``.
-        threads: At most this many CPU threads; the CPU kernels of this release run on one.
+        threads: At most this many CPU threads, the caller's included, 1 to 1024; None takes ``RLX_THREADS``,
+            else the cores that the process may use. Results do not depend on it.
         memory_limit: Refuse a graph whose arena and params are larger than this, in bytes.
         profile: Keep the time of every kernel of every run for ``cg.profile()``. Runs then take the
             slower, timed way all the time; a device that can't time kernels is refused.

@@ -10,6 +10,7 @@ from rlx.cost.calibration import Calibration
 from rlx.cost.kinds import KINDS
 from rlx.cost.store import stored
 from rlx.errors import DeviceUnavailableError
+from rlx.threads import thread_count
 
 # Columns of the products of ``Calibration.narrow_matmul_ns_by_flops``.
 NARROW = 8
@@ -256,7 +257,8 @@ def default_model(device: Any, *, software: bool = False) -> RooflineModel:
         3000.0
     """
     if str(device).partition(":")[0] == "cpu":
-        return RooflineModel(device, 200.0, 300.0, 3_000.0, 30.0, 30.0, 30.0, unified_memory=True)
+        speeds = (200.0, 300.0, 3_000.0, 30.0, 30.0, 30.0)
+        return RooflineModel(device, *speeds, unified_memory=True, threads=thread_count())
     if software:
         return RooflineModel(device, 20.0, 20_000.0, 400_000.0, 5.0, 5.0, 5.0, unified_memory=False)
     return RooflineModel(

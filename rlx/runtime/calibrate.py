@@ -25,6 +25,7 @@ from rlx.ir.graph import Graph
 from rlx.runtime import probes
 from rlx.runtime.build import Target
 from rlx.runtime.stopwatch import BUDGET_S, AllClosed, Stopwatch
+from rlx.threads import thread_count
 
 # Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
@@ -159,8 +160,7 @@ class _Measurement:
             products = self._products()
         found = Calibration(
             identity=_identity(self._target.info),
-            # The CPU kernels of this release run on one.
-            threads=1,
+            threads=thread_count() if self._on_cpu else 1,
             unified_memory=self._on_cpu,
             roundtrip_ns=watch.roundtrip_ns,
             dispatch_ns=watch.dispatch_ns,

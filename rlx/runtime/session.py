@@ -16,6 +16,7 @@ from rlx.runtime.build import Lowered, Target
 from rlx.runtime.choose import choose
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.memo import build
+from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
 
@@ -164,7 +165,10 @@ def _check_options(options: CompileOptions) -> None:
         raise CompileError(
             describe("arena_alignment", got=alignment, expected="a power of two from 64 on")
         )
-    for name in ("threads", "memory_limit"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise CompileError(describe(f"option {name}", got=value, expected="None or >= 1"))
+    limit, threads = options.memory_limit, options.threads
+    if limit is not None and limit < 1:
+        raise CompileError(describe("option memory_limit", got=limit, expected="None or >= 1"))
+    whole = isinstance(threads, int) and not isinstance(threads, bool)
+    if threads is not None and not (whole and 1 <= threads <= MOST_THREADS):
+        expected = f"None or a whole number from 1 to {MOST_THREADS}"
+        raise CompileError(describe("option threads", got=repr(threads), expected=expected))

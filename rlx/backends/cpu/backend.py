@@ -19,6 +19,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
+from rlx.threads import thread_count
 
 # Programs for fewer rows that an executable keeps.
 _MOST_EXTENTS = 64
@@ -70,8 +71,10 @@ class CpuExecutable(HostMemory):
         plan: MemoryPlan,
         fixed: dict[int, Array],
         isa: str,
+        threads: int,
     ) -> None:
         self._schedule, self._plan, self._fixed, self._isa = schedule, plan, fixed, isa
+        self._threads = threads
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
         self.input_views = tuple(
@@ -84,9 +87,10 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        linker = Linker(isa, self._place)
-        rows = [linker.call(call) for call in schedule.calls]
-        self._names = [name for *_, name in rows]
+        linker = Linker(isa, self._place, threads)
+        rows = linker.link(schedule.calls)
+        self._names = [row[4] for row in rows]
+        self._spare = linker.spare.nbytes
         self._whole = self._calls(linker, rows, fixed)
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
         self._program = compiled.Program(
@@ -145,8 +149,8 @@ class CpuExecutable(HostMemory):
                     return self._arena[moved[offset, kind] :]
             return temps[offset - plan.outputs_end :]
 
-        linker = Linker(self._isa, place)
-        rows = [linker.call(call) for call in schedule.calls]
+        linker = Linker(self._isa, place, self._threads)
+        rows = linker.link(schedule.calls)
         return self._calls(linker, rows, (temps, extra, self._fixed))
 
     def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
@@ -155,7 +159,7 @@ class CpuExecutable(HostMemory):
             view.ctypes.data if view.size and view.ctypes.data not in linker.viewed else 0
             for view in self.input_views
         ]
-        return compiled.Calls(rows, slots, (self._arena, linker.functions, keep))
+        return compiled.Calls(rows, slots, (self._arena, linker.functions, linker.spare, keep))
 
     def record(self, recorder: Recorder | None) -> None:
         """Times every kernel of later runs; None ends it."""
@@ -186,13 +190,18 @@ class CpuExecutable(HostMemory):
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
-        return CpuExecutable(self._schedule, self._plan, self._fixed, self._isa)
+        return CpuExecutable(self._schedule, self._plan, self._fixed, self._isa, self._threads)
 
     def memory(self) -> dict[str, int]:
-        """The arena is host memory, so nothing is staged."""
+        """The arena is host memory, so nothing is staged. Other threads have scratch of their own."""
         params = sum(memory.nbytes for memory in self._fixed.values())
         arena = self._plan.nbytes
-        return {"arena": arena, "params": params, "staging": 0, "peak": arena + params}
+        return {
+            "arena": arena,
+            "params": params,
+            "staging": 0,
+            "peak": arena + params + self._spare,
+        }
 
     def kernels(self) -> str:
         """The compiled kernels in order, and their instruction set."""
@@ -246,7 +255,8 @@ class CpuBackend:
                 if value.kind in ("param", "constant"):
                     fixed[value.id] = memory_for(value)
         with phase("link"):
-            return CpuExecutable(schedule, plan, fixed, instruction_set())
+            threads = thread_count(options.threads)
+            return CpuExecutable(schedule, plan, fixed, instruction_set(), threads)
 
 
 BACKEND = CpuBackend()

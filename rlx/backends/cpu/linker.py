@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx.backends.cpu.region import region_params
+from rlx.backends.cpu.split import Split, split_of
 from rlx.errors import DeviceMemoryError, UnsupportedOpError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, Value
+from rlx.threads import usable_cores
 
 _ALIGNMENT = 256
+# The fields of struct rlx_split (parallel.h).
+Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
+Row = tuple[int, list[int], list[int], Array, str, Shared | None]
 
 
 def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
@@ -72,20 +77,37 @@ class Linker:
     Args:
         isa: The instruction set.
         place: The memory of a value, from its first byte on.
+        threads: Threads that may make a call together.
 
     Attributes:
+        spare: Scratch of the threads but the first.
         functions: The Python functions among the calls.
         viewed: Addresses that they have views of.
     """
 
-    def __init__(self, isa: str, place: Callable[[Value], Array]) -> None:
+    def __init__(self, isa: str, place: Callable[[Value], Array], threads: int) -> None:
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
-        self._place = place
+        self._place, self._threads = place, threads
+        self._spin = threads <= usable_cores()
+        self.spare = aligned(0)
         self.functions: list[Any] = []
         self.viewed: set[int] = set()
 
-    def call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
-        """Kernel, inputs, outputs, parameters and name of one call."""
+    def link(self, calls: Sequence[Call]) -> list[Row]:
+        """Kernel, inputs, outputs, parameters, name and split of every call."""
+        splits = [split_of(call, self._threads) for call in calls]
+        # Calls are made one after the other, so that all use the same.
+        self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
+        return [(*self._call(c), self._shared(s)) for c, s in zip(calls, splits, strict=True)]
+
+    def _shared(self, split: Split | None) -> Shared | None:
+        if split is None:
+            return None
+        start: int = self.spare.ctypes.data
+        scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
+        return split.parts, split.threads, self._spin, scratch, *split[3:]
+
+    def _call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         if call.kernel == "python":
             return self._python(call)
         if call.kernel == "elementwise":

@@ -1,0 +1,237 @@
+/* The pool of parallel.h: threads that sleep until there is a call to share.
+
+   Parts are handed out one by one, so that a thread that another process holds up makes fewer of
+   them. The caller never waits for a thread that has not begun: one that wakes up late finds the
+   call gone. A thread that has nothing to do looks around for a few microseconds and sleeps then.
+   Threads are POSIX's, else those of C11; where there are neither, callers work alone. */
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+#include "parallel.h"
+#include "clock.h"
+
+#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
+#include <pthread.h>
+#include <signal.h>
+#define MUTEX pthread_mutex_t
+#define CONDITION pthread_cond_t
+#define LOCK(mutex) pthread_mutex_lock(mutex)
+#define UNLOCK(mutex) pthread_mutex_unlock(mutex)
+#define WAIT(condition, mutex) pthread_cond_wait(condition, mutex)
+#define WAKE(condition) pthread_cond_signal(condition)
+#define RESULT void *
+#elif !defined(__STDC_NO_THREADS__)
+#include <threads.h>
+#define MUTEX mtx_t
+#define CONDITION cnd_t
+#define LOCK(mutex) mtx_lock(mutex)
+#define UNLOCK(mutex) mtx_unlock(mutex)
+#define WAIT(condition, mutex) cnd_wait(condition, mutex)
+#define WAKE(condition) cnd_signal(condition)
+#define RESULT int
+#else
+#define RLX_NO_THREADS
+#endif
+
+rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
+{
+    const int64_t units = items < unit ? 1 : items / unit;
+    const int64_t first = units * call->part / call->parts, last = units * (call->part + 1) / call->parts;
+    /* What is left over goes with the last unit. */
+    return (rlx_range){first < units ? first * unit : items, last < units ? last * unit : items};
+}
+
+void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)
+{
+    const int64_t rows = block->rows.last, columns = block->columns.last;
+    if (block->pieces.last >= call->parts)
+        block->pieces = rlx_part(call, block->pieces.last, 1);
+    else if (rows / tall > columns / wide && columns / wide < call->parts)
+        block->rows = rlx_part(call, rows, tall);
+    else
+        block->columns = rlx_part(call, columns, wide);
+}
+
+#ifdef RLX_NO_THREADS
+
+void rlx_parallel_init(void) {}
+int64_t rlx_parallel_started(void) { return 0; }
+int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
+
+#else
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define MOST_THREADS 1024
+#define STACK_BYTES (1 << 20)
+#define SPIN_NS 5000
+
+/* A call that is being made; it stands on the caller's stack. */
+typedef struct {
+    const rlx_call *call;
+    _Atomic int64_t next; /* the first part that nobody has taken */
+    _Atomic int status;
+} rlx_job;
+
+static struct {
+    MUTEX mutex;
+    CONDITION work, done;
+    _Atomic(rlx_job *) job; /* what threads may join; NULL between calls */
+    int busy;               /* a caller has the pool */
+    int64_t joined;         /* threads that were let into the job, the caller first */
+    _Atomic int64_t inside; /* and those of them still in it, without the caller */
+    _Atomic int64_t started;
+} pool;
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Of all rows those of the call's part. */
+static void take_rows(rlx_call *call, rlx_param *params, const struct rlx_split *split)
+{
+    const rlx_range own = rlx_part(call, split->rows, 1);
+    memcpy(params, call->p, (size_t)split->params * sizeof(*params));
+    params[split->at].i = own.last - own.first;
+    call->p = params;
+    call->parts = 1;
+    for (int k = 0; k < RLX_INPUTS; k++)
+        if (split->in[k]) call->in[k] = (char *)call->in[k] + own.first * split->in[k];
+    for (int k = 0; k < RLX_OUTPUTS; k++)
+        if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
+}
+
+/* Makes parts until there are none left. */
+static void make_parts(rlx_job *job, int64_t seat)
+{
+    const struct rlx_split *split = job->call->split;
+    rlx_call own = *job->call;
+    rlx_param params[RLX_ROW_PARAMS];
+    own.parts = (int32_t)split->parts;
+    if (seat)
+        for (int k = 0; k < RLX_OUTPUTS; k++)
+            if (split->scratch[k]) own.out[k] = split->scratch[k] + (seat - 1) * split->apart;
+    int64_t part;
+    while ((part = atomic_fetch_add(&job->next, 1)) < split->parts) {
+        own.part = (int32_t)part;
+        rlx_call some = own;
+        if (split->rows) take_rows(&some, params, split);
+        const int status = split->kernel(&some);
+        if (status == RLX_OK) continue;
+        atomic_store(&job->status, status);
+        atomic_store(&job->next, split->parts);
+    }
+}
+
+static RESULT work(void *nothing)
+{
+    (void)nothing;
+    int64_t spin = 0;
+    for (;;) {
+        const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
+        while (spin && !atomic_load_explicit(&pool.job, memory_order_relaxed) && rlx_clock_ns() < until)
+            for (int i = 0; i < 32; i++) pause_briefly();
+        LOCK(&pool.mutex);
+        rlx_job *job;
+        while (!(job = pool.job) || pool.joined >= job->call->split->threads)
+            WAIT(&pool.work, &pool.mutex);
+        const int64_t seat = pool.joined++;
+        spin = job->call->split->spin;
+        pool.inside++;
+        UNLOCK(&pool.mutex);
+        make_parts(job, seat);
+        LOCK(&pool.mutex);
+        /* Nothing is left of this job, so that nobody comes back to it. */
+        if (pool.job == job) pool.job = NULL;
+        if (--pool.inside == 0) WAKE(&pool.done);
+        UNLOCK(&pool.mutex);
+    }
+    return (RESULT)0;
+}
+
+static int start_thread(void)
+{
+#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    /* Signals are for the threads that know what to do about them. */
+    sigfillset(&all);
+    if (pthread_attr_init(&attributes)) return 0;
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&thread, &attributes, work, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+#else
+    thrd_t thread;
+    return thrd_create(&thread, work, NULL) == thrd_success && thrd_detach(thread) == thrd_success;
+#endif
+}
+
+int rlx_parallel(const rlx_call *call)
+{
+    const struct rlx_split *split = call->split;
+    LOCK(&pool.mutex);
+    if (pool.busy) {
+        UNLOCK(&pool.mutex);
+        return split->kernel(call);
+    }
+    const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
+    while (pool.started < wanted - 1 && start_thread()) pool.started++;
+    rlx_job job = {call, 0, RLX_OK};
+    pool.busy = 1;
+    pool.joined = 1;
+    pool.job = &job;
+    UNLOCK(&pool.mutex);
+    for (int64_t i = 1; i < wanted; i++) WAKE(&pool.work);
+    make_parts(&job, 0);
+    LOCK(&pool.mutex);
+    pool.job = NULL;
+    UNLOCK(&pool.mutex);
+    const int64_t until = split->spin && pool.inside ? rlx_clock_ns() + SPIN_NS : 0;
+    while (until && pool.inside && rlx_clock_ns() < until)
+        for (int i = 0; i < 32; i++) pause_briefly();
+    LOCK(&pool.mutex);
+    while (pool.inside) WAIT(&pool.done, &pool.mutex);
+    pool.busy = 0;
+    UNLOCK(&pool.mutex);
+    return job.status;
+}
+
+int64_t rlx_parallel_started(void) { return pool.started; }
+
+#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
+/* Of a process that forks only the thread that does so goes on in the child: its pool is new. */
+static void begin_anew(void)
+{
+    pthread_mutex_init(&pool.mutex, NULL);
+    pthread_cond_init(&pool.work, NULL);
+    pthread_cond_init(&pool.done, NULL);
+    pool.job = NULL;
+    pool.busy = 0;
+    pool.inside = pool.started = 0;
+}
+
+void rlx_parallel_init(void)
+{
+    begin_anew();
+    pthread_atfork(NULL, NULL, begin_anew);
+}
+#else
+void rlx_parallel_init(void)
+{
+    mtx_init(&pool.mutex, mtx_plain);
+    cnd_init(&pool.work);
+    cnd_init(&pool.done);
+}
+#endif
+#endif

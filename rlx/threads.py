@@ -1,0 +1,108 @@
+"""How many threads the CPU kernels may use: what the user says, else what the machine allows."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from rlx import flags
+
+MOST_THREADS = 1024
+
+
+def thread_count(wanted: int | None = None) -> int:
+    """Threads of one compiled graph, the caller's included.
+
+    Args:
+        wanted: ``CompileOptions.threads``.
+
+    Returns:
+        ``wanted``, else ``RLX_THREADS``, else what ``usable_cores`` counts; 1 or more.
+
+    Raises:
+        InputError: ``RLX_THREADS`` is not a whole number from 1 to 1024.
+
+    Example:
+        >>> from rlx.threads import thread_count
+        >>> thread_count(2)
+        2
+    """
+    return wanted or flags.THREADS.get() or min(MOST_THREADS, usable_cores())
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores that this process may keep busy: of its affinity, within its cgroup's quota.
+
+    Two threads of one core share its arithmetic, so that they count as one.
+
+    Args:
+        root: Where /proc and /sys are.
+    """
+    return _usable(root, frozenset(_processors()))
+
+
+@functools.lru_cache(maxsize=16)
+def _usable(root: Path, processors: frozenset[int]) -> int:
+    found, quota = _cores(root, processors), cpu_quota(root)
+    return max(1, found if quota is None else min(found, quota))
+
+
+def cpu_quota(root: Path = Path("/")) -> int | None:
+    """Processors that the cgroup's quota amounts to, rounded up; None without one.
+
+    The strictest of the process's own group and of those above it counts, in the one hierarchy of
+    version 2 as in that of version 1 which holds the controller "cpu".
+
+    Args:
+        root: Where /proc and /sys are.
+    """
+    found: list[int] = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        tops = ["sys/fs/cgroup"]
+        if controllers:
+            tops = [f"sys/fs/cgroup/{controllers}", "sys/fs/cgroup/cpu"]
+        for top in tops:
+            parts = [part for part in group.split("/") if part not in ("", "..")]
+            # In a container the group's path may be the host's: then only the top is there.
+            for depth in range(len(parts) + 1):
+                found += _quota_of(root.joinpath(top, *parts[:depth]), bool(controllers))
+    return min(found, default=None)
+
+
+def _quota_of(folder: Path, first: bool) -> list[int]:
+    """The quota that a group's folder states, as a list of one or none; ``first`` is of version 1."""
+    if first:
+        words = [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    else:
+        words = _text(folder / "cpu.max").split()
+    # "max", or -1 in version 1, is no quota.
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return []
+    return [max(1, -(-int(words[0]) // int(words[1])))]
+
+
+def _processors() -> set[int]:
+    """Processors that the process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
+def _cores(root: Path, processors: frozenset[int]) -> int:
+    """Cores that those processors are threads of; as many as there are processors if nobody tells."""
+    folder = root / "sys/devices/system/cpu"
+    listed = {_text(folder / f"cpu{n}/topology/thread_siblings_list").strip() for n in processors}
+    return len(processors) if "" in listed else len(listed)
+
+
+def _text(path: Path) -> str:
+    """What stands in a file; nothing where it can't be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
