@@ -2,8 +2,8 @@
    Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable.
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
    set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
-   what computes in double or integers, or moves data, is built for size. */
-   reductions, what computes in double and what unpacks weights is built for size. */
+   reductions, what computes in double or integers, what unpacks weights or moves data is built for
+   size. */
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
