@@ -85,7 +85,7 @@
     K(fft_f32) K(fft_f64) K(rfft_f32) K(rfft_f64) \
     K(welch_peaks_f32) K(log_mel_f32) K(log_mel_backward_f32) \
     K(recursive_f32) K(find_peaks_f32) \
-    K(conv_f32) K(conv_direct_f32) K(conv_transpose_f32) \
+    K(conv_f32) K(conv_direct_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
     K(interpolate_f32) K(recurrence_f32) K(selective_scan_f32) K(philox)
 #ifdef ONLY_WIDE
 #define OTHER_KERNELS(K)
@@ -106,7 +106,7 @@
     K(recursive_f64) K(find_peaks_f64) \
     K(conv_f64) K(conv_direct_f64) K(conv_transpose_f64) \
     K(interpolate_f64) K(recurrence_f64) K(selective_scan_f64) \
-    K(custom) K(jump) K(jump_unless) K(next_trip)
+    K(conv_depthwise_narrow_f32) K(custom) K(jump) K(jump_unless) K(next_trip)
 #endif
 #define NAME(name) #name "\0"
 #define FUNCTION(name) kernel_##name,

@@ -18,6 +18,7 @@ static int isa_usable(void)
 #define VECTOR_BYTES 64
 #define TILE_ROWS 8
 #define ONLY_WIDE
+#include <immintrin.h>
 #include "all.h"
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -15,6 +15,9 @@
 #include "recursive.h"
 #include "peaks.h"
 #include "conv.h"
+#ifdef SINGLE
+#include "depthwise.h"
+#endif
 #include "conv_transpose.h"
 #include "interpolate.h"
 #include "recurrent.h"

@@ -27,6 +27,10 @@ SLACK = 16
 FEW_WINDOWS = 8
 # A group of fewer outputs than this is no matrix product worth the packing.
 FEW = 4
+# Results of a row that vectors of 256 bits are enough for.
+_NARROW = 8
+# 64-bit words that say which lanes of a vector are used.
+_LANES = 4
 # WGSL: threads of a workgroup of the direct kernel, and of the one that adds shares.
 _DIRECT = 256
 # Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
@@ -110,6 +114,26 @@ def _params(node: Node, window: Window) -> dict[str, Any]:
     }
 
 
+def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
+    """Each plane meets one filter; rows beyond it are a row of zeros."""
+    zeros = emitter.temp(TensorType((window.dims[2],), node.dtype))
+    vectors = math.ceil(window.out[2] / 4) * window.kernel[2]  # of 4 elements at the least
+    lanes = emitter.temp(TensorType((2 * vectors, _LANES), DType.I64))
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    params = {**_params(node, window), "act": 0}
+    kernel = "conv_depthwise_narrow" if window.out[2] <= _NARROW else "conv_depthwise"
+    emitter.call(kernel, operands, [emitter.result(), zeros, lanes], params)
+
+
+def _is_depthwise(node: Node, window: Window) -> bool:
+    """Whether the kernel for planes with a filter each, of few rows, makes this convolution."""
+    flat = window.dims[0] == window.out[0] == 1
+    fits = window.kernel[1] in (3, 5) and window.dilation[1] == 1 and window.out[1] >= 4
+    near = window.stride[1:] in ((1, 1), (2, 2))
+    alone = node.inputs[1].shape[1] == 1
+    return node.dtype is DType.F32 and alone and flat and fits and near
+
+
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
@@ -119,6 +143,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     step = window.stride[2]
     # Rows of a padded plane stand apart by phase of the stride, so that every tap reads neighbours.
     plane = window.reach[0] * window.reach[1] * step * math.ceil(window.reach[2] / step)
+    if direct and _is_depthwise(node, window):
+        _lower_depthwise(node, window, emitter)
+        return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     channels = x.shape[1] // groups
@@ -210,6 +237,10 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((1, 3, 5, 7, 8), (4, 3, 2, 2, 4), True, {"padding": "same_lower", "dilation": 2}),
         ((2, 6, 5, 6, 7), (12, 2, 2, 3, 3), True, {"groups": 3, "padding": 1}),
         ((2, 5, 6, 7, 33), (5, 1, 3, 3, 3), True, {"groups": 5, "padding": 1}),
+        ((2, 5, 1, 9, 33), (5, 1, 1, 3, 3), True, {"groups": 5, "padding": (0, 1, 1)[-rank:]}),
+        ((2, 3, 1, 10, 21), (6, 1, 1, 5, 4), False, {"groups": 3, "padding": (0, 2, 2)[-rank:]}),
+        ((1, 3, 1, 9, 45), (3, 1, 1, 3, 3), True, {"groups": 3, "stride": (1, 2, 2)[-rank:]}),
+        ((2, 3, 1, 12, 9), (3, 1, 1, 5, 2), True, {"groups": 3, "stride": (1, 2, 2)[-rank:]}),
         ((1, 4, 6, 7, 23), (8, 1, 3, 3, 5), False, {"groups": 4, "padding": 2, "stride": 2}),
         ((1, 4, 7, 7, 19), (4, 2, 2, 3, 3), True, {"groups": 2, "stride": 3, "dilation": 2}),
         ((1, 70, 2, 5, 11), (66, 70, 2, 1, 5), True, {"padding": 2}),
@@ -279,7 +310,9 @@ def _convolution(rank: int) -> OpDef:
         name=name,
         infer=_infer(name, rank),
         flops=_flops,
-        cpu=Kernels(("conv", "conv_direct"), _lower_cpu),
+        cpu=Kernels(
+            ("conv", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"), _lower_cpu
+        ),
         webgpu=Kernels(
             ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct"), _lower_webgpu
         ),

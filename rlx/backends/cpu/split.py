@@ -60,6 +60,8 @@ WAYS: Mapping[str, Way] = {
     "dequant_matmul": Way(1),
     "conv": Way(1),
     "conv_direct": Way(1),
+    "conv_depthwise": Way(1),
+    "conv_depthwise_narrow": Way(1),
     "conv_transpose": Way(1),
     "attention": Way(1),
     "softmax": Way(4, "outer", lambda p: ((p["n"] * p["inner"],), (p["n"] * p["inner"],))),
