@@ -20,7 +20,8 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
 
 #define JOIN_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a)) /* a NaN stays */
 #define JOIN_SUM(a, v) ((a) + (v))
-/* Parameters: a window (window.h), what sums are divided by: nothing, elements, or with padding. */
+/* Parameters: a window (window.h), what sums are divided by: nothing, elements, or with padding.
+   Scratch: a row of the operand. */
 #define POOL(NAME, E, START, JOIN, DIVIDES)                                                       \
     static int kernel_pool_##NAME(const rlx_call *call)                                           \
     {                                                                                             \
@@ -28,7 +29,7 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
         const int64_t divide = call->p[RLX_WINDOW_PARAMS].i, step = w.stride[2];                  \
         const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];                                  \
         const E *x = call->in[0];                                                                 \
-        E *y = call->out[0];                                                                      \
+        E *y = call->out[0], *joined = call->out[1];                                              \
         for (int64_t p = 0; p < w.channels; p++, x += plane)                                      \
         for (int64_t oz = 0; oz < w.out[0]; oz++)                                                 \
         for (int64_t oy = 0; oy < w.out[1]; oy++, y += w.out[2]) {                                \
@@ -38,21 +39,29 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
                 taps_inside(z, w.dilation[0], w.kernel[0], w.dims[0], &z_low);                    \
             const int64_t y_high =                                                                \
                 taps_inside(v, w.dilation[1], w.kernel[1], w.dims[1], &y_low);                    \
-            for (int64_t i = 0; i < w.out[2]; i++) y[i] = START;                                  \
+            /* What stands above each other is joined first: neighbouring windows share it. */    \
+            const E *line = NULL;                                                                 \
             for (int64_t kz = z_low; kz < z_high; kz++)                                           \
-            for (int64_t ky = y_low; ky < y_high; ky++)                                           \
-            for (int64_t kx = 0; kx < w.kernel[2]; kx++) {                                        \
+            for (int64_t ky = y_low; ky < y_high; ky++) {                                         \
+                const E *from = x + ((z + kz * w.dilation[0]) * w.dims[1] + v +                   \
+                                     ky * w.dilation[1]) * w.dims[2];                             \
+                if (line)                                                                         \
+                    _Pragma("GCC ivdep") for (int64_t i = 0; i < w.dims[2]; i++)                  \
+                        joined[i] = JOIN(line[i], from[i]);                                       \
+                line = line ? joined : from;                                                      \
+            }                                                                                     \
+            for (int64_t i = 0; i < w.out[2]; i++) y[i] = START;                                  \
+            for (int64_t kx = 0; line && kx < w.kernel[2]; kx++) {                                \
                 const int64_t shift = kx * w.dilation[2] - w.before[2];                           \
                 int64_t low;                                                                      \
                 const int64_t high = taps_inside(shift, step, w.out[2], w.dims[2], &low);         \
-                const E *from = x + ((z + kz * w.dilation[0]) * w.dims[1] + v +                   \
-                                     ky * w.dilation[1]) * w.dims[2] + shift;                     \
+                const E *from = line + shift;                                                     \
                 if (step == 1)                                                                    \
-                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i]);              \
+                    _Pragma("GCC ivdep") for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i]);\
                 else if (step == 2)                                                               \
-                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[2 * i]);          \
+                    _Pragma("GCC ivdep") for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[2 * i]);\
                 else                                                                              \
-                    for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i * step]);       \
+                    _Pragma("GCC ivdep") for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i * step]);\
             }                                                                                     \
             if (!DIVIDES || !divide) continue;                                                    \
             const int64_t rows = count_inside(&w, 0, oz, divide == 2) *                           \

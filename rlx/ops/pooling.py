@@ -91,7 +91,8 @@ def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
             "divide": _DIVIDE.index(node.attrs.get("divide", "no")),
         }
         if not webgpu:
-            emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], params)
+            row = emitter.temp(TensorType((window.dims[2],), node.dtype))
+            emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result(), row], params)
             return
         strip = strips.Problem.of(planes, window)
         cut = strips.POOL.choose(strip, emitter)

@@ -72,8 +72,8 @@ WAYS: Mapping[str, Way] = {
     },
     "fft": Way(1, "rows", lambda p: ((2 * p["n"],), (2 * p["n"],))),
     "rfft": Way(1, "rows", lambda p: ((p["n"],), (p["n"] // 2 * 2 + 2,))),
-    "pool_max": Way(4, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
-    "pool_sum": Way(4, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
+    "pool_max": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
+    "pool_sum": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
     "strided_copy": Way(),
     "gather": Way(),
 }
