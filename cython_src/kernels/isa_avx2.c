@@ -16,6 +16,7 @@ static int isa_usable(void)
 #define ISA avx2
 #define VECTOR_BYTES 32
 #define TILE_ROWS 6
+#define MICRO_VECTORS 2
 #include "all.h"
 #if defined(__clang__)
 #pragma clang attribute pop

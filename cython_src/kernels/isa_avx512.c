@@ -17,6 +17,7 @@ static int isa_usable(void)
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define TILE_ROWS 8
+#define MICRO_VECTORS 4
 #define ONLY_WIDE
 #include "all.h"
 #if defined(__clang__)
