@@ -24,5 +24,5 @@ static int isa_usable(void)
 #else
 #include "call.h"
 static int isa_usable(void) { return 0; }
-const rlx_table rlx_table_avx2 = {"avx2", isa_usable, "", NULL, "", NULL};
+const rlx_table rlx_table_avx2 = {"avx2", isa_usable, "", NULL, "", NULL, 0, 0};
 #endif
