@@ -26,6 +26,8 @@ cdef extern from "call.h" nogil:
         const rlx_kernel* kernels
         const char* loop_names
         const rlx_loop* loops
+        int vector_bytes
+        int panel_vectors
 
     const rlx_table rlx_table_plain
     const rlx_table rlx_table_avx2

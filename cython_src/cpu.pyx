@@ -90,6 +90,12 @@ def loops(str isa):
     return _by_name(table.loop_names, <const void* const*>table.loops)
 
 
+def panel(str isa):
+    """``(bytes of a vector, vectors of a panel)`` that products of an instruction set read packed weights in."""
+    cdef const rlx_table* table = _table(isa)
+    return table.vector_bytes, table.panel_vectors
+
+
 cdef struct rlx_feed:
     void* target
     const void* source

@@ -114,5 +114,5 @@ static const char kernel_names[] = WIDE_KERNELS(NAME) OTHER_KERNELS(NAME);
 static const rlx_kernel kernel_table[] = {WIDE_KERNELS(FUNCTION) OTHER_KERNELS(FUNCTION)};
 
 const rlx_table CONCAT(rlx_table_, ISA) = {
-    TEXT(ISA), isa_usable, kernel_names, kernel_table, loop_names, loop_table,
+    TEXT(ISA), isa_usable, kernel_names, kernel_table, loop_names, loop_table, VECTOR_BYTES, MICRO_VECTORS,
 };

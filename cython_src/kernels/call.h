@@ -81,6 +81,7 @@ typedef struct {
     const rlx_kernel *kernels;
     const char *loop_names;
     const rlx_loop *loops;
+    int vector_bytes, panel_vectors; /* of a vector, and vectors of a panel of a product (micro.h) */
 } rlx_table;
 
 /* A jump goes on with the call whose number is the first parameter; a Python function or the C

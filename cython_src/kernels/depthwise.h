@@ -13,7 +13,7 @@ static inline __mmask16 NAME(lanes)(int64_t first, int64_t last)
     const int64_t high = last < 0 ? 0 : last < VL ? last : VL;
     return (__mmask16)((0xffffu << low) & ~(0xffffu << high));
 }
-static inline VEC NAME(load_lanes)(const T *from, __mmask16 some) { return (VEC)_mm512_maskz_loadu_ps(some, from); }
+static inline VEC NAME(read_lanes)(const T *from, __mmask16 some) { return (VEC)_mm512_maskz_loadu_ps(some, from); }
 #elif defined(__AVX2__)
 #define SOME_LANES __m256i
 static inline __m256i NAME(lanes)(int64_t first, int64_t last)
@@ -23,14 +23,14 @@ static inline __m256i NAME(lanes)(int64_t first, int64_t last)
     return _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32((int)low)),
                             _mm256_cmpgt_epi32(_mm256_set1_epi32((int)high), lane));
 }
-static inline VEC NAME(load_lanes)(const T *from, __m256i some) { return (VEC)_mm256_maskload_ps(from, some); }
+static inline VEC NAME(read_lanes)(const T *from, __m256i some) { return (VEC)_mm256_maskload_ps(from, some); }
 #else
 #define SOME_LANES rlx_range
 static inline rlx_range NAME(lanes)(int64_t first, int64_t last)
 {
     return (rlx_range){first > 0 ? first : 0, last < VL ? last : VL};
 }
-static inline VEC NAME(load_lanes)(const T *from, rlx_range some)
+static inline VEC NAME(read_lanes)(const T *from, rlx_range some)
 {
     if (some.last - some.first == VL) return *(const VEC *)from;
     VEC v = {0};
@@ -78,8 +78,8 @@ static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *c
                 by[y] = weight[y * taps + k] - (VEC){0};
             _Pragma("GCC unroll 16") for (int y = 0; y < (DEPTHWISE_ROWS - 1) * step + high; y++)
             {
-                VEC v = NAME(load_lanes)(from[y] + column, inside[0]);
-                if (step == 2) v = EVEN_LANES(v, NAME(load_lanes)(from[y] + column + VL, inside[1]));
+                VEC v = NAME(read_lanes)(from[y] + column, inside[0]);
+                if (step == 2) v = EVEN_LANES(v, NAME(read_lanes)(from[y] + column + VL, inside[1]));
                 _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
                     if (y >= r * step && y < r * step + high)
                         sums[r] += by[y - r * step] * v;

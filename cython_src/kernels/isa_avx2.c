@@ -16,6 +16,7 @@ static int isa_usable(void)
 #define ISA avx2
 #define VECTOR_BYTES 32
 #define TILE_ROWS 6
+#define MICRO_VECTORS 2
 #include <immintrin.h>
 #include "all.h"
 #if defined(__clang__)
@@ -24,5 +25,5 @@ static int isa_usable(void)
 #else
 #include "call.h"
 static int isa_usable(void) { return 0; }
-const rlx_table rlx_table_avx2 = {"avx2", isa_usable, "", NULL, "", NULL};
+const rlx_table rlx_table_avx2 = {"avx2", isa_usable, "", NULL, "", NULL, 0, 0};
 #endif

@@ -17,6 +17,7 @@ static int isa_usable(void)
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define TILE_ROWS 8
+#define MICRO_VECTORS 4
 #define ONLY_WIDE
 #include <immintrin.h>
 #include "all.h"
@@ -26,5 +27,5 @@ static int isa_usable(void)
 #else
 #include "call.h"
 static int isa_usable(void) { return 0; }
-const rlx_table rlx_table_avx512 = {"avx512", isa_usable, "", NULL, "", NULL};
+const rlx_table rlx_table_avx512 = {"avx512", isa_usable, "", NULL, "", NULL, 0, 0};
 #endif

@@ -160,16 +160,19 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
     }
 }
 
+#include "micro.h"
+#include "panels.h"
+
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
-   matrices are [n, k]), rank, dims[rank], a steps[rank], b steps[rank], the steps counted in matrices.
-   Scratch: a panel and an edge tile. */
+   matrices are [n, k]), packed (they are in panels), elements from one of them to the next, rank, dims[rank],
+   a steps[rank], b steps[rank], the steps counted in matrices. Scratch: a panel. */
 static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
     const rlx_param *p = call->p;
     const int64_t m = p[0].i, k = p[1].i, n = p[2].i, act = p[6].i;
-    const int64_t turned = p[7].i;
-    const int rank = (int)p[8].i;
-    const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
+    const int64_t turned = p[7].i, packed = p[8].i, each = p[9].i;
+    const int rank = (int)p[10].i;
+    const rlx_param *dims = p + 11, *a_steps = dims + rank, *b_steps = a_steps + rank;
     const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
     const int64_t i0 = own.rows.first, height = own.rows.last - i0;
     const int64_t j0 = own.columns.first, width = own.columns.last - j0;
@@ -182,14 +185,21 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
             rest /= dims[axis].i;
         }
         const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
-        const T *b = (const T *)call->in[1] + b_at * k * n + j0 * (turned ? k : 1);
+        const T *b = (const T *)call->in[1] + b_at * each;
         T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
-        if (m < 4 && turned)
-            for (int64_t i = 0; i < height; i++) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
-        else if (m < 4)
-            for (int64_t i = 0; i < height; i++) NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
-        else
-            NAME(gemm)(a, k, b, turned ? k : n, bias, c, n, height, k, width, turned, call->out[1]);
+        if (packed) {
+            NAME(packed_product)(a, k, b, j0, bias, c, n, height, k, n, width, act);
+            continue;
+        }
+        b += j0 * (turned ? k : 1);
+        if (m >= 4) {
+            NAME(loose_product)(a, k, b, turned ? k : n, bias, c, n, height, k, width, turned, act, call->out[1]);
+            continue;
+        }
+        for (int64_t i = 0; i < height; i++) {
+            if (turned) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
+            else NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
+        }
         const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;
         for (int64_t i = 0; i < lines; i++) NAME(activate)(c + i * n, line, act);
     }
@@ -198,7 +208,7 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 static RLX_APART void NAME(own_products)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, TILE_ROWS, NR));
+    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, MICRO_ROWS, MICRO_COLUMNS));
 }
 
 static int NAME(kernel_matmul)(const rlx_call *call)

@@ -27,6 +27,10 @@
 #undef WRITTEN_OUT
 #undef FEW_WINDOWS
 #undef FEW_ROWS
+#undef MICRO_ROWS
+#undef MICRO_COLUMNS
+#undef MICRO_DEPTH
+#undef MICRO_BLOCK
 #undef VL
 #undef KC
 #undef NR

@@ -116,6 +116,8 @@ def _flops(node: Node) -> float:
 # The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
 NR, KC = 32, 128
 PANEL = (KC + 8) * NR
+# A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
+_DEPTH, _COLUMNS = 256, 64
 
 
 def product_params(
@@ -160,8 +162,13 @@ def call_product_cpu(
     emitter: Emitter, operands: Sequence[Any], result: Any, dtype: DType, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    scratch = emitter.temp(TensorType((PANEL,), dtype))
-    emitter.call("matmul", operands, [result, scratch], params)
+    scratch = emitter.temp(TensorType((min(params["k"], _DEPTH) * _COLUMNS,), dtype))
+    # Whether b is packed is known when the program is loaded (rlx/backends/cpu/packed.py).
+    fixed = ("m", "k", "n", "batch", "has_bias", "bias_at", "act", "turned")
+    known = {key: params[key] for key in fixed}
+    known |= {"packed": 0, "each": params["k"] * params["n"]}
+    known |= {key: params[key] for key in ("rank", "dims", "a_steps", "b_steps")}
+    emitter.call("matmul", operands, [result, scratch], known)
 
 
 def _params(node: Node, left: bool = False) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from typing import Any
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
-from rlx.backends.cpu.linker import Linker, aligned, memory_for, view_of
+from rlx.backends.cpu.linker import Linker
+from rlx.backends.cpu.memory import aligned, view_of
+from rlx.backends.cpu.packed import Weight, weights_for
 from rlx.backends.cpu.timed import timed
 from rlx.backends.record import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, describe
@@ -69,7 +71,7 @@ class CpuExecutable(HostMemory):
         self,
         schedule: Schedule,
         plan: MemoryPlan,
-        fixed: dict[int, Array],
+        fixed: dict[int, Weight],
         isa: str,
         threads: int,
     ) -> None:
@@ -87,7 +89,7 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        linker = Linker(isa, self._place, threads)
+        linker = Linker(isa, self._place, lambda value: fixed[value.id], threads)
         rows = linker.link(schedule.calls)
         self._names = [row[4] for row in rows]
         self._spare = linker.spare.nbytes
@@ -102,9 +104,7 @@ class CpuExecutable(HostMemory):
         self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
 
     def _place(self, value: Value) -> Array:
-        """The memory of a value, from its first byte on."""
-        if value.id in self._fixed:
-            return self._fixed[value.id]
+        """The memory of a value of the arena, from its first byte on."""
         return self._arena[self._plan.slots[value.id].offset :]
 
     def set_extent(self, extent: Extent | None) -> None:
@@ -131,17 +131,18 @@ class CpuExecutable(HostMemory):
         fits = room <= held.nbytes - held.outputs_end
         temps = self._arena[held.outputs_end :] if fits else aligned(room)
         constants = {id(v.array): v.id for v in whole.values if v.array is not None}
-        extra: dict[int, Array] = {}
+        extra: dict[int, Weight] = {}
 
-        def place(value: Value) -> Array:
+        def weight(value: Value) -> Weight:
             if value.kind == "param":
                 return self._fixed[whole.params[value.name].id]
-            if value.array is not None:
-                if id(value.array) in constants:
-                    return self._fixed[constants[id(value.array)]]
-                if value.id not in extra:
-                    extra[value.id] = memory_for(value)
-                return extra[value.id]
+            if id(value.array) in constants:
+                return self._fixed[constants[id(value.array)]]
+            if value.id not in extra:
+                extra[value.id] = Weight(value)
+            return extra[value.id]
+
+        def place(value: Value) -> Array:
             offset = plan.slots[value.id].offset
             # A temporary may share the place of the output that takes over its memory.
             for kind in (value.kind, "output") if offset < plan.outputs_end else ():
@@ -149,7 +150,7 @@ class CpuExecutable(HostMemory):
                     return self._arena[moved[offset, kind] :]
             return temps[offset - plan.outputs_end :]
 
-        linker = Linker(self._isa, place, self._threads)
+        linker = Linker(self._isa, place, weight, self._threads)
         rows = linker.link(schedule.calls)
         return self._calls(linker, rows, (temps, extra, self._fixed))
 
@@ -180,13 +181,11 @@ class CpuExecutable(HostMemory):
 
     def set_param(self, name: str, array: Array) -> None:
         """Copies a weight to where the kernels read it."""
-        value = self._schedule.params[name]
-        view_of(self._fixed[value.id], 0, value.type)[...] = array
+        self._fixed[self._schedule.params[name].id].set(array)
 
     def read_param(self, name: str) -> Array:
         """A copy of the weight."""
-        value = self._schedule.params[name]
-        return view_of(self._fixed[value.id], 0, value.type).copy()
+        return self._fixed[self._schedule.params[name].id].read()
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
@@ -194,7 +193,7 @@ class CpuExecutable(HostMemory):
 
     def memory(self) -> dict[str, int]:
         """The arena is host memory, so nothing is staged. Other threads have scratch of their own."""
-        params = sum(memory.nbytes for memory in self._fixed.values())
+        params = sum(weight.nbytes for weight in self._fixed.values())
         arena = self._plan.nbytes
         return {
             "arena": arena,
@@ -249,14 +248,12 @@ class CpuBackend:
         """Allocates the arena, the params and the constants, and links the program."""
         assert schedule is not None
         assert plan is not None
-        fixed: dict[int, Array] = {}
+        isa = instruction_set()
         with phase("allocate"):
-            for value in schedule.values:
-                if value.kind in ("param", "constant"):
-                    fixed[value.id] = memory_for(value)
+            fixed = weights_for(schedule, isa)
         with phase("link"):
             threads = thread_count(options.threads)
-            return CpuExecutable(schedule, plan, fixed, instruction_set(), threads)
+            return CpuExecutable(schedule, plan, fixed, isa, threads)
 
 
 BACKEND = CpuBackend()

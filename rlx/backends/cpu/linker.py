@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from rlx._ext import cpu as compiled
+from rlx.backends.cpu.memory import aligned, view_of
+from rlx.backends.cpu.packed import FIXED, Layout, Weight, layouts_of
 from rlx.backends.cpu.region import region_params
 from rlx.backends.cpu.split import Split, split_of
-from rlx.errors import DeviceMemoryError, UnsupportedOpError, describe
-from rlx.ir.opdef import Array, TensorType
+from rlx.errors import UnsupportedOpError, describe
+from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
 from rlx.threads import usable_cores
 
-_ALIGNMENT = 256
 # The fields of struct rlx_split (parallel.h).
 Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
@@ -41,42 +42,13 @@ def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
     )
 
 
-def aligned(nbytes: int) -> Array:
-    """Zeroed bytes whose address is a multiple of 256.
-
-    Raises:
-        DeviceMemoryError: There are not as many.
-    """
-    try:
-        block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError) as error:
-        raise DeviceMemoryError(
-            describe("the CPU has no room for a graph", got=f"{nbytes} bytes", hint=str(error))
-        ) from None
-    start = -block.ctypes.data % _ALIGNMENT
-    return block[start : start + nbytes]
-
-
-def view_of(memory: Array, offset: int, type: TensorType) -> Array:
-    """The value that stands at an offset of some memory."""
-    part: Array = memory[offset : offset + type.nbytes].view(type.dtype.numpy)
-    return part.reshape(type.shape)
-
-
-def memory_for(value: Value) -> Array:
-    """Memory for a param or constant, with the constant in it."""
-    memory = aligned(max(1, value.type.nbytes))
-    if value.array is not None:
-        view_of(memory, 0, value.type)[...] = value.array
-    return memory
-
-
 class Linker:
     """Turns calls into addresses.
 
     Args:
         isa: The instruction set.
-        place: The memory of a value, from its first byte on.
+        place: The memory of a value of the arena, from its first byte on.
+        weight: The params and constants.
         threads: Threads that may make a call together.
 
     Attributes:
@@ -85,9 +57,15 @@ class Linker:
         viewed: Addresses that they have views of.
     """
 
-    def __init__(self, isa: str, place: Callable[[Value], Array], threads: int) -> None:
+    def __init__(
+        self,
+        isa: str,
+        place: Callable[[Value], Array],
+        weight: Callable[[Value], Weight],
+        threads: int,
+    ) -> None:
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
-        self._place, self._threads = place, threads
+        self._isa, self._place, self._weight, self._threads = isa, place, weight, threads
         self._spin = threads <= usable_cores()
         self.spare = aligned(0)
         self.functions: list[Any] = []
@@ -110,14 +88,26 @@ class Linker:
     def _call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         if call.kernel == "python":
             return self._python(call)
+        packed = self._packed(call)
         if call.kernel == "elementwise":
             name, words = "region", region_params(call, self._loops)
         else:
-            name, words = kernel_for(call.kernel, call, self._kernels), _words(call.params)
-        inputs = [0 if value is None else self._address(value) for value in call.inputs]
-        outputs = [self._address(value) for value in call.outputs]
-        params = np.array(words, np.int64)
-        return self._kernels[name], inputs, outputs, params, f"{name}, {call.node.where()}"
+            name, params = kernel_for(call.kernel, call, self._kernels), call.params
+            for layout, _ in packed.values():
+                params = {**params, **layout.params()}
+            words = _words(params)
+        inputs = [
+            0 if value is None else _address(packed[at][1] if at in packed else self._start(value))
+            for at, value in enumerate(call.inputs)
+        ]
+        outputs = [_address(self._start(value)) for value in call.outputs]
+        return (
+            self._kernels[name],
+            inputs,
+            outputs,
+            np.array(words, np.int64),
+            f"{name}, {call.node.where()}",
+        )
 
     def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         """A Python function amid the kernels, on views of the memory that it reads and writes."""
@@ -130,12 +120,28 @@ class Linker:
         params = np.array([id(function)], np.int64)
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
-    def _memory(self, value: Value) -> Array:
-        return view_of(self._place(value), 0, value.type)
+    def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
+        """The operands that the call reads packed."""
+        found = {}
+        for at, layout in layouts_of(call, self._isa).items():
+            value = call.inputs[at]
+            if value is not None and value.kind in FIXED:
+                memory = self._weight(value).packed(layout)
+                if memory is not None:
+                    found[at] = layout, memory
+        return found
 
-    def _address(self, value: Value) -> int:
-        address: int = self._place(value).ctypes.data
-        return address
+    def _start(self, value: Value) -> Array:
+        """The memory of a value, from its first byte on."""
+        return self._weight(value).plain if value.kind in FIXED else self._place(value)
+
+    def _memory(self, value: Value) -> Array:
+        return view_of(self._start(value), 0, value.type)
+
+
+def _address(memory: Array) -> int:
+    address: int = memory.ctypes.data
+    return address
 
 
 def _words(params: Any) -> list[int]:

@@ -1,0 +1,113 @@
+/* The micro-kernel of matrix products: tiles of results that stay in registers, per type.
+
+   A panel holds MICRO_COLUMNS columns of the right matrix, one row after the other, so that it is read from
+   its first byte to its last. The last panel of a matrix is as narrow as whole vectors allow, and
+   filled up with zeros. */
+
+#define MICRO_ROWS 6
+#define MICRO_COLUMNS ((int64_t)(MICRO_VECTORS * VL))
+#define MICRO_DEPTH 256 /* rows of a panel that stay in the cache while rows of the left matrix go by */
+#define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
+
+/* The first `count` lanes of a vector, 1 to VL. */
+static inline VEC NAME(load_lanes)(const T *from, int64_t count)
+{
+    if (count == VL) return *(const VEC *)from;
+    VEC v = {0};
+    memcpy(&v, from, (size_t)count * sizeof(T));
+    return v;
+}
+
+static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
+{
+    if (count == VL)
+        *(VEC *)to = v;
+    else
+        memcpy(to, &v, (size_t)count * sizeof(T));
+}
+
+/* ROWS rows of a times `depth` rows of a panel that are `step` apart, added to c or to `start`. The last
+   vector of a row of c has `lanes` lanes. WAYS sums take turns along k where rows are so few that one
+   would wait for itself. */
+#define MICRO(ROWS, VECTORS, WAYS)                                                                 \
+    static void NAME(micro_##ROWS##_##VECTORS)(const T *a, int64_t lda, const T *b, int64_t step,  \
+                                               T *c, int64_t ldc, int64_t depth, const T *start,   \
+                                               int64_t lanes)                                      \
+    {                                                                                              \
+        VEC acc[WAYS][ROWS][VECTORS];                                                              \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+                acc[0][r][v] = start ? *(const VEC *)(start + v * VL)                              \
+                                     : NAME(load_lanes)(c + r * ldc + v * VL, v + 1 < VECTORS ? VL : lanes); \
+        _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[w][r][v] = (VEC){0};                                                       \
+        int64_t i = 0;                                                                             \
+        for (; i + WAYS <= depth; i += WAYS)                                                       \
+            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step)                      \
+            {                                                                                      \
+                VEC right[VECTORS];                                                                \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    right[v] = *(const VEC *)(b + v * VL);                                         \
+                _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
+                {                                                                                  \
+                    const T x = a[r * lda + i + w];                                                \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                      \
+                        acc[w][r][v] += x * right[v];                                              \
+                }                                                                                  \
+            }                                                                                      \
+        for (; WAYS > 1 && i < depth; i++, b += step)                                              \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[0][r][v] += a[r * lda + i] * *(const VEC *)(b + v * VL);                   \
+        _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[0][r][v] += acc[w][r][v];                                                  \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+                NAME(store_lanes)(c + r * ldc + v * VL, acc[0][r][v], v + 1 < VECTORS ? VL : lanes); \
+    }
+#define MICROS(VECTORS, WAYS) \
+    MICRO(1, VECTORS, WAYS) MICRO(2, VECTORS, 1) MICRO(4, VECTORS, 1) MICRO(6, VECTORS, 1)
+MICROS(1, 8) MICROS(2, 4)
+#if MICRO_VECTORS == 4
+MICROS(3, 2) MICROS(4, 2)
+#endif
+#undef MICRO
+#undef MICROS
+
+/* Columns that a panel of so many has in memory. */
+static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
+
+/* Any number of rows times a panel, or times up to MICRO_COLUMNS columns of a matrix whose rows are `step`
+   apart and may be read up to the end of the last vector. */
+static void NAME(micro_rows)(const T *a, int64_t lda, const T *b, int64_t step, T *c, int64_t ldc,
+                             int64_t rows, int64_t depth, const T *start, int64_t width)
+{
+    typedef void (*micro)(const T *, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *, int64_t);
+#define MICROS(VECTORS) \
+    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS)},
+    static const micro table[][4] = {
+        MICROS(1) MICROS(2)
+#if MICRO_VECTORS == 4
+        MICROS(3) MICROS(4)
+#endif
+    };
+#undef MICROS
+    const int64_t last = (width - 1) / VL, lanes = width - last * VL;
+    while (rows) {
+        /* 8 rows are twice 4: that takes less time than 6 and 2. */
+        const int64_t some = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+        table[last][some / 2](a, lda, b, step, c, ldc, depth, start, lanes);
+        rows -= some, a += some * lda, c += some * ldc;
+    }
+}
+
+/* Where the sums of a panel begin: at the bias, or at 0. */
+static inline const T *NAME(micro_start)(T *start, const T *bias, int64_t width)
+{
+    for (int64_t v = 0; v < MICRO_COLUMNS; v++) start[v] = bias && v < width ? bias[v] : 0;
+    return start;
+}
