@@ -30,9 +30,9 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
    vector of a row of c has `lanes` lanes. WAYS sums take turns along k where rows are so few that one
    would wait for itself. */
 #define MICRO(ROWS, VECTORS, WAYS)                                                                 \
-    static void NAME(micro_##ROWS##_##VECTORS)(const T *a, int64_t lda, const T *b, int64_t step,  \
-                                               T *c, int64_t ldc, int64_t depth, const T *start,   \
-                                               int64_t lanes)                                      \
+    static void NAME(micro_##ROWS##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
+                                               int64_t step, T *c, int64_t ldc, int64_t depth,     \
+                                               const T *start, int64_t lanes)                      \
     {                                                                                              \
         VEC acc[WAYS][ROWS][VECTORS];                                                              \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
@@ -45,22 +45,22 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
                     acc[w][r][v] = (VEC){0};                                                       \
         int64_t i = 0;                                                                             \
         for (; i + WAYS <= depth; i += WAYS)                                                       \
-            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step)                      \
+            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step, a += along)          \
             {                                                                                      \
                 VEC right[VECTORS];                                                                \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                     right[v] = *(const VEC *)(b + v * VL);                                         \
                 _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
                 {                                                                                  \
-                    const T x = a[r * lda + i + w];                                                \
+                    const T x = a[r * lda];                                                        \
                     _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                      \
                         acc[w][r][v] += x * right[v];                                              \
                 }                                                                                  \
             }                                                                                      \
-        for (; WAYS > 1 && i < depth; i++, b += step)                                              \
+        for (; WAYS > 1 && i < depth; i++, b += step, a += along)                                  \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
-                    acc[0][r][v] += a[r * lda + i] * *(const VEC *)(b + v * VL);                   \
+                    acc[0][r][v] += a[r * lda] * *(const VEC *)(b + v * VL);                       \
         _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
@@ -82,11 +82,14 @@ MICROS(3, 2) MICROS(4, 2)
 static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
 
 /* Any number of rows times a panel, or times up to MICRO_COLUMNS columns of a matrix whose rows are `step`
-   apart and may be read up to the end of the last vector. */
-static void NAME(micro_rows)(const T *a, int64_t lda, const T *b, int64_t step, T *c, int64_t ldc,
+   apart and may be read up to the end of the last vector. Entries of a row of the left matrix are side by side
+   and its rows lda apart; or, with `along` 0, those of so many rows as are made together stand side by
+   side, and these blocks of rows one after the other, all `lda` long. */
+static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
                              int64_t rows, int64_t depth, const T *start, int64_t width)
 {
-    typedef void (*micro)(const T *, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *, int64_t);
+    typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
+                          int64_t);
 #define MICROS(VECTORS) \
     {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS)},
     static const micro table[][4] = {
@@ -100,7 +103,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, const T *b, int64_t step, 
     while (rows) {
         /* 8 rows are twice 4: that takes less time than 6 and 2. */
         const int64_t some = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-        table[last][some / 2](a, lda, b, step, c, ldc, depth, start, lanes);
+        table[last][some / 2](a, along == 1 ? lda : 1, along == 1 ? 1 : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * lda, c += some * ldc;
     }
 }

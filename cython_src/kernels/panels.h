@@ -16,7 +16,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const T *panels, int64
                 const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
-                NAME(micro_rows)(a + i * lda + p, lda, panels + at * k + p * step, step, c + i * ldc + j, ldc,
+                NAME(micro_rows)(a + i * lda + p, lda, 1, panels + at * k + p * step, step, c + i * ldc + j, ldc,
                                  rows, depth, p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some),
                                  some);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
@@ -61,7 +61,7 @@ static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb
             const int64_t depth = k - p < MICRO_DEPTH ? k - p : MICRO_DEPTH;
             const T *from = turned ? b + j * ldb + p : b + p * ldb + j;
             if (!there) NAME(make_panel)(panel, from, ldb, depth, width, turned);
-            NAME(micro_rows)(a + p, lda, there ? from : panel, there ? ldb : NAME(panel_columns)(width), c + j, ldc,
+            NAME(micro_rows)(a + p, lda, 1, there ? from : panel, there ? ldb : NAME(panel_columns)(width), c + j, ldc,
                              m, depth, p ? NULL : start, width);
             p += MICRO_DEPTH;
         } while (p < k);
