@@ -187,15 +187,15 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
         const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
         const T *b = (const T *)call->in[1] + b_at * each;
         T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
-        if (packed) {
-            NAME(packed_product)(a, k, b, j0, bias, c, n, height, k, n, width, act);
+        if (m >= 4 || packed) {
+            if (packed)
+                NAME(packed_product)(a, k, b, j0, bias, c, n, height, k, n, width, act);
+            else
+                NAME(loose_product)(a, k, b + j0 * (turned ? k : 1), turned ? k : n, bias, c, n, height, k, width,
+                                    turned, act, call->out[1]);
             continue;
         }
         b += j0 * (turned ? k : 1);
-        if (m >= 4) {
-            NAME(loose_product)(a, k, b, turned ? k : n, bias, c, n, height, k, width, turned, act, call->out[1]);
-            continue;
-        }
         for (int64_t i = 0; i < height; i++) {
             if (turned) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
             else NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);

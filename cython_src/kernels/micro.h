@@ -6,7 +6,8 @@
 
 #define MICRO_ROWS 6
 #define MICRO_COLUMNS ((int64_t)(MICRO_VECTORS * VL))
-#define MICRO_DEPTH 256 /* rows of a panel that stay in the cache while rows of the left matrix go by */
+#define MICRO_AHEAD (1024 / (MICRO_COLUMNS * (int64_t)sizeof(T))) /* rows of a panel that are fetched ahead */
+#define MICRO_DEPTH 512 /* rows of a panel that stay in the cache while rows of the left matrix go by */
 #define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
 
 /* The first `count` lanes of a vector, 1 to VL. */
@@ -35,10 +36,12 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
                                                const T *start, int64_t lanes)                      \
     {                                                                                              \
         VEC acc[WAYS][ROWS][VECTORS];                                                              \
+        const int64_t whole = VECTORS - (lanes < VL);                                              \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 acc[0][r][v] = start ? *(const VEC *)(start + v * VL)                              \
-                                     : NAME(load_lanes)(c + r * ldc + v * VL, v + 1 < VECTORS ? VL : lanes); \
+                               : v < whole ? *(const VEC *)(c + r * ldc + v * VL)                  \
+                                           : NAME(load_lanes)(c + r * ldc + v * VL, lanes);        \
         _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
@@ -49,7 +52,10 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
             {                                                                                      \
                 VEC right[VECTORS];                                                                \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                {                                                                                  \
                     right[v] = *(const VEC *)(b + v * VL);                                         \
+                    if (v * VECTOR_BYTES % 64 == 0) RLX_SOON(b + MICRO_AHEAD * step + v * VL);     \
+                }                                                                                  \
                 _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
                 {                                                                                  \
                     const T x = a[r * lda];                                                        \
@@ -65,9 +71,12 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                     acc[0][r][v] += acc[w][r][v];                                                  \
-        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
-            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
-                NAME(store_lanes)(c + r * ldc + v * VL, acc[0][r][v], v + 1 < VECTORS ? VL : lanes); \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
+        {                                                                                          \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS - 1; v++)                          \
+                *(VEC *)(c + v * VL) = acc[0][r][v];                                               \
+            NAME(store_lanes)(c + (VECTORS - 1) * VL, acc[0][r][VECTORS - 1], lanes);              \
+        }                                                                                          \
     }
 #define MICROS(VECTORS, WAYS) \
     MICRO(1, VECTORS, WAYS) MICRO(2, VECTORS, 1) MICRO(4, VECTORS, 1) MICRO(6, VECTORS, 1)
@@ -108,9 +117,13 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     }
 }
 
-/* Where the sums of a panel begin: at the bias, or at 0. */
+static const T NAME(micro_zeros)[MICRO_COLUMNS] = {0};
+
+/* Where the sums of a panel begin: at the bias, or at 0. What no vector may read is copied first. */
 static inline const T *NAME(micro_start)(T *start, const T *bias, int64_t width)
 {
-    for (int64_t v = 0; v < MICRO_COLUMNS; v++) start[v] = bias && v < width ? bias[v] : 0;
+    if (!bias) return NAME(micro_zeros);
+    if (width % VL == 0) return bias;
+    for (int64_t v = 0; v < width; v++) start[v] = bias[v];
     return start;
 }

@@ -54,8 +54,8 @@ static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb
         const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
         /* For few rows a copy does not pay. */
         const int64_t there = !turned && m <= 2 * MICRO_ROWS && width % VL == 0;
-        T start[MICRO_COLUMNS];
-        NAME(micro_start)(start, bias ? bias + j : NULL, width);
+        T room[MICRO_COLUMNS];
+        const T *start = NAME(micro_start)(room, bias ? bias + j : NULL, width);
         int64_t p = 0;
         do {
             const int64_t depth = k - p < MICRO_DEPTH ? k - p : MICRO_DEPTH;

@@ -29,6 +29,7 @@
 #undef FEW_ROWS
 #undef MICRO_ROWS
 #undef MICRO_COLUMNS
+#undef MICRO_AHEAD
 #undef MICRO_DEPTH
 #undef MICRO_BLOCK
 #undef VL

@@ -117,7 +117,7 @@ def _flops(node: Node) -> float:
 NR, KC = 32, 128
 PANEL = (KC + 8) * NR
 # A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
-_DEPTH, _COLUMNS = 256, 64
+_DEPTH, _COLUMNS = 512, 64
 
 
 def product_params(
