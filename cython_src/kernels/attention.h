@@ -59,7 +59,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t i0,
     if (kind == 2 && i0 + sk - sq > window) first = i0 + sk - sq - window;
     const int64_t keys = last > first ? last - first : 0;
     T *scores = scratch, *panel = scratch + most * sk, sums[64];
-    NAME(gemm)(q, qs[2].i, k + first * ks[2].i, ks[2].i, NULL, scores, keys, rows, d, keys, 1, panel);
+    NAME(loose_product)(q, qs[2].i, k + first * ks[2].i, ks[2].i, NULL, scores, keys, rows, d, keys, 1, 0, panel);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = i0 + r + sk - sq - first;
         const int64_t to = kind == 1 || kind == 2 ? (at + 1 < keys ? at + 1 : keys) : keys;
@@ -67,7 +67,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t i0,
         sums[r] = NAME(weigh)(scores + r * keys, call, b, h, i0 + r, first, keys, from < keys ? from : keys,
                               to > 0 ? to : 0);
     }
-    NAME(gemm)(scores, keys, v + first * vs[2].i, vs[2].i, NULL, o, os[2].i, rows, keys, dv, 0, panel);
+    NAME(loose_product)(scores, keys, v + first * vs[2].i, vs[2].i, NULL, o, os[2].i, rows, keys, dv, 0, 0, panel);
     for (int64_t r = 0; r < rows; r++) {
         const T inverse = sums[r] == 0 ? 0 : 1 / sums[r];
         for (int64_t e = 0; e < dv; e++) o[r * os[2].i + e] *= inverse;

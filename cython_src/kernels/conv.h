@@ -52,14 +52,16 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
     }
 }
 
-/* Rows [p, p + depth) of the right side, columns [j, j + width): column q is a window of an image, all
-   of one image and then those of the next, row i the i-th of channels x taps. Windows of one row are
-   copied by whole vectors; what is too much is overwritten by the next piece, or is beyond the width. */
+/* Rows [p, p + depth) of the right side, columns [j, j + width), as a panel whose rows are `step` apart:
+   column q is a window of an image, all of one image and then those of the next, row i the i-th of
+   channels x taps. Windows of one row are copied by whole vectors; what is too much is overwritten by
+   the next piece, or is beyond the width. */
 static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T *end,
                                const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
-                               int64_t taps, int64_t p, int64_t depth, int64_t j, int64_t width)
+                               int64_t taps, int64_t p, int64_t depth, int64_t j, int64_t width,
+                               int64_t step)
 {
-    struct { int64_t at, from, length; } piece[NR];
+    struct { int64_t at, from, length; } piece[MICRO_COLUMNS];
     int64_t pieces = 0;
     for (int64_t v = 0; v < width; pieces++) {
         const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
@@ -73,7 +75,7 @@ static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T
     }
     int64_t tap = p % taps;
     const T *plane = planes + p / taps * l->plane;
-    for (int64_t i = 0; i < depth; i++, panel += NR) {
+    for (int64_t i = 0; i < depth; i++, panel += step) {
         const T *source = plane + offsets[tap];
         for (int64_t s = 0; s < pieces; s++) {
             const T *from = source + piece[s].from;
@@ -84,102 +86,115 @@ static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T
             else
                 for (int64_t v = 0; v < n; v++) to[v] = from[v];
         }
-        for (int64_t v = width; v < NR; v++) panel[v] = 0;
+        for (int64_t v = width; v < step; v++) panel[v] = 0;
         if (++tap == taps) tap = 0, plane += l->plane;
     }
 }
 
+/* What is done to results before they are stored: a value of their own is added to each, then the activation. */
+typedef struct {
+    const T *residual; /* as far from where the results begin as they are from theirs; NULL for none */
+    int64_t act;
+} NAME(rlx_after);
+
+/* `count` results that stand side by side, `at` entries behind where residuals begin. */
+static inline void NAME(finish)(T *c, int64_t at, int64_t count, NAME(rlx_after) after)
+{
+    if (after.residual)
+        for (int64_t i = 0; i < count; i++) c[i] += after.residual[at + i];
+    NAME(activate)(c, count, after.act);
+}
+
+/* The weights of a group: as they lie, rows of k, or packed for the micro-kernel: `deep` columns of all rows,
+   then the next ones. */
+typedef struct {
+    const T *from;
+    int64_t first, rows; /* of the packed rows these are used, of so many */
+    int64_t deep, packed;
+} NAME(rlx_filters);
+
 /* One group of some images, whose planes are `image` apart and whose results `result`: [m, k] @
    [k, images x windows], the right side packed as it is needed. */
-static void NAME(conv_group)(const T *weight, const T *bias, const T *planes, int64_t images,
+static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *planes, int64_t images,
                              int64_t image, const T *end, T *c, int64_t result, int64_t m,
                              int64_t apart, const rlx_window *w, const rlx_layout *l,
-                             const int64_t *offsets, T *scratch)
+                             const int64_t *offsets, T *scratch, NAME(rlx_after) after)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t each = w->out[0] * w->out[1] * w->out[2];
     const int64_t k = w->channels / w->groups * taps, n = images * each;
     /* A vector may be written past the last row of the panel. The results of a panel's columns stand
        side by side until they are whole: in c every row is on a page of its own. */
-    T *panel = scratch, *strip = panel + KC * NR + VL;
-    const T zeros[NR] = {0};
-    for (int64_t j = 0; j < n; j += NR) {
-        const int64_t width = n - j < NR ? n - j : NR;
-        if (k == 0) memset(strip, 0, (size_t)(m * NR) * sizeof(T));
-        for (int64_t p = 0; p < k; p += KC) {
-            const int64_t depth = k - p < KC ? k - p : KC;
-            NAME(pack_windows)(panel, planes, image, end, w, l, offsets, taps, p, depth, j, width);
-            NAME(tiles)(weight + p, k, panel, strip, NR, m, depth, p ? NULL : zeros);
+    T *panel = scratch, *strip = panel + (weight.deep + 1) * MICRO_COLUMNS;
+    const T zeros[4 * VL] = {0};
+    for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
+        const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
+        const int64_t step = NAME(panel_columns)(width);
+        if (k == 0) memset(strip, 0, (size_t)(m * step) * sizeof(T));
+        for (int64_t p = 0; p < k; p += weight.deep) {
+            const int64_t depth = k - p < weight.deep ? k - p : weight.deep;
+            const T *a = weight.packed ? weight.from + p * weight.rows + weight.first * depth
+                                       : weight.from + weight.first * k + p;
+            NAME(pack_windows)(panel, planes, image, end, w, l, offsets, taps, p, depth, j, width, step);
+            NAME(micro_rows)(a, weight.packed ? depth : k, !weight.packed, panel, step, strip, step, m, depth,
+                             p ? NULL : zeros, step);
         }
         for (int64_t r = 0; r < m; r++) {
             const T start = bias ? bias[r] : 0;
-            const T *from = strip + r * NR;
+            const T *from = strip + r * step;
             if (images == 1) {
                 T *to = c + r * apart + j;
-                if (width == NR)
-                    for (int64_t v = 0; v < NR; v += VL)
+                if (width == step)
+                    for (int64_t v = 0; v < step; v += VL)
                         *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
                 else
                     for (int64_t v = 0; v < width; v++) to[v] = from[v] + start;
+                NAME(finish)(to, r * apart + j, width, after);
                 continue;
             }
-            int64_t at = j % each;
-            T *to = c + j / each * result + r * apart;
-            for (int64_t v = 0; v < width; v++) {
-                to[at] = from[v] + start;
-                if (++at == each) at = 0, to += result;
+            for (int64_t v = 0, some; v < width; v += some) {
+                const int64_t at = (j + v) / each * result + r * apart + (j + v) % each;
+                some = each - (j + v) % each < width - v ? each - (j + v) % each : width - v;
+                for (int64_t i = 0; i < some; i++) c[at + i] = from[v + i] + start;
+                NAME(finish)(c + at, at, some, after);
             }
         }
     }
 }
 
-/* The same for at most FEW_WINDOWS columns. Each is packed along k, so that weights are multiplied with it as
-   they lie, some rows with four columns at a time, and no column of a panel is empty. */
-#define FEW_WINDOWS 8
-#define FEW_ROWS (VECTOR_BYTES == 64 ? 4 : 2)
-static void NAME(conv_few)(const T *weight, const T *bias, const T *planes, int64_t images,
-                           int64_t image, T *c, int64_t result, int64_t m, const rlx_window *w,
-                           const rlx_layout *l, const int64_t *offsets, T *scratch)
+/* The same for at most FEW_WINDOWS columns, the other way round: windows are rows, outputs the columns of panels,
+   so that no column is empty and weights are read once, from the first to the last. */
+#define FEW_WINDOWS 64
+static void NAME(conv_few)(NAME(rlx_filters) weight, const T *bias, const T *planes, int64_t images,
+                           int64_t image, T *c, int64_t result, int64_t m, int64_t apart,
+                           const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
+                           T *scratch, NAME(rlx_after) after)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t each = w->out[0] * w->out[1] * w->out[2];
     const int64_t channels = w->channels / w->groups, k = channels * taps, n = images * each;
-    const int64_t line = (k + VL - 1) / VL * VL, quads = (n + 3) / 4 * 4;
-    for (int64_t q = 0; q < quads; q++) {
-        T *to = scratch + q * line;
-        const int64_t own = q < n ? q : n - 1, x = own % w->out[2];
-        const int64_t yz = own / w->out[2] % (w->out[0] * w->out[1]);
-        const T *plane = planes + own / each * image + yz / w->out[1] * w->stride[0] * l->depth +
+    T *products = scratch + n * k, *to = scratch;
+    for (int64_t q = 0; q < n; q++) {
+        const int64_t x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
+        const T *plane = planes + q / each * image + yz / w->out[1] * w->stride[0] * l->depth +
                          yz % w->out[1] * w->stride[1] * l->row + x;
         for (int64_t ch = 0; ch < channels; ch++, plane += l->plane)
             for (int64_t i = 0; i < taps; i++) *to++ = plane[offsets[i]];
-        for (int64_t i = k; i < line; i++) *to++ = 0;
     }
-    for (int64_t r = 0; r < m; r += FEW_ROWS)
-    for (int64_t j = 0; j < quads; j += 4) {
-        const T *rows[FEW_ROWS], *columns = scratch + j * line;
-        VEC sums[FEW_ROWS][4] = {{{0}}};
-        for (int64_t a = 0; a < FEW_ROWS; a++) rows[a] = weight + (r + a < m ? r + a : m - 1) * k;
-        int64_t i = 0;
-        for (; i + VL <= k; i += VL) {
-            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
-                const VEC by = *(const VEC *)(rows[a] + i);
-                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
-                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
-            }
-        }
-        if (i < k)
-            _Pragma("GCC unroll 4") for (int a = 0; a < FEW_ROWS; a++) {
-                VEC by = {0};
-                memcpy(&by, rows[a] + i, (size_t)(k - i) * sizeof(T));
-                _Pragma("GCC unroll 4") for (int b = 0; b < 4; b++)
-                    sums[a][b] += by * *(const VEC *)(columns + b * line + i);
-            }
-        for (int64_t a = 0; a < FEW_ROWS && r + a < m; a++)
-            for (int64_t b = 0; b < 4 && j + b < n; b++) {
-                T total = bias ? bias[r + a] : 0;
-                for (int64_t v = 0; v < VL; v++) total += sums[a][b][v];
-                c[(j + b) / each * result + (r + a) * each + (j + b) % each] = total;
+    for (int64_t j = 0; j < m; j += MICRO_COLUMNS) {
+        const int64_t first = weight.first + j, width = m - j < MICRO_COLUMNS ? m - j : MICRO_COLUMNS;
+        const T *start = bias ? bias + j : NULL;
+        if (weight.packed)
+            NAME(packed_product)(scratch, k, weight.from, first, start, products, width, n, k, weight.rows,
+                                 width, 0);
+        else
+            NAME(loose_product)(scratch, k, weight.from + first * k, k, start, products, width, n, k, width, 1,
+                                0, products + n * width);
+        for (int64_t r = 0; r < width; r++)
+            for (int64_t i = 0; i < images; i++) {
+                const int64_t at = i * result + (j + r) * apart;
+                for (int64_t q = 0; q < each; q++) c[at + q] = products[(i * each + q) * width + r];
+                NAME(finish)(c + at, at, each, after);
             }
     }
 }
@@ -232,18 +247,21 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
     }
 }
 
-/* Parameters: a window (window.h), has bias, copied, and how many images are made together: several where
-   one has fewer windows than a panel has columns. Scratch: the padded planes of a group of these
-   images, a panel and the results of its columns, the offsets of the taps. */
+/* Parameters: a window (window.h), has bias, copied, how many images are made together (several where
+   one has fewer windows than a panel has columns), columns of packed weights, whether they are packed, from one
+   group of them to the next, has residual, act. Scratch: the padded planes of a group of these images, a panel and the results of its
+   columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
     rlx_window w = read_window(call->p);
-    const int copied = (int)call->p[RLX_WINDOW_PARAMS + 1].i;
-    const T *bias = call->p[RLX_WINDOW_PARAMS].i ? call->in[2] : NULL;
+    const rlx_param *p = call->p + RLX_WINDOW_PARAMS;
+    const int copied = (int)p[1].i;
+    const T *bias = p[0].i ? call->in[2] : NULL;
+    const T *residual = p[6].i ? call->in[3] : NULL;
     const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
     const int64_t k = channels * w.kernel[0] * w.kernel[1] * w.kernel[2];
     const int64_t n = w.out[0] * w.out[1] * w.out[2], plane = w.dims[0] * w.dims[1] * w.dims[2];
-    const int64_t together = call->p[RLX_WINDOW_PARAMS + 2].i;
+    const int64_t together = p[2].i;
     const int64_t pieces = (w.batch + together - 1) / together * w.groups;
     const int few = !direct && (w.batch < together ? w.batch : together) * n <= FEW_WINDOWS;
     /* Parts are groups of images, else some outputs or windows of every one. */
@@ -253,19 +271,19 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         const rlx_strips strips = window_strips(&w);
         if (pieces >= call->parts)
             some = rlx_share(call, pieces, 1);
-        else if (!direct && (few || n < 4 * NR * call->parts || w.out[strips.axis] < 2 * call->parts))
-            rows = rlx_share(call, m, few ? FEW_ROWS : TILE_ROWS);
+        else if (!direct && (few || n < 2 * MICRO_COLUMNS * call->parts || w.out[strips.axis] < 2 * call->parts))
+            rows = rlx_share(call, m, few ? MICRO_COLUMNS : MICRO_ROWS);
         else {
             const rlx_layout whole = window_layout(&w, 0);
             const int64_t steps[] = {whole.depth, whole.row, 1};
-            const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? NR : 1);
+            const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? MICRO_COLUMNS : 1);
             if (own.first == own.last) return RLX_OK;
             if (!copied) from = own.first * w.stride[strips.axis] * steps[strips.axis];
             to = own.first * strips.each;
             keep_strips(&w, strips.axis, own);
         }
     }
-    const int64_t height = rows.last - rows.first;
+    const int64_t height = rows.last - rows.first, windows = w.out[0] * w.out[1] * w.out[2];
     const rlx_layout l = window_layout(&w, copied);
     int64_t *offsets = call->out[3];
     tap_offsets(offsets, &w, &l);
@@ -274,27 +292,33 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         const int64_t image = piece / w.groups * together, g = piece % w.groups;
         const int64_t images = w.batch - image < together ? w.batch - image : together;
         const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane + from;
-        const T *weight = (const T *)call->in[1] + (g * m + rows.first) * k;
+        const NAME(rlx_filters) weight = {(const T *)call->in[1] + g * p[5].i, rows.first, m, p[3].i, p[4].i};
         const T *start = bias ? bias + g * m + rows.first : NULL;
-        T *c = (T *)call->out[0] + ((image * w.groups + g) * m + rows.first) * n + to;
+        const int64_t at = ((image * w.groups + g) * m + rows.first) * n + to, result = w.groups * m * n;
+        const NAME(rlx_after) after = {residual ? residual + at : NULL, p[7].i};
+        T *c = (T *)call->out[0] + at;
         int64_t apart = own;
         if (copied) {
             for (int64_t i = 0; i < images; i++)
                 NAME(pad_planes)((T *)call->out[1] + i * padded, x + i * own, channels, &w, &l);
             x = call->out[1], apart = padded;
         }
-        /* The copy has slack behind it, but a piece stops before: only the operand must not be
-           read past its end, and the copy's slack is smaller than a piece and a vector. */
-        if (!direct && images * n <= FEW_WINDOWS)
-            NAME(conv_few)(weight, start, x, images, apart, c, w.groups * m * n, height, &w, &l,
-                           offsets, call->out[2]);
-        else if (!direct)
+        if (!direct && !few) {
+            /* The copy has slack behind it, but a piece stops before: only the operand must not be
+               read past its end, and the copy's slack is smaller than a piece and a vector. */
             NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded - from,
-                             c, w.groups * m * n, height, n, &w, &l, offsets, call->out[2]);
-        else
-            for (int64_t o = 0; o < m; o++)
-                NAME(conv_plane)(weight + o * k, start ? start[o] : 0, x, c + o * n, &w, &l,
-                                 offsets);
+                             c, result, height, n, &w, &l, offsets, call->out[2], after);
+            continue;
+        }
+        if (few) {
+            NAME(conv_few)(weight, start, x, images, apart, c, result, height, n, &w, &l, offsets, call->out[2],
+                           after);
+            continue;
+        }
+        for (int64_t o = 0; o < m; o++) {
+            NAME(conv_plane)(weight.from + o * k, start ? start[o] : 0, x, c + o * n, &w, &l, offsets);
+            NAME(finish)(c + o * n, o * n, windows, after);
+        }
     }
     return RLX_OK;
 }

@@ -28,7 +28,7 @@ static void NAME(add_kernels)(T *y, const T *products, const rlx_window *w)
 }
 
 /* Parameters: a window (window.h) seen from the result, has bias, outputs per block. Scratch: the
-   weights of a group transposed, the products of a block, a panel and an edge tile. */
+   weights of a group transposed, the products of a block, a panel. */
 static int NAME(kernel_conv_transpose)(const rlx_call *call)
 {
     const rlx_window w = read_window(call->p);
@@ -53,8 +53,8 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
                     y[o * plane + i] = bias ? bias[g * m + o] : 0;
             for (int64_t o = own.first; o < own.last; o += block) {
                 const int64_t some = own.last - o < block ? own.last - o : block;
-                NAME(gemm)(turned + o * taps * channels, channels, x, entries, NULL, products, entries,
-                           some * taps, channels, entries, 0, call->out[3]);
+                NAME(loose_product)(turned + o * taps * channels, channels, x, entries, NULL, products, entries,
+                           some * taps, channels, entries, 0, 0, call->out[3]);
                 for (int64_t i = 0; i < some; i++)
                     NAME(add_kernels)(y + (o + i) * plane, products + i * taps * entries, &w);
             }

@@ -26,7 +26,6 @@
 
 #undef WRITTEN_OUT
 #undef FEW_WINDOWS
-#undef FEW_ROWS
 #undef MICRO_ROWS
 #undef MICRO_COLUMNS
 #undef MICRO_AHEAD

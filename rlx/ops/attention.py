@@ -18,7 +18,7 @@ from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
 from rlx.ir.variants import Variant
 from rlx.ops.attention_split import DECODE, Decode, columns, splits
 from rlx.ops.attention_tiles import PREFILL, Prefill
-from rlx.ops.linalg import PANEL
+from rlx.ops.linalg import MICRO_PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of a mask kind is its parameter in the kernels.
@@ -190,7 +190,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         _call("attention", node, emitter, more={"block": 0})
         return
     block = min(h.sq, max(_FEWEST, min(_BLOCK, _SCORES // max(1, h.sk))))
-    scratch = emitter.temp(TensorType((block * h.sk + PANEL,), node.dtype))
+    scratch = emitter.temp(TensorType((block * h.sk + MICRO_PANEL,), node.dtype))
     _call("attention", node, emitter, 1, [emitter.result(), scratch], {"block": block})
 
 

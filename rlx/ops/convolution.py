@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,17 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
+from rlx.ops.linalg import MICRO_PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
-# The C kernels' packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
-COLUMNS = 32
-PANEL = (256 + 8) * COLUMNS
+# Columns of a panel of the C kernels at their most (kernels/micro.h), and rows of it that are packed at a time.
+COLUMNS = 64
+DEPTH = 128
 # Elements that a vector load may read past the last one of a padded plane.
 SLACK = 16
-# The most windows that are columns of their own.
-FEW_WINDOWS = 8
+# The most windows that are rows of a product with the weights, not its columns.
+FEW_WINDOWS = 64
 # A group of fewer outputs than this is no matrix product worth the packing.
 FEW = 4
 # Results of a row that vectors of 256 bits are enough for.
@@ -134,6 +135,11 @@ def _is_depthwise(node: Node, window: Window) -> bool:
     return node.dtype is DType.F32 and alone and flat and fits and near
 
 
+def is_few(params: Mapping[str, Any]) -> bool:
+    """Whether the C kernel makes windows the rows of a product with the weights, by its parameters."""
+    return bool(min(params["batch"], params["together"]) * size(params["out"]) <= FEW_WINDOWS)
+
+
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
@@ -148,20 +154,22 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
-    channels = x.shape[1] // groups
-    # A panel, and what comes out of its columns; or a few columns along the sums.
-    strip = PANEL + SLACK + node.shape[1] // groups * COLUMNS
-    few = FEW_WINDOWS * (channels * size(window.kernel) + SLACK)
+    outputs, channels = node.shape[1] // groups, x.shape[1] // groups
+    # A panel, and what comes out of its columns; or few windows, what comes out of them, and a panel.
+    strip = (DEPTH + 1 + outputs) * COLUMNS
+    few = FEW_WINDOWS * (channels * size(window.kernel) + COLUMNS) + MICRO_PANEL
     # Images of few windows are made together, so that they fill the columns of a panel.
     together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
     room = together * channels * plane + SLACK
+    params = {**_params(node, window), "copied": int(copied), "together": together}
+    each = outputs * channels * size(window.kernel)
+    params |= {"deep": DEPTH, "packed": 0, "each": each, "has_residual": 0, "act": 0}
     scratch = [
         emitter.temp(TensorType((room if copied else 1,), node.dtype)),
-        emitter.temp(TensorType((1 if direct else max(strip, few),), node.dtype)),
+        emitter.temp(TensorType((1 if direct else few if is_few(params) else strip,), node.dtype)),
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    params = {**_params(node, window), "copied": int(copied), "together": together}
     kernel = "conv_direct" if direct else "conv"
     emitter.call(kernel, operands, [emitter.result(), *scratch], params)
 

@@ -118,6 +118,7 @@ NR, KC = 32, 128
 PANEL = (KC + 8) * NR
 # A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
 _DEPTH, _COLUMNS = 512, 64
+MICRO_PANEL = _DEPTH * _COLUMNS
 
 
 def product_params(

@@ -13,7 +13,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
-from rlx.ops.convolution import PANEL, check_operands
+from rlx.ops.convolution import check_operands
+from rlx.ops.linalg import MICRO_PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.window import SAME, Window, as_pads, per_axis
 
@@ -109,7 +110,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     block = min(max(_BLOCK // max(taps * entries, 1), 1), outputs)
     scratch = [
         emitter.temp(TensorType((max(n, 1),), node.dtype))
-        for n in (outputs * taps * channels, block * taps * entries, PANEL)
+        for n in (outputs * taps * channels, block * taps * entries, MICRO_PANEL)
     ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     params = {**_params(node), "block": block}

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.backends.cpu.packed import FIXED, Layout, Weight, layouts_of
+from rlx.backends.cpu.packed import FIXED, AnyLayout, Weight, layouts_of
 from rlx.backends.cpu.region import region_params
 from rlx.backends.cpu.split import Split, split_of
 from rlx.errors import UnsupportedOpError, describe
@@ -120,7 +120,7 @@ class Linker:
         params = np.array([id(function)], np.int64)
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
-    def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
+    def _packed(self, call: Call) -> dict[int, tuple[AnyLayout, Array]]:
         """The operands that the call reads packed."""
         found = {}
         for at, layout in layouts_of(call, self._isa).items():
