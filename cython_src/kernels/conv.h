@@ -52,41 +52,46 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
     }
 }
 
-/* Rows [p, p + depth) of the right side, columns [j, j + width), as a panel whose rows are `step` apart:
-   column q is a window of an image, all of one image and then those of the next, row i the i-th of
-   channels x taps. Windows of one row are copied by whole vectors; what is too much is overwritten by
-   the next piece, or is beyond the width. */
-static void NAME(pack_windows)(T *panel, const T *planes, int64_t image, const T *end,
+/* Panels that are packed together: the rows of the right side are on pages of their own, and each is looked
+   up once for all of them. */
+enum { NAME(MOST_PANELS) = 4 };
+
+/* Rows [p, p + depth) of the right side, columns [j, j + width), as panels that are `apart`: column q is
+   a window of an image, all of one image and then those of the next, row i the i-th of channels x taps.
+   Windows of one row are copied by whole vectors; what is too much is overwritten by the next piece or
+   row, or is beyond the last one. */
+static void NAME(pack_windows)(T *panels, int64_t panel, const T *planes, int64_t image, const T *end,
                                const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
-                               int64_t taps, int64_t p, int64_t depth, int64_t j, int64_t width,
-                               int64_t step)
+                               int64_t taps, int64_t p, int64_t depth, int64_t j, int64_t width)
 {
-    struct { int64_t at, from, length; } piece[MICRO_COLUMNS];
+    struct { int64_t at, from, length; } piece[NAME(MOST_PANELS) * MICRO_COLUMNS];
     int64_t pieces = 0;
     for (int64_t v = 0; v < width; pieces++) {
         const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
-        const int64_t left = w->out[2] - x, room = width - v;
-        piece[pieces].at = v;
+        const int64_t left = w->out[2] - x, room = MICRO_COLUMNS - v % MICRO_COLUMNS;
+        piece[pieces].at = v / MICRO_COLUMNS * panel + v % MICRO_COLUMNS;
         piece[pieces].from = q / (w->out[0] * w->out[1] * w->out[2]) * image +
                              yz / w->out[1] * w->stride[0] * l->depth +
                              yz % w->out[1] * w->stride[1] * l->row + x;
         piece[pieces].length = left < room ? left : room;
+        if (piece[pieces].length > width - v) piece[pieces].length = width - v;
         v += piece[pieces].length;
     }
     int64_t tap = p % taps;
+    const int64_t last = (width - 1) / MICRO_COLUMNS * panel, some = (width - 1) % MICRO_COLUMNS + 1;
     const T *plane = planes + p / taps * l->plane;
-    for (int64_t i = 0; i < depth; i++, panel += step) {
+    for (int64_t i = 0; i < depth; i++, panels += MICRO_COLUMNS) {
         const T *source = plane + offsets[tap];
         for (int64_t s = 0; s < pieces; s++) {
             const T *from = source + piece[s].from;
-            T *to = panel + piece[s].at;
+            T *to = panels + piece[s].at;
             const int64_t n = piece[s].length;
             if (from + n + VL <= end)
                 for (int64_t v = 0; v < n; v += VL) *(VEC *)(to + v) = *(const VEC *)(from + v);
             else
                 for (int64_t v = 0; v < n; v++) to[v] = from[v];
         }
-        for (int64_t v = width; v < step; v++) panel[v] = 0;
+        for (int64_t v = some; v < NAME(panel_columns)(some); v++) panels[last + v] = 0;
         if (++tap == taps) tap = 0, plane += l->plane;
     }
 }
@@ -111,6 +116,7 @@ typedef struct {
     const T *from;
     int64_t first, rows; /* of the packed rows these are used, of so many */
     int64_t deep, packed;
+    int64_t together; /* panels of windows */
 } NAME(rlx_filters);
 
 /* One group of some images, whose planes are `image` apart and whose results `result`: [m, k] @
@@ -123,41 +129,39 @@ static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *p
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t each = w->out[0] * w->out[1] * w->out[2];
     const int64_t k = w->channels / w->groups * taps, n = images * each;
-    /* A vector may be written past the last row of the panel. The results of a panel's columns stand
+    /* A vector may be written past the last row of a panel. The results of a panel's columns stand
        side by side until they are whole: in c every row is on a page of its own. */
-    T *panel = scratch, *strip = panel + (weight.deep + 1) * MICRO_COLUMNS;
+    const int64_t panel = (weight.deep + 1) * MICRO_COLUMNS;
+    T *panels = scratch, *strips = panels + weight.together * panel;
     const T zeros[4 * VL] = {0};
-    for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
-        const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
-        const int64_t step = NAME(panel_columns)(width);
-        if (k == 0) memset(strip, 0, (size_t)(m * step) * sizeof(T));
+    for (int64_t j = 0; j < n; j += weight.together * MICRO_COLUMNS) {
+        const int64_t width = n - j < weight.together * MICRO_COLUMNS ? n - j : weight.together * MICRO_COLUMNS;
+        if (k == 0) memset(strips, 0, (size_t)(weight.together * m * MICRO_COLUMNS) * sizeof(T));
         for (int64_t p = 0; p < k; p += weight.deep) {
             const int64_t depth = k - p < weight.deep ? k - p : weight.deep;
             const T *a = weight.packed ? weight.from + p * weight.rows + weight.first * depth
                                        : weight.from + weight.first * k + p;
-            NAME(pack_windows)(panel, planes, image, end, w, l, offsets, taps, p, depth, j, width, step);
-            NAME(micro_rows)(a, weight.packed ? depth : k, !weight.packed, panel, step, strip, step, m, depth,
-                             p ? NULL : zeros, step);
+            NAME(pack_windows)(panels, panel, planes, image, end, w, l, offsets, taps, p, depth, j, width);
+            for (int64_t v = 0; v < width; v += MICRO_COLUMNS)
+                NAME(micro_rows)(a, weight.packed ? depth : k, !weight.packed, panels + v / MICRO_COLUMNS * panel,
+                                 MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth, p ? NULL : zeros,
+                                 NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS));
         }
-        for (int64_t r = 0; r < m; r++) {
+        for (int64_t r = 0; r < m; r++)
+        for (int64_t v = 0, some; v < width; v += some) {
             const T start = bias ? bias[r] : 0;
-            const T *from = strip + r * step;
-            if (images == 1) {
-                T *to = c + r * apart + j;
-                if (width == step)
-                    for (int64_t v = 0; v < step; v += VL)
-                        *(VEC *)(to + v) = *(const VEC *)(from + v) + start;
-                else
-                    for (int64_t v = 0; v < width; v++) to[v] = from[v] + start;
-                NAME(finish)(to, r * apart + j, width, after);
-                continue;
-            }
-            for (int64_t v = 0, some; v < width; v += some) {
-                const int64_t at = (j + v) / each * result + r * apart + (j + v) % each;
-                some = each - (j + v) % each < width - v ? each - (j + v) % each : width - v;
-                for (int64_t i = 0; i < some; i++) c[at + i] = from[v + i] + start;
-                NAME(finish)(c + at, at, some, after);
-            }
+            const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * m + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
+            const int64_t q = (j + v) % each, at = (j + v) / each * result + r * apart + q;
+            T *to = c + at;
+            some = MICRO_COLUMNS - v % MICRO_COLUMNS;
+            if (some > width - v) some = width - v;
+            if (some > each - q) some = each - q;
+            if (some == MICRO_COLUMNS)
+                for (int64_t i = 0; i < MICRO_COLUMNS; i += VL)
+                    *(VEC *)(to + i) = *(const VEC *)(from + i) + start;
+            else
+                for (int64_t i = 0; i < some; i++) to[i] = from[i] + start;
+            NAME(finish)(to, at, some, after);
         }
     }
 }
@@ -249,7 +253,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
 
 /* Parameters: a window (window.h), has bias, copied, how many images are made together (several where
    one has fewer windows than a panel has columns), columns of packed weights, whether they are packed, from one
-   group of them to the next, has residual, act. Scratch: the padded planes of a group of these images, a panel and the results of its
+   group of them to the next, has residual, act, panels that are packed together. Scratch: the padded planes of a group of these images, a panel and the results of its
    columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
 {
@@ -292,7 +296,8 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         const int64_t image = piece / w.groups * together, g = piece % w.groups;
         const int64_t images = w.batch - image < together ? w.batch - image : together;
         const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane + from;
-        const NAME(rlx_filters) weight = {(const T *)call->in[1] + g * p[5].i, rows.first, m, p[3].i, p[4].i};
+        const NAME(rlx_filters) weight = {(const T *)call->in[1] + g * p[5].i, rows.first, m, p[3].i, p[4].i,
+                                            p[8].i};
         const T *start = bias ? bias + g * m + rows.first : NULL;
         const int64_t at = ((image * w.groups + g) * m + rows.first) * n + to, result = w.groups * m * n;
         const NAME(rlx_after) after = {residual ? residual + at : NULL, p[7].i};

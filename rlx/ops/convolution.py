@@ -22,6 +22,8 @@ from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, wi
 # Columns of a panel of the C kernels at their most (kernels/micro.h), and rows of it that are packed at a time.
 COLUMNS = 64
 DEPTH = 128
+# Panels that are packed together at most (kernels/conv.h), and rows of their results, which stay in the cache.
+_PANELS, _MOST_OUTPUTS = 4, 512
 # Elements that a vector load may read past the last one of a padded plane.
 SLACK = 16
 # The most windows that are rows of a product with the weights, not its columns.
@@ -156,7 +158,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     outputs, channels = node.shape[1] // groups, x.shape[1] // groups
     # A panel, and what comes out of its columns; or few windows, what comes out of them, and a panel.
-    strip = (DEPTH + 1 + outputs) * COLUMNS
+    panels = _PANELS if outputs * _PANELS <= _MOST_OUTPUTS else max(1, _MOST_OUTPUTS // outputs)
+    strip = panels * (DEPTH + 1 + outputs) * COLUMNS
     few = FEW_WINDOWS * (channels * size(window.kernel) + COLUMNS) + MICRO_PANEL
     # Images of few windows are made together, so that they fill the columns of a panel.
     together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
@@ -164,6 +167,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = {**_params(node, window), "copied": int(copied), "together": together}
     each = outputs * channels * size(window.kernel)
     params |= {"deep": DEPTH, "packed": 0, "each": each, "has_residual": 0, "act": 0}
+    params |= {"panels": panels}
     scratch = [
         emitter.temp(TensorType((room if copied else 1,), node.dtype)),
         emitter.temp(TensorType((1 if direct else few if is_few(params) else strip,), node.dtype)),
