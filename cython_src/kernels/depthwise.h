@@ -91,7 +91,7 @@ static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *c
 }
 
 /* Parameters: a window (window.h) of two axes with 3 or 5 rows of taps next to each other, one or two rows
-   as well as columns apart, and four or more rows of results; has bias, act.
+   as well as columns apart, and four or more rows of results; has bias, has residual, act.
    Scratch: a row of zeros, lanes of two vectors for every tap of every vector of a row. */
 static int NAME(kernel_conv_depthwise)(const rlx_call *call)
 {
@@ -131,8 +131,10 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
             else NAME(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 2);
         }
     }
-    T *c = (T *)call->out[0] + own.first * results;
-    NAME(activate)(c, (own.last - own.first) * results, call->p[RLX_WINDOW_PARAMS + 1].i);
+    const NAME(rlx_after) after = {call->p[RLX_WINDOW_PARAMS + 1].i ? call->in[3] : NULL,
+                                   call->p[RLX_WINDOW_PARAMS + 2].i};
+    const int64_t first = own.first * results;
+    NAME(finish)((T *)call->out[0] + first, first, (own.last - own.first) * results, after);
     return RLX_OK;
 }
 

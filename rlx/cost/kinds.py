@@ -71,7 +71,11 @@ KINDS: Mapping[str, Kind] = {
         "product",
     ),
     "convolution": Kind(
-        ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"), "product"
+        (
+            *(f"{form}conv{rank}d" for form in ("", "fused_") for rank in (1, 2, 3)),
+            *("conv_transpose1d", "conv_transpose2d"),
+        ),
+        "product",
     ),
     "pool": Kind(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
     "attention": Kind(("attention",), "softmax", 0.2),

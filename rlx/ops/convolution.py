@@ -15,8 +15,8 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
-from rlx.ops.linalg import MICRO_PANEL
-from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.linalg import ACTIVATIONS, MICRO_PANEL
+from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
 # Columns of a panel of the C kernels at their most (kernels/micro.h), and rows of it that are packed at a time.
@@ -78,7 +78,7 @@ def _window(node: Node) -> Window:
     return Window.of(dims, kernel, a["stride"], a["dilation"], a["padding"], where=node.op)
 
 
-def _infer(name: str, rank: int) -> Callable[..., TensorType]:
+def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         kernel = check_operands(name, types, attrs, rank, transposed=False)
         x, w = types[0].shape, types[1].shape
@@ -113,8 +113,25 @@ def _params(node: Node, window: Window) -> dict[str, Any]:
         "outputs": node.shape[1],
         "parts": node.attrs["groups"],
         **window.params(),
-        "has_bias": int(len(node.inputs) > 2),
+        "has_bias": int("bias" in operand_names(node)),
     }
+
+
+def _operands(node: Node, emitter: Emitter) -> list[Any]:
+    """x, w, bias and what is added to the result, None for those that are absent."""
+    given = {name: at for at, name in enumerate(operand_names(node))}
+    names = ("x", "w", "bias", "residual")
+    found = [emitter.operand(given[name]) if name in given else None for name in names]
+    while found[-1] is None:
+        found.pop()
+    return found
+
+
+def _after(node: Node) -> dict[str, int]:
+    """What the C kernels do to a result before they store it."""
+    given = operand_names(node)
+    act = ACTIVATIONS.index(node.attrs.get("act", "none"))
+    return {"has_residual": int("residual" in given), "act": act}
 
 
 def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
@@ -122,10 +139,9 @@ def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
     zeros = emitter.temp(TensorType((window.dims[2],), node.dtype))
     vectors = math.ceil(window.out[2] / 4) * window.kernel[2]  # of 4 elements at the least
     lanes = emitter.temp(TensorType((2 * vectors, _LANES), DType.I64))
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    params = {**_params(node, window), "act": 0}
+    params = {**_params(node, window), **_after(node)}
     kernel = "conv_depthwise_narrow" if window.out[2] <= _NARROW else "conv_depthwise"
-    emitter.call(kernel, operands, [emitter.result(), zeros, lanes], params)
+    emitter.call(kernel, _operands(node, emitter), [emitter.result(), zeros, lanes], params)
 
 
 def _is_depthwise(node: Node, window: Window) -> bool:
@@ -142,7 +158,7 @@ def is_few(params: Mapping[str, Any]) -> bool:
     return bool(min(params["batch"], params["together"]) * size(params["out"]) <= FEW_WINDOWS)
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
+def lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     window = _collapsed(_window(node))
@@ -166,23 +182,29 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     room = together * channels * plane + SLACK
     params = {**_params(node, window), "copied": int(copied), "together": together}
     each = outputs * channels * size(window.kernel)
-    params |= {"deep": DEPTH, "packed": 0, "each": each, "has_residual": 0, "act": 0}
-    params |= {"panels": panels}
+    params |= {"deep": DEPTH, "packed": 0, "each": each, **_after(node), "panels": panels}
     scratch = [
         emitter.temp(TensorType((room if copied else 1,), node.dtype)),
         emitter.temp(TensorType((1 if direct else few if is_few(params) else strip,), node.dtype)),
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     kernel = "conv_direct" if direct else "conv"
-    emitter.call(kernel, operands, [emitter.result(), *scratch], params)
+    emitter.call(kernel, _operands(node, emitter), [emitter.result(), *scratch], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape) == 0:
-        return
+    if size(node.shape):
+        operands = [emitter.operand(index) for index in range(len(node.inputs))]
+        call_webgpu(node, emitter, operands, emitter.result())
+
+
+CPU = Kernels(("conv", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"), lower_cpu)
+WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")
+
+
+def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: Any) -> None:
+    """Writes the calls of the WGSL kernels: operands x, w and a bias, where there is one."""
     window = _collapsed(_window(node))
-    operands = [emitter.operand(index) for index in range(len(node.inputs))]
     params = _params(node, window)
     groups = node.attrs["groups"]
     outputs = node.shape[1] // groups
@@ -193,7 +215,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         if cut.name != "plain":
             params |= {"tall": strips.tall(strip, cut), "threads": cut.threads}
             work = strips.work(strip, cut)
-            emitter.call("conv_strips", operands, [emitter.result()], params, work)
+            emitter.call("conv_strips", operands, [result], params, work)
             return
         work = math.ceil(
             size(node.shape[:2])
@@ -201,20 +223,20 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
             * math.ceil(window.out[2] / 4)
             / _DIRECT
         )
-        emitter.call("conv_direct", operands, [emitter.result()], params, work)
+        emitter.call("conv_direct", operands, [result], params, work)
         return
     positions = node.shape[0] * size(window.out)
     problem = Problem(outputs, positions, taps, groups, is_near(window))
     variant = CONV.choose(problem, emitter)
     work, unit = tiles(problem, variant), down(problem, variant)
     if variant.name == "plain":
-        emitter.call("conv", operands, [emitter.result()], params, work, unit)
+        emitter.call("conv", operands, [result], params, work, unit)
         return
     step = steps(window.kernel)
     splits, each = shares(problem, variant, step)
     params |= {**variant.params, **step._asdict(), "splits": splits, "each": each}
     if splits == 1:
-        emitter.call("conv_tiles", operands, [emitter.result()], params, work, unit)
+        emitter.call("conv_tiles", operands, [result], params, work, unit)
         return
     elements, windows = size(node.shape), size(window.out)
     partial = emitter.temp(TensorType((splits, elements), DType.F32))
@@ -230,7 +252,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         "act": 0,
     }
     groups = math.ceil(elements / (_DIRECT * (4 if wide else 1)))
-    emitter.call("split_sum", [partial, *operands[2:]], [emitter.result()], added, groups, 0)
+    emitter.call("split_sum", [partial, *operands[2:]], [result], added, groups, 0)
 
 
 def _samples(rank: int) -> tuple[Sample, ...]:
@@ -273,7 +295,7 @@ def _samples(rank: int) -> tuple[Sample, ...]:
     return tuple(made)
 
 
-def _flops(node: Node) -> float:
+def convolution_flops(node: Node) -> float:
     return 2.0 * size(node.shape) * size(node.inputs[1].shape[1:])
 
 
@@ -320,14 +342,10 @@ def _convolution(rank: int) -> OpDef:
     """
     record = op(
         name=name,
-        infer=_infer(name, rank),
-        flops=_flops,
-        cpu=Kernels(
-            ("conv", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"), _lower_cpu
-        ),
-        webgpu=Kernels(
-            ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct"), _lower_webgpu
-        ),
+        infer=infer_convolution(name, rank),
+        flops=convolution_flops,
+        cpu=CPU,
+        webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32

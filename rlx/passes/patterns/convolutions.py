@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
+from rlx.ops.fused_convolution import FUSED
+from rlx.ops.linalg import ACTIVATIONS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
@@ -67,3 +69,34 @@ def conv_affine(node: Node, site: Site) -> Match | None:
         return _with_bias(g, conv, at[x.id], scaled, moved)
 
     return Match((conv, node), build)
+
+
+def conv_after(node: Node, site: Site) -> Match | None:
+    """act(conv(x, w, b) + r), or with one of the two, on a CPU: its kernels do so before they store results.
+
+    On a GPU it is another pass anyway.
+    """
+    if site.kernel_set != "cpu":
+        return None
+    act, add = "none", node
+    if node.op in ACTIVATIONS and node.op != "none":
+        act, add = node.op, node.inputs[0]
+        if add.op in FUSED and site.only(add) is node and not site.blocked(add):
+            return Match((add, node), _followed(add, None, act, node.name))
+    if add.op != "add" or (act != "none" and site.only(add) is not node):
+        return None
+    if act == "none" and (following := site.only(add)) is not None and following.op in ACTIVATIONS:
+        return None  # it is found from there, with the activation
+    for conv, residual in either_way(add):
+        alone = conv.op in FUSED and site.only(conv) is add and residual is not conv
+        if alone and residual.shape == conv.shape == add.shape and not site.blocked(conv):
+            inside = (conv, add) if act == "none" else (conv, add, node)
+            return Match(inside, _followed(conv, residual, act, node.name))
+    return None
+
+
+def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
+    operands = [*conv.inputs, *((residual,) if residual else ())]
+    present = (*(("bias",) if len(conv.inputs) > 2 else ()), *(("residual",) if residual else ()))
+    attrs = {**conv.attrs, "present": present, "act": act}
+    return lambda g, at: g.add_node(FUSED[conv.op], [at[o.id] for o in operands], attrs, name)

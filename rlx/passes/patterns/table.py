@@ -1,7 +1,7 @@
 """The table of patterns, in the order in which they are looked for."""
 
 from rlx.passes.patterns.attention import attention
-from rlx.passes.patterns.convolutions import conv_affine, conv_bias
+from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
 from rlx.passes.patterns.match import Pattern
 from rlx.passes.patterns.norms import residual_norm
 from rlx.passes.patterns.products import product, scaled, turned
@@ -17,6 +17,8 @@ PATTERNS = (
     Pattern("attention", attention),
     Pattern("convolution and batch norm", conv_affine),
     Pattern("convolution and bias", conv_bias),
+    # After it has got its bias.
+    Pattern("convolution and what follows", conv_after),
     # Before its first half is taken for a product with an activation.
     Pattern("gated product", gated),
     Pattern("product, bias and activation", product),
