@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

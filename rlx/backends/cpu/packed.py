@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from rlx._ext import cpu as compiled
+from rlx.backends.cpu.layouts import Bytes, Layout, Panels
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
@@ -18,72 +18,6 @@ from rlx.ir.shape import size
 FIXED = ("param", "constant")
 # Elements of a weight below which packing gains nothing.
 _LEAST = 1024
-
-
-class Layout(NamedTuple):
-    """Matrices in panels: some columns, row by row, one panel after the other (kernels/micro.h).
-
-    Attributes:
-        dtype: Of the elements.
-        matrices: How many matrices there are.
-        k: Rows of each.
-        n: Columns of each.
-        turned: Whether they stand as ``[n, k]`` where they are not packed.
-        columns: Of a panel. The last one has only as many as it needs,
-        lanes: in whole vectors of so many.
-    """
-
-    dtype: DType
-    matrices: int
-    k: int
-    n: int
-    turned: bool
-    columns: int
-    lanes: int
-
-    @property
-    def each(self) -> int:
-        """Elements from one matrix to the next."""
-        return self.k * (-(-self.n // self.lanes) * self.lanes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices."""
-        return self.matrices * self.each * self.dtype.itemsize
-
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        return {"packed": 1, "each": self.each}
-
-    def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
-        for panels, part in self._parts(plain, memory):
-            panels[...] = part
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
-        for panels, part in self._parts(plain, memory):
-            part[...] = panels
-
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
-        """The whole panels, then the last one, each beside the elements in it."""
-        shape = (self.matrices, self.n, self.k) if self.turned else (self.matrices, self.k, self.n)
-        whole = plain.reshape(shape)
-        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, self.each)
-        full = self.n // self.columns
-        edge = full * self.columns
-        panels = packed[:, : edge * self.k].reshape(self.matrices, full, self.k, self.columns)
-        if self.turned:
-            some = whole[:, :edge].reshape(self.matrices, full, self.columns, self.k)
-            yield panels, some.swapaxes(2, 3)
-            rest = whole[:, edge:].swapaxes(1, 2)
-        else:
-            some = whole[:, :, :edge].reshape(self.matrices, self.k, full, self.columns)
-            yield panels, some.swapaxes(1, 2)
-            rest = whole[:, :, edge:]
-        if edge < self.n:
-            last = packed[:, edge * self.k :].reshape(self.matrices, self.k, -1)
-            yield last[..., : self.n - edge], rest
 
 
 def _matmul(call: Call, isa: str) -> dict[int, Layout]:
@@ -96,11 +30,26 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
     width, vectors = compiled.panel(isa)
     lanes = width // dtype.itemsize
     count = weight.type.size // each
-    return {1: Layout(dtype, count, p["k"], p["n"], bool(p["turned"]), vectors * lanes, lanes)}
+    return {1: Panels(dtype, count, p["k"], p["n"], bool(p["turned"]), vectors * lanes, lanes)}
+
+
+def _integer(call: Call, isa: str) -> dict[int, Layout]:
+    p, weight = call.params, call.inputs[1]
+    assert weight is not None
+    each = p["k"] * p["n"]
+    if not each or weight.type.size % each:
+        return {}
+    width, vectors = compiled.panel(isa)
+    lanes = width // 4
+    signed = bool(p["b_signed"])
+    return {1: Bytes(signed, weight.type.size // each, p["k"], p["n"], vectors * lanes, lanes)}
 
 
 # Which operands a kernel can read packed, and in which layout.
-READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {"matmul": _matmul}
+READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
+    "matmul": _matmul,
+    "matmul_integer": _integer,
+}
 
 
 def layouts_of(call: Call, isa: str) -> dict[int, Layout]:
