@@ -10,6 +10,7 @@
 #define BYTE_ROWS 48 /* rows of the left matrix that are made ready at a time */
 
 typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* no alias of anything: stays in registers */
 typedef int16_t vec_i16 __attribute__((vector_size(VECTOR_BYTES), aligned(2), may_alias));
 typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int8_t half_i8 __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
@@ -52,8 +53,8 @@ static inline void store_integers(int32_t *c, vec_i32 v, int64_t width)
                              const int32_t *begin, int32_t *c, int64_t ldc, int64_t fours,         \
                              int64_t width)                                                        \
     {                                                                                              \
-        vec_i32 low[ROWS], high[ROWS];                                                             \
-        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) low[r] = high[r] = (vec_i32){0};    \
+        sums_i32 low[ROWS], high[ROWS];                                                            \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) low[r] = high[r] = (sums_i32){0};   \
         for (int64_t i = 0; i < fours; i++, b += step) {                                           \
             const vec_i16 b0 = __builtin_convertvector(*(const half_i8 *)b, vec_i16);              \
             const vec_i16 b1 = __builtin_convertvector(*(const half_i8 *)(b + VECTOR_BYTES / 2), vec_i16); \
@@ -62,13 +63,13 @@ static inline void store_integers(int32_t *c, vec_i32 v, int64_t width)
                 int64_t x;                                                                         \
                 memcpy(&x, a + r * row + 8 * i, 8);                                                \
                 const vec_i16 v = (vec_i16)(x - (vec_i64){0});                                     \
-                low[r] += add_pairs(v, b0), high[r] += add_pairs(v, b1);                           \
+                low[r] += (sums_i32)add_pairs(v, b0), high[r] += (sums_i32)add_pairs(v, b1);       \
             }                                                                                      \
         }                                                                                          \
         for (int r = 0; r < ROWS; r++, c += ldc) {                                                 \
             int32_t all[2 * VECTOR_BYTES / 4];                                                     \
             vec_i32 sums;                                                                          \
-            *(vec_i32 *)all = low[r], *(vec_i32 *)(all + I32_LANES) = high[r];                     \
+            memcpy(all, &low[r], VECTOR_BYTES), memcpy(all + I32_LANES, &high[r], VECTOR_BYTES);  \
             for (int64_t l = 0; l < I32_LANES; l++) sums[l] = all[2 * l] + all[2 * l + 1] + begin[r]; \
             store_integers(c, sums, width);                                                        \
         }                                                                                          \
@@ -90,8 +91,6 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
 static const byte_way way_pairs = {2, 0, micro_pairs};
 
 #ifdef VNNI
-typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* no alias of anything: stays in registers */
-
 /* Unsigned bytes times signed ones, four of them added to each sum. */
 #define DOTS(ROWS, VECTORS)                                                                        \
     __attribute__((target("avx512vnni"))) static void dots_##ROWS##_##VECTORS(                     \

@@ -61,7 +61,8 @@ class Panels(NamedTuple):
 
     def params(self) -> dict[str, int]:
         """What the kernel has to know."""
-        return {"packed": 1, "each": self.each}
+        kind = {DType.F16: 2, DType.BF16: 3}.get(self.dtype, 1)
+        return {"packed": kind, "each": self.each * self.dtype.itemsize}
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the panels of the matrices to memory of ``nbytes`` bytes."""

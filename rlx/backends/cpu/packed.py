@@ -13,10 +13,11 @@ from rlx.backends.cpu.memory import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
+from rlx.ops.half_products import HALVES
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
-# Elements of a weight below which packing gains nothing.
+# Elements of a weight below which packing gains nothing. What is widened is always packed.
 _LEAST = 1024
 
 
@@ -28,7 +29,7 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
         return {}
     dtype = weight.type.dtype
     width, vectors = compiled.panel(isa)
-    lanes = width // dtype.itemsize
+    lanes = width // call.outputs[0].type.dtype.itemsize
     count = weight.type.size // each
     return {1: Panels(dtype, count, p["k"], p["n"], bool(p["turned"]), vectors * lanes, lanes)}
 
@@ -129,6 +130,7 @@ def weights_for(schedule: Schedule, isa: str) -> dict[int, Weight]:
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
-    if not wanted or size(value.type.shape) < _LEAST:
+    small = size(value.type.shape) < _LEAST and value.type.dtype not in HALVES
+    if not wanted or small:
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))
