@@ -7,6 +7,7 @@
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
+#include "blocks.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)

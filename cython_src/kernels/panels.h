@@ -1,14 +1,16 @@
 /* Matrix products out of micro-kernels: of packed weights, and of matrices as they lie, per type. */
 
 /* What weights in panels are made of. */
-enum { NAME(AS_THEY_ARE) = 1, NAME(HALF), NAME(BFLOAT) };
+enum { NAME(AS_THEY_ARE) = 1, NAME(HALF), NAME(BFLOAT), NAME(Q8), NAME(Q4) };
 
-/* Some elements of panels; what is narrower than T is widened first. */
-static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t count, int64_t kind, T *room)
+/* `depth` rows of a panel of `step` columns, `at` elements from the first one; what is no T is made one. */
+static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *room)
 {
 #ifdef SINGLE
-    if (kind == NAME(HALF)) widen_f16(room, (const rlx_f16 *)panels + at, count);
-    if (kind == NAME(BFLOAT)) widen_bf16(room, (const rlx_bf16 *)panels + at, count);
+    const int64_t four = kind == NAME(Q4);
+    if (kind == NAME(HALF)) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
+    if (kind == NAME(BFLOAT)) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
+    if (kind >= NAME(Q8)) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
 #endif
     return kind == NAME(AS_THEY_ARE) ? (const T *)panels + at : room;
 }
@@ -53,7 +55,12 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
     for (; m == 1 && kind != NAME(AS_THEY_ARE) && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
-        const uint16_t *b = (const uint16_t *)panels + (j0 + begun) * k;
+        const int64_t at = (j0 + begun) * k, four = kind == NAME(Q4);
+        if (kind >= NAME(Q8)) {
+            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(at, four), k, c + begun);
+            continue;
+        }
+        const uint16_t *b = (const uint16_t *)panels + at;
         const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
         (kind == NAME(HALF) ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
         if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
@@ -68,7 +75,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
                 const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
-                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth * step, kind, room);
+                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, room);
                 NAME(micro_rows)(a + i * lda + p, lda, b, step, c + i * ldc + j, ldc, rows, depth,
                                  p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)

@@ -158,3 +158,54 @@ class Bytes(NamedTuple):
                 some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
                 panel = into[4 * fours * j :][: 4 * fours * some].reshape(fours, some, 4)
                 yield panel, matrix[:, j : j + self.columns]
+
+
+class Blocks(NamedTuple):
+    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/blocks.h).
+
+    Attributes:
+        four: Whether the codes have 4 bits.
+        k: Rows of the matrix, a multiple of 32.
+        n: Its columns, which are rows of blocks where it is not packed.
+        columns: Of a panel. The last one has only as many as it needs,
+        lanes: in whole vectors of so many.
+    """
+
+    four: bool
+    k: int
+    n: int
+    columns: int
+    lanes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the matrix."""
+        return self.k // 32 * (18 if self.four else 34) * (-(-self.n // self.lanes) * self.lanes)
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        return {"packed": 5 if self.four else 4}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the panels of the matrix to memory of ``nbytes`` bytes."""
+        for panels, part in self._parts(plain, memory):
+            panels[...] = part
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrix."""
+        for panels, part in self._parts(plain, memory):
+            part[...] = panels
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The scales and the codes of every panel, each beside its part of the blocks."""
+        size = 18 if self.four else 34
+        blocks = plain.reshape(self.n, self.k // 32, size)
+        for j in range(0, self.n, self.columns):
+            some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
+            begin, part = j * self.k // 32 * size, blocks[j : j + self.columns]
+            panel = memory[begin:][: self.k // 32 * size * some].reshape(self.k // 32, size * some)
+            width = len(part)
+            scales = panel[:, : 2 * some].reshape(self.k // 32, some, 2)
+            yield scales[:, :width], part[..., :2].swapaxes(0, 1)
+            codes = panel[:, 2 * some :].reshape(self.k // 32, size - 2, some)
+            yield codes[..., :width], part[..., 2:].transpose(1, 2, 0)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlx._ext import cpu as compiled
-from rlx.backends.cpu.layouts import Bytes, Layout, Panels
+from rlx.backends.cpu.layouts import Blocks, Bytes, Layout, Panels
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
+from rlx.ops.block_formats import SCHEMES
 from rlx.ops.half_products import HALVES
 
 # Kinds of values that have memory of their own, which clones share.
@@ -46,10 +47,20 @@ def _integer(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Bytes(signed, weight.type.size // each, p["k"], p["n"], vectors * lanes, lanes)}
 
 
+def _dequant(call: Call, isa: str) -> dict[int, Layout]:
+    p = call.params
+    scheme = SCHEMES[p["scheme"]]
+    if scheme not in ("Q4_0", "Q8_0") or not p["k"]:
+        return {}
+    width, vectors = compiled.panel(isa)
+    return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], vectors * width // 4, width // 4)}
+
+
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
     "matmul_integer": _integer,
+    "dequant_matmul": _dequant,
 }
 
 
