@@ -90,6 +90,25 @@ def loops(str isa):
     return _by_name(table.loop_names, <const void* const*>table.loops)
 
 
+cdef extern from *:
+    """
+    static int rlx_has_vnni(void)
+    {
+    #if defined(__x86_64__) && defined(__GNUC__)
+        return __builtin_cpu_supports("avx512vnni") != 0;
+    #else
+        return 0;
+    #endif
+    }
+    """
+    int rlx_has_vnni() nogil
+
+
+def has_vnni():
+    """Whether the processor adds up products of bytes in one instruction (AVX512_VNNI)."""
+    return bool(rlx_has_vnni())
+
+
 def panel(str isa):
     """``(bytes of a vector, vectors of a panel)`` that products of an instruction set read packed weights in."""
     cdef const rlx_table* table = _table(isa)

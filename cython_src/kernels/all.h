@@ -7,6 +7,7 @@
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
+#include "blocks.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
@@ -68,6 +69,7 @@
 #include "spectral.h"
 #include "random.h"
 #include "products.h"
+#include "integers.h"
 #include "dequant.h"
 #ifdef RARELY
 #pragma GCC pop_options
@@ -108,10 +110,16 @@
     K(interpolate_f64) K(recurrence_f64) K(selective_scan_f64) \
     K(conv_depthwise_narrow_f32) K(custom) K(jump) K(jump_unless) K(next_trip)
 #endif
+#ifdef VNNI
+#define VNNI_KERNELS(K) K(matmul_integer_vnni)
+#else
+#define VNNI_KERNELS(K)
+#endif
 #define NAME(name) #name "\0"
 #define FUNCTION(name) kernel_##name,
-static const char kernel_names[] = WIDE_KERNELS(NAME) OTHER_KERNELS(NAME);
-static const rlx_kernel kernel_table[] = {WIDE_KERNELS(FUNCTION) OTHER_KERNELS(FUNCTION)};
+static const char kernel_names[] = WIDE_KERNELS(NAME) VNNI_KERNELS(NAME) OTHER_KERNELS(NAME);
+static const rlx_kernel kernel_table[] = {WIDE_KERNELS(FUNCTION) VNNI_KERNELS(FUNCTION)
+                                         OTHER_KERNELS(FUNCTION)};
 
 const rlx_table CONCAT(rlx_table_, ISA) = {
     TEXT(ISA), isa_usable, kernel_names, kernel_table, loop_names, loop_table, VECTOR_BYTES, MICRO_VECTORS,

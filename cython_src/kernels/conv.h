@@ -189,8 +189,8 @@ static void NAME(conv_few)(NAME(rlx_filters) weight, const T *bias, const T *pla
         const int64_t first = weight.first + j, width = m - j < MICRO_COLUMNS ? m - j : MICRO_COLUMNS;
         const T *start = bias ? bias + j : NULL;
         if (weight.packed)
-            NAME(packed_product)(scratch, k, weight.from, first, start, products, width, n, k, weight.rows,
-                                 width, 0);
+            NAME(packed_product)(scratch, k, weight.from, NAME(AS_THEY_ARE), first, start, products, width, n, k,
+                                 weight.rows, width, 0, NULL);
         else
             NAME(loose_product)(scratch, k, weight.from + first * k, k, start, products, width, n, k, width, 1,
                                 0, products + n * width);
@@ -252,7 +252,7 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
 }
 
 /* Parameters: a window (window.h), has bias, copied, how many images are made together (several where
-   one has fewer windows than a panel has columns), columns of packed weights, whether they are packed, from one
+   one has fewer windows than a panel has columns), columns of packed weights, whether they are packed, bytes from one
    group of them to the next, has residual, act, panels that are packed together. Scratch: the padded planes of a group of these images, a panel and the results of its
    columns, the offsets of the taps. */
 static int NAME(conv_any)(const rlx_call *call, int direct)
@@ -296,8 +296,8 @@ static int NAME(conv_any)(const rlx_call *call, int direct)
         const int64_t image = piece / w.groups * together, g = piece % w.groups;
         const int64_t images = w.batch - image < together ? w.batch - image : together;
         const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane + from;
-        const NAME(rlx_filters) weight = {(const T *)call->in[1] + g * p[5].i, rows.first, m, p[3].i, p[4].i,
-                                            p[8].i};
+        const NAME(rlx_filters) weight = {(const T *)((const char *)call->in[1] + g * p[5].i), rows.first, m,
+                                            p[3].i, p[4].i, p[8].i};
         const T *start = bias ? bias + g * m + rows.first : NULL;
         const int64_t at = ((image * w.groups + g) * m + rows.first) * n + to, result = w.groups * m * n;
         const NAME(rlx_after) after = {residual ? residual + at : NULL, p[7].i};

@@ -260,6 +260,7 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
 /* --- products --------------------------------------------------------------------------------- */
 
 #define DEQUANT_NR (2 * LANES4) /* columns of a tile of matmul.h */
+#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* and of a panel of micro.h */
 /* Up to here decoded weights are used once per row; above, in tiles of several columns. */
 #define DEQUANT_FEW 16
 
@@ -355,15 +356,20 @@ static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t
     }
 }
 
-/* Parameters: scheme, m, n, k, bytes of a row, group, bytes of a scale, bytes of a zero point.
-   Scratch: a panel and an edge tile. */
+/* Parameters: scheme, m, n, k, bytes of a row, group, bytes of a scale, bytes of a zero point, packed (in
+   panels: of which kind, see panels.h). Scratch: a panel and an edge tile. */
 static int kernel_dequant_matmul_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;
     const int64_t m = p[1].i, n = p[2].i, k = p[3].i;
     const rlx_packed w = {call->in[1], call->in[2], call->in[3], p[0].i, p[4].i,
                           p[5].i,      p[6].i,      p[7].i,      k};
-    const rlx_range own = rlx_share(call, n, DEQUANT_NR); /* parts are columns */
+    const rlx_range own = rlx_share(call, n, DEQUANT_COLUMNS); /* parts are columns */
+    if (p[8].i) {
+        packed_product_f32(call->in[0], k, call->in[1], p[8].i, own.first, NULL, (float *)call->out[0] + own.first,
+                           n, m, k, n, own.last - own.first, 0, call->out[1]);
+        return RLX_OK;
+    }
     if (m <= DEQUANT_FEW || k == 0)
         for (int64_t i = 0; i < m; i += DEQUANT_FEW)
             dequant_few(&w, (const float *)call->in[0] + i * k, (float *)call->out[0] + i * n,
@@ -376,4 +382,5 @@ static int kernel_dequant_matmul_f32(const rlx_call *call)
 #undef SPAN
 #undef LANES4
 #undef DEQUANT_NR
+#undef DEQUANT_COLUMNS
 #undef DEQUANT_FEW

@@ -29,3 +29,44 @@ static inline rlx_bf16 rlx_to_bf16(float x)
     const uint32_t bits = (uint32_t)as_bits(x), rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     return (rlx_bf16)PICK((bits & 0x7fffffffu) > 0x7f800000u, bits >> 16 | 0x40u, rounded);
 }
+
+/* Weights in 16 bits, widened: n of them. */
+static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t n)
+{
+    int64_t i = 0;
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#endif
+    for (; i < n; i++) to[i] = rlx_from_f16(from[i]);
+}
+
+/* The same of as many as there are in a vector. */
+typedef float wide_f32 __attribute__((vector_size(VECTOR_BYTES)));
+static inline wide_f32 widened_f16(const rlx_f16 *from)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    return (wide_f32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (wide_f32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#else
+    wide_f32 v;
+    for (int l = 0; l < VECTOR_BYTES / 4; l++) v[l] = rlx_from_f16(from[l]);
+    return v;
+#endif
+}
+
+static inline wide_f32 widened_bf16(const rlx_bf16 *from)
+{
+    typedef uint16_t narrow __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+    typedef uint32_t bits __attribute__((vector_size(VECTOR_BYTES)));
+    return (wide_f32)(__builtin_convertvector(*(const narrow *)from, bits) << 16);
+}
+
+static void widen_bf16(float *restrict to, const rlx_bf16 *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = rlx_from_bf16(from[i]);
+}

@@ -1,13 +1,14 @@
-/* The kernels for x86-64 with AVX2 and FMA. Elsewhere the file is an unusable empty table. */
+/* The kernels for x86-64 with AVX2, FMA and F16C, which all that have AVX2 have. Elsewhere the file is an unusable empty table. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 static int isa_usable(void)
 {

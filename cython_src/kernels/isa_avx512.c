@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
 #else
@@ -19,7 +20,7 @@ static int isa_usable(void)
 #define TILE_ROWS 8
 #define MICRO_VECTORS 4
 #define ONLY_WIDE
-#include <immintrin.h>
+#define VNNI /* as a way of its own, for processors that have it */
 #include "all.h"
 #if defined(__clang__)
 #pragma clang attribute pop

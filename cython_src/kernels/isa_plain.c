@@ -1,5 +1,8 @@
 /* The kernels for whatever the compiler's default target is: the fallback everywhere. */
 #include <stddef.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 static int isa_usable(void) { return 1; }
 #define ISA plain
 #define VECTOR_BYTES 16

@@ -164,7 +164,7 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
 #include "panels.h"
 
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
-   matrices are [n, k]), packed (they are in panels), elements from one of them to the next, rank, dims[rank],
+   matrices are [n, k]), packed (they are in panels: of which kind, see panels.h), bytes from one of those to the next, rank, dims[rank],
    a steps[rank], b steps[rank], the steps counted in matrices. Scratch: a panel. */
 static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
@@ -185,11 +185,12 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
             rest /= dims[axis].i;
         }
         const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
-        const T *b = (const T *)call->in[1] + b_at * each;
+        const T *b = (const T *)call->in[1] + b_at * k * n;
         T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
         if (m >= 4 || packed) {
             if (packed)
-                NAME(packed_product)(a, k, b, j0, bias, c, n, height, k, n, width, act);
+                NAME(packed_product)(a, k, (const char *)call->in[1] + b_at * each, packed, j0, bias, c, n, height, k,
+                                     n, width, act, call->out[1]);
             else
                 NAME(loose_product)(a, k, b + j0 * (turned ? k : 1), turned ? k : n, bias, c, n, height, k, width,
                                     turned, act, call->out[1]);

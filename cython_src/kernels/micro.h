@@ -54,7 +54,7 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                 {                                                                                  \
                     right[v] = *(const VEC *)(b + v * VL);                                         \
-                    if (v * VECTOR_BYTES % 64 == 0) RLX_SOON(b + MICRO_AHEAD * step + v * VL);     \
+                    if (ROWS > 2 && v * VECTOR_BYTES % 64 == 0) RLX_SOON(b + MICRO_AHEAD * step + v * VL);     \
                 }                                                                                  \
                 _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
                 {                                                                                  \

@@ -1,24 +1,83 @@
 /* Matrix products out of micro-kernels: of packed weights, and of matrices as they lie, per type. */
 
-/* Rows times a matrix in panels, of which `width` columns from j0 on are made; j0 begins a panel. */
-static void NAME(packed_product)(const T *a, int64_t lda, const T *panels, int64_t j0, const T *bias, T *c,
-                                 int64_t ldc, int64_t m, int64_t k, int64_t n, int64_t width, int64_t act)
+/* What weights in panels are made of. */
+enum { NAME(AS_THEY_ARE) = 1, NAME(HALF), NAME(BFLOAT), NAME(Q8), NAME(Q4) };
+
+/* `depth` rows of a panel of `step` columns, `at` elements from the first one; what is no T is made one. */
+static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *room)
 {
-    /* Few rows go by once: every panel is read from its first byte to its last. */
-    const int64_t deep = m <= MICRO_ROWS || k == 0 ? k : MICRO_DEPTH;
-    int64_t p = 0;
+#ifdef SINGLE
+    const int64_t four = kind == NAME(Q4);
+    if (kind == NAME(HALF)) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
+    if (kind == NAME(BFLOAT)) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
+    if (kind >= NAME(Q8)) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
+#endif
+    return kind == NAME(AS_THEY_ARE) ? (const T *)panels + at : room;
+}
+
+#ifdef SINGLE
+/* One row times a whole panel that is widened in registers; two sums take turns. */
+#define HALF_ROW(name, held)                                                                       \
+    static void row_of_##name(const float *a, const held *b, int64_t depth, const float *start,    \
+                              float *c)                                                            \
+    {                                                                                              \
+        wide_f32 even[MICRO_VECTORS], odd[MICRO_VECTORS] = {{0}};                                  \
+        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
+            even[v] = *(const VEC *)(start + v * VL);                                              \
+        int64_t i = 0;                                                                             \
+        for (; i + 2 <= depth; i += 2, b += 2 * MICRO_COLUMNS)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
+            {                                                                                      \
+                even[v] += a[i] * widened_##name(b + v * VL);                                      \
+                odd[v] += a[i + 1] * widened_##name(b + MICRO_COLUMNS + v * VL);                   \
+                RLX_SOON(b + 2048 + v * 2 * VL);                                                   \
+            }                                                                                      \
+        for (; i < depth; i++)                                                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
+                even[v] += a[i] * widened_##name(b + v * VL);                                      \
+        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
+            *(VEC *)(c + v * VL) = even[v] + odd[v];                                               \
+    }
+HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
+#undef HALF_ROW
+#endif
+
+/* Rows times a matrix in panels of some kind, of which `width` columns from j0 on are made; j0 begins a
+   panel. Room: for MICRO_DEPTH rows of a panel that is widened. */
+static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, int64_t kind, int64_t j0,
+                                 const T *bias, T *c, int64_t ldc, int64_t m, int64_t k, int64_t n,
+                                 int64_t width, int64_t act, T *room)
+{
+    /* Few rows go by once: every panel is read from its first byte to its last. What is widened for
+       them stays in the first cache. */
+    const int64_t once = kind == NAME(AS_THEY_ARE) ? k : 64;
+    const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
+    int64_t p = 0, begun = 0;
+#ifdef SINGLE
+    for (; m == 1 && kind != NAME(AS_THEY_ARE) && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
+        const int64_t at = (j0 + begun) * k, four = kind == NAME(Q4);
+        if (kind >= NAME(Q8)) {
+            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(at, four), k, c + begun);
+            continue;
+        }
+        const uint16_t *b = (const uint16_t *)panels + at;
+        const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
+        (kind == NAME(HALF) ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
+        if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
+    }
+#endif
     do {
         const int64_t depth = k - p < deep ? k - p : deep;
         for (int64_t i = 0; i < m; i += MICRO_BLOCK) {
             const int64_t rows = m - i < MICRO_BLOCK ? m - i : MICRO_BLOCK;
-            for (int64_t j = 0; j < width; j += MICRO_COLUMNS) {
+            for (int64_t j = begun; j < width; j += MICRO_COLUMNS) {
                 const int64_t some = width - j < MICRO_COLUMNS ? width - j : MICRO_COLUMNS;
                 const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
-                NAME(micro_rows)(a + i * lda + p, lda, 1, panels + at * k + p * step, step, c + i * ldc + j, ldc,
-                                 rows, depth, p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some),
-                                 some);
+                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, room);
+                NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
+                                 p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
                     NAME(activate)(c + r * ldc + j, some, act);
             }

@@ -22,6 +22,8 @@ FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "resize_plane", "reduction", "softmax", "sorting", "normalization", "linalg", "products", "joined_products",
     "quantization", "dequant", "einsum", "convolution", "fused_convolution", "transposed", "pooling", "attention", "rotary",
+    "half_products",
+    "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
     "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "frames", "welch", "frame_peaks", "mel", "recursive",
     "peaks", "custom",
 )  # fmt: skip

@@ -181,7 +181,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
     room = together * channels * plane + SLACK
     params = {**_params(node, window), "copied": int(copied), "together": together}
-    each = outputs * channels * size(window.kernel)
+    each = outputs * channels * size(window.kernel) * node.dtype.itemsize
     params |= {"deep": DEPTH, "packed": 0, "each": each, **_after(node), "panels": panels}
     scratch = [
         emitter.temp(TensorType((room if copied else 1,), node.dtype)),

@@ -29,8 +29,8 @@ from rlx.ops.matmul_tiles import DEQUANT, Packed, packed_strips, packed_workgrou
 from rlx.ops.product_calls import tiled_product, write_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
-# The C kernel's panel of decoded weights and its edge tile (kernels/dequant.h).
-_PANEL = (256 + 8) * 32
+# The C kernel's panel of decoded weights (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
+_PANEL = 512 * 64
 _WORKGROUP = 256
 
 _SCALES = (DType.F32, DType.F16)
@@ -153,6 +153,7 @@ def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
+    params["packed"] = 0  # that is known when the program is loaded (rlx/backends/cpu/packed.py)
     panel = emitter.temp(TensorType((_PANEL,), DType.F32))
     operands = _operands(node, emitter, _PRODUCT)
     emitter.call("dequant_matmul", operands, [emitter.result(), panel], params)

@@ -20,6 +20,9 @@ from rlx.ops.product_calls import few_rows_product
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
+# Rows and columns that the C kernel of integer products makes ready at a time, at their most
+# (kernels/integers.h).
+_BYTE_ROWS, _BYTE_COLUMNS = 48, 64
 
 
 # --- one expert per row --------------------------------------------------------------------------------
@@ -210,8 +213,23 @@ def _infer_integer(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
 def _lower_integer(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    operands = [emitter.operand(0), emitter.operand(1)]
-    emitter.call("matmul_integer", operands, [emitter.result()], _integer_params(node))
+    _call_integer(node, emitter, emitter.result())
+
+
+def _call_integer(node: Node, emitter: Emitter, result: Any) -> None:
+    """Writes the call of the C kernel (kernels/integers.h)."""
+    params = _integer_params(node)
+    k, n = params["k"], params["n"]
+    fours = -(-k // 4)
+    rows, columns = min(params["m"], _BYTE_ROWS), min(-(-n // 16) * 16, _BYTE_COLUMNS)
+    room = 4 * _BYTE_ROWS + 8 * fours * rows + 4 * columns * (fours + 1)
+    # Whether b is packed is known when the program is loaded (rlx/backends/cpu/packed.py).
+    walk = {key: params.pop(key) for key in ("rank", "dims", "a_steps", "b_steps")}
+    scratch = emitter.temp(TensorType((room,), DType.U8))
+    params |= {"packed": 0, "each": k * n, **walk}
+    emitter.call(
+        "matmul_integer", [emitter.operand(0), emitter.operand(1)], [result, scratch], params
+    )
 
 
 def _integer_params(node: Node) -> dict[str, Any]:
@@ -283,8 +301,7 @@ def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     exact = emitter.temp(TensorType(node.shape, DType.I32))
-    operands = [emitter.operand(0), emitter.operand(1)]
-    emitter.call("matmul_integer", operands, [exact], _integer_params(node))
+    _call_integer(node, emitter, exact)
     shapes = (node.shape, node.inputs[2].shape)
     emitter.elementwise(_SCALE, [exact, emitter.operand(2)], emitter.result(), shapes)
 

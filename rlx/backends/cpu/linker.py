@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlx._ext import cpu as compiled
+from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.backends.cpu.packed import FIXED, AnyLayout, Weight, layouts_of
+from rlx.backends.cpu.packed import FIXED, Weight, layouts_of
 from rlx.backends.cpu.region import region_params
 from rlx.backends.cpu.split import Split, split_of
 from rlx.errors import UnsupportedOpError, describe
@@ -19,6 +20,8 @@ from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
 from rlx.threads import usable_cores
 
+# Whether products of bytes may take the instruction made for them.
+HAS_VNNI = compiled.has_vnni()
 # The fields of struct rlx_split (parallel.h).
 Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
@@ -30,6 +33,8 @@ def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
     Raises:
         UnsupportedOpError: There is none for that dtype.
     """
+    if f"{name}_vnni" in kernels and HAS_VNNI:
+        return f"{name}_vnni"
     if name in kernels:
         return name
     first = next(value for value in call.inputs if value is not None)
@@ -120,7 +125,7 @@ class Linker:
         params = np.array([id(function)], np.int64)
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
-    def _packed(self, call: Call) -> dict[int, tuple[AnyLayout, Array]]:
+    def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed."""
         found = {}
         for at, layout in layouts_of(call, self._isa).items():

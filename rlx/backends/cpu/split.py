@@ -55,7 +55,7 @@ WAYS: Mapping[str, Way] = {
     "elementwise": Way(),
     "matmul": Way(1),
     "gated_product": Way(1),
-    "matmul_integer": Way(),
+    "matmul_integer": Way(1),
     "grouped_matmul": Way(4, "m", lambda p: ((p["k"], 0, 1), (p["n"],))),
     "dequant_matmul": Way(1),
     "conv": Way(1),

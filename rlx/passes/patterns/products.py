@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
+from rlx.ops.half_products import HALVES
 from rlx.ops.linalg import ACTIVATIONS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
@@ -88,3 +89,24 @@ def scaled(node: Node, site: Site) -> Match | None:
 
 def _scaled(operands: Sequence[int], name: str) -> Build:
     return lambda g, at: g.add_node("scaled_matmul_integer", [at[o] for o in operands], {}, name)
+
+
+def halves(node: Node, site: Site) -> Match | None:
+    """A product by a weight in 16 bits that is widened for it alone; the CPU does so in registers."""
+    if node.op not in _WIDENED or site.kernel_set != "cpu" or node.dtype is not DType.F32:
+        return None
+    x, cast, *bias = node.inputs
+    if cast.op != "cast" or node.attrs.get("left") or site.only(cast) is not node:
+        return None
+    (w,) = cast.inputs
+    if w.dtype not in HALVES or len(w.shape) != 2 or w.op not in ("param", "constant"):
+        return None
+    attrs = {"act": node.attrs.get("act", "none"), "turned": node.attrs.get("right", False)}
+    operands = [x.id, w.id, *(one.id for one in bias)]
+    return Match(
+        (cast, node),
+        lambda g, at: g.add_node("half_matmul", [at[o] for o in operands], attrs, node.name),
+    )
+
+
+_WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_turned")

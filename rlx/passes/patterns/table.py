@@ -4,7 +4,7 @@ from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
 from rlx.passes.patterns.match import Pattern
 from rlx.passes.patterns.norms import residual_norm
-from rlx.passes.patterns.products import product, scaled, turned
+from rlx.passes.patterns.products import halves, product, scaled, turned
 from rlx.passes.patterns.shared_products import gated, shared
 from rlx.passes.patterns.spectra import frame_peaks, frame_powers, frame_spectra, log_mel, peaks
 
@@ -24,6 +24,7 @@ PATTERNS = (
     Pattern("product, bias and activation", product),
     Pattern("product and transpose", turned),
     Pattern("product of bytes and scale", scaled),
+    Pattern("product of weights in 16 bits", halves),
     # After products have got their biases.
     Pattern("products of one input", shared),
     Pattern("residual and norm", residual_norm),

@@ -1,0 +1,278 @@
+"""How packed weights stand in memory: what the kernels of products read, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array
+
+
+class Layout(Protocol):
+    """An order of the elements of matrices. Two that are equal are the same."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrices."""
+
+
+class Panels(NamedTuple):
+    """Matrices in panels: some columns, row by row, one panel after the other (kernels/micro.h).
+
+    Attributes:
+        dtype: Of the elements.
+        matrices: How many matrices there are.
+        k: Rows of each.
+        n: Columns of each.
+        turned: Whether they stand as ``[n, k]`` where they are not packed.
+        columns: Of a panel. The last one has only as many as it needs,
+        lanes: in whole vectors of so many.
+    """
+
+    dtype: DType
+    matrices: int
+    k: int
+    n: int
+    turned: bool
+    columns: int
+    lanes: int
+
+    @property
+    def each(self) -> int:
+        """Elements from one matrix to the next."""
+        return self.k * (-(-self.n // self.lanes) * self.lanes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.matrices * self.each * self.dtype.itemsize
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        kind = {DType.F16: 2, DType.BF16: 3}.get(self.dtype, 1)
+        return {"packed": kind, "each": self.each * self.dtype.itemsize}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
+        for panels, part in self._parts(plain, memory):
+            panels[...] = part
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrices."""
+        for panels, part in self._parts(plain, memory):
+            part[...] = panels
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The whole panels, then the last one, each beside the elements in it."""
+        shape = (self.matrices, self.n, self.k) if self.turned else (self.matrices, self.k, self.n)
+        whole = plain.reshape(shape)
+        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, self.each)
+        full = self.n // self.columns
+        edge = full * self.columns
+        panels = packed[:, : edge * self.k].reshape(self.matrices, full, self.k, self.columns)
+        if self.turned:
+            some = whole[:, :edge].reshape(self.matrices, full, self.columns, self.k)
+            yield panels, some.swapaxes(2, 3)
+            rest = whole[:, edge:].swapaxes(1, 2)
+        else:
+            some = whole[:, :, :edge].reshape(self.matrices, self.k, full, self.columns)
+            yield panels, some.swapaxes(1, 2)
+            rest = whole[:, :, edge:]
+        if edge < self.n:
+            last = packed[:, edge * self.k :].reshape(self.matrices, self.k, -1)
+            yield last[..., : self.n - edge], rest
+
+
+class Bytes(NamedTuple):
+    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/integers.h).
+
+    Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.
+
+    Attributes:
+        signed: Whether the values are signed.
+        matrices: How many matrices there are.
+        k: Rows of each.
+        n: Columns of each.
+        columns: Of a panel. The last one has only as many as it needs,
+        lanes: in whole vectors of so many.
+    """
+
+    signed: bool
+    matrices: int
+    k: int
+    n: int
+    columns: int
+    lanes: int
+
+    @property
+    def each(self) -> int:
+        """Bytes from one matrix to the next."""
+        return 4 * (-(-self.k // 4) + 1) * (-(-self.n // self.lanes) * self.lanes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.matrices * self.each
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        return {"packed": 1, "each": self.each}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
+        for panel, part in self._parts(plain, memory):
+            values = part.view(np.int8) if self.signed else (part ^ np.uint8(128)).view(np.int8)
+            columns = part.shape[1]
+            rows = np.zeros((4 * (panel.shape[0] - 1), columns), np.int8)
+            rows[: self.k] = values
+            panel[1:, :columns] = rows.reshape(-1, 4, columns).swapaxes(1, 2)
+            sums = values.sum(0, dtype=np.int32)
+            panel[0, :columns] = sums[:, None].view(np.int8)
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrices."""
+        for panel, part in self._parts(plain, memory):
+            columns = part.shape[1]
+            rows = panel[1:, :columns].swapaxes(1, 2).reshape(-1, columns)[: self.k]
+            part[...] = rows if self.signed else rows.view(np.uint8) ^ np.uint8(128)
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """Every panel, ``[1 + k / 4, columns, 4]``, beside its columns."""
+        whole = plain.reshape(self.matrices, self.k, self.n)
+        packed = memory[: self.nbytes].view(np.int8).reshape(self.matrices, self.each)
+        fours = -(-self.k // 4) + 1
+        for matrix, into in zip(whole, packed, strict=True):
+            for j in range(0, self.n, self.columns):
+                some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
+                panel = into[4 * fours * j :][: 4 * fours * some].reshape(fours, some, 4)
+                yield panel, matrix[:, j : j + self.columns]
+
+
+class Blocks(NamedTuple):
+    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/blocks.h).
+
+    Attributes:
+        four: Whether the codes have 4 bits.
+        k: Rows of the matrix, a multiple of 32.
+        n: Its columns, which are rows of blocks where it is not packed.
+        columns: Of a panel. The last one has only as many as it needs,
+        lanes: in whole vectors of so many.
+    """
+
+    four: bool
+    k: int
+    n: int
+    columns: int
+    lanes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the matrix."""
+        return self.k // 32 * (18 if self.four else 34) * (-(-self.n // self.lanes) * self.lanes)
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        return {"packed": 5 if self.four else 4}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the panels of the matrix to memory of ``nbytes`` bytes."""
+        for panels, part in self._parts(plain, memory):
+            panels[...] = part
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrix."""
+        for panels, part in self._parts(plain, memory):
+            part[...] = panels
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The scales and the codes of every panel, each beside its part of the blocks."""
+        size = 18 if self.four else 34
+        blocks = plain.reshape(self.n, self.k // 32, size)
+        for j in range(0, self.n, self.columns):
+            some = min(self.columns, -(-(self.n - j) // self.lanes) * self.lanes)
+            begin, part = j * self.k // 32 * size, blocks[j : j + self.columns]
+            panel = memory[begin:][: self.k // 32 * size * some].reshape(self.k // 32, size * some)
+            width = len(part)
+            scales = panel[:, : 2 * some].reshape(self.k // 32, some, 2)
+            yield scales[:, :width], part[..., :2].swapaxes(0, 1)
+            codes = panel[:, 2 * some :].reshape(self.k // 32, size - 2, some)
+            yield codes[..., :width], part[..., 2:].transpose(1, 2, 0)
+
+
+class Filters(NamedTuple):
+    """The left matrices of convolutions: some columns of all rows, then the next ones.
+
+    Rows of them that are made together stand side by side (kernels/micro.h, micro_rows).
+
+    Attributes:
+        dtype: Of the elements.
+        matrices: How many matrices there are.
+        m: Rows of each.
+        k: Columns of each.
+        deep: Columns that stand together.
+    """
+
+    dtype: DType
+    matrices: int
+    m: int
+    k: int
+    deep: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.matrices * self.m * self.k * self.dtype.itemsize
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        return {"packed": 1, "each": self.nbytes // self.matrices}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the matrices to memory of ``nbytes`` bytes."""
+        for together, part in self._parts(plain, memory):
+            together[...] = part
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrices."""
+        for together, part in self._parts(plain, memory):
+            part[...] = together
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """Rows that are made together, beside where they stand in the matrices."""
+        whole = plain.reshape(self.matrices, self.m, self.k)
+        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)
+        at = 0
+        for p in range(0, self.k, self.deep):
+            depth = min(self.deep, self.k - p)
+            row = 0
+            for rows, times in _together(self.m):
+                end = at + rows * times * depth
+                blocks = packed[:, at:end].reshape(self.matrices, times, depth, rows)
+                part = whole[:, row : row + rows * times, p : p + depth]
+                part = part.reshape(self.matrices, times, rows, depth)
+                yield blocks, part.swapaxes(2, 3)
+                row, at = row + rows * times, end
+
+
+def _together(rows: int) -> list[tuple[int, int]]:
+    """How many rows the micro-kernel makes together, and how many times, from the first to the last."""
+    sixes, rest = (rows - 8) // 6 if rows % 6 == 2 and rows > 2 else rows // 6, 0
+    rest = rows - 6 * sixes
+    found = [(6, sixes)] if sixes else []
+    for some in (4, 2, 1):
+        if rest // some:
+            found.append((some, rest // some))
+        rest %= some
+    return found

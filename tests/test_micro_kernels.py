@@ -1,0 +1,239 @@
+"""Every micro-kernel of every instruction set, forced on every tail: against float64, or exact in integers."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx._ext import cpu as compiled
+from rlx.backends.cpu import linker
+from rlx.ops import decode_blocks, quantize_blocks
+
+WAYS = [(isa, False) for isa in compiled.isas()]
+WAYS += [("avx512", True)] if "avx512" in compiled.isas() and compiled.has_vnni() else []
+# Both sides of every edge: vectors of 4, 8 and 16, panels of 8, 16 and 64 columns, tiles of 6 rows, 4 bytes at a time.
+SIZES = (*range(1, 19), 23, 31, 32, 33, 47, 48, 49, 63, 64, 65, 79, 96, 97, 127, 128, 129, 130)
+OTHERS = ((7, 37, 69), (3, 66, 21), (1, 7, 130))
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}{'-vnni' if way[1] else ''}")
+def way(request, monkeypatch):
+    isa, vnni = request.param
+    monkeypatch.setenv("RLX_CPU_ISA", isa)
+    monkeypatch.setattr(linker, "HAS_VNNI", vnni)
+    return isa
+
+
+def swept(sizes, others):
+    """Each dimension in turn, with the others at odd values; and some of all together."""
+    for at in range(3):
+        for size in sizes:
+            for other in others:
+                shape = list(other)
+                shape[at] = size
+                yield tuple(shape)
+    rng = np.random.default_rng(8)
+    yield from map(tuple, rng.integers(1, 131, (len(sizes) // 2, 3)).tolist())
+
+
+def bytes_of(rng, shape, dtype):
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def short(array):
+    return str(array.dtype).replace("uint", "u").replace("int", "i").replace("float", "f")
+
+
+class Products:
+    """A graph of products, with what each has to be."""
+
+    def __init__(self):
+        self.graph, self.values, self.params = rlx.Graph(), {}, {}
+        self.outputs, self.expected = [], []
+
+    def input(self, array):
+        name = f"x{len(self.values)}"
+        self.values[name] = array
+        return self.graph.input(name, array.shape, dtype=short(array))
+
+    def param(self, array, dtype=None):
+        name = f"w{len(self.params)}"
+        self.params[name] = array
+        return self.graph.param(name, array.shape, dtype=dtype or short(array))
+
+    def add(self, node, expected):
+        self.outputs.append(node)
+        self.expected.append(expected)
+
+    def compile(self, **options):
+        self.graph.set_outputs(self.outputs)
+        return rlx.compile(self.graph, "cpu", self.params, rlx.CompileOptions(**options))
+
+    def check(self, **options):
+        cg = self.compile(**options)
+        found = cg.run_slots(*self.values.values())
+        for y, expected in zip(found, self.expected, strict=True):
+            if expected.dtype == np.int32:
+                np.testing.assert_array_equal(y, expected)
+            else:
+                scale = max(1.0, float(np.abs(expected).max(initial=0)))
+                np.testing.assert_allclose(y, expected, rtol=0, atol=3e-6 * scale)
+        for name, array in self.params.items():
+            np.testing.assert_array_equal(cg._executable.read_param(name), array)
+        return cg
+
+
+def every_kind(m, k, n, seed=0):
+    """A product of each kind of operands."""
+    rng, made = np.random.default_rng([seed, m, k, n]), Products()
+    g = made.graph
+    a = rng.normal(size=(m, k)).astype(np.float32)
+    b = rng.normal(size=(k, n)).astype(np.float32)
+    bias = rng.normal(size=n).astype(np.float32)
+    exact = a.astype(np.float64) @ b
+    x = made.input(a)
+    made.add(x @ made.param(b), exact)
+    made.add(g.relu(x @ made.param(b) + made.param(bias)), np.maximum(exact + bias, 0))
+    made.add(x @ made.input(b), exact)
+    made.add(x @ g.transpose(made.input(np.ascontiguousarray(b.T)), (1, 0)), exact)
+    wide = made.input(a.astype(np.float64))
+    made.add(wide @ made.param(b.astype(np.float64)), exact)
+    half = b.astype(np.float16)
+    made.add(x @ g.cast(made.param(half), "f32"), a.astype(np.float64) @ half.astype(np.float64))
+    bits = (b.view(np.uint32) >> 16).astype(np.uint16)
+    cut = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    made.add(x @ g.cast(made.param(bits, "bf16"), "f32"), a.astype(np.float64) @ cut)
+    for left in (np.int8, np.uint8):
+        u = bytes_of(rng, (m, k), left)
+        one = made.input(u)
+        for right in (np.int8, np.uint8):
+            v = bytes_of(rng, (k, n), right)
+            product = u.astype(np.int32) @ v.astype(np.int32)
+            made.add(g.matmul_integer(one, made.param(v)), product)
+            made.add(g.matmul_integer(one, made.input(v)), product)
+    blocks = -(-k // 32) * 32
+    many = rng.normal(size=(m, blocks)).astype(np.float32)
+    row = made.input(many)
+    for scheme in ("Q4_0", "Q8_0"):
+        packed = quantize_blocks(rng.normal(size=(n, blocks)).astype(np.float32), scheme)
+        weights = decode_blocks(packed, scheme).astype(np.float64)
+        made.add(
+            g.dequant_matmul(row, made.param(packed), scheme), many.astype(np.float64) @ weights.T
+        )
+    return made
+
+
+def test_tails(way):
+    for shape in swept(SIZES, OTHERS[:1]):
+        every_kind(*shape).check()
+
+
+@pytest.mark.slow
+def test_every_tail(way):
+    for shape in swept(range(1, 131), OTHERS):
+        every_kind(*shape, seed=1).check()
+
+
+@pytest.mark.parametrize("shape", [(200, 1100, 70), (7, 1100, 200), (12, 513, 129), (50, 40, 64)])
+def test_blocks_of_the_cache(way, shape):
+    every_kind(*shape).check()
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 70), (5, 7, 0), (1, 0, 1)])
+def test_nothing(way, shape):
+    m, k, n = shape
+    made = Products()
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    x = made.input(a)
+    made.add(x @ made.param(b), a @ b)
+    made.add(x @ made.input(b), a @ b)
+    made.add(made.graph.matmul_integer(made.input(a.astype(np.int8)), made.param(b.astype(np.int8))),
+             np.zeros((m, n), np.int32))  # fmt: skip
+    made.check()
+
+
+@pytest.mark.parametrize("m", [1, 2, 6, 7, 8, 13])
+@pytest.mark.parametrize("kind", ["packed", "loose", "turned", "f16", "q8"])
+def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
+    rng = np.random.default_rng(3)
+    k, n, row, column = 64, 83, m // 2, 82
+    a = rng.normal(size=(m, k)).astype(np.float32)
+    b = rng.normal(size=(k, n)).astype(np.float32)
+    a[row, 5] = np.nan
+    if kind != "q8":
+        b[7, column] = np.inf
+    made = Products()
+    g, x = made.graph, made.input(a)
+    if kind == "packed":
+        y = x @ made.param(b)
+    elif kind == "loose":
+        y = x @ made.input(b)
+    elif kind == "turned":
+        y = x @ g.transpose(made.input(np.ascontiguousarray(b.T)), (1, 0))
+    elif kind == "f16":
+        y = x @ g.cast(made.param(b.astype(np.float16)), "f32")
+    else:
+        y = g.dequant_matmul(
+            x, made.param(quantize_blocks(np.ascontiguousarray(b.T), "Q8_0")), "Q8_0"
+        )
+    made.add(y, np.zeros((m, n)))
+    (found,) = made.compile().run_slots(*made.values.values())
+    finite = np.ones((m, n), bool)
+    finite[row] = False
+    if kind != "q8":
+        finite[:, column] = False
+    np.testing.assert_array_equal(np.isfinite(found), finite)
+    assert np.isnan(found[row]).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 2048, 1100), (130, 300, 700), (64, 64, 64), (700, 64, 96)])
+def test_the_same_bits_on_any_number_of_threads(way, shape):
+    made = every_kind(*shape)
+    alone, two, three = (
+        made.compile(threads=t).run_slots(*made.values.values()) for t in (1, 2, 3)
+    )
+    for one, *others in zip(alone, two, three, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+
+
+def test_packed_weights_are_kept_once_and_come_back(way):
+    rng = np.random.default_rng(4)
+    w = rng.normal(size=(96, 128)).astype(np.float32)
+    g = rlx.Graph()
+    x, p = g.input("x", (5, 96)), g.param("w", w.shape)
+    g.set_outputs([x @ p])
+    cg = rlx.compile(g, "cpu", {"w": w})
+    assert cg.memory()["params"] == w.nbytes
+    twin, a = cg.clone(), rng.normal(size=(5, 96)).astype(np.float32)
+    other = rng.normal(size=w.shape).astype(np.float32)
+    cg.set_param("w", other)
+    np.testing.assert_array_equal(twin._executable.read_param("w"), other)
+    for one in (cg, twin):
+        np.testing.assert_allclose(one.run_slots(a)[0], a @ other, atol=1e-4)
+
+
+def test_a_weight_that_others_read_is_kept_besides(way):
+    rng = np.random.default_rng(5)
+    w = rng.normal(size=(96, 128)).astype(np.float32)
+    g = rlx.Graph()
+    x, p = g.input("x", (5, 96)), g.param("w", w.shape)
+    g.set_outputs([x @ p, g.sum(p, [0])])
+    cg = rlx.compile(g, "cpu", {"w": w}, rlx.CompileOptions(fold=False))
+    a = rng.normal(size=(5, 96)).astype(np.float32)
+    for values in (w, w[::-1]):
+        cg.set_param("w", values)
+        product, total = cg.run_slots(a)
+        np.testing.assert_allclose(product, a @ values, atol=1e-4)
+        np.testing.assert_allclose(total, values.sum(0), atol=1e-4)
+        np.testing.assert_array_equal(cg._executable.read_param("w"), values)
+
+
+def test_matrices_of_a_batch_are_packed_each(way):
+    rng = np.random.default_rng(6)
+    for shape in ((3, 40, 33), (2, 3, 40, 70)):
+        w = rng.normal(size=shape).astype(np.float32)
+        a = rng.normal(size=(*shape[:-2], 9, 40)).astype(np.float32)
+        made = Products()
+        made.add(made.input(a) @ made.param(w), a.astype(np.float64) @ w)
+        made.check()
