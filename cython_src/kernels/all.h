@@ -7,6 +7,8 @@
 #include "call.h"
 #include "vecmath.h"
 #include "half.h"
+#include "lanes.h"
+#include "functions.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
