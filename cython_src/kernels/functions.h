@@ -2,67 +2,70 @@
    (tests/test_vector_functions.py measures each); NaN, infinities and subnormals follow C.
 
    The coefficients are weighted least squares refitted until the largest error is even (Lawson 1961), those
-   of erf, sin and cos Chebyshev interpolations, all in float64. */
+   of sin and cos Chebyshev interpolations, all in float64. */
 
 /* Horner's scheme over coefficients from the highest power down. */
 #define TERM(p, x, c) v_fma(p, x, v_all(c))
 #define ROUNDING 12582912.0f /* adding 1.5 * 2^23 rounds to the nearest integer */
 
-/* exp(x + more) = p * 2^n for |x| that a v_scale of n takes; `more` is tiny. */
-static RLX_INLINE vf v_exp_parts(vf x, vf more, vf *n)
+/* (exp(r) - 1 - r) / r^2 and exp(r) for |r| up to log(2) / 2. */
+static RLX_INLINE vf v_exp_rest(vf r)
 {
-    *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
-    vf r = v_fma(*n, v_all(-0.693359375f), x);
-    r = v_fma(*n, v_all(2.12194440054690583e-4f), r) + more;
     vf p = v_all(1.388251898e-3f);
     p = TERM(p, r, 8.366528898e-3f);
     p = TERM(p, r, 4.166720062e-2f);
     p = TERM(p, r, 1.666654348e-1f);
-    p = TERM(p, r, 4.999999702e-1f);
-    return v_fma(p * r, r, r) + 1.0f;
+    return TERM(p, r, 4.999999702e-1f);
+}
+static RLX_INLINE vf v_exp_near(vf r) { return TERM(TERM(v_exp_rest(r), r, 1.0f), r, 1.0f); }
+
+/* exp(x + more) = p * 2^n for |x| that a v_scale of n takes; `more` is tiny. */
+static RLX_INLINE vf v_exp_sum(vf x, vf more, vf *n)
+{
+    *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
+    const vf r = v_fma(*n, v_all(-0.693359375f), x) + v_fma(*n, v_all(2.12194440054690583e-4f), more);
+    return v_exp_near(r);
+}
+
+static RLX_INLINE vf v_exp_parts(vf x, vf *n)
+{
+    *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
+    const vf r = v_fma(*n, v_all(-0.693359375f), x);
+    return v_exp_near(v_fma(*n, v_all(2.12194440054690583e-4f), r));
 }
 
 static RLX_INLINE vf v_exp(vf x)
 {
     /* Beyond these the result is infinite or zero anyway. */
-    vf n, p = v_exp_parts(v_max(v_all(-105.0f), v_min(v_all(89.0f), x)), (vf){0}, &n);
+    vf n, p = v_exp_parts(v_max(v_all(-105.0f), v_min(v_all(89.0f), x)), &n);
     return v_scale(p, n);
 }
 
 static RLX_INLINE vf v_exp2(vf x)
 {
     const vf t = v_max(v_all(-152.0f), v_min(v_all(129.0f), x)), n = (t + ROUNDING) - ROUNDING;
-    vf none, p = v_exp_parts((t - n) * 0.693147180559945309f, (vf){0}, &none);
-    return v_scale(p, n);
-}
-
-/* exp(x) - 1 = 2 y for x from -18 to 89. */
-static RLX_INLINE vf v_half_expm1(vf x)
-{
-    const vf shifted = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
-    vf r = v_fma(n, v_all(-0.693359375f), x);
-    r = v_fma(n, v_all(2.12194440054690583e-4f), r);
-    vf p = v_all(1.388251898e-3f);
-    p = TERM(p, r, 8.366528898e-3f);
-    p = TERM(p, r, 4.166720062e-2f);
-    p = TERM(p, r, 1.666654348e-1f);
-    p = TERM(p, r, 4.999999702e-1f);
-    p = v_fma(p * r, r, r);
-    /* 2^(n - 1): the low bits of the sum are those of n. */
-    const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
-    return v_fma(half, p, half - 0.5f);
+    return v_scale(v_exp_near((t - n) * 0.693147180559945309f), n);
 }
 
 static RLX_INLINE vf v_expm1(vf x)
 {
-    return 2.0f * v_half_expm1(v_max(v_all(-18.0f), v_min(v_all(88.9f), x)));
+    const vf t = v_max(v_all(-18.0f), v_min(v_all(88.9f), x));
+    const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
+    const vf r = v_fma(n, v_all(2.12194440054690583e-4f), v_fma(n, v_all(-0.693359375f), t));
+    /* 2^(n - 1), so that 2^128 is not needed: the low bits of the sum are those of n. */
+    const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
+    return 2.0f * v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
 }
 
 static RLX_INLINE vf v_tanh(vf x)
 {
-    /* (exp(2 a) - 1) / (exp(2 a) + 1), which is 1 from 10 on. */
-    const vf y = v_half_expm1(v_min(v_all(20.0f), 2.0f * v_abs(x)));
-    return v_signed(y / (y + 1.0f), x);
+    /* y / (y + 1) for 2 y = exp(2 a) - 1, which is 1 from 10 on; log 2 in f32 will do there. */
+    const vf a = v_abs(x), t = v_min(v_all(20.0f), a + a);
+    const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
+    const vf r = v_fma(n, v_all(-0.693147180559945309f), t);
+    const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
+    const vf y = v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
+    return v_signed(v_divide(y, y + 1.0f), x);
 }
 
 /* log(1 + f) + k log 2 for 1 + f from sqrt(1/2) to sqrt(2). */
@@ -124,28 +127,28 @@ static RLX_INLINE vf v_softplus(vf x)
 static RLX_INLINE vf v_sigmoid(vf x)
 {
     const vf e = v_exp(-v_abs(x));
-    return v_pick(v_less(x, (vf){0}), e, v_all(1.0f)) / (e + 1.0f);
+    return v_divide(v_pick(v_less(x, (vf){0}), e, v_all(1.0f)), e + 1.0f);
 }
 
 /* exp(-a) * 2^32: what is multiplied by it and then by 2^-32 keeps its digits where exp(-a) is subnormal. */
 #define BACK 2.3283064365386963e-10f
-static RLX_INLINE vf v_exp_raised(vf a, vf more)
+static RLX_INLINE vf v_exp_raised(vf a)
 {
-    vf n, p = v_exp_parts(-v_min(v_all(130.0f), a), more, &n);
+    vf n, p = v_exp_parts(-v_min(v_all(130.0f), a), &n);
     return v_scale(p, n + 32.0f);
 }
 
 static RLX_INLINE vf v_silu(vf x)
 {
-    const vf e = v_exp_raised(v_abs(x), (vf){0});
-    return v_pick(v_less(x, (vf){0}), x * e * BACK, x) / v_fma(e, v_all(BACK), v_all(1.0f));
+    const vf e = v_exp_raised(v_abs(x));
+    return v_divide(v_pick(v_less(x, (vf){0}), x * e * BACK, x), v_fma(e, v_all(BACK), v_all(1.0f)));
 }
 
 static RLX_INLINE vf v_mish(vf x)
 {
     /* tanh(log(1 + t)) = t (t + 2) / (t (t + 2) + 2), with e = t below zero and e = 1 / t above. */
     const vm below = v_less(x, (vf){0});
-    const vf raised = v_exp_raised(v_abs(x), (vf){0}), e = raised * BACK, e2 = e + 2.0f;
+    const vf raised = v_exp_raised(v_abs(x)), e = raised * BACK, e2 = e + 2.0f;
     const vf up = v_fma(e, v_all(2.0f), v_all(1.0f)), down = e * e2;
     return v_pick(below, x * raised * BACK * e2, x * up) /
            v_pick(below, down + 2.0f, v_fma(e * 2.0f, e, up));
@@ -159,30 +162,23 @@ static RLX_INLINE vf v_selu(vf x)
 
 static RLX_INLINE vf v_erf(vf x)
 {
-    const vf a = v_abs(x), z = x * x;
-    vf p = v_all(-1.0324887770813573e-05f);
-    p = TERM(p, z, 0.00011463492141477785f);
-    p = TERM(p, z, -0.0008507305082298148f);
-    p = TERM(p, z, 0.005222380040445331f);
-    p = TERM(p, z, -0.02686583028995897f);
-    p = TERM(p, z, 0.11283788094017569f);
-    p = TERM(p, z, -0.3761263875951135f);
-    p = TERM(p, z, 1.1283791670860186f);
-    /* log erfc(a); above 4 the function is 1 in f32. */
-    const vf t = v_min(v_all(4.0f), a);
-    vf q = v_all(-4.850664559235695e-08f);
-    q = TERM(q, t, 1.1536626756567346e-06f);
-    q = TERM(q, t, -1.0432130444589652e-05f);
-    q = TERM(q, t, 2.7010111052649312e-05f);
-    q = TERM(q, t, 0.000313544219464039f);
-    q = TERM(q, t, -0.004025248557725955f);
-    q = TERM(q, t, 0.025132062711605063f);
-    q = TERM(q, t, -0.10856689214495215f);
-    q = TERM(q, t, -0.6329634263619704f);
-    q = TERM(q, t, -1.1297387384169142f);
-    q = TERM(q, t, 0.00022550241591989817f);
-    vf n, e = v_exp_parts(q, (vf){0}, &n);
-    return v_pick(v_less(a, v_all(0.92f)), x * p, v_signed(1.0f - v_scale(e, n), x));
+    const vf a = v_abs(x), z = x * x, t = v_min(v_all(3.95f), a) - 2.4f;
+    vf p = v_all(-5.862109037e-4f);
+    p = TERM(p, z, 4.967513581e-3f);
+    p = TERM(p, z, -2.674887046e-2f);
+    p = TERM(p, z, 1.128132094e-1f);
+    p = TERM(p, z, -3.761244598e-1f);
+    p = TERM(p, z, 1.128379142e+0f);
+    /* The eighth root of 1 - erf(a); from 3.95 on erf is 1. */
+    vf q = v_all(1.438577107e-4f);
+    q = TERM(q, t, -3.358158577e-4f);
+    q = TERM(q, t, -3.797071955e-3f);
+    q = TERM(q, t, 1.187232589e-2f);
+    q = TERM(q, t, 3.656237210e-2f);
+    q = TERM(q, t, -2.597977709e-1f);
+    q = TERM(q, t, 4.024762591e-1f);
+    q *= q, q *= q;
+    return v_pick(v_less(v_all(0.95f), a), v_signed(v_fma(-q, q, v_all(1.0f)), x), x * p);
 }
 
 /* x where it is positive, 0 where it is negative, and NaN for minus infinity, as x * 0 is. */
@@ -192,8 +188,11 @@ static RLX_INLINE vf v_gelu(vf x)
 {
     /* x below zero times the normal distribution's lower tail: exp(-a^2 / 2) Q(u) / (a + 3.5) for
        u = (a - 3.5) / (a + 3.5); above zero what is missing of x is as much. */
-    const vf a = v_min(v_all(14.8f), v_abs(x)), z = a * a, w = 1.0f / (a + 3.5f);
-    const vf u = v_fma(w, v_all(-7.0f), v_all(1.0f));
+    const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
+    const vf d = a + 3.5f, w = v_reciprocal(d);
+    /* w + w_rest is 1 / d beyond f32: three times its error would reach the result. */
+    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
+    const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
     vf q = v_all(1.094858526e-4f);
     q = TERM(q, u, 4.197311937e-4f);
     q = TERM(q, u, -4.950233269e-4f);
@@ -204,8 +203,9 @@ static RLX_INLINE vf v_gelu(vf x)
     q = TERM(q, u, 3.154250681e-1f);
     q = TERM(q, u, -5.655617118e-1f);
     q = TERM(q, u, 7.444160581e-1f);
-    vf n, p = v_exp_parts(-0.5f * z, -0.5f * v_rest(a, a, z), &n);
-    return v_positive(x) - v_scale(p * q * (w * a), n);
+    vf n, p = v_exp_sum(z, v_rest(h, a, z), &n);
+    const vf tail = p * q * a;
+    return v_positive(x) - v_scale(v_fma(tail, w_rest, tail * w), n);
 }
 
 static RLX_INLINE vf v_gelu_approx(vf x)
@@ -217,8 +217,9 @@ static RLX_INLINE vf v_gelu_approx(vf x)
     vf more = (one - (v - back)) + (three - back);
     more += v_fma(v_all(-4.534068e-8f), a, v_rest(c1, a, one)); /* what the constants lack */
     more += v_fma(c3, y_rest, v_fma(v_all(2.398832e-9f), y, v_rest(c3, y, three)));
-    const vf e = v_exp_raised(v, -more);
-    return v_positive(x) - a * e * BACK / v_fma(e, v_all(BACK), v_all(1.0f));
+    vf n, p = v_exp_sum(-v, -more, &n);
+    const vf e = v_scale(p, n + 32.0f);
+    return v_positive(x) - v_divide(a * e * BACK, v_fma(e, v_all(BACK), v_all(1.0f)));
 }
 
 /* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */
