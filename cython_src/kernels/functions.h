@@ -65,7 +65,7 @@ static RLX_INLINE vf v_tanh(vf x)
     const vf r = v_fma(n, v_all(-0.693147180559945309f), t);
     const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
     const vf y = v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
-    return v_signed(v_divide(y, y + 1.0f), x);
+    return v_signed(y / (y + 1.0f), x);
 }
 
 /* log(1 + f) + k log 2 for 1 + f from sqrt(1/2) to sqrt(2). */
@@ -127,7 +127,7 @@ static RLX_INLINE vf v_softplus(vf x)
 static RLX_INLINE vf v_sigmoid(vf x)
 {
     const vf e = v_exp(-v_abs(x));
-    return v_divide(v_pick(v_less(x, (vf){0}), e, v_all(1.0f)), e + 1.0f);
+    return v_pick(v_less(x, (vf){0}), e, v_all(1.0f)) / (e + 1.0f);
 }
 
 /* exp(-a) * 2^32: what is multiplied by it and then by 2^-32 keeps its digits where exp(-a) is subnormal. */
@@ -141,7 +141,7 @@ static RLX_INLINE vf v_exp_raised(vf a)
 static RLX_INLINE vf v_silu(vf x)
 {
     const vf e = v_exp_raised(v_abs(x));
-    return v_divide(v_pick(v_less(x, (vf){0}), x * e * BACK, x), v_fma(e, v_all(BACK), v_all(1.0f)));
+    return v_pick(v_less(x, (vf){0}), x * e * BACK, x) / v_fma(e, v_all(BACK), v_all(1.0f));
 }
 
 static RLX_INLINE vf v_mish(vf x)
@@ -219,7 +219,7 @@ static RLX_INLINE vf v_gelu_approx(vf x)
     more += v_fma(c3, y_rest, v_fma(v_all(2.398832e-9f), y, v_rest(c3, y, three)));
     vf n, p = v_exp_sum(-v, -more, &n);
     const vf e = v_scale(p, n + 32.0f);
-    return v_positive(x) - v_divide(a * e * BACK, v_fma(e, v_all(BACK), v_all(1.0f)));
+    return v_positive(x) - a * e * BACK / v_fma(e, v_all(BACK), v_all(1.0f));
 }
 
 /* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */

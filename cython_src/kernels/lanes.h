@@ -26,12 +26,6 @@ static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
 static RLX_INLINE vf v_reciprocal(vf x) { return (vf)_mm512_rcp14_ps((__m512)x); }
-/* a / b within a unit for b from 2^-100 to 2^100; a division itself holds up what follows. */
-static RLX_INLINE vf v_divide(vf a, vf b)
-{
-    const vf r = v_reciprocal(b);
-    return a * v_fma(r, v_fma(-r, b, v_all(1.0f)), r);
-}
 static RLX_INLINE vf v_load_some(const float *p, int64_t n)
 {
     return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
@@ -84,7 +78,6 @@ static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
 #endif
 /* 1 / x to 14 bits or more. */
 static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
-static RLX_INLINE vf v_divide(vf a, vf b) { return a / b; }
 /* x * 2^n for whole n from -250 to 250: in two steps, so that subnormal results and overflow come out right. */
 static RLX_INLINE vf v_scale(vf x, vf n)
 {
