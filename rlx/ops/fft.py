@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_plans import chirp_tables, convolution_length, in_lanes, lanes_of, plan
 from rlx.ops.fft_webgpu import KERNELS, emit_fft
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
@@ -59,7 +59,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     passes = direct or plan(m)
     assert passes is not None, "a power of two has a plan"
     tables = [passes.table(node.dtype), *(() if direct else chirp_tables(n, node.dtype))]
-    scratch = emitter.temp(TensorType((2 * n if direct else 6 * m,), node.dtype))
+    lanes = in_lanes(rows, n)
+    words = 4 * n * lanes_of(node.dtype) if lanes else 2 * n if direct else 6 * m
+    scratch = emitter.temp(TensorType((words,), node.dtype))
     emitter.call(
         "fft",
         [emitter.operand(0), *(emitter.table(table) for table in tables)],
@@ -71,6 +73,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "inverse": int(node.attrs["inverse"]),
             "scale": scale,
             "count": passes.count,
+            "lanes": int(lanes),
             "passes": len(passes.radices),
             "radices": passes.radices,
         },

@@ -15,6 +15,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 
 LARGEST_RADIX = 13
+# Fewer rows leave most of a vector empty; longer ones do not stay in the second-level cache.
+_FEWEST_ROWS, _LONGEST_LANES = 5, 2048
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,16 @@ def plan(n: int) -> Plan | None:
         count += (radix - 1) * (length // radix)
         length //= radix
     return Plan(n, tuple(radices), tuple(offsets), count)
+
+
+def lanes_of(dtype: DType) -> int:
+    """Rows that the CPU transforms at a time at most, one in each entry of its widest vectors."""
+    return 64 // dtype.itemsize
+
+
+def in_lanes(rows: int, n: int) -> bool:
+    """Whether the CPU transforms several rows of length n at a time: where they and their copies stay near it."""
+    return rows >= _FEWEST_ROWS and n <= _LONGEST_LANES and plan(n) is not None
 
 
 def convolution_length(n: int) -> int:
