@@ -9,7 +9,7 @@ typedef struct {
 } NAME(out_parts);
 
 /* The values of one butterfly stay in registers, which takes loops that are written out. */
-#define WRITTEN_OUT _Pragma("GCC unroll 4")
+#define WRITTEN_OUT _Pragma("GCC unroll 5")
 
 /* One pass. BUTTERFLY turns the radix values in ar[], ai[] into their DFT in br[], bi[]. */
 #define PASS(R, BUTTERFLY)                                                                        \
@@ -39,13 +39,6 @@ typedef struct {
         }                                                                                         \
     }
 
-#define BUTTERFLY2                                                                                \
-    br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
-#define BUTTERFLY4                                                                                \
-    const T sr = ar[0] + ar[2], si = ai[0] + ai[2], dr = ar[0] - ar[2], di = ai[0] - ai[2];       \
-    const T tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];       \
-    br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
-    br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
 /* Odd radices from the definition: R^2 products, with the roots of unity in a small table. */
 #define BUTTERFLY_ODD(R, OUTER)                                                                      \
     OUTER for (int j = 0; j < R; j++) {                                                           \
@@ -56,8 +49,11 @@ typedef struct {
         }                                                                                         \
         br[j] = tr, bi[j] = ti;                                                                   \
     }
+#define VAL T
 PASS(2, BUTTERFLY2)
+PASS(3, BUTTERFLY3)
 PASS(4, BUTTERFLY4)
+PASS(5, BUTTERFLY5)
 
 /* The first pass (stride 1) of radix 4, with the loop along p so that it is one vector loop. */
 static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, const T *wr,
@@ -102,7 +98,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
                 }                                                                                 \
             }                                                                                     \
     }
-ODD(3, _Pragma("GCC unroll 3")) ODD(5, _Pragma("GCC unroll 5")) ODD(7, ) ODD(11, ) ODD(13, )
+ODD(7, ) ODD(11, ) ODD(13, )
 
 /* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
@@ -115,19 +111,21 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
         const int radix = (int)radices[at].i;
         const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
         T roots_re[13], roots_im[13];
-        if (radix != 2 && radix != 4)
+        if (radix > 5)
             for (int r = 0; r < radix; r++) {
                 roots_re[r] = (T)cos(-6.283185307179586476925 * r / radix);
                 roots_im[r] = (T)sin(-6.283185307179586476925 * r / radix);
             }
         switch (radix) {
         case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
+        case 3: NAME(pass3)(x, to, length, stride, wr, wi); break;
+        case 5: NAME(pass5)(x, to, length, stride, wr, wi); break;
         case 4:
             if (stride == 1) NAME(first4)(x, to, length, wr, wi);
             else NAME(pass4)(x, to, length, stride, wr, wi);
             break;
 #define CASE(R) case R: NAME(odd##R)(x, to, length, stride, wr, wi, roots_re, roots_im); break;
-        CASE(3) CASE(5) CASE(7) CASE(11) CASE(13)
+        CASE(7) CASE(11) CASE(13)
 #undef CASE
         }
         wr += (radix - 1) * (length / radix);
@@ -159,19 +157,19 @@ static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_pa
     const T *cr = f->chirp, *ci = cr + n, *fr = f->filter, *fi = fr + m;
     T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
     const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
-    for (int64_t i = 0; i < n; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
         ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
         ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
     }
     for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
     NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, f->passes, f->radices, f->twiddles, f->count);
-    for (int64_t i = 0; i < m; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < m; i++) {
         ar[i] = br[i] * fr[i] - bi[i] * fi[i];
         ai[i] = br[i] * fi[i] + bi[i] * fr[i];
     }
     NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, f->passes, f->radices, f->twiddles,
                     f->count);
-    for (int64_t i = 0; i < n; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
         y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
         y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
     }
@@ -273,16 +271,16 @@ static int NAME(kernel_rfft)(const rlx_call *call)
         if (h == n) {
             for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
         } else {
-            for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-            for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
+            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
         }
         NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
         if (h == n) {
-            for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
         } else {
             re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
             re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
-            for (int64_t k = 1; k < h; k++) {
+            _Pragma("GCC ivdep") for (int64_t k = 1; k < h; k++) {
                 const T er = yr[k] + yr[h - k], ei = yi[k] - yi[h - k];
                 const T dr = yr[k] - yr[h - k], di = yi[k] + yi[h - k];
                 re[k] = half * (er + c[k] * di + s[k] * dr);
@@ -297,6 +295,14 @@ static int NAME(kernel_rfft)(const rlx_call *call)
 
 #undef ODD
 #undef BUTTERFLY_ODD
+#undef VAL
+#undef S3
+#undef C1
+#undef C2
+#undef S1
+#undef S2
+#undef BUTTERFLY5
 #undef BUTTERFLY4
+#undef BUTTERFLY3
 #undef BUTTERFLY2
 #undef PASS

@@ -94,7 +94,38 @@ static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T 
         for (int64_t l = 0; l < rows; l++) row[l][j] = from[j * apart * VL + l] * scale;
 }
 
-/* One pass over vectors; BUTTERFLY as in fft.h. All first entries of a pass have no twiddle factors. */
+/* Butterflies: the radix values in ar[], ai[] of type VAL become their DFT in br[], bi[]. */
+#define BUTTERFLY2                                                                                \
+    br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
+#define BUTTERFLY4                                                                                    \
+    const VAL sr = ar[0] + ar[2], si = ai[0] + ai[2], dr = ar[0] - ar[2], di = ai[0] - ai[2];     \
+    const VAL tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];     \
+    br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
+    br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
+#define S3 (T)0.86602540378443864676 /* the sine of a third of a turn */
+#define BUTTERFLY3                                                                                \
+    const VAL sr = ar[1] + ar[2], si = ai[1] + ai[2];                                             \
+    const VAL dr = (ar[1] - ar[2]) * S3, di = (ai[1] - ai[2]) * S3;                               \
+    const VAL mr = ar[0] - sr * (T)0.5, mi = ai[0] - si * (T)0.5;                                 \
+    br[0] = ar[0] + sr, bi[0] = ai[0] + si;                                                       \
+    br[1] = mr + di, bi[1] = mi - dr, br[2] = mr - di, bi[2] = mi + dr;
+/* cos and sin of a fifth and of two fifths of a turn. */
+#define C1 (T)0.30901699437494742410
+#define C2 (T)-0.80901699437494742410
+#define S1 (T)0.95105651629515357212
+#define S2 (T)0.58778525229247312917
+#define BUTTERFLY5                                                                                    \
+    const VAL sr = ar[1] + ar[4], si = ai[1] + ai[4], dr = ar[1] - ar[4], di = ai[1] - ai[4];     \
+    const VAL tr = ar[2] + ar[3], ti = ai[2] + ai[3], er = ar[2] - ar[3], ei = ai[2] - ai[3];     \
+    const VAL ur = ar[0] + sr * C1 + tr * C2, ui = ai[0] + si * C1 + ti * C2;                     \
+    const VAL vr = ar[0] + sr * C2 + tr * C1, vi_ = ai[0] + si * C2 + ti * C1;                    \
+    const VAL pr = dr * S1 + er * S2, pi = di * S1 + ei * S2;                                     \
+    const VAL qr = dr * S2 - er * S1, qi = di * S2 - ei * S1;                                     \
+    br[0] = ar[0] + sr + tr, bi[0] = ai[0] + si + ti;                                             \
+    br[1] = ur + pi, bi[1] = ui - pr, br[4] = ur - pi, bi[4] = ui + pr;                           \
+    br[2] = vr + qi, bi[2] = vi_ - qr, br[3] = vr - qi, bi[3] = vi_ + qr;
+
+/* One pass over vectors. All first entries of a pass have no twiddle factors. */
 #define LANE_PASS(R, BUTTERFLY)                                                                   \
     static void NAME(lanes##R)(const T *x, T *y, int64_t length, int64_t stride, const T *wr,      \
                                const T *wi)                                                       \
@@ -122,42 +153,9 @@ static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T 
             }                                                                                     \
         }                                                                                         \
     }
-#define LANES2 br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
-#define LANES4                                                                                    \
-    const VEC sr = ar[0] + ar[2], si = ai[0] + ai[2], dr = ar[0] - ar[2], di = ai[0] - ai[2];     \
-    const VEC tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];     \
-    br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
-    br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
-#define LANES3                                                                                    \
-    const VEC sr = ar[1] + ar[2], si = ai[1] + ai[2];                                             \
-    const VEC dr = (ar[1] - ar[2]) * (T)0.86602540378443864676, di = (ai[1] - ai[2]) * (T)0.86602540378443864676; \
-    const VEC mr = ar[0] - sr * (T)0.5, mi = ai[0] - si * (T)0.5;                                 \
-    br[0] = ar[0] + sr, bi[0] = ai[0] + si;                                                       \
-    br[1] = mr + di, bi[1] = mi - dr, br[2] = mr - di, bi[2] = mi + dr;
-/* cos and sin of a fifth and of two fifths of a turn. */
-#define C1 (T)0.30901699437494742410
-#define C2 (T)-0.80901699437494742410
-#define S1 (T)0.95105651629515357212
-#define S2 (T)0.58778525229247312917
-#define LANES5                                                                                    \
-    const VEC sr = ar[1] + ar[4], si = ai[1] + ai[4], dr = ar[1] - ar[4], di = ai[1] - ai[4];     \
-    const VEC tr = ar[2] + ar[3], ti = ai[2] + ai[3], er = ar[2] - ar[3], ei = ai[2] - ai[3];     \
-    const VEC ur = ar[0] + sr * C1 + tr * C2, ui = ai[0] + si * C1 + ti * C2;                     \
-    const VEC vr = ar[0] + sr * C2 + tr * C1, vi_ = ai[0] + si * C2 + ti * C1;                    \
-    const VEC pr = dr * S1 + er * S2, pi = di * S1 + ei * S2;                                     \
-    const VEC qr = dr * S2 - er * S1, qi = di * S2 - ei * S1;                                     \
-    br[0] = ar[0] + sr + tr, bi[0] = ai[0] + si + ti;                                             \
-    br[1] = ur + pi, bi[1] = ui - pr, br[4] = ur - pi, bi[4] = ui + pr;                           \
-    br[2] = vr + qi, bi[2] = vi_ - qr, br[3] = vr - qi, bi[3] = vi_ + qr;
-LANE_PASS(2, LANES2) LANE_PASS(3, LANES3) LANE_PASS(4, LANES4) LANE_PASS(5, LANES5)
-#undef LANES2
-#undef LANES3
-#undef LANES4
-#undef LANES5
-#undef C1
-#undef C2
-#undef S1
-#undef S2
+#define VAL VEC
+LANE_PASS(2, BUTTERFLY2) LANE_PASS(3, BUTTERFLY3) LANE_PASS(4, BUTTERFLY4) LANE_PASS(5, BUTTERFLY5)
+#undef VAL
 #undef LANE_PASS
 
 /* Radices 7, 11 and 13 from the definition, sums and differences of opposite entries once. */

@@ -14,7 +14,13 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.fft import NORMS, error_bound
-from rlx.ops.fft_plans import chirp_tables, convolution_length, in_lanes, lanes_of, plan
+from rlx.ops.fft_plans import (
+    chirp_tables,
+    in_lanes,
+    lanes_of,
+    plan,
+    smooth_convolution_length,
+)
 from rlx.ops.fft_tiles import pairs
 from rlx.ops.fft_webgpu import KERNELS, Ends, Samples, emit_chirped, emit_fft, emit_tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
@@ -80,12 +86,12 @@ def emit_rows(
     rows, n, scale = geometry
     length, bins = n if n % 2 else n // 2, n // 2 + 1
     direct = plan(length)
-    m = 0 if direct else convolution_length(length)
+    m = 0 if direct else smooth_convolution_length(length)
     passes = direct or plan(m)
-    assert passes is not None, "a power of two has a plan"
+    assert passes is not None, "a product of 2, 3 and 5 has a plan"
     tables = [emitter.table(passes.table(dtype)), emitter.table(_roots(n, dtype)), taper]
     if not direct:
-        tables += (emitter.table(table) for table in chirp_tables(length, dtype))
+        tables += (emitter.table(table) for table in chirp_tables(length, dtype, m))
     lanes = in_lanes(rows, length)
     words = 2 * bins + 4 * length + (6 * m or 2 * length)
     if lanes:
@@ -164,6 +170,8 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),
     samples=(
         *(Sample(((3, n),)) for n in _SIZES),
+        *(Sample(((37, n),)) for n in (1, 2, 9, 16, 45, 74, 143, 400, 1000)),
+        *(Sample(((5, n),), {"norm": "ortho"}) for n in (30, 63)),
         *(Sample(((2, n),), {"norm": norm}) for norm in ("ortho", "forward") for n in (15, 16)),
         Sample(((1, 1),)),
         Sample(((0, 16),)),
