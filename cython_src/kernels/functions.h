@@ -41,6 +41,13 @@ static RLX_INLINE vf v_exp(vf x)
     return v_scale(p, n);
 }
 
+/* The same for x up to 0. */
+static RLX_INLINE vf v_exp_below(vf x)
+{
+    vf n, p = v_exp_parts(v_max(v_all(-105.0f), x), &n);
+    return v_scale(p, n);
+}
+
 static RLX_INLINE vf v_exp2(vf x)
 {
     const vf t = v_max(v_all(-152.0f), v_min(v_all(129.0f), x)), n = (t + ROUNDING) - ROUNDING;

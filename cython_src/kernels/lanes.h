@@ -25,6 +25,15 @@ static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
+static RLX_INLINE vm v_unordered(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
+static RLX_INLINE int v_any(vm m) { return m != 0; }
+static RLX_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
+static RLX_INLINE float v_top(vf x) { return _mm512_reduce_max_ps((__m512)x); }
+/* The first n entries, and 0. */
+static RLX_INLINE vf v_keep(vf x, int64_t n)
+{
+    return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), (__m512)x);
+}
 static RLX_INLINE vf v_reciprocal(vf x) { return (vf)_mm512_rcp14_ps((__m512)x); }
 static RLX_INLINE vf v_load_some(const float *p, int64_t n)
 {
@@ -38,6 +47,7 @@ static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
 typedef vi vm;
 static RLX_INLINE vm v_less(vf a, vf b) { return a < b; }
 static RLX_INLINE vm v_odd(vi a) { return (a & 1) != 0; }
+static RLX_INLINE vm v_unordered(vf a, vf b) { return (a != a) | (b != b); }
 #if VECTOR_BYTES == 32
 static RLX_INLINE int v_every(vm m) { return _mm256_movemask_ps((__m256)m) == 0xff; }
 static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m); }
@@ -76,6 +86,29 @@ static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
         if (l < n) p[l] = x[l];
 }
 #endif
+static RLX_INLINE int v_any(vm m) { return !v_every(~m); }
+static RLX_INLINE float v_sum(vf x)
+{
+    float part[FLOATS];
+    v_store(part, x);
+    for (int64_t half = FLOATS / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
+}
+static RLX_INLINE float v_top(vf x)
+{
+    float part[FLOATS];
+    v_store(part, x);
+    for (int64_t half = FLOATS / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) part[l] = part[l] > part[l + half] ? part[l] : part[l + half];
+    return part[0];
+}
+static RLX_INLINE vf v_keep(vf x, int64_t n)
+{
+    vi kept;
+    for (int l = 0; l < FLOATS; l++) kept[l] = l < n ? -1 : 0;
+    return (vf)((vi)x & kept);
+}
 /* 1 / x to 14 bits or more. */
 static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
 /* x * 2^n for whole n from -250 to 250: in two steps, so that subnormal results and overflow come out right. */
