@@ -8,6 +8,8 @@
 #include "vecmath.h"
 #include "half.h"
 #include "blocks.h"
+#include "lanes.h"
+#include "functions.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)

@@ -9,7 +9,7 @@ typedef struct {
 } NAME(out_parts);
 
 /* The values of one butterfly stay in registers, which takes loops that are written out. */
-#define WRITTEN_OUT _Pragma("GCC unroll 4")
+#define WRITTEN_OUT _Pragma("GCC unroll 5")
 
 /* One pass. BUTTERFLY turns the radix values in ar[], ai[] into their DFT in br[], bi[]. */
 #define PASS(R, BUTTERFLY)                                                                        \
@@ -39,13 +39,6 @@ typedef struct {
         }                                                                                         \
     }
 
-#define BUTTERFLY2                                                                                \
-    br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
-#define BUTTERFLY4                                                                                \
-    const T sr = ar[0] + ar[2], si = ai[0] + ai[2], dr = ar[0] - ar[2], di = ai[0] - ai[2];       \
-    const T tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];       \
-    br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
-    br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
 /* Odd radices from the definition: R^2 products, with the roots of unity in a small table. */
 #define BUTTERFLY_ODD(R, OUTER)                                                                      \
     OUTER for (int j = 0; j < R; j++) {                                                           \
@@ -56,8 +49,11 @@ typedef struct {
         }                                                                                         \
         br[j] = tr, bi[j] = ti;                                                                   \
     }
+#define VAL T
 PASS(2, BUTTERFLY2)
+PASS(3, BUTTERFLY3)
 PASS(4, BUTTERFLY4)
+PASS(5, BUTTERFLY5)
 
 /* The first pass (stride 1) of radix 4, with the loop along p so that it is one vector loop. */
 static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, const T *wr,
@@ -102,7 +98,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
                 }                                                                                 \
             }                                                                                     \
     }
-ODD(3, _Pragma("GCC unroll 3")) ODD(5, _Pragma("GCC unroll 5")) ODD(7, ) ODD(11, ) ODD(13, )
+ODD(7, ) ODD(11, ) ODD(13, )
 
 /* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
@@ -115,19 +111,21 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
         const int radix = (int)radices[at].i;
         const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
         T roots_re[13], roots_im[13];
-        if (radix != 2 && radix != 4)
+        if (radix > 5)
             for (int r = 0; r < radix; r++) {
                 roots_re[r] = (T)cos(-6.283185307179586476925 * r / radix);
                 roots_im[r] = (T)sin(-6.283185307179586476925 * r / radix);
             }
         switch (radix) {
         case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
+        case 3: NAME(pass3)(x, to, length, stride, wr, wi); break;
+        case 5: NAME(pass5)(x, to, length, stride, wr, wi); break;
         case 4:
             if (stride == 1) NAME(first4)(x, to, length, wr, wi);
             else NAME(pass4)(x, to, length, stride, wr, wi);
             break;
 #define CASE(R) case R: NAME(odd##R)(x, to, length, stride, wr, wi, roots_re, roots_im); break;
-        CASE(3) CASE(5) CASE(7) CASE(11) CASE(13)
+        CASE(7) CASE(11) CASE(13)
 #undef CASE
         }
         wr += (radix - 1) * (length / radix);
@@ -159,86 +157,152 @@ static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_pa
     const T *cr = f->chirp, *ci = cr + n, *fr = f->filter, *fi = fr + m;
     T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
     const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
-    for (int64_t i = 0; i < n; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
         ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
         ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
     }
     for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
     NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, f->passes, f->radices, f->twiddles, f->count);
-    for (int64_t i = 0; i < m; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < m; i++) {
         ar[i] = br[i] * fr[i] - bi[i] * fi[i];
         ai[i] = br[i] * fi[i] + bi[i] * fr[i];
     }
     NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, f->passes, f->radices, f->twiddles,
                     f->count);
-    for (int64_t i = 0; i < n; i++) {
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
         y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
         y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
     }
 }
 
-/* Parameters: rows, n, m (Bluestein's length or 0), inverse, scale, count of twiddles, passes,
-   radices. Inputs: x, twiddles, and for Bluestein chirp and filter. Scratch: 2 n, or 6 m.
-   The inverse transform is the forward one with the real and imaginary parts swapped. */
+/* Parameters: rows, n, m (Bluestein's length or 0), inverse, scale, count of twiddles, whether rows stand in
+   lanes, passes, radices. Inputs: x, twiddles, and for Bluestein chirp and filter. Scratch: 2 n, or 6 m, or
+   in lanes 4 n for each of LANES. The inverse transform is the forward one with the real and imaginary parts
+   swapped. */
 static int NAME(kernel_fft)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    const int64_t rows = p[0].i, n = p[1].i, inverse = p[3].i;
+    const int64_t n = p[1].i, inverse = p[3].i, lanes = p[6].i;
     const T scale = (T)p[4].f;
-    const NAME(fft_plan) plan = {n, p[2].i, p[5].i, (int)p[6].i, p + 7,
+    const NAME(fft_plan) plan = {n, p[2].i, p[5].i, (int)p[7].i, p + 8,
                                  call->in[1], call->in[2], call->in[3]};
-    for (int64_t r = 0; r < rows; r++) {
-        const T *row = (const T *)call->in[0] + 2 * n * r;
-        T *to = (T *)call->out[0] + 2 * n * r;
-        const NAME(in_parts) x = {row + (inverse ? n : 0), row + (inverse ? 0 : n)};
-        const NAME(out_parts) y = {to + (inverse ? n : 0), to + (inverse ? 0 : n)};
-        NAME(fft_row)(&plan, x, y, call->out[1]);
+    const rlx_range own = rlx_share(call, p[0].i, lanes ? LANES : 1);
+    const T *x = call->in[0];
+    T *y = call->out[0], *s = call->out[1];
+    for (int64_t r = own.first; lanes && r < own.last; r += VL) {
+        const int64_t some = own.last - r < VL ? own.last - r : VL;
+        const T *row[VECTOR_BYTES / sizeof(T)];
+        T *to[VECTOR_BYTES / sizeof(T)];
+        for (int part = 0; part < 2; part++) {
+            for (int64_t l = 0; l < VL; l++)
+                row[l] = x + 2 * n * (r + (l < some ? l : 0)) + (part == inverse ? 0 : n);
+            NAME(lanes_in)(row, NULL, n, s + part * VL, 2);
+        }
+        const T *z = NAME(lanes_transform)(s, s + 2 * n * VL, n, plan.passes, plan.radices,
+                                           plan.twiddles, plan.count);
+        for (int part = 0; part < 2; part++) {
+            for (int64_t l = 0; l < some; l++) to[l] = y + 2 * n * (r + l) + (part == inverse ? 0 : n);
+            NAME(lanes_out)(z + part * VL, 2, scale, n, to, some);
+        }
+    }
+    for (int64_t r = own.first; !lanes && r < own.last; r++) {
+        const T *row = x + 2 * n * r;
+        T *to = y + 2 * n * r;
+        const NAME(in_parts) from = {row + (inverse ? n : 0), row + (inverse ? 0 : n)};
+        const NAME(out_parts) parts = {to + (inverse ? n : 0), to + (inverse ? 0 : n)};
+        NAME(fft_row)(&plan, from, parts, s);
         if (scale != 1)
             for (int64_t i = 0; i < 2 * n; i++) to[i] *= scale;
     }
     return RLX_OK;
 }
 
-/* The one-sided transform of real rows. An even row of n samples is transformed as n / 2 complex
-   numbers, then taken apart (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2 - k] and
-   w = exp(-2 pi i k / n), X[k] = (a + b) / 2 - i w (a - b) / 2.
-   Parameters: rows, n, length of the transform, m, scale, count of twiddles, passes, radices.
-   Inputs: x, twiddles, w, and for Bluestein chirp and filter. Scratch: 4 transforms, and theirs. */
+/* The one-sided transform of real rows: frames of signals, each sample times one of a taper, and powers if
+   they are wanted. An even row of n samples is transformed as n / 2 complex numbers, then taken apart
+   (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2 - k] and w = exp(-2 pi i k / n),
+   X[k] = (a + b) / 2 - i w (a - b) / 2.
+   Parameters: rows, n, length of the transform, m, scale, count of twiddles, whether rows stand in lanes,
+   frames of a signal, samples of a signal, samples from one frame to the next, whether powers are wanted,
+   passes, radices. Inputs: x, twiddles, w, taper, and for Bluestein chirp and filter. Scratch: spectrum, 4
+   transforms, and theirs, or in lanes 4 (length + 1) for each of LANES. */
 static int NAME(kernel_rfft)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    const int64_t rows = p[0].i, n = p[1].i, h = p[2].i, bins = n / 2 + 1;
+    const int64_t n = p[1].i, h = p[2].i, bins = n / 2 + 1, lanes = p[6].i, frames = p[7].i;
+    const int power = (int)p[10].i;
+    const int64_t width = power ? bins : 2 * bins;
     const T scale = (T)p[4].f, half = scale / 2;
-    const NAME(fft_plan) plan = {h, p[3].i, p[5].i, (int)p[6].i, p + 7,
-                                 call->in[1], call->in[3], call->in[4]};
-    const T *c = call->in[2], *s = c + bins;
-    T *zr = call->out[1], *zi = zr + h, *yr = zi + h, *yi = yr + h;
-    if (h == n)
-        for (int64_t i = 0; i < n; i++) zi[i] = 0;
-    for (int64_t r = 0; r < rows; r++) {
-        const T *x = (const T *)call->in[0] + n * r;
-        T *re = (T *)call->out[0] + 2 * bins * r, *im = re + bins;
-        if (h == n) {
-            NAME(fft_row)(&plan, (NAME(in_parts)){x, zi}, (NAME(out_parts)){yr, yi}, yi + h);
-            for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+    const NAME(fft_plan) plan = {h, p[3].i, p[5].i, (int)p[11].i, p + 12,
+                                 call->in[1], call->in[4], call->in[5]};
+    const T *c = call->in[2], *s = c + bins, *taper = call->in[3];
+    const rlx_range own = rlx_share(call, p[0].i, lanes ? LANES : 1);
+#define ROW(r) ((const T *)call->in[0] + (r) / frames * p[8].i + (r) % frames * p[9].i)
+    for (int64_t r = own.first; lanes && r < own.last; r += VL) {
+        const int64_t some = own.last - r < VL ? own.last - r : VL;
+        const T *row[VECTOR_BYTES / sizeof(T)];
+        T *to[VECTOR_BYTES / sizeof(T)], *x = call->out[1], *z = x + 2 * (h + 1) * VL;
+        for (int64_t l = 0; l < VL; l++) {
+            row[l] = ROW(r + (l < some ? l : 0));
+            to[l] = (T *)call->out[0] + width * (r + l);
+        }
+        NAME(lanes_in)(row, taper, n, x, h == n ? 2 : 1);
+        if (h == n)
+            for (int64_t i = 0; i < n; i++) *LANE(x, 2 * i + 1) = (VEC){0};
+        T *y = NAME(lanes_transform)(x, z, h, plan.passes, plan.radices, plan.twiddles, plan.count);
+        z = y == x ? z : x;
+        if (h != n) {
+            NAME(lanes_untangle)(y, z, h, c, s, scale, power);
+            NAME(lanes_out)(z, 1, 1, width, to, some);
             continue;
         }
-        for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-        NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
-        re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
-        re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
-        for (int64_t k = 1; k < h; k++) {
-            const T er = yr[k] + yr[h - k], ei = yi[k] - yi[h - k];
-            const T dr = yr[k] - yr[h - k], di = yi[k] + yi[h - k];
-            re[k] = half * (er + c[k] * di + s[k] * dr);
-            im[k] = half * (ei - c[k] * dr + s[k] * di);
-        }
+        if (power)
+            for (int64_t k = 0; k < bins; k++) {
+                const VEC re = *LANE(y, 2 * k) * scale, im = *LANE(y, 2 * k + 1) * scale;
+                *LANE(y, 2 * k) = re * re + im * im;
+            }
+        NAME(lanes_out)(y, 2, power ? 1 : scale, bins, to, some);
+        for (int64_t l = 0; l < some; l++) to[l] += bins;
+        if (!power) NAME(lanes_out)(y + VL, 2, scale, bins, to, some);
     }
+    for (int64_t r = own.first; !lanes && r < own.last; r++) {
+        T *both = call->out[1], *zr = both + 2 * bins, *zi = zr + h, *yr = zi + h, *yi = yr + h;
+        const T *x = ROW(r);
+        T *to = (T *)call->out[0] + width * r, *re = power ? both : to, *im = re + bins;
+        if (h == n) {
+            for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
+        } else {
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
+            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+        }
+        NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
+        if (h == n) {
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+        } else {
+            re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
+            re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
+            _Pragma("GCC ivdep") for (int64_t k = 1; k < h; k++) {
+                const T er = yr[k] + yr[h - k], ei = yi[k] - yi[h - k];
+                const T dr = yr[k] - yr[h - k], di = yi[k] + yi[h - k];
+                re[k] = half * (er + c[k] * di + s[k] * dr);
+                im[k] = half * (ei - c[k] * dr + s[k] * di);
+            }
+        }
+        for (int64_t k = 0; power && k < bins; k++) to[k] = re[k] * re[k] + im[k] * im[k];
+    }
+#undef ROW
     return RLX_OK;
 }
 
 #undef ODD
 #undef BUTTERFLY_ODD
+#undef VAL
+#undef S3
+#undef C1
+#undef C2
+#undef S1
+#undef S2
+#undef BUTTERFLY5
 #undef BUTTERFLY4
+#undef BUTTERFLY3
 #undef BUTTERFLY2
 #undef PASS

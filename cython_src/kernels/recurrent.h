@@ -1,60 +1,92 @@
 /* The loop over time of lstm, gru and rnn, per type. */
 
-/* The sums of eight vectors, added up in halves. */
-static inline void NAME(vec_sums)(T *sums, const VEC *v)
-{
-    for (int k = 0; k < 8; k++) {
-        T part[VL];
-        memcpy(part, v + k, sizeof part);
-        for (int64_t half = VL / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
-        sums[k] = part[0];
-    }
-}
+#define PANEL (4 * VL) /* columns of a panel of packed weights */
 
-/* y[i] += dot(r[i], h) for rows of r: eight at a time stay in registers. */
+/* y[i] += dot(r[i], h) for rows of r: one after the other, as they stand, so that memory is read in a stream;
+   the sums of as many rows as a vector has entries are turned and added up together. */
 static void NAME(add_dots)(const T *r, int64_t rows, int64_t n, const T *h, T *y)
 {
-    for (int64_t i = 0; i < rows; i += 8) {
-        const T *row[8];
-        /* Past the last row it is made again. */
-        for (int64_t k = 0; k < 8; k++) row[k] = r + (i + k < rows ? i + k : rows - 1) * n;
-        VEC sum[8] = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
-        T total[8];
-        int64_t j = 0;
-        for (; j + VL <= n; j += VL) {
-            const VEC v = *(const VEC *)(h + j);
-            _Pragma("GCC unroll 8") for (int k = 0; k < 8; k++)
-                sum[k] += *(const VEC *)(row[k] + j) * v;
+    for (int64_t i = 0; i < rows; i += VL) {
+        const int64_t some = rows - i < VL ? rows - i : VL;
+        VEC sums[VECTOR_BYTES / sizeof(T)] = {{0}};
+        T rest[VECTOR_BYTES / sizeof(T)] = {0};
+        for (int64_t k = 0; k < some; k++, r += n) {
+            VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+            int64_t j = 0;
+            for (; j + 4 * VL <= n; j += 4 * VL) {
+                s0 += *LANE(r + j, 0) * *LANE(h + j, 0), s1 += *LANE(r + j, 1) * *LANE(h + j, 1);
+                s2 += *LANE(r + j, 2) * *LANE(h + j, 2), s3 += *LANE(r + j, 3) * *LANE(h + j, 3);
+            }
+            for (; j + VL <= n; j += VL) s0 += *LANE(r + j, 0) * *LANE(h + j, 0);
+            for (; j < n; j++) rest[k] += r[j] * h[j];
+            sums[k] = (s0 + s1) + (s2 + s3);
         }
-        NAME(vec_sums)(total, sum);
-        for (int64_t k = 0; k < 8 && i + k < rows; k++) {
-            T rest = 0;
-            for (int64_t l = j; l < n; l++) rest += row[k][l] * h[l];
-            y[i + k] += total[k] + rest;
-        }
+        NAME(turn)(sums);
+        for (int64_t half = VL / 2; half > 0; half /= 2)
+            for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
+        for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
     }
 }
 
-/* Rows of r as panels [n, NR] of their transpose, the last one filled up with zeros. */
+/* Rows of r as panels [n, PANEL] of their transpose, the last one filled up with repetitions. */
 static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
 {
-    for (int64_t i = 0; i < rows; i += NR, panels += NR * n)
-        for (int64_t v = 0; v < NR; v++)
-            for (int64_t j = 0; j < n; j++) panels[j * NR + v] = i + v < rows ? r[(i + v) * n + j] : 0;
+    for (int64_t i = 0; i < rows; i += PANEL, panels += PANEL * n)
+        for (int64_t v = 0; v < PANEL; v += VL) {
+            const T *row[VECTOR_BYTES / sizeof(T)];
+            for (int64_t l = 0; l < VL; l++) row[l] = r + (i + v + l < rows ? i + v + l : rows - 1) * n;
+            NAME(lanes_in)(row, NULL, n, panels + v, PANEL / VL);
+        }
 }
 
-/* y += h @ transpose(r) for a batch of rows of h, n apart, and of y, `apart` apart. With panels of r
-   up to NR - 1 entries after a row of y are touched, by adding zeros. */
+/* y += h @ panel for some rows of h, n apart, and of y, `apart` apart. */
+#define PANEL_ROWS(ROWS)                                                                          \
+    static void NAME(CONCAT(panel, ROWS))(const T *h, int64_t n, const T *panel, T *y, int64_t apart) \
+    {                                                                                             \
+        VEC acc[ROWS][4];                                                                         \
+        for (int r = 0; r < ROWS; r++)                                                            \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) acc[r][v] = *LANE(y + r * apart, v); \
+        for (int64_t i = 0; i < n; i++, panel += PANEL)                                           \
+            _Pragma("GCC unroll 4") for (int r = 0; r < ROWS; r++)                                \
+            {                                                                                     \
+                const T x = h[r * n + i];                                                         \
+                _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) acc[r][v] += x * *LANE(panel, v); \
+            }                                                                                     \
+        for (int r = 0; r < ROWS; r++)                                                            \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) *LANE(y + r * apart, v) = acc[r][v]; \
+    }
+/* As many rows at a time as the registers hold. */
+#if VECTOR_BYTES == 64
+#define SEVERAL 4
+#else
+#define SEVERAL 2
+#endif
+PANEL_ROWS(1) PANEL_ROWS(SEVERAL)
+
+/* y += h @ transpose(r) for a batch of rows of h, n apart, and of y, `apart` apart. */
 static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_t n, const T *h,
                                int64_t batch, T *y, int64_t apart)
 {
-    if (!panels)
-        for (int64_t b = 0; b < batch; b++) NAME(add_dots)(r, rows, n, h + b * n, y + b * apart);
-    else
-        for (int64_t i = 0; i < rows; i += NR, panels += NR * n)
-            NAME(tiles)(h, n, panels, y + i, apart, batch, n, NULL);
+    for (int64_t b = 0; !panels && b < batch; b++) NAME(add_dots)(r, rows, n, h + b * n, y + b * apart);
+    for (int64_t i = 0; panels && i < rows; i += PANEL, panels += PANEL * n) {
+        const int64_t width = rows - i < PANEL ? rows - i : PANEL;
+        for (int64_t b = 0; b < batch;) {
+            const int64_t some = batch - b < SEVERAL ? 1 : SEVERAL, bytes = width * (int64_t)sizeof(T);
+            T part[SEVERAL * 4 * VECTOR_BYTES / sizeof(T)], *to = y + b * apart + i;
+            const int whole = width == PANEL;
+            if (!whole) memset(part, 0, sizeof part);
+            for (int64_t k = 0; !whole && k < some; k++)
+                memcpy(part + k * PANEL, to + k * apart, (size_t)bytes);
+            (some == 1 ? NAME(panel1) : NAME(CONCAT(panel, SEVERAL)))(
+                h + b * n, n, panels, whole ? to : part, whole ? apart : PANEL);
+            for (int64_t k = 0; !whole && k < some; k++)
+                memcpy(to + k * apart, part + k * PANEL, (size_t)bytes);
+            b += some;
+        }
+    }
 }
+#undef SEVERAL
+#undef PANEL_ROWS
 
 static void NAME(hold)(T *v, int64_t n, T clip)
 {
@@ -105,7 +137,7 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
 
 /* Parameters: steps, batch, directions, hidden, cell, input_forget, clip, whether to pack the weights,
    reverse[directions]. Inputs: xw, r, bias, h0, c0, peepholes, lengths. Results: y, h, c; scratch, for
-   every sequence: a row of gates and one of candidates, each with NR entries of slack; then panels. */
+   every sequence: a row of gates, one of candidates and one of states; then panels. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
@@ -117,11 +149,11 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
     const T *xw = call->in[0], *bias = call->in[2], *h0 = call->in[3], *c0 = call->in[4];
     const T *peepholes = call->in[5];
     const int32_t *lengths = call->in[6];
-    const int64_t apart = gates * n + NR, spare_apart = n + NR, states = batch * n;
+    const int64_t apart = gates * n, spare_apart = n, states = batch * n;
     T *y = call->out[0], *g = call->out[3], *spare = g + batch * apart;
     T *reset_h = spare + batch * spare_apart;
     T *panels = p[7].i ? reset_h + batch * n : NULL;
-    T *last_panels = panels ? panels + (first_rows + NR - 1) / NR * NR * n : NULL;
+    T *last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL;
     for (int64_t d = 0; d < directions; d++) {
         const T *r = (const T *)call->in[1] + d * gates * n * n, *last_r = r + first_rows * n;
         const T *peep = peepholes ? peepholes + d * 3 * n : NULL;
@@ -139,7 +171,6 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
                 T *own = g + b * apart;
                 memcpy(own, xw + ((at * batch + b) * directions + d) * gates * n,
                        (size_t)(gates * n) * sizeof(T));
-                for (int64_t i = gates * n; i < apart; i++) own[i] = 0;
             }
             NAME(add_products)(r, panels, first_rows, n, h, batch, g, apart);
             for (int64_t b = 0; gru && b < batch; b++) {
@@ -171,3 +202,4 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
     }
     return RLX_OK;
 }
+#undef PANEL

@@ -1,16 +1,51 @@
 /* Softmax and layer_norm, per type. */
 
+#ifdef SINGLE
+/* The largest of a row, NaN left out. */
+static inline float row_max_f32(const float *x, int64_t n)
+{
+    vf a = v_all(-INFINITY), b = a, c = a, d = a;
+    int64_t i = 0;
+    for (; i + 4 * FLOATS <= n; i += 4 * FLOATS) {
+        a = v_max(v_load(x + i), a), b = v_max(v_load(x + i + FLOATS), b);
+        c = v_max(v_load(x + i + 2 * FLOATS), c), d = v_max(v_load(x + i + 3 * FLOATS), d);
+    }
+    for (; i + FLOATS <= n; i += FLOATS) a = v_max(v_load(x + i), a);
+    if (i < n && n >= FLOATS) a = v_max(v_load(x + n - FLOATS), a), i = n;
+    float top = v_top(v_max(v_max(a, b), v_max(c, d)));
+    for (; i < n; i++) top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* y = exp(x - top), unless it is NULL, and the sum; nothing in x is above top. A NaN in the row reaches the sum, and so the whole row. */
+static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
+{
+    double total = 0;
+    for (int64_t at = 0; at < n; at += 1024) {
+        const int64_t end = n - at < 1024 ? n : at + 1024;
+        vf sum = {0};
+        for (int64_t i = at; i < end; i += FLOATS) {
+            const int64_t left = end - i;
+            const int some = RLX_RARELY(left < FLOATS);
+            vf e = v_exp_below((some ? v_load_some(x + i, left) : v_load(x + i)) - top);
+            if (some) e = v_keep(e, left);
+            sum += e;
+            if (!y) continue;
+            if (some) v_store_some(y + i, e, left);
+            else v_store(y + i, e);
+        }
+        total += v_sum(sum);
+    }
+    return (float)total;
+}
+#else
 static inline T NAME(row_max)(const T *x, int64_t n)
 {
-    T lane[16];
-    for (int l = 0; l < 16; l++) lane[l] = -(T)INFINITY;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (; i < n; i++) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-    for (int l = 1; l < 16; l++) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-    return lane[0];
+    T top = -(T)INFINITY;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    return top;
 }
+#endif
 
 /* The total of a row less `mean`, or of its squares. With `other` the row is x + other, and is written
    to `sum` on the way. In vectors: the compiler makes none of these loops in one. */
@@ -46,12 +81,13 @@ static inline double NAME(row_total)(
     return total;
 }
 
-/* y = exp(x - top), its sum returned. A NaN in the row reaches the sum, and so the whole row. */
+#ifndef SINGLE
 static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 {
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
+    for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
     return (T)NAME(row_total)(NULL, y, NULL, 0, 0, n);
 }
+#endif
 
 /* Parameters: outer, n, inner, whether the logarithm is wanted. */
 static int NAME(kernel_softmax)(const rlx_call *call)
@@ -62,12 +98,17 @@ static int NAME(kernel_softmax)(const rlx_call *call)
         const T *x = (const T *)call->in[0] + o * n * inner;
         T *y = (T *)call->out[0] + o * n * inner;
         if (inner == 1) {
-            const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(y, x, top, n);
-            const T scale = 1 / sum, shift = FN(log)(sum);
-            if (logarithm)
-                for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
-            else
-                for (int64_t i = 0; i < n; i++) y[i] *= scale;
+            T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
+            const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
+            if (logarithm) {
+                const T shift = FN(log)(sum);
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+            } else {
+                const T scale = 1 / sum;
+                int64_t i = 0;
+                for (; i + VL <= n; i += VL) *(VEC *)(y + i) *= scale;
+                for (; i < n; i++) y[i] *= scale;
+            }
             continue;
         }
         for (int64_t j = 0; j < inner; j++) {

@@ -7,6 +7,7 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
+#include "fft_lanes.h"
 #include "fft.h"
 #if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "gated.h"
@@ -24,6 +25,13 @@
 #include "state_space.h"
 #endif
 
+#undef EIGHT
+#undef SIXTEEN
+#undef FOUR
+#undef TWO
+#undef LOW
+#undef HIGH
+#undef LANE
 #undef WRITTEN_OUT
 #undef FEW_WINDOWS
 #undef MICRO_ROWS

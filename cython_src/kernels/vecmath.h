@@ -1,8 +1,7 @@
-/* Point functions that the compiler turns into vector code: no branches, no calls in f32.
+/* Point functions: f32 exp, log and tanh, which the compiler turns into vector code where they stand in a
+   loop, what f64 takes from the C library, and integers. The functions of vectors are in functions.h.
 
-   f32 exp, log, tanh, erf, sigmoid, sin and cos are polynomials, within a few units in the last
-   place; the rest and f64 take the C library's. The coefficients of tanh, erf, sin and cos are
-   Chebyshev interpolations of degree 6, 7 and 10, and 4 in float64. NaN and infinities follow C. */
+   The coefficients of tanh are a Chebyshev interpolation of degree 6 in float64. NaN and infinities follow C. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -77,108 +76,6 @@ static inline float rlx_tanh_f32(float x)
     return PICK(a < 0.63f, x * p, big);
 }
 
-static inline float rlx_erf_f32(float x)
-{
-    float a = fabsf(x), z = x * x;
-    float p = -1.0324887770813573e-05f;
-    p = p * z + 0.00011463492141477785f;
-    p = p * z + -0.0008507305082298148f;
-    p = p * z + 0.005222380040445331f;
-    p = p * z + -0.02686583028995897f;
-    p = p * z + 0.11283788094017569f;
-    p = p * z + -0.3761263875951135f;
-    p = p * z + 1.1283791670860186f;
-    /* log erfc(a); above 4 the function is 1 in f32. A NaN takes the polynomial of x. */
-    float t = PICK(a > 4.0f, 4.0f, a);
-    float q = -4.850664559235695e-08f;
-    q = q * t + 1.1536626756567346e-06f;
-    q = q * t + -1.0432130444589652e-05f;
-    q = q * t + 2.7010111052649312e-05f;
-    q = q * t + 0.000313544219464039f;
-    q = q * t + -0.004025248557725955f;
-    q = q * t + 0.025132062711605063f;
-    q = q * t + -0.10856689214495215f;
-    q = q * t + -0.6329634263619704f;
-    q = q * t + -1.1297387384169142f;
-    q = q * t + 0.00022550241591989817f;
-    float big = copysignf(1.0f - rlx_exp_f32(q), x);
-    return PICK(a >= 0.92f, big, x * p);
-}
-
-static inline float rlx_expm1_f32(float x)
-{
-    /* Taylor to x^9 near 0, where exp(x) - 1 would cancel. */
-    float t = PICK(x > 0.6f, 0.6f, x);
-    t = PICK(t < -0.6f, -0.6f, t);
-    float p = 2.7557319e-6f;
-    p = p * t + 2.4801587e-5f;
-    p = p * t + 1.9841270e-4f;
-    p = p * t + 1.3888889e-3f;
-    p = p * t + 8.3333333e-3f;
-    p = p * t + 4.1666667e-2f;
-    p = p * t + 1.6666667e-1f;
-    p = p * t + 0.5f;
-    p = p * t * t + t;
-    return PICK(fabsf(x) > 0.5f, rlx_exp_f32(x) - 1.0f, p);
-}
-
-static inline float rlx_log1p_f32(float x)
-{
-    /* 2 atanh(s), s = x / (2 + x), near 0. */
-    float t = PICK(fabsf(x) < 0.5f, x, 0.0f), s = t / (2.0f + t), z = s * s;
-    float p = 0.15384615f;
-    p = p * z + 0.18181818f;
-    p = p * z + 0.22222222f;
-    p = p * z + 0.28571429f;
-    p = p * z + 0.4f;
-    p = p * z + 0.66666667f;
-    p = 2.0f * s + s * z * p;
-    return PICK(fabsf(x) < 0.5f, p, rlx_log_f32(1.0f + x));
-}
-
-/* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */
-static inline float rlx_quadrant_f32(float r, int32_t quadrant)
-{
-    float z = r * r;
-    float s = 2.717345361627713e-06f;
-    s = s * z + -0.00019839202172159784f;
-    s = s * z + 0.00833332878229936f;
-    s = s * z + -0.16666666631589003f;
-    s = s * z * r + r;
-    float c = 2.4379830963894595e-05f;
-    c = c * z + -0.0013886617996113834f;
-    c = c * z + 0.04166661669239419f;
-    c = c * z + -0.4999999961485576f;
-    c = c * z + 1.0f;
-    float y = PICK(quadrant & 1, c, s);
-    return PICK(quadrant & 2, -y, y);
-}
-
-/* x less whole quarter turns; pi/2 in three parts, the first two short enough for exact products. */
-#define QUARTER_TURNS(x)                                                                          \
-    float n = ((x)*0.636619772367581343f + 12582912.0f) - 12582912.0f;                            \
-    float r = (((x)-n * 1.5703125f) - n * 4.839897155761719e-4f) + n * 1.6292067961387602e-07f;
-
-static inline float rlx_small_sin_f32(float x)
-{
-    QUARTER_TURNS(x)
-    return rlx_quadrant_f32(r, (int32_t)n);
-}
-
-static inline float rlx_small_cos_f32(float x)
-{
-    QUARTER_TURNS(x)
-    return rlx_quadrant_f32(r, (int32_t)n + 1);
-}
-
-/* Large angles need more bits of pi than the short sum has: they take the C library's way. */
-static inline float rlx_sin_f32(float x) { return fabsf(x) < 2e4f ? rlx_small_sin_f32(x) : sinf(x); }
-static inline float rlx_cos_f32(float x) { return fabsf(x) < 2e4f ? rlx_small_cos_f32(x) : cosf(x); }
-static inline float rlx_softplus_f32(float x)
-{
-    return PICK(x < 0, 0.0f, x) + rlx_log1p_f32(rlx_exp_f32(-fabsf(x)));
-}
-static inline float rlx_sigmoid_f32(float x) { return 1.0f / (1.0f + rlx_exp_f32(-x)); }
 static inline double rlx_exp_f64(double x) { return exp(x); }
 static inline double rlx_log_f64(double x) { return log(x); }
 static inline double rlx_tanh_f64(double x) { return tanh(x); }

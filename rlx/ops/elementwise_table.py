@@ -3,7 +3,7 @@
 This file is also run by ``setup.py`` while rlx is not importable, so it imports nothing of rlx.
 
 ``c`` is a C expression over operands ``x``, ``y``, ``z`` of type ``T``; ``FN(exp)`` is the function
-for that type in ``cython_src/kernels/vecmath.h``. ``wgsl`` is a WGSL expression over operands of
+for that type in ``cython_src/kernels/vecmath.h``. f32 takes ``VECTOR_FUNCTIONS`` instead. ``wgsl`` is a WGSL expression over operands of
 type ``V`` (four lanes of the element type; ``U`` is four lanes of u32); functions that WGSL lacks
 are in ``shaders/lib/math.wgsl``, and a name that ends in ``_T`` stands for one per element type. WGSL lets max, min and != lose a NaN, so those are
 written with comparisons that keep it.
@@ -217,6 +217,11 @@ TABLE: tuple[Row, ...] = (
         "a * b + c."),
 )  # fmt: skip
 
+# Rows that are computed in whole vectors in f32, by the function of that name in kernels/functions.h.
+VECTOR_FUNCTIONS = frozenset(
+    "exp exp2 expm1 log log1p sin cos tanh erf sigmoid gelu gelu_approx silu selu softplus mish".split()
+)
+
 # C type and kind of each dtype that has compiled loops.
 C_TYPES = {
     "f32": ("float", "f"),
@@ -269,6 +274,9 @@ def c_header() -> str:
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
+            if dtype == "f32" and row.name in VECTOR_FUNCTIONS:
+                lines.append(f"LOOP_VECTOR({row.name}_f32, v_{row.name})")
+                continue
             out = "uint8_t" if row.result == "bool" else ctype
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")

@@ -13,7 +13,13 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_plans import (
+    chirp_tables,
+    in_lanes,
+    lanes_of,
+    plan,
+    smooth_convolution_length,
+)
 from rlx.ops.fft_webgpu import KERNELS, emit_fft
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
@@ -55,11 +61,13 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if rows == 0:
         return
     direct = plan(n)
-    m = 0 if direct else convolution_length(n)
+    m = 0 if direct else smooth_convolution_length(n)
     passes = direct or plan(m)
-    assert passes is not None, "a power of two has a plan"
-    tables = [passes.table(node.dtype), *(() if direct else chirp_tables(n, node.dtype))]
-    scratch = emitter.temp(TensorType((2 * n if direct else 6 * m,), node.dtype))
+    assert passes is not None, "a product of 2, 3 and 5 has a plan"
+    tables = [passes.table(node.dtype), *(() if direct else chirp_tables(n, node.dtype, m))]
+    lanes = in_lanes(rows, n)
+    words = 4 * n * lanes_of(node.dtype) if lanes else 2 * n if direct else 6 * m
+    scratch = emitter.temp(TensorType((words,), node.dtype))
     emitter.call(
         "fft",
         [emitter.operand(0), *(emitter.table(table) for table in tables)],
@@ -71,6 +79,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "inverse": int(node.attrs["inverse"]),
             "scale": scale,
             "count": passes.count,
+            "lanes": int(lanes),
             "passes": len(passes.radices),
             "radices": passes.radices,
         },
@@ -130,6 +139,9 @@ _SIZES = (
     bound=lambda node: error_bound(node.shape[-1] // 2, node.dtype),
     samples=(
         *(Sample(((3, 2 * n),)) for n in _SIZES),
+        # Several rows at a time: whole groups of them and what is left.
+        *(Sample(((37, 2 * n),)) for n in (1, 6, 16, 35, 45, 77, 143, 200, 400, 1000)),
+        *(Sample(((5, 2 * n),), {"inverse": True, "norm": "ortho"}) for n in (30, 64)),
         *(Sample(((2, 2 * n),), {"inverse": True}) for n in (1, 5, 8, 17, 256, 4096)),
         *(
             Sample(((2, 30),), {"norm": norm, "inverse": inverse})

@@ -10,14 +10,14 @@ import numpy as np
 
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import ALL, DType
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size, strides
 from rlx.ops.fft import error_bound
 from rlx.ops.fft_plans import plan
 from rlx.ops.fft_webgpu import KERNELS, Samples, emit_tiles
 from rlx.ops.movement import emit_strided_copy
-from rlx.ops.real_fft import emit_rfft, one_sided
+from rlx.ops.real_fft import emit_rfft, emit_rows, one_sided
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 
@@ -139,26 +139,23 @@ def _lower_spectra_webgpu(node: Node, emitter: Emitter) -> None:
 def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    g = Graph("frame_spectra")
-    operands = zip(("x", "taper"), node.inputs, strict=True)
-    x, taper = (g.input(name, operand.shape, operand.dtype) for name, operand in operands)
-    cut = g.add_node("frames", [x], {"length": taper.shape[0], "hop": node.attrs["hop"]})
-    spectra = g.add_node("rfft", [cut * taper], {"norm": "backward"})
-    if node.attrs["power"]:
-        bins = node.shape[-1]
-        ends = ({"axis": -1, "start": start, "length": bins} for start in (0, bins))
-        re, im = (g.add_node("narrow", [spectra], end) for end in ends)
-        spectra = re * re + im * im
-    g.set_outputs([spectra])
-    (made,) = emitter.inline(g, [emitter.operand(0), emitter.operand(1)])
-    dims = (size(node.shape),)
-    emit_strided_copy(emitter, made, emitter.result(), node.dtype, dims, (1,), (1,))
+    n, samples = node.inputs[1].shape[0], node.inputs[0].shape[-1]
+    emit_rows(
+        emitter,
+        emitter.operand(0),
+        emitter.result(),
+        node.dtype,
+        (size(node.shape[:-1]), n, 1.0),
+        (node.shape[-2], samples, node.attrs["hop"]),
+        emitter.operand(1),
+        node.attrs["power"],
+    )
 
 
 @op(
     infer=_infer_spectra,
     flops=lambda node: 2.5 * size(node.shape) * max(1.0, np.log2(node.inputs[1].shape[0])),
-    cpu=Kernels(("strided_copy", "rfft"), _lower_spectra_cpu),
+    cpu=Kernels(("rfft",), _lower_spectra_cpu),
     webgpu=Kernels((*KERNELS, "rfft_pack", "rfft_unpack", "strided_copy"), _lower_spectra_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,

@@ -14,7 +14,13 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.fft import NORMS, error_bound
-from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
+from rlx.ops.fft_plans import (
+    chirp_tables,
+    in_lanes,
+    lanes_of,
+    plan,
+    smooth_convolution_length,
+)
 from rlx.ops.fft_tiles import pairs
 from rlx.ops.fft_webgpu import KERNELS, Ends, Samples, emit_chirped, emit_fft, emit_tiles
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
@@ -50,21 +56,52 @@ def _roots(n: int, dtype: DType) -> Array:
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    rows, n, length, scale = _geometry(node)
-    if rows == 0:
-        return
+    rows, n, _, scale = _geometry(node)
+    if rows:
+        emit_rows(emitter, emitter.operand(0), emitter.result(), node.dtype, (rows, n, scale))
+
+
+def emit_rows(
+    emitter: Emitter,
+    source: Any,
+    target: Any,
+    dtype: DType,
+    geometry: tuple[int, int, float],
+    frames: tuple[int, int, int] | None = None,
+    taper: Any = None,
+    power: bool = False,
+) -> None:
+    """One-sided transforms on the CPU.
+
+    Args:
+        emitter: Of the node.
+        source: Samples.
+        target: Spectra, or powers.
+        dtype: Of both.
+        geometry: Rows, samples of each, scale.
+        frames: Of overlapping rows the number in a signal, its samples, and the samples from one to the next.
+        taper: What the samples of each row are multiplied by.
+        power: Whether re^2 + im^2 is the result.
+    """
+    rows, n, scale = geometry
+    length, bins = n if n % 2 else n // 2, n // 2 + 1
     direct = plan(length)
-    m = 0 if direct else convolution_length(length)
+    m = 0 if direct else smooth_convolution_length(length)
     passes = direct or plan(m)
-    assert passes is not None, "a power of two has a plan"
-    tables = [passes.table(node.dtype), _roots(n, node.dtype)]
+    assert passes is not None, "a product of 2, 3 and 5 has a plan"
+    tables = [emitter.table(passes.table(dtype)), emitter.table(_roots(n, dtype)), taper]
     if not direct:
-        tables += chirp_tables(length, node.dtype)
-    scratch = emitter.temp(TensorType((4 * length + (6 * m or 2 * length),), node.dtype))
+        tables += (emitter.table(table) for table in chirp_tables(length, dtype, m))
+    lanes = in_lanes(rows, length)
+    words = 2 * bins + 4 * length + (6 * m or 2 * length)
+    if lanes:
+        words = 4 * (length + 1) * lanes_of(dtype)
+    scratch = emitter.temp(TensorType((words,), dtype))
+    each, samples, hop = frames or (1, n, 0)
     emitter.call(
         "rfft",
-        [emitter.operand(0), *(emitter.table(table) for table in tables)],
-        [emitter.result(), scratch],
+        [source, *tables],
+        [target, scratch],
         {
             "rows": rows,
             "n": n,
@@ -72,6 +109,11 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "m": m,
             "scale": scale,
             "count": passes.count,
+            "lanes": int(lanes),
+            "frames": each,
+            "samples": samples,
+            "hop": hop,
+            "power": int(power),
             "passes": len(passes.radices),
             "radices": passes.radices,
         },
@@ -128,6 +170,8 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),
     samples=(
         *(Sample(((3, n),)) for n in _SIZES),
+        *(Sample(((37, n),)) for n in (1, 2, 9, 16, 45, 74, 143, 400, 1000)),
+        *(Sample(((5, n),), {"norm": "ortho"}) for n in (30, 63)),
         *(Sample(((2, n),), {"norm": norm}) for norm in ("ortho", "forward") for n in (15, 16)),
         Sample(((1, 1),)),
         Sample(((0, 16),)),

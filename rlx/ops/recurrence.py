@@ -13,10 +13,11 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size, strides
-from rlx.ops.convolution import COLUMNS
 from rlx.ops.movement import emit_strided_copy
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
+# Columns of a panel of packed weights in the kernel's widest vectors.
+_PANEL = 64
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
 CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
@@ -88,10 +89,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
-    # Panels of the weights pay where they meet several rows, several times.
-    packed = batch >= 4 and batch * steps >= 32
-    length = batch * ((gates + 2) * hidden + 2 * COLUMNS)
-    length += (gates * hidden + 2 * COLUMNS) * hidden if packed else 0
+    # Packing the weights reads them about three times.
+    packed = steps > 1 and batch * steps >= 8
+    length = batch * (gates + 2) * hidden + (gates * hidden + 2 * _PANEL) * hidden * packed
     scratch = emitter.temp(TensorType((length,), node.dtype))
     emitter.call(
         "recurrence",

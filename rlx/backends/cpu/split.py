@@ -70,8 +70,8 @@ WAYS: Mapping[str, Way] = {
         f"reduce_{kind}": Way(4, "outer", _reduced)
         for kind in ("sum", "mean", "max", "min", "prod")
     },
-    "fft": Way(1, "rows", lambda p: ((2 * p["n"],), (2 * p["n"],))),
-    "rfft": Way(1, "rows", lambda p: ((p["n"],), (p["n"] // 2 * 2 + 2,))),
+    "fft": Way(1),
+    "rfft": Way(1),
     "pool_max": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
     "pool_sum": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
     "strided_copy": Way(),

@@ -148,7 +148,9 @@ def frame_powers(node: Node, site: Site) -> Match | None:
 
 
 def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -> Match | None:
-    if node.op != "rfft" or node.attrs["norm"] != "backward" or not _on_gpu(node, site):
+    if node.op != "rfft" or node.attrs["norm"] != "backward":
+        return None
+    if site.kernel_set != "cpu" and not _on_gpu(node, site):
         return None
     tapered = node.inputs[0]
     found = _tapered(tapered)

@@ -1,0 +1,135 @@
+/* Vectors of f32 and what the vector functions ask of an instruction set: comparisons, choices, exact
+   products, powers of two, and vectors of which only some entries exist. */
+#if VECTOR_BYTES >= 32
+#include <immintrin.h>
+#endif
+
+#define FLOATS ((int64_t)(VECTOR_BYTES / 4))
+
+typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
+typedef float vf_apart __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+static RLX_INLINE vf v_load(const float *p) { return (vf)*(const vf_apart *)p; }
+static RLX_INLINE void v_store(float *p, vf x) { *(vf_apart *)p = (vf_apart)x; }
+static RLX_INLINE vf v_all(float x) { return x - (vf){0}; }
+
+/* v_min and v_max give the second operand where either is NaN. */
+#if VECTOR_BYTES == 64
+typedef __mmask16 vm;
+static RLX_INLINE vm v_less(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
+static RLX_INLINE vm v_odd(vi a) { return _mm512_test_epi32_mask((__m512i)a, _mm512_set1_epi32(1)); }
+static RLX_INLINE int v_every(vm m) { return m == 0xffff; }
+static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
+static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
+static RLX_INLINE vm v_unordered(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
+static RLX_INLINE int v_any(vm m) { return m != 0; }
+static RLX_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
+static RLX_INLINE float v_top(vf x) { return _mm512_reduce_max_ps((__m512)x); }
+/* The first n entries, and 0. */
+static RLX_INLINE vf v_keep(vf x, int64_t n)
+{
+    return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), (__m512)x);
+}
+static RLX_INLINE vf v_reciprocal(vf x) { return (vf)_mm512_rcp14_ps((__m512)x); }
+static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+{
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+}
+#else
+typedef vi vm;
+static RLX_INLINE vm v_less(vf a, vf b) { return a < b; }
+static RLX_INLINE vm v_odd(vi a) { return (a & 1) != 0; }
+static RLX_INLINE vm v_unordered(vf a, vf b) { return (a != a) | (b != b); }
+#if VECTOR_BYTES == 32
+static RLX_INLINE int v_every(vm m) { return _mm256_movemask_ps((__m256)m) == 0xff; }
+static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m); }
+static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static RLX_INLINE vi v_first(int64_t n) { return (vi){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n; }
+static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+{
+    return (vf)_mm256_maskload_ps(p, (__m256i)v_first(n));
+}
+static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+{
+    _mm256_maskstore_ps(p, (__m256i)v_first(n), (__m256)x);
+}
+#else
+static RLX_INLINE int v_every(vm m)
+{
+    int32_t all = -1;
+    for (int l = 0; l < FLOATS; l++) all &= m[l];
+    return all;
+}
+static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
+static RLX_INLINE vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
+static RLX_INLINE vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
+static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+{
+    vf x = {0};
+    for (int l = 0; l < FLOATS; l++) x[l] = l < n ? p[l] : 0;
+    return x;
+}
+static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+{
+    for (int l = 0; l < FLOATS; l++)
+        if (l < n) p[l] = x[l];
+}
+#endif
+static RLX_INLINE int v_any(vm m) { return !v_every(~m); }
+static RLX_INLINE float v_sum(vf x)
+{
+    float part[FLOATS];
+    v_store(part, x);
+    for (int64_t half = FLOATS / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
+}
+static RLX_INLINE float v_top(vf x)
+{
+    float part[FLOATS];
+    v_store(part, x);
+    for (int64_t half = FLOATS / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) part[l] = part[l] > part[l + half] ? part[l] : part[l + half];
+    return part[0];
+}
+static RLX_INLINE vf v_keep(vf x, int64_t n)
+{
+    vi kept;
+    for (int l = 0; l < FLOATS; l++) kept[l] = l < n ? -1 : 0;
+    return (vf)((vi)x & kept);
+}
+/* 1 / x to 14 bits or more. */
+static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
+/* x * 2^n for whole n from -250 to 250: in two steps, so that subnormal results and overflow come out right. */
+static RLX_INLINE vf v_scale(vf x, vf n)
+{
+    const vi whole = __builtin_convertvector(n, vi), half = whole >> 1;
+    return x * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+}
+#endif
+
+static RLX_INLINE vf v_abs(vf x) { return (vf)((vi)x & 0x7fffffff); }
+/* The size of x with the sign of y. */
+static RLX_INLINE vf v_signed(vf x, vf y) { return (vf)(((vi)x & 0x7fffffff) | ((vi)y & (int32_t)0x80000000)); }
+
+/* a * b - p, exact where p is nearly the product. */
+static RLX_INLINE vf v_rest(vf a, vf b, vf p)
+{
+#if VECTOR_BYTES >= 32
+    return v_fma(a, b, -p);
+#else
+    const vf ah = (vf)((vi)a & ~0xfff), bh = (vf)((vi)b & ~0xfff), al = a - ah, bl = b - bh;
+    return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
+#endif
+}
