@@ -45,13 +45,33 @@ def attention_of_a_scaled_query(g):
 
 def conv_bias(g):
     y = g.conv2d(g.input("x", (2, 3, 6, 6)), g.param("w", (4, 3, 3, 3)), padding=1)
-    return [g.relu(y + g.param("b", (4, 1, 1)))]
+    return [g.exp(y + g.param("b", (4, 1, 1)))]
 
 
 def batch_norm(g):
     y = g.conv2d(g.input("x", (2, 3, 6, 6)), g.param("w", (4, 3, 3, 3)), g.param("b", (4,)))
     names = ("scale", "shift", "mean", "var")
-    return [g.relu(g.batch_norm(y, *(g.param(name, (4,)) for name in names)))]
+    return [g.exp(g.batch_norm(y, *(g.param(name, (4,)) for name in names)))]
+
+
+def conv_relu(g):
+    y = g.conv2d(g.input("x", (2, 3, 6, 6)), g.param("w", (4, 3, 3, 3)), g.param("b", (4,)))
+    return [g.relu(y)]
+
+
+def conv_residual(g):
+    x, w, b = g.input("x", (2, 4, 6, 6)), g.param("w", (4, 4, 3, 3)), g.param("b", (4,))
+    return [g.exp(g.conv2d(x, w, b, padding=1) + x)]
+
+
+def conv_residual_relu(g):
+    x, w = g.input("x", (2, 4, 9)), g.param("w", (4, 4, 3))
+    return [g.relu(x + g.conv1d(x, w, padding=1))]
+
+
+def depthwise_residual_silu(g):
+    x, w = g.input("x", (2, 4, 9, 7)), g.param("w", (4, 1, 3, 3))
+    return [g.silu(g.conv2d(x, w, padding=1, groups=4) + x)]
 
 
 def batch_norm_1d(g):
@@ -243,6 +263,10 @@ CASES = {
     conv_bias: ("convolution and bias", "conv2d"),
     batch_norm: ("convolution and batch norm", "conv2d"),
     batch_norm_1d: ("convolution and batch norm", "conv1d"),
+    conv_relu: ("convolution and what follows", "fused_conv2d"),
+    conv_residual: ("convolution and what follows", "fused_conv2d"),
+    conv_residual_relu: ("convolution and what follows", "fused_conv1d"),
+    depthwise_residual_silu: ("convolution and what follows", "fused_conv2d"),
     turned: ("product and transpose", "matmul"),
     left_turned: ("product and transpose", "matmul"),
     both_turned: ("product and transpose", "matmul"),
@@ -283,6 +307,8 @@ NOT_ON_THE_CPU = {
     "frames and powers",
     "frames and spectrum",
 }
+# On a GPU it is another pass anyway.
+NOT_ON_A_GPU = {"convolution and what follows"}
 
 
 def made(build):
@@ -322,7 +348,8 @@ def test_pattern(build, device):
             if device == "reference":
                 continue
             text = compiled.as_text("fused")
-            if device == "cpu" and (name in NOT_ON_THE_CPU or build is left_turned):
+            other = NOT_ON_THE_CPU if device == "cpu" else NOT_ON_A_GPU
+            if name in other or (device == "cpu" and build is left_turned):
                 assert name not in text
                 continue
             assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text

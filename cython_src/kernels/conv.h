@@ -187,17 +187,17 @@ static void NAME(conv_few)(NAME(rlx_filters) weight, const T *bias, const T *pla
     }
     for (int64_t j = 0; j < m; j += MICRO_COLUMNS) {
         const int64_t first = weight.first + j, width = m - j < MICRO_COLUMNS ? m - j : MICRO_COLUMNS;
-        const T *start = bias ? bias + j : NULL;
         if (weight.packed)
-            NAME(packed_product)(scratch, k, weight.from, NAME(AS_THEY_ARE), first, start, products, width, n, k,
+            NAME(packed_product)(scratch, k, weight.from, NAME(AS_THEY_ARE), first, NULL, products, width, n, k,
                                  weight.rows, width, 0, NULL);
         else
-            NAME(loose_product)(scratch, k, weight.from + first * k, k, start, products, width, n, k, width, 1,
+            NAME(loose_product)(scratch, k, weight.from + first * k, k, NULL, products, width, n, k, width, 1,
                                 0, products + n * width);
         for (int64_t r = 0; r < width; r++)
             for (int64_t i = 0; i < images; i++) {
                 const int64_t at = i * result + (j + r) * apart;
-                for (int64_t q = 0; q < each; q++) c[at + q] = products[(i * each + q) * width + r];
+                const T start = bias ? bias[j + r] : 0;
+                for (int64_t q = 0; q < each; q++) c[at + q] = products[(i * each + q) * width + r] + start;
                 NAME(finish)(c + at, at, each, after);
             }
     }

@@ -28,10 +28,10 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
 }
 
 /* ROWS rows of a times `depth` rows of a panel that are `step` apart, added to c or to `start`. The last
-   vector of a row of c has `lanes` lanes. WAYS sums take turns along k where rows are so few that one
-   would wait for itself. */
-#define MICRO(ROWS, VECTORS, WAYS)                                                                 \
-    static void NAME(micro_##ROWS##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
+   vector of a row of c has `lanes` lanes. WAYS sums take turns along k where a row is alone and would
+   wait for itself; one that is not is summed like those beside it. */
+#define MICRO(NUMBER, ROWS, VECTORS, WAYS)                                                         \
+    static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
                                                int64_t step, T *c, int64_t ldc, int64_t depth,     \
                                                const T *start, int64_t lanes)                      \
     {                                                                                              \
@@ -79,7 +79,8 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
         }                                                                                          \
     }
 #define MICROS(VECTORS, WAYS) \
-    MICRO(1, VECTORS, WAYS) MICRO(2, VECTORS, 1) MICRO(4, VECTORS, 1) MICRO(6, VECTORS, 1)
+    MICRO(alone, 1, VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
+    MICRO(4, 4, VECTORS, 1) MICRO(6, 6, VECTORS, 1)
 MICROS(1, 8) MICROS(2, 4)
 #if MICRO_VECTORS == 4
 MICROS(3, 2) MICROS(4, 2)
@@ -100,8 +101,8 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
                           int64_t);
 #define MICROS(VECTORS) \
-    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS)},
-    static const micro table[][4] = {
+    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), NAME(micro_alone_##VECTORS)},
+    static const micro table[][5] = {
         MICROS(1) MICROS(2)
 #if MICRO_VECTORS == 4
         MICROS(3) MICROS(4)
@@ -109,10 +110,11 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     };
 #undef MICROS
     const int64_t last = (width - 1) / VL, lanes = width - last * VL;
+    const int alone = rows == 1;
     while (rows) {
         /* 8 rows are twice 4: that takes less time than 6 and 2. */
         const int64_t some = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-        table[last][some / 2](a, along == 1 ? lda : 1, along == 1 ? 1 : some, b, step, c, ldc, depth, start, lanes);
+        table[last][alone ? 4 : some / 2](a, along == 1 ? lda : 1, along == 1 ? 1 : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * lda, c += some * ldc;
     }
 }

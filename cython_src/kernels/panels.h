@@ -68,8 +68,9 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 #endif
     do {
         const int64_t depth = k - p < deep ? k - p : deep;
-        for (int64_t i = 0; i < m; i += MICRO_BLOCK) {
-            const int64_t rows = m - i < MICRO_BLOCK ? m - i : MICRO_BLOCK;
+        /* A few rows that are left over go with those before: they are summed like them. */
+        for (int64_t i = 0, rows; i < m; i += rows) {
+            rows = m - i < MICRO_BLOCK + MICRO_ROWS ? m - i : MICRO_BLOCK;
             for (int64_t j = begun; j < width; j += MICRO_COLUMNS) {
                 const int64_t some = width - j < MICRO_COLUMNS ? width - j : MICRO_COLUMNS;
                 const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
