@@ -18,7 +18,6 @@ from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
 from rlx.ir.variants import Variant
 from rlx.ops.attention_split import DECODE, Decode, columns, splits
 from rlx.ops.attention_tiles import PREFILL, Prefill
-from rlx.ops.linalg import MICRO_PANEL
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of a mask kind is its parameter in the kernels.
@@ -123,9 +122,9 @@ class Heads:
 # Queries from which on WebGPU shares the keys that it reads between 64 of them, and the widest values then.
 _TILED = 16
 _WIDEST = 256
-# Queries that the CPU takes at once, at least and at most, and the scores that it holds of them.
-_FEWEST, _BLOCK = 4, 64
-_SCORES = 1 << 16
+# Queries from which on the CPU multiplies matrices; keys of a tile, queries that meet it together (kernels/attention.h),
+# and elements of a vector at most.
+_FEWEST, _KEYS, _QUERIES, _LANES = 4, 128, 64, 16
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -187,11 +186,12 @@ def _flops(node: Node) -> float:
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
     if h.sq < _FEWEST:
-        _call("attention", node, emitter, more={"block": 0})
+        _call("attention", node, emitter, more={"many": 0})
         return
-    block = min(h.sq, max(_FEWEST, min(_BLOCK, _SCORES // max(1, h.sk))))
-    scratch = emitter.temp(TensorType((block * h.sk + MICRO_PANEL,), node.dtype))
-    _call("attention", node, emitter, 1, [emitter.result(), scratch], {"block": block})
+    # Tiles of keys, values and scores, and what is known of each query.
+    length = _KEYS * (h.d + h.dv + _LANES + _QUERIES) + 2 * h.sq
+    scratch = emitter.temp(TensorType((length,), node.dtype))
+    _call("attention", node, emitter, 1, [emitter.result(), scratch], {"many": 1})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
