@@ -161,6 +161,10 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
 }
 
 #include "micro.h"
+#if !defined(SINGLE) && defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("Os") /* what stands around the micro-kernels of doubles */
+#endif
 #include "panels.h"
 
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
@@ -225,3 +229,6 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     NAME(own_products)(call);
     return RLX_OK;
 }
+#if !defined(SINGLE) && defined(__GNUC__)
+#pragma GCC pop_options
+#endif
