@@ -74,6 +74,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
     }
 }
 
+#if !defined(ONLY_WIDE) || defined(SINGLE) /* where attention and convolutions use these tiles */
 /* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
 #define TILE(ROWS)                                                                                \
     static void NAME(CONCAT(tile, ROWS))(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, \
@@ -159,6 +160,8 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
         }
     }
 }
+
+#endif
 
 #include "micro.h"
 #if !defined(SINGLE) && defined(__GNUC__)
