@@ -6,10 +6,17 @@
    size. */
 #include "call.h"
 #include "vecmath.h"
+#ifdef RARELY
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "half.h"
 #include "blocks.h"
 #include "lanes.h"
 #include "functions.h"
+#ifdef RARELY
+#pragma GCC pop_options
+#endif
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)

@@ -53,7 +53,7 @@ static inline wide_f32 widened_f16(const rlx_f16 *from)
 #elif VECTOR_BYTES == 32 && defined(__x86_64__)
     return (wide_f32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 #else
-    wide_f32 v;
+    wide_f32 v = {0};
     for (int l = 0; l < VECTOR_BYTES / 4; l++) v[l] = rlx_from_f16(from[l]);
     return v;
 #endif

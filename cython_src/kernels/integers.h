@@ -40,12 +40,14 @@ typedef struct {
                   const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width);
 } byte_way;
 
-static inline void store_integers(int32_t *c, vec_i32 v, int64_t width)
+static RLX_APART void store_few(int32_t *c, vec_i32 v, int64_t width) { memcpy(c, &v, (size_t)width * sizeof(*c)); }
+
+static RLX_INLINE void store_integers(int32_t *c, vec_i32 v, int64_t width)
 {
     if (width >= I32_LANES)
         *(vec_i32 *)c = v;
     else
-        memcpy(c, &v, (size_t)width * sizeof(*c));
+        store_few(c, v, width);
 }
 
 #define PAIRS(ROWS)                                                                                \
@@ -91,6 +93,13 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
 static const byte_way way_pairs = {2, 0, micro_pairs};
 
 #ifdef VNNI
+/* Of a row of results in some vectors only the last may have fewer lanes than there are. */
+static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors)
+{
+    const int64_t rest = width - v * I32_LANES;
+    return v + 1 < vectors || rest >= I32_LANES ? (__mmask16)-1 : (__mmask16)((1u << rest) - 1);
+}
+
 /* Unsigned bytes times signed ones, four of them added to each sum. */
 #define DOTS(ROWS, VECTORS)                                                                        \
     __attribute__((target("avx512vnni"))) static void dots_##ROWS##_##VECTORS(                     \
@@ -119,9 +128,9 @@ static const byte_way way_pairs = {2, 0, micro_pairs};
         }                                                                                          \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
-                store_integers(c + v * I32_LANES, (vec_i32)acc[r][v], width - v * I32_LANES);      \
+                _mm512_mask_storeu_epi32(c + v * I32_LANES, last_lanes(width, v, VECTORS), (__m512i)acc[r][v]); \
     }
-DOTS(1, 1) DOTS(2, 1) DOTS(4, 1) DOTS(6, 1)
+DOTS(1, 1) DOTS(6, 1)
 DOTS(1, 4) DOTS(2, 4) DOTS(4, 4) DOTS(6, 4)
 #undef DOTS
 
@@ -130,14 +139,18 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
 {
     typedef void (*dots)(const char *, int64_t, const int8_t *, int64_t, const int32_t *, const int32_t *, int32_t,
                          int32_t *, int64_t, int64_t, int64_t);
-    static const dots narrow[] = {dots_1_1, dots_2_1, dots_4_1, dots_6_1};
+    static const dots narrow[] = {dots_1_1, dots_6_1};
     static const dots wide[] = {dots_1_4, dots_2_4, dots_4_4, dots_6_4};
     if (width > 3 * I32_LANES) {
         wide[rows / 2](a, row, b, step, begin, sums, times, c, ldc, fours, width);
         return;
     }
     for (int64_t j = 0; j < width; j += I32_LANES)
-        narrow[rows / 2](a, row, b + 4 * j, step, begin, sums + j, times, c + j, ldc, fours, width - j);
+        for (int64_t r = 0, some; r < rows; r += some) {
+            some = rows == 6 ? 6 : 1;
+            narrow[some / 6](a + r * row, row, b + 4 * j, step, begin + r, sums + j, times, c + r * ldc + j, ldc,
+                             fours, width - j);
+        }
 }
 static const byte_way way_dots = {1, 1, micro_dots};
 #endif
@@ -164,6 +177,10 @@ static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows,
     }
 }
 
+#ifdef __GNUC__
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 /* Columns of a matrix as a panel, the sums first. */
 static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k, int64_t width, int64_t is_signed)
 {
@@ -177,6 +194,10 @@ static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k,
         for (int64_t v = 0; v < width; v++) sums[v] += (int8_t)(b[i * n + v] ^ flip);
     }
 }
+
+#ifdef __GNUC__
+#pragma GCC pop_options
+#endif
 
 /* Parameters: m, k, n, batch, a signed, b signed, packed, bytes from one packed matrix to the next, rank,
    dims[rank], a steps[rank], b steps[rank]. Scratch: where the sums of BYTE_ROWS rows begin, these rows, and

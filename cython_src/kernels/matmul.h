@@ -74,6 +74,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
     }
 }
 
+#if !defined(ONLY_WIDE) || defined(SINGLE) /* where attention and convolutions use these tiles */
 /* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
 #define TILE(ROWS)                                                                                \
     static void NAME(CONCAT(tile, ROWS))(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, \
@@ -160,7 +161,13 @@ static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T
     }
 }
 
+#endif
+
 #include "micro.h"
+#if !defined(SINGLE) && defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("Os") /* what stands around the micro-kernels of doubles */
+#endif
 #include "panels.h"
 
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
@@ -225,3 +232,6 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     NAME(own_products)(call);
     return RLX_OK;
 }
+#if !defined(SINGLE) && defined(__GNUC__)
+#pragma GCC pop_options
+#endif

@@ -10,22 +10,48 @@
 #define MICRO_DEPTH 512 /* rows of a panel that stay in the cache while rows of the left matrix go by */
 #define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
 
-/* The first `count` lanes of a vector, 1 to VL. */
-static inline VEC NAME(load_lanes)(const T *from, int64_t count)
+/* The first `count` lanes of a vector, 1 to VL; the others are 0, or stay as they are. */
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
 {
-    if (count == VL) return *(const VEC *)from;
+#ifdef SINGLE
+    return (VEC)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#else
+    return (VEC)_mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);
+#endif
+}
+
+static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
+{
+#ifdef SINGLE
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)v);
+#else
+    _mm512_mask_storeu_pd(to, (__mmask8)((1u << count) - 1), (__m512d)v);
+#endif
+}
+#else
+static RLX_APART VEC NAME(load_some)(const T *from, int64_t count)
+{
     VEC v = {0};
     memcpy(&v, from, (size_t)count * sizeof(T));
     return v;
 }
 
-static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
+static RLX_APART void NAME(store_some)(T *to, VEC v, int64_t count) { memcpy(to, &v, (size_t)count * sizeof(T)); }
+
+static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
+{
+    return count == VL ? *(const VEC *)from : NAME(load_some)(from, count);
+}
+
+static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 {
     if (count == VL)
         *(VEC *)to = v;
     else
-        memcpy(to, &v, (size_t)count * sizeof(T));
+        NAME(store_some)(to, v, count);
 }
+#endif
 
 /* ROWS rows of a times `depth` rows of a panel that are `step` apart, added to c or to `start`. The last
    vector of a row of c has `lanes` lanes. WAYS sums take turns along k where a row is alone and would
@@ -36,11 +62,10 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
                                                const T *start, int64_t lanes)                      \
     {                                                                                              \
         VEC acc[WAYS][ROWS][VECTORS];                                                              \
-        const int64_t whole = VECTORS - (lanes < VL);                                              \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 acc[0][r][v] = start ? *(const VEC *)(start + v * VL)                              \
-                               : v < whole ? *(const VEC *)(c + r * ldc + v * VL)                  \
+                               : v < VECTORS - 1 ? *(const VEC *)(c + r * ldc + v * VL)            \
                                            : NAME(load_lanes)(c + r * ldc + v * VL, lanes);        \
         _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
@@ -78,9 +103,14 @@ static inline void NAME(store_lanes)(T *to, VEC v, int64_t count)
             NAME(store_lanes)(c + (VECTORS - 1) * VL, acc[0][r][VECTORS - 1], lanes);              \
         }                                                                                          \
     }
+/* Double precision makes do with fewer of them. */
+#ifdef SINGLE
 #define MICROS(VECTORS, WAYS) \
     MICRO(alone, 1, VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
     MICRO(4, 4, VECTORS, 1) MICRO(6, 6, VECTORS, 1)
+#else
+#define MICROS(VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(4, 4, VECTORS, 1)
+#endif
 MICROS(1, 8) MICROS(2, 4)
 #if MICRO_VECTORS == 4
 MICROS(3, 2) MICROS(4, 2)
@@ -100,8 +130,15 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
 {
     typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
                           int64_t);
+#ifdef SINGLE
 #define MICROS(VECTORS) \
-    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), NAME(micro_alone_##VECTORS)},
+    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
+     NAME(micro_alone_##VECTORS)},
+    const int64_t most = 6, least = 2, alone = rows == 1;
+#else
+#define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
+    const int64_t most = 4, least = 4, alone = 0;
+#endif
     static const micro table[][5] = {
         MICROS(1) MICROS(2)
 #if MICRO_VECTORS == 4
@@ -110,11 +147,10 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     };
 #undef MICROS
     const int64_t last = (width - 1) / VL, lanes = width - last * VL;
-    const int alone = rows == 1;
     while (rows) {
         /* 8 rows are twice 4: that takes less time than 6 and 2. */
-        const int64_t some = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-        table[last][alone ? 4 : some / 2](a, along == 1 ? lda : 1, along == 1 ? 1 : some, b, step, c, ldc, depth, start, lanes);
+        const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
+        table[last][alone ? 4 : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * lda, c += some * ldc;
     }
 }

@@ -10,14 +10,12 @@
         for (int64_t i = 0; i < m; i++, x += k, y += n) {                                         \
             const int64_t which = call->p[4].i == 4 ? ((const int32_t *)call->in[2])[i]           \
                                                     : ((const int64_t *)call->in[2])[i];          \
-            memset(y, 0, (size_t)n * sizeof(T));                                                  \
-            if (which < 0 && call->p[5].i) continue; /* a row that is made elsewhere */           \
-            if (which < 0 || which >= e) return RLX_INDEX_OUT_OF_RANGE;                           \
-            const T *w = (const T *)call->in[1] + which * k * n;                                  \
-            for (int64_t j = 0; j < k; j++) {                                                     \
-                const T v = x[j];                                                                 \
-                _Pragma("GCC ivdep") for (int64_t c = 0; c < n; c++) y[c] += v * w[j * n + c];    \
+            if (which < 0 && call->p[5].i) { /* a row that is made elsewhere */                   \
+                memset(y, 0, (size_t)n * sizeof(T));                                              \
+                continue;                                                                         \
             }                                                                                     \
+            if (which < 0 || which >= e) return RLX_INDEX_OUT_OF_RANGE;                           \
+            gemv_##SUFFIX(x, (const T *)call->in[1] + which * k * n, n, NULL, y, k, n);            \
         }                                                                                         \
         return RLX_OK;                                                                            \
     }

@@ -257,7 +257,7 @@ class Filters(NamedTuple):
         for p in range(0, self.k, self.deep):
             depth = min(self.deep, self.k - p)
             row = 0
-            for rows, times in _together(self.m):
+            for rows, times in _together(self.m, self.dtype):
                 end = at + rows * times * depth
                 blocks = packed[:, at:end].reshape(self.matrices, times, depth, rows)
                 part = whole[:, row : row + rows * times, p : p + depth]
@@ -266,13 +266,13 @@ class Filters(NamedTuple):
                 row, at = row + rows * times, end
 
 
-def _together(rows: int) -> list[tuple[int, int]]:
+def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:
     """How many rows the micro-kernel makes together, and how many times, from the first to the last."""
-    sixes, rest = (rows - 8) // 6 if rows % 6 == 2 and rows > 2 else rows // 6, 0
-    rest = rows - 6 * sixes
-    found = [(6, sixes)] if sixes else []
-    for some in (4, 2, 1):
-        if rest // some:
-            found.append((some, rest // some))
-        rest %= some
+    found = []
+    for some in (6, 4, 2, 1) if dtype is DType.F32 else (4, 1):
+        # 8 rows are twice 4.
+        times = (rows - 8) // 6 if some == 6 and rows % 6 == 2 and rows > 2 else rows // some
+        rows -= some * times
+        if times:
+            found.append((some, times))
     return found
