@@ -55,8 +55,9 @@ REFERENCES = {
     "gelu": lambda x: x * _normal(x),
     "gelu_approx": _gelu_approx,
     "silu": lambda x: x * _logistic(x),
-    "selu": lambda x: 1.0507009873554805
-    * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: (
+        1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    ),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "mish": _mish,
 }
@@ -74,7 +75,13 @@ def units(got, expected):
     _, exponent = np.frexp(expected)
     unit = np.exp2(np.maximum(exponent, -125).astype(np.float64) - 24)
     largest = 2.0**128  # where f32 has an infinity
-    return np.abs(np.clip(got.astype(np.float64), -largest, largest) - np.clip(expected, -largest, largest)) / unit
+    return (
+        np.abs(
+            np.clip(got.astype(np.float64), -largest, largest)
+            - np.clip(expected, -largest, largest)
+        )
+        / unit
+    )
 
 
 def check(isa, name, x):
@@ -104,7 +111,9 @@ def around():
     middles = [0.35, 0.5, 0.63, 0.92, 1.0, 2.0, 4.0, 9.0, 10.0, 11.0, 14.3, 14.8, 17.3, 18.0, 65.0]
     middles += [87.3, 88.0, 88.7, 89.0, 95.0, 103.0, 104.0, 105.0, 127.5, 130.0, 149.0, 2e4]
     middles += [k * math.pi / 4 for k in (*range(1, 12), 1001, 12730, 25459)]
-    bits = np.array(middles, np.float32).view(np.int32)[:, None] + np.arange(-400, 400, dtype=np.int32)
+    bits = np.array(middles, np.float32).view(np.int32)[:, None] + np.arange(
+        -400, 400, dtype=np.int32
+    )
     near = bits.reshape(-1).view(np.float32)
     return np.concatenate([near, -near, np.linspace(-110, 110, 60_000, dtype=np.float32)])
 

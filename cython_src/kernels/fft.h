@@ -272,11 +272,13 @@ static int NAME(kernel_rfft)(const rlx_call *call)
             for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
         } else {
             _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++)
+                zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
         }
         NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
         if (h == n) {
-            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++)
+                re[k] = scale * yr[k], im[k] = scale * yi[k];
         } else {
             re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
             re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
