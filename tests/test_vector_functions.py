@@ -93,12 +93,13 @@ def check(isa, name, x):
         expected = REFERENCES[name](x.astype(np.float64))
         got = run(isa, name, x)
         known = np.isfinite(x) & ~np.isnan(expected)
-        assert np.array_equal(np.isnan(got[known]), np.isnan(expected[known]))
+        assert np.array_equal(np.isnan(got[np.isfinite(x)]), np.isnan(expected[np.isfinite(x)]))
         off = units(got[known], expected[known])
+    if not off.size:  # of the floats of some exponents nothing is a number
+        return
     worst = int(np.argmax(off))
     bound = PLAIN.get(name, BOUNDS[name]) if isa == "plain" else BOUNDS[name]
     assert off[worst] <= bound, f"{name}({x[known][worst]!r}) is {off[worst]:.2f} units off"
-    return off[worst]
 
 
 def everywhere():
