@@ -280,8 +280,6 @@ NOT_ON_THE_CPU = {
     "product of bytes and scale",
     "products of one input",
     "frames and peaks",
-    "frames and powers",
-    "frames and spectrum",
 }
 
 
