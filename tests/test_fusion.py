@@ -304,8 +304,6 @@ NOT_ON_THE_CPU = {
     "product of bytes and scale",
     "products of one input",
     "frames and peaks",
-    "frames and powers",
-    "frames and spectrum",
 }
 # On a GPU it is another pass anyway.
 NOT_ON_A_GPU = {"convolution and what follows"}

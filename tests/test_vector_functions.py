@@ -13,7 +13,11 @@ from rlx._ext import cpu
 from rlx.ops.elementwise_table import VECTOR_FUNCTIONS
 
 # Largest error in units in the last place.
-BOUNDS = dict.fromkeys(sorted(VECTOR_FUNCTIONS), 4.0) | {"exp": 1.5, "exp2": 1.5, "log": 1.5}
+BOUNDS = (
+    dict.fromkeys(sorted(VECTOR_FUNCTIONS), 4.0)
+    | dict.fromkeys(("expm1", "log1p", "softplus", "sin", "cos"), 2.0)
+    | dict.fromkeys(("exp", "exp2", "log"), 1.5)
+)
 # Without fused multiply-add one function rounds once too often.
 PLAIN = {"gelu": 5.0}
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
@@ -55,8 +59,9 @@ REFERENCES = {
     "gelu": lambda x: x * _normal(x),
     "gelu_approx": _gelu_approx,
     "silu": lambda x: x * _logistic(x),
-    "selu": lambda x: 1.0507009873554805
-    * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: (
+        1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    ),
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "mish": _mish,
 }
@@ -74,7 +79,13 @@ def units(got, expected):
     _, exponent = np.frexp(expected)
     unit = np.exp2(np.maximum(exponent, -125).astype(np.float64) - 24)
     largest = 2.0**128  # where f32 has an infinity
-    return np.abs(np.clip(got.astype(np.float64), -largest, largest) - np.clip(expected, -largest, largest)) / unit
+    return (
+        np.abs(
+            np.clip(got.astype(np.float64), -largest, largest)
+            - np.clip(expected, -largest, largest)
+        )
+        / unit
+    )
 
 
 def check(isa, name, x):
@@ -82,12 +93,13 @@ def check(isa, name, x):
         expected = REFERENCES[name](x.astype(np.float64))
         got = run(isa, name, x)
         known = np.isfinite(x) & ~np.isnan(expected)
-        assert np.array_equal(np.isnan(got[known]), np.isnan(expected[known]))
+        assert np.array_equal(np.isnan(got[np.isfinite(x)]), np.isnan(expected[np.isfinite(x)]))
         off = units(got[known], expected[known])
+    if not off.size:  # of the floats of some exponents nothing is a number
+        return
     worst = int(np.argmax(off))
     bound = PLAIN.get(name, BOUNDS[name]) if isa == "plain" else BOUNDS[name]
     assert off[worst] <= bound, f"{name}({x[known][worst]!r}) is {off[worst]:.2f} units off"
-    return off[worst]
 
 
 def everywhere():
@@ -104,7 +116,9 @@ def around():
     middles = [0.35, 0.5, 0.63, 0.92, 1.0, 2.0, 4.0, 9.0, 10.0, 11.0, 14.3, 14.8, 17.3, 18.0, 65.0]
     middles += [87.3, 88.0, 88.7, 89.0, 95.0, 103.0, 104.0, 105.0, 127.5, 130.0, 149.0, 2e4]
     middles += [k * math.pi / 4 for k in (*range(1, 12), 1001, 12730, 25459)]
-    bits = np.array(middles, np.float32).view(np.int32)[:, None] + np.arange(-400, 400, dtype=np.int32)
+    bits = np.array(middles, np.float32).view(np.int32)[:, None] + np.arange(
+        -400, 400, dtype=np.int32
+    )
     near = bits.reshape(-1).view(np.float32)
     return np.concatenate([near, -near, np.linspace(-110, 110, 60_000, dtype=np.float32)])
 

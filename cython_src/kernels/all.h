@@ -93,7 +93,7 @@
     K(matmul_f32) K(matmul_f64) K(attention_f32) K(gated_product_f32) \
     K(grouped_matmul_f32) K(grouped_matmul_f64) K(matmul_integer) \
     K(dequant_matmul_f32) K(dequantize_blocks_u8) \
-    K(fft_f32) K(fft_f64) K(rfft_f32) K(rfft_f64) \
+    K(fft_f32) K(rfft_f32) \
     K(welch_peaks_f32) K(log_mel_f32) K(log_mel_backward_f32) \
     K(recursive_f32) K(find_peaks_f32) \
     K(conv_f32) K(conv_direct_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
@@ -113,6 +113,7 @@
     K(cumulate_f32) K(cumulate_f64) K(cumulate_i32) K(cumulate_u32) K(cumulate_i64) \
     K(topk_f32) K(topk_f64) K(topk_i32) K(topk_u32) K(topk_i64) \
     K(pool_max_f32) K(pool_max_f64) K(pool_max_i32) K(pool_sum_f32) K(pool_sum_f64) \
+    K(fft_f64) K(rfft_f64) \
     K(softmax_f64) K(layer_norm_f64) K(attention_f64) K(gated_product_f64) \
     K(recursive_f64) K(find_peaks_f64) \
     K(conv_f64) K(conv_direct_f64) K(conv_transpose_f64) \

@@ -39,16 +39,6 @@ typedef struct {
         }                                                                                         \
     }
 
-/* Odd radices from the definition: R^2 products, with the roots of unity in a small table. */
-#define BUTTERFLY_ODD(R, OUTER)                                                                      \
-    OUTER for (int j = 0; j < R; j++) {                                                           \
-        T tr = ar[0], ti = ai[0];                                                                 \
-        _Pragma("GCC unroll 4") for (int i = 1; i < R; i++) {                                                             \
-            const T c = roots_re[(i * j) % R], s = roots_im[(i * j) % R];                         \
-            tr += ar[i] * c - ai[i] * s, ti += ar[i] * s + ai[i] * c;                             \
-        }                                                                                         \
-        br[j] = tr, bi[j] = ti;                                                                   \
-    }
 #define VAL T
 PASS(2, BUTTERFLY2)
 PASS(3, BUTTERFLY3)
@@ -76,29 +66,32 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
     }
 }
 
-#define ODD(R, OUTER)                                                                             \
-    static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
-                             const T *wr, const T *wi, const T *roots_re, const T *roots_im);     \
-    static void NAME(odd##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
-                             const T *wr, const T *wi, const T *roots_re, const T *roots_im)      \
-    {                                                                                             \
-        const int64_t m = length / R, step = m * stride;                                          \
-        for (int64_t p = 0; p < m; p++)                                                           \
-            for (int64_t q = 0; q < stride; q++) {                                                \
-                T ar[R], ai[R], br[R], bi[R];                                                     \
-                const int64_t at = q + p * stride, to = q + p * stride * R;                       \
-                WRITTEN_OUT                                                                       \
-                for (int i = 0; i < R; i++) ar[i] = x.re[at + i * step], ai[i] = x.im[at + i * step]; \
-                BUTTERFLY_ODD(R, OUTER)                                                           \
-                y.re[to] = br[0], y.im[to] = bi[0];                                               \
-                for (int j = 1; j < R; j++) {                                                     \
-                    const T c = wr[(j - 1) * m + p], s = wi[(j - 1) * m + p];                     \
-                    y.re[to + j * stride] = br[j] * c - bi[j] * s;                                \
-                    y.im[to + j * stride] = br[j] * s + bi[j] * c;                                \
-                }                                                                                 \
-            }                                                                                     \
+/* Radices 7, 11 and 13 from the definition: R^2 products, with the roots of unity in a small table. */
+static void NAME(pass_odd)(int R, NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,
+                           const T *wr, const T *wi)
+{
+    const int64_t m = length / R, step = m * stride;
+    T roots_re[13], roots_im[13], ar[13], ai[13];
+    for (int r = 0; r < R; r++) {
+        roots_re[r] = (T)cos(-6.283185307179586476925 * r / R);
+        roots_im[r] = (T)sin(-6.283185307179586476925 * r / R);
     }
-ODD(7, ) ODD(11, ) ODD(13, )
+    for (int64_t p = 0; p < m; p++)
+        for (int64_t q = 0; q < stride; q++) {
+            const int64_t at = q + p * stride, to = q + p * stride * R;
+            for (int i = 0; i < R; i++) ar[i] = x.re[at + i * step], ai[i] = x.im[at + i * step];
+            for (int j = 0; j < R; j++) {
+                T tr = ar[0], ti = ai[0];
+                for (int i = 1, root = j; i < R; i++, root = root + j < R ? root + j : root + j - R) {
+                    const T c = roots_re[root], s = roots_im[root];
+                    tr += ar[i] * c - ai[i] * s, ti += ar[i] * s + ai[i] * c;
+                }
+                const T c = j ? wr[(j - 1) * m + p] : 1, s = j ? wi[(j - 1) * m + p] : 0;
+                y.re[to + j * stride] = tr * c - ti * s;
+                y.im[to + j * stride] = tr * s + ti * c;
+            }
+        }
+}
 
 /* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
@@ -110,12 +103,6 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
     for (int at = 0; at < passes; at++) {
         const int radix = (int)radices[at].i;
         const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
-        T roots_re[13], roots_im[13];
-        if (radix > 5)
-            for (int r = 0; r < radix; r++) {
-                roots_re[r] = (T)cos(-6.283185307179586476925 * r / radix);
-                roots_im[r] = (T)sin(-6.283185307179586476925 * r / radix);
-            }
         switch (radix) {
         case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
         case 3: NAME(pass3)(x, to, length, stride, wr, wi); break;
@@ -124,9 +111,7 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
             if (stride == 1) NAME(first4)(x, to, length, wr, wi);
             else NAME(pass4)(x, to, length, stride, wr, wi);
             break;
-#define CASE(R) case R: NAME(odd##R)(x, to, length, stride, wr, wi, roots_re, roots_im); break;
-        CASE(7) CASE(11) CASE(13)
-#undef CASE
+        default: NAME(pass_odd)(radix, x, to, length, stride, wr, wi);
         }
         wr += (radix - 1) * (length / radix);
         wi += (radix - 1) * (length / radix);
@@ -272,11 +257,13 @@ static int NAME(kernel_rfft)(const rlx_call *call)
             for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
         } else {
             _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++)
+                zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
         }
         NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
         if (h == n) {
-            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++) re[k] = scale * yr[k], im[k] = scale * yi[k];
+            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++)
+                re[k] = scale * yr[k], im[k] = scale * yi[k];
         } else {
             re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
             re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
@@ -293,8 +280,6 @@ static int NAME(kernel_rfft)(const rlx_call *call)
     return RLX_OK;
 }
 
-#undef ODD
-#undef BUTTERFLY_ODD
 #undef VAL
 #undef S3
 #undef C1

@@ -25,7 +25,10 @@ static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
-static RLX_INLINE vm v_unordered(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
+static RLX_INLINE vm v_unordered(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
+}
 static RLX_INLINE int v_any(vm m) { return m != 0; }
 static RLX_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
 static RLX_INLINE float v_top(vf x) { return _mm512_reduce_max_ps((__m512)x); }
@@ -74,16 +77,16 @@ static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & 
 static RLX_INLINE vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+/* Some are one at least, and less than all. */
 static RLX_INLINE vf v_load_some(const float *p, int64_t n)
 {
-    vf x = {0};
-    for (int l = 0; l < FLOATS; l++) x[l] = l < n ? p[l] : 0;
-    return x;
+    return (vf){p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, 0};
 }
 static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
 {
-    for (int l = 0; l < FLOATS; l++)
-        if (l < n) p[l] = x[l];
+    p[0] = x[0];
+    if (n > 1) p[1] = x[1];
+    if (n > 2) p[2] = x[2];
 }
 #endif
 static RLX_INLINE int v_any(vm m) { return !v_every(~m); }
@@ -105,13 +108,15 @@ static RLX_INLINE float v_top(vf x)
 }
 static RLX_INLINE vf v_keep(vf x, int64_t n)
 {
-    vi kept;
-    for (int l = 0; l < FLOATS; l++) kept[l] = l < n ? -1 : 0;
-    return (vf)((vi)x & kept);
+#if VECTOR_BYTES == 32
+    return (vf)((vi)x & v_first(n));
+#else
+    return (vf)((vi)x & ((vi){0, 1, 2, 3} < (int32_t)n));
+#endif
 }
 /* 1 / x to 14 bits or more. */
 static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
-/* x * 2^n for whole n from -250 to 250: in two steps, so that subnormal results and overflow come out right. */
+/* x * 2^n for whole n from -250 to 250, in two steps: subnormal results and overflow come out right. */
 static RLX_INLINE vf v_scale(vf x, vf n)
 {
     const vi whole = __builtin_convertvector(n, vi), half = whole >> 1;
@@ -121,7 +126,10 @@ static RLX_INLINE vf v_scale(vf x, vf n)
 
 static RLX_INLINE vf v_abs(vf x) { return (vf)((vi)x & 0x7fffffff); }
 /* The size of x with the sign of y. */
-static RLX_INLINE vf v_signed(vf x, vf y) { return (vf)(((vi)x & 0x7fffffff) | ((vi)y & (int32_t)0x80000000)); }
+static RLX_INLINE vf v_signed(vf x, vf y)
+{
+    return (vf)(((vi)x & 0x7fffffff) | ((vi)y & (int32_t)0x80000000));
+}
 
 /* a * b - p, exact where p is nearly the product. */
 static RLX_INLINE vf v_rest(vf a, vf b, vf p)

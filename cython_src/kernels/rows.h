@@ -4,20 +4,24 @@
 /* The largest of a row, NaN left out. */
 static inline float row_max_f32(const float *x, int64_t n)
 {
-    vf a = v_all(-INFINITY), b = a, c = a, d = a;
     int64_t i = 0;
+    if (n < FLOATS) {
+        float top = -INFINITY;
+        for (; i < n; i++) top = x[i] > top ? x[i] : top;
+        return top;
+    }
+    vf a = v_all(-INFINITY), b = a, c = a, d = a;
     for (; i + 4 * FLOATS <= n; i += 4 * FLOATS) {
         a = v_max(v_load(x + i), a), b = v_max(v_load(x + i + FLOATS), b);
         c = v_max(v_load(x + i + 2 * FLOATS), c), d = v_max(v_load(x + i + 3 * FLOATS), d);
     }
     for (; i + FLOATS <= n; i += FLOATS) a = v_max(v_load(x + i), a);
-    if (i < n && n >= FLOATS) a = v_max(v_load(x + n - FLOATS), a), i = n;
-    float top = v_top(v_max(v_max(a, b), v_max(c, d)));
-    for (; i < n; i++) top = x[i] > top ? x[i] : top;
-    return top;
+    if (i < n) a = v_max(v_load(x + n - FLOATS), a); /* it reaches back */
+    return v_top(v_max(v_max(a, b), v_max(c, d)));
 }
 
-/* y = exp(x - top), unless it is NULL, and the sum; nothing in x is above top. A NaN in the row reaches the sum, and so the whole row. */
+/* y = exp(x - top), unless it is NULL, and the sum; nothing in x is above top. A NaN in the row reaches the
+   sum, and so the whole row. */
 static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
 {
     double total = 0;

@@ -7,9 +7,9 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
+#if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "fft_lanes.h"
 #include "fft.h"
-#if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "gated.h"
 #include "rows.h"
 #include "attention.h"

@@ -3,10 +3,11 @@
 This file is also run by ``setup.py`` while rlx is not importable, so it imports nothing of rlx.
 
 ``c`` is a C expression over operands ``x``, ``y``, ``z`` of type ``T``; ``FN(exp)`` is the function
-for that type in ``cython_src/kernels/vecmath.h``. f32 takes ``VECTOR_FUNCTIONS`` instead. ``wgsl`` is a WGSL expression over operands of
-type ``V`` (four lanes of the element type; ``U`` is four lanes of u32); functions that WGSL lacks
-are in ``shaders/lib/math.wgsl``, and a name that ends in ``_T`` stands for one per element type. WGSL lets max, min and != lose a NaN, so those are
-written with comparisons that keep it.
+for that type in ``cython_src/kernels/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
+``wgsl`` is a WGSL expression over operands of type ``V`` (four lanes of the element type; ``U`` is
+four lanes of u32); functions that WGSL lacks are in ``shaders/lib/math.wgsl``, and a name that ends
+in ``_T`` stands for one per element type. WGSL lets max, min and != lose a NaN, so those are written
+with comparisons that keep it.
 """
 
 from __future__ import annotations
