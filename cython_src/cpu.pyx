@@ -85,9 +85,10 @@ def kernels(str isa):
 
 
 def loops(str isa):
-    """Addresses of the elementwise loops by name, for one instruction set."""
+    """Addresses of the elementwise loops by name, for one instruction set; see ``kernels``."""
     cdef const rlx_table* table = _table(isa)
-    return _by_name(table.loop_names, <const void* const*>table.loops)
+    below = loops("avx2") if isa == "avx512" else {}
+    return below | _by_name(table.loop_names, <const void* const*>table.loops)
 
 
 cdef extern from *:

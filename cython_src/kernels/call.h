@@ -25,12 +25,14 @@ typedef struct rlx_call {
 #ifdef __GNUC__
 #define RLX_RARELY(condition) __builtin_expect(condition, 0)
 #define RLX_APART __attribute__((noinline))
+#define RLX_MAYBE __attribute__((unused)) /* in some instruction sets nobody asks for it */
 #define RLX_INLINE inline __attribute__((always_inline))
 #define RLX_SOON(address) __builtin_prefetch(address)
 #else
 #define RLX_SOON(address) ((void)0)
 #define RLX_RARELY(condition) (condition)
 #define RLX_APART
+#define RLX_MAYBE
 #define RLX_INLINE inline
 #endif
 

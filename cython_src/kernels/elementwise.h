@@ -18,8 +18,10 @@
 /* A result may stand at its operand's address: each element is read before it is written. */
 #define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
 
+#define LOOP_OF(name) \
+    RLX_MAYBE static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)
 #define LOOP1(name, OUT, expression)                                                              \
-    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    LOOP_OF(name)                                                                                 \
     {                                                                                             \
         const T *xs = a;                                                                          \
         OUT *o = d;                                                                               \
@@ -27,7 +29,7 @@
         FOR_EACH { const T x = xs[i]; o[i] = (OUT)expression; }                                   \
     }
 #define LOOP2(name, OUT, expression)                                                              \
-    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    LOOP_OF(name)                                                                                 \
     {                                                                                             \
         const T *xs = a, *ys = b;                                                                 \
         OUT *o = d;                                                                               \
@@ -35,14 +37,14 @@
         FOR_EACH { const T x = xs[i], y = ys[i]; o[i] = (OUT)expression; }                        \
     }
 #define LOOP3(name, OUT, expression)                                                              \
-    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    LOOP_OF(name)                                                                                 \
     {                                                                                             \
         const T *xs = a, *ys = b, *zs = c;                                                        \
         OUT *o = d;                                                                               \
         FOR_EACH { const T x = xs[i], y = ys[i], z = zs[i]; o[i] = (OUT)expression; }             \
     }
 #define LOOP_WHERE(name)                                                                          \
-    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    LOOP_OF(name)                                                                                 \
     {                                                                                             \
         const uint8_t *xs = a;                                                                    \
         const T *ys = b, *zs = c;                                                                 \
@@ -50,7 +52,7 @@
         FOR_EACH { const T y = ys[i], z = zs[i]; o[i] = xs[i] ? y : z; }                          \
     }
 #define LOOP_CAST(name, S, D, CONVERT)                                                            \
-    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    LOOP_OF(name)                                                                                 \
     {                                                                                             \
         const S *xs = a;                                                                          \
         D *o = d;                                                                                 \
@@ -60,6 +62,11 @@
 
 #include "elementwise_ops.h"
 
+#ifdef ONLY_WIDE
+#define LOOP_TABLE WIDE_LOOPS
+#else
+#define LOOP_TABLE WIDE_LOOPS OTHER_LOOPS
+#endif
 #define ENTRY(name) #name "\0"
 static const char loop_names[] = LOOP_TABLE;
 #undef ENTRY

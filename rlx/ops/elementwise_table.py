@@ -289,6 +289,10 @@ def c_header() -> str:
         lines.append(
             f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
         )
-    lines.append("#define LOOP_TABLE \\")
-    lines += [f"    ENTRY({name}) \\" for name in loop_names()]
-    return "\n".join(lines) + "\n\n"
+    # What wider vectors than those of AVX2 gain something for, and the rest.
+    wide = [name for name in loop_names() if name.endswith("_f32") and not name.startswith("cast")]
+    other = [name for name in loop_names() if name not in set(wide)]
+    for which, names in (("WIDE", wide), ("OTHER", other)):
+        entries = "".join(f" \\\n    ENTRY({name})" for name in names)
+        lines.append(f"#define {which}_LOOPS{entries}")
+    return "\n".join(lines) + "\n"
