@@ -79,6 +79,8 @@ def _window(node: Node) -> Window:
 
 
 def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
+    """The rule for the type of a convolution's result, over ``rank`` axes."""
+
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         kernel = check_operands(name, types, attrs, rank, transposed=False)
         x, w = types[0].shape, types[1].shape
@@ -159,6 +161,7 @@ def is_few(params: Mapping[str, Any]) -> bool:
 
 
 def lower_cpu(node: Node, emitter: Emitter) -> None:
+    """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
     if size(node.shape) == 0:
         return
     window = _collapsed(_window(node))
@@ -296,6 +299,7 @@ def _samples(rank: int) -> tuple[Sample, ...]:
 
 
 def convolution_flops(node: Node) -> float:
+    """Two for every tap of every channel of a window."""
     return 2.0 * size(node.shape) * size(node.inputs[1].shape[1:])
 
 

@@ -12,8 +12,9 @@ from rlx._ext import cpu as compiled
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.backends.cpu.packed import Weight, weights_for
+from rlx.backends.cpu.packed import weights_for
 from rlx.backends.cpu.timed import timed
+from rlx.backends.cpu.weights import Weight, Weights
 from rlx.backends.record import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -71,11 +72,11 @@ class CpuExecutable(HostMemory):
         self,
         schedule: Schedule,
         plan: MemoryPlan,
-        fixed: dict[int, Weight],
+        weights: Weights,
         isa: str,
         threads: int,
     ) -> None:
-        self._schedule, self._plan, self._fixed, self._isa = schedule, plan, fixed, isa
+        self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
         self._threads = threads
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
@@ -89,11 +90,8 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        linker = Linker(isa, self._place, lambda value: fixed[value.id], threads)
-        rows = linker.link(schedule.calls)
-        self._names = [row[4] for row in rows]
-        self._spare = linker.spare.nbytes
-        self._whole = self._calls(linker, rows, fixed)
+        self._extent: Extent | None = None
+        self._whole = self._now = self._linked_whole()
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
         self._program = compiled.Program(
             self._whole, self.input_views, self.output_views, self._arena
@@ -101,7 +99,28 @@ class CpuExecutable(HostMemory):
         self._used: Sequence[Call] = schedule.calls
         self._recorder: Recorder | None = None
         self._hot = self._program.run_slots
+        weights.readers.add(self)
         self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
+
+    def _linked_whole(self) -> compiled.Calls:
+        """The calls on all rows."""
+        linker = Linker(
+            self._isa, self._place, lambda value: self._weights[value.id], self._threads
+        )
+        rows = linker.link(self._schedule.calls)
+        self._names = [row[4] for row in rows]
+        self._spare = linker.spare.nbytes
+        return self._calls(linker, rows, self._weights)
+
+    def idle(self) -> None:
+        """Raises an error where a run is under way."""
+        self._program.use(self._now)
+
+    def relink(self) -> None:
+        """Reads weights where they stand now."""
+        self._whole = self._linked_whole()
+        self._fewer.clear()
+        self.set_extent(self._extent)
 
     def _place(self, value: Value) -> Array:
         """The memory of a value of the arena, from its first byte on."""
@@ -109,6 +128,7 @@ class CpuExecutable(HostMemory):
 
     def set_extent(self, extent: Extent | None) -> None:
         """Fewer rows are another program on the same memory; it is kept for the next time."""
+        self._extent = extent
         calls, self._used = self._whole, self._schedule.calls
         if extent is not None and extent.lowered is not None:
             key = extent.actual, extent.upper
@@ -117,6 +137,7 @@ class CpuExecutable(HostMemory):
                     self._fewer.pop(next(iter(self._fewer)))
                 self._fewer[key] = self._linked(*extent.lowered)
             calls, self._used = self._fewer[key], extent.lowered[0].calls
+        self._now = calls
         self._program.use(calls)
         self.record(self._recorder)
 
@@ -135,9 +156,9 @@ class CpuExecutable(HostMemory):
 
         def weight(value: Value) -> Weight:
             if value.kind == "param":
-                return self._fixed[whole.params[value.name].id]
+                return self._weights[whole.params[value.name].id]
             if id(value.array) in constants:
-                return self._fixed[constants[id(value.array)]]
+                return self._weights[constants[id(value.array)]]
             if value.id not in extra:
                 extra[value.id] = Weight(value)
             return extra[value.id]
@@ -152,7 +173,7 @@ class CpuExecutable(HostMemory):
 
         linker = Linker(self._isa, place, weight, self._threads)
         rows = linker.link(schedule.calls)
-        return self._calls(linker, rows, (temps, extra, self._fixed))
+        return self._calls(linker, rows, (temps, extra, self._weights))
 
     def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
         # A Python function has views of its own, of the inputs' slots.
@@ -181,19 +202,19 @@ class CpuExecutable(HostMemory):
 
     def set_param(self, name: str, array: Array) -> None:
         """Copies a weight to where the kernels read it."""
-        self._fixed[self._schedule.params[name].id].set(array)
+        self._weights.set(name, array)
 
     def read_param(self, name: str) -> Array:
         """A copy of the weight."""
-        return self._fixed[self._schedule.params[name].id].read()
+        return self._weights.read(name)
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
-        return CpuExecutable(self._schedule, self._plan, self._fixed, self._isa, self._threads)
+        return CpuExecutable(self._schedule, self._plan, self._weights, self._isa, self._threads)
 
     def memory(self) -> dict[str, int]:
         """The arena is host memory, so nothing is staged. Other threads have scratch of their own."""
-        params = sum(weight.nbytes for weight in self._fixed.values())
+        params = self._weights.nbytes
         arena = self._plan.nbytes
         return {
             "arena": arena,
@@ -250,10 +271,10 @@ class CpuBackend:
         assert plan is not None
         isa = instruction_set()
         with phase("allocate"):
-            fixed = weights_for(schedule, isa)
+            weights = weights_for(schedule, isa)
         with phase("link"):
             threads = thread_count(options.threads)
-            return CpuExecutable(schedule, plan, fixed, isa, threads)
+            return CpuExecutable(schedule, plan, weights, isa, threads)
 
 
 BACKEND = CpuBackend()

@@ -12,9 +12,10 @@ import numpy as np
 from rlx._ext import cpu as compiled
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
-from rlx.backends.cpu.packed import FIXED, Weight, layouts_of
+from rlx.backends.cpu.packed import FIXED, layouts_of
 from rlx.backends.cpu.region import region_params
 from rlx.backends.cpu.split import Split, split_of
+from rlx.backends.cpu.weights import Weight
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from rlx._ext import cpu as compiled
 from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels
-from rlx.backends.cpu.memory import aligned, view_of
-from rlx.ir.opdef import Array
+from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
 from rlx.ops.block_formats import SCHEMES
@@ -86,61 +82,8 @@ def layouts_of(call: Call, isa: str) -> dict[int, Layout]:
     return reader(call, isa) if reader else {}
 
 
-class Weight:
-    """A param or constant in memory: as it is, packed, or both where it is read in both ways.
-
-    Args:
-        value: The param or constant.
-        layout: How it is packed; None for not at all.
-        plain: Whether it is also kept as it is.
-    """
-
-    def __init__(self, value: Value, layout: Layout | None = None, plain: bool = True) -> None:
-        self._type, self.layout = value.type, layout
-        self._packed = aligned(max(1, layout.nbytes)) if layout else None
-        self._plain = aligned(max(1, self._type.nbytes)) if plain or not layout else None
-        if value.array is not None:
-            self.set(value.array)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all copies."""
-        return sum(memory.nbytes for memory in (self._plain, self._packed) if memory is not None)
-
-    @property
-    def plain(self) -> Array:
-        """Its memory as it is. Whoever asks for it first makes it."""
-        if self._plain is None:
-            self._plain = aligned(max(1, self._type.nbytes))
-            view_of(self._plain, 0, self._type)[...] = self.read()
-        return self._plain
-
-    def packed(self, layout: Layout | None) -> Array | None:
-        """Its memory in a layout; None where it is not packed like this."""
-        return self._packed if layout is not None and layout == self.layout else None
-
-    def set(self, array: Any) -> None:
-        """Copies values to where the kernels read them."""
-        if self._plain is not None:
-            view_of(self._plain, 0, self._type)[...] = array
-        if self._packed is not None:
-            assert self.layout is not None
-            given = np.asarray(array, self._type.dtype.numpy)
-            self.layout.pack(np.broadcast_to(given, self._type.shape), self._packed)
-
-    def read(self) -> Array:
-        """A copy of the values."""
-        if self._plain is not None:
-            return view_of(self._plain, 0, self._type).copy()
-        assert self.layout is not None
-        assert self._packed is not None
-        values: Array = np.empty(self._type.shape, self._type.dtype.numpy)
-        self.layout.unpack(self._packed, values)
-        return values
-
-
-def weights_for(schedule: Schedule, isa: str) -> dict[int, Weight]:
-    """Memory for the params and constants of a schedule, by value id."""
+def weights_for(schedule: Schedule, isa: str) -> Weights:
+    """Memory for the params and constants of a schedule."""
     reads: dict[int, list[Layout | None]] = {}
     for call in schedule.calls:
         layouts = layouts_of(call, isa)
@@ -151,7 +94,7 @@ def weights_for(schedule: Schedule, isa: str) -> dict[int, Weight]:
     for value in schedule.values:
         if value.kind in FIXED:
             found[value.id] = _weight(value, reads.get(value.id, ()))
-    return found
+    return Weights(found, {name: value.id for name, value in schedule.params.items()})
 
 
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:

@@ -1,0 +1,145 @@
+"""Weights of the CPU that are equal in several graphs are kept once, and stay apart when one of them changes."""
+
+import gc
+import threading
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import rlx
+from rlx.backends.cpu import weights
+
+RNG = np.random.default_rng(0)
+# 256 KB each: as it is, and packed.
+W = RNG.normal(size=(256, 256)).astype(np.float32)
+V = RNG.normal(size=(256, 256)).astype(np.float32)
+
+
+def product(rows, *, given=True):
+    g = rlx.Graph()
+    x, w, v = g.input("x", (rows, 256)), g.param("w", W.shape), g.param("v", V.shape)
+    g.set_outputs([g.relu(x @ w) @ v])
+    return rlx.compile(g, "cpu", {"w": W, "v": V} if given else {})
+
+
+def expected(x, w, v=V):
+    return np.maximum(x @ w, 0) @ v
+
+
+def blocks():
+    gc.collect()
+    return {id(block) for block in weights._BLOCKS.values()}
+
+
+def test_graphs_for_several_shapes_keep_weights_once():
+    before = blocks()
+    compiled = [product(rows) for rows in (1, 3, 20)]
+    assert len(blocks() - before) == 2
+    for rows, one in zip((1, 3, 20), compiled, strict=True):
+        x = RNG.normal(size=(rows, 256)).astype(np.float32)
+        np.testing.assert_allclose(one.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+        np.testing.assert_array_equal(one._executable.read_param("w"), W)
+    del compiled, one
+    assert not blocks() - before
+
+
+def test_a_weight_that_is_set_moves_away_from_the_others():
+    one, other = product(4), product(8)
+    clone = one.clone()
+    one.set_active_extent((2, 4))
+    x = RNG.normal(size=(8, 256)).astype(np.float32)
+    one.set_param("w", W * 2)
+    one.set_active_extent(None)
+    np.testing.assert_allclose(one.run({"x": x[:4]})[0], expected(x[:4], W * 2), 1e-3, 2e-2)
+    np.testing.assert_allclose(clone.run({"x": x[:4]})[0], expected(x[:4], W * 2), 1e-3, 2e-2)
+    np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+    # Set again it stays where it is, and the first graph's change has not reached a third one.
+    one.set_param("w", W * 3)
+    np.testing.assert_allclose(one.run({"x": x[:4]})[0], expected(x[:4], W * 3), 1e-3, 3e-2)
+    third = product(8)
+    np.testing.assert_allclose(third.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+
+
+def test_what_is_offered_and_then_changed_is_not_taken():
+    one = product(4)
+    one.set_param("v", V + 1)
+    other = product(4)
+    x = RNG.normal(size=(4, 256)).astype(np.float32)
+    np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+    np.testing.assert_allclose(one.run({"x": x})[0], expected(x, W, V + 1), 1e-3, 1e-1)
+
+
+def test_nearly_equal_weights_are_not_shared():
+    other = W.copy()
+    other[3, 5] += 1
+    g = rlx.Graph()
+    x, w = g.input("x", (4, 256)), g.param("w", W.shape)
+    g.set_outputs([x @ w])
+    one, two = (rlx.compile(g, "cpu", {"w": values}) for values in (W, other))
+    np.testing.assert_array_equal(one._executable.read_param("w"), W)
+    np.testing.assert_array_equal(two._executable.read_param("w"), other)
+
+
+def test_params_that_are_set_later_are_shared_too():
+    before, one = blocks(), product(4)
+    other = product(8, given=False)
+    for name, values in (("w", W), ("v", V)):
+        other.set_param(name, values)
+    assert len(blocks() - before) == 2
+    x = RNG.normal(size=(8, 256)).astype(np.float32)
+    np.testing.assert_allclose(other.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+    one.run({"x": x[:4]})
+
+
+def test_a_model_keeps_its_weights_once():
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Relu", ["y"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["z"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 256]) for n in "xz"]
+    held = [numpy_helper.from_array(W, "w"), numpy_helper.from_array(V, "v")]
+    graph = helper.make_graph(nodes, "m", ports[:1], ports[1:], held)
+    raw = onnx.ModelProto.SerializeToString(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    )
+    before = blocks()
+    with rlx.onnx.Model(raw, "cpu") as model:
+        for rows in (1, 2, 5, 40):
+            x = RNG.normal(size=(rows, 256)).astype(np.float32)
+            np.testing.assert_allclose(model.run({"x": x})[0], expected(x, W), 1e-3, 1e-2)
+        assert len(blocks() - before) == 2
+
+
+_STARTED, _GO_ON = threading.Event(), threading.Event()
+
+
+def _waiting(x):
+    _STARTED.set()
+    assert _GO_ON.wait(30)
+    return x
+
+
+rlx.register_custom_op("waiting", shape=lambda x: x, numpy=_waiting)
+
+
+def test_a_shared_weight_is_not_set_while_a_clone_runs():
+    g = rlx.Graph()
+    x, w = g.input("x", (4, 256)), g.param("w", W.shape)
+    g.set_outputs([g.custom("waiting", [x @ w])])
+    one, other = (rlx.compile(g, "cpu", {"w": W}) for _ in range(2))
+    clone, values = one.clone(), np.ones((4, 256), np.float32)
+    running = threading.Thread(target=lambda: clone.run({"x": values}))
+    running.start()
+    assert _STARTED.wait(30)
+    with pytest.raises(rlx.RlxError, match="already running"):
+        one.set_param("w", W + 1)
+    _GO_ON.set()
+    running.join()
+    for graph in (one, clone, other):
+        np.testing.assert_array_equal(graph._executable.read_param("w"), W)
+    one.set_param("w", W + 1)
+    np.testing.assert_allclose(clone.run({"x": values})[0], values @ (W + 1), 1e-3, 1e-2)
+    np.testing.assert_allclose(other.run({"x": values})[0], values @ W, 1e-3, 1e-2)
