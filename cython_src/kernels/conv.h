@@ -134,18 +134,27 @@ static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *p
     const int64_t panel = (weight.deep + 1) * MICRO_COLUMNS;
     T *panels = scratch, *strips = panels + weight.together * panel;
     const T zeros[4 * VL] = {0};
+    const int there = taps == 1 && images == 1 && each == l->plane;
     for (int64_t j = 0; j < n; j += weight.together * MICRO_COLUMNS) {
         const int64_t width = n - j < weight.together * MICRO_COLUMNS ? n - j : weight.together * MICRO_COLUMNS;
+        /* Columns of the operand itself: windows of one tap, one after the other, need no copy. */
+        const int64_t whole = there ? width / MICRO_COLUMNS * MICRO_COLUMNS : 0;
         if (k == 0) memset(strips, 0, (size_t)(weight.together * m * MICRO_COLUMNS) * sizeof(T));
         for (int64_t p = 0; p < k; p += weight.deep) {
             const int64_t depth = k - p < weight.deep ? k - p : weight.deep;
             const T *a = weight.packed ? weight.from + p * weight.rows + weight.first * depth
                                        : weight.from + weight.first * k + p;
-            NAME(pack_windows)(panels, panel, planes, image, end, w, l, offsets, taps, p, depth, j, width);
-            for (int64_t v = 0; v < width; v += MICRO_COLUMNS)
-                NAME(micro_rows)(a, weight.packed ? depth : k, !weight.packed, panels + v / MICRO_COLUMNS * panel,
-                                 MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth, p ? NULL : zeros,
+            if (whole < width)
+                NAME(pack_windows)(panels, panel, planes, image, end, w, l, offsets, taps, p, depth, j + whole,
+                                   width - whole);
+            for (int64_t v = 0; v < width; v += MICRO_COLUMNS) {
+                const T *packed = panels + (v - whole) / MICRO_COLUMNS * panel;
+                NAME(micro_rows)(a, weight.packed ? depth : k, !weight.packed,
+                                 v < whole ? planes + p * l->plane + j + v : packed,
+                                 v < whole ? l->plane : MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth,
+                                 p ? NULL : zeros,
                                  NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS));
+            }
         }
         for (int64_t r = 0; r < m; r++)
         for (int64_t v = 0, some; v < width; v += some) {
