@@ -96,7 +96,7 @@
     K(fft_f32) K(rfft_f32) \
     K(welch_peaks_f32) K(log_mel_f32) K(log_mel_backward_f32) \
     K(recursive_f32) K(find_peaks_f32) \
-    K(conv_f32) K(conv_direct_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
+    K(conv_f32) K(conv_pad_f32) K(conv_few_f32) K(conv_direct_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
     K(interpolate_f32) K(recurrence_f32) K(selective_scan_f32) K(philox)
 #ifdef ONLY_WIDE
 #define OTHER_KERNELS(K)
@@ -116,7 +116,7 @@
     K(fft_f64) K(rfft_f64) \
     K(softmax_f64) K(layer_norm_f64) K(attention_f64) K(gated_product_f64) \
     K(recursive_f64) K(find_peaks_f64) \
-    K(conv_f64) K(conv_direct_f64) K(conv_transpose_f64) \
+    K(conv_f64) K(conv_pad_f64) K(conv_few_f64) K(conv_direct_f64) K(conv_transpose_f64) \
     K(interpolate_f64) K(recurrence_f64) K(selective_scan_f64) \
     K(conv_depthwise_narrow_f32) K(custom) K(jump) K(jump_unless) K(next_trip)
 #endif

@@ -24,7 +24,7 @@ static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_win
     enum { KNOWN = 8 };
     rlx_range known[KNOWN];
     for (int64_t r = 0; r < KNOWN && r < step; r++) known[r] = phase_range(w, l, r);
-    for (int64_t p = 0; p < planes; p++)
+    for (int64_t p = 0; p < planes; p++, to += l->plane - l->z * l->depth)
     for (int64_t z = 0; z < l->z; z++)
     for (int64_t y = 0; y < l->y; y++, to += l->row) {
         const int64_t from_z = z - w->before[0], from_y = y - w->before[1];
@@ -119,23 +119,23 @@ typedef struct {
     int64_t together; /* panels of windows */
 } NAME(rlx_filters);
 
-/* One group of some images, whose planes are `image` apart and whose results `result`: [m, k] @
+/* Columns `own` of a group of some images, which are `image` apart and whose results `result`: [m, k] @
    [k, images x windows], the right side packed as it is needed. */
-static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *planes, int64_t images,
-                             int64_t image, const T *end, T *c, int64_t result, int64_t m,
-                             int64_t apart, const rlx_window *w, const rlx_layout *l,
-                             const int64_t *offsets, T *scratch, NAME(rlx_after) after)
+static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *planes, int64_t image,
+                             const T *end, T *c, int64_t result, int64_t m, rlx_range own, int64_t images,
+                             const rlx_window *w, const rlx_layout *l, const int64_t *offsets, T *scratch,
+                             NAME(rlx_after) after)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t each = w->out[0] * w->out[1] * w->out[2];
-    const int64_t k = w->channels / w->groups * taps, n = images * each;
+    const int64_t k = w->channels / w->groups * taps, n = own.last;
     /* A vector may be written past the last row of a panel. The results of a panel's columns stand
        side by side until they are whole: in c every row is on a page of its own. */
     const int64_t panel = (weight.deep + 1) * MICRO_COLUMNS;
     T *panels = scratch, *strips = panels + weight.together * panel;
     const T zeros[4 * VL] = {0};
-    const int there = taps == 1 && images == 1 && each == l->plane;
-    for (int64_t j = 0; j < n; j += weight.together * MICRO_COLUMNS) {
+    const int there = taps == 1 && images == 1 && l->phase == 0 && each == l->plane;
+    for (int64_t j = own.first; j < n; j += weight.together * MICRO_COLUMNS) {
         const int64_t width = n - j < weight.together * MICRO_COLUMNS ? n - j : weight.together * MICRO_COLUMNS;
         /* Columns of the operand itself: windows of one tap, one after the other, need no copy. */
         const int64_t whole = there ? width / MICRO_COLUMNS * MICRO_COLUMNS : 0;
@@ -160,7 +160,7 @@ static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *p
         for (int64_t v = 0, some; v < width; v += some) {
             const T start = bias ? bias[r] : 0;
             const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * m + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
-            const int64_t q = (j + v) % each, at = (j + v) / each * result + r * apart + q;
+            const int64_t q = (j + v) % each, at = (j + v) / each * result + r * each + q;
             T *to = c + at;
             some = MICRO_COLUMNS - v % MICRO_COLUMNS;
             if (some > width - v) some = width - v;
@@ -177,11 +177,10 @@ static void NAME(conv_group)(NAME(rlx_filters) weight, const T *bias, const T *p
 
 /* The same for at most FEW_WINDOWS columns, the other way round: windows are rows, outputs the columns of panels,
    so that no column is empty and weights are read once, from the first to the last. */
-#define FEW_WINDOWS 64
 static void NAME(conv_few)(NAME(rlx_filters) weight, const T *bias, const T *planes, int64_t images,
-                           int64_t image, T *c, int64_t result, int64_t m, int64_t apart,
-                           const rlx_window *w, const rlx_layout *l, const int64_t *offsets,
-                           T *scratch, NAME(rlx_after) after)
+                           int64_t image, T *c, int64_t result, int64_t m, const rlx_window *w,
+                           const rlx_layout *l, const int64_t *offsets, T *scratch,
+                           NAME(rlx_after) after)
 {
     const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     const int64_t each = w->out[0] * w->out[1] * w->out[2];
@@ -204,7 +203,7 @@ static void NAME(conv_few)(NAME(rlx_filters) weight, const T *bias, const T *pla
                                 0, products + n * width);
         for (int64_t r = 0; r < width; r++)
             for (int64_t i = 0; i < images; i++) {
-                const int64_t at = i * result + (j + r) * apart;
+                const int64_t at = i * result + (j + r) * each;
                 const T start = bias ? bias[j + r] : 0;
                 for (int64_t q = 0; q < each; q++) c[at + q] = products[(i * each + q) * width + r] + start;
                 NAME(finish)(c + at, at, each, after);
@@ -260,82 +259,154 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
     }
 }
 
-/* Parameters: a window (window.h), has bias, copied, how many images are made together (several where
-   one has fewer windows than a panel has columns), columns of packed weights, whether they are packed, bytes from one
-   group of them to the next, has residual, act, panels that are packed together. Scratch: the padded planes of a group of these images, a panel and the results of its
-   columns, the offsets of the taps. */
-static int NAME(conv_any)(const rlx_call *call, int direct)
+/* What the kernels below are told. Parameters: a window (window.h), has bias, copied, how many images are made
+   together (several where one has fewer windows than a panel has columns), columns of packed weights, whether they are
+   packed, bytes from one group of them to the next, has residual, act, panels that are packed together. */
+typedef struct {
+    rlx_window w;
+    const rlx_param *p;
+    int64_t m, channels, k, windows, together, pieces; /* a piece is a group of some images */
+} NAME(rlx_conv);
+
+static NAME(rlx_conv) NAME(read_conv)(const rlx_call *call)
 {
-    rlx_window w = read_window(call->p);
-    const rlx_param *p = call->p + RLX_WINDOW_PARAMS;
-    const int copied = (int)p[1].i;
-    const T *bias = p[0].i ? call->in[2] : NULL;
-    const T *residual = p[6].i ? call->in[3] : NULL;
-    const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
-    const int64_t k = channels * w.kernel[0] * w.kernel[1] * w.kernel[2];
-    const int64_t n = w.out[0] * w.out[1] * w.out[2], plane = w.dims[0] * w.dims[1] * w.dims[2];
-    const int64_t together = p[2].i;
-    const int64_t pieces = (w.batch + together - 1) / together * w.groups;
-    const int few = !direct && (w.batch < together ? w.batch : together) * n <= FEW_WINDOWS;
-    /* Parts are groups of images, else some outputs or windows of every one. */
-    rlx_range some = {0, pieces}, rows = {0, m};
-    int64_t from = 0, to = 0; /* where the windows begin, in the operand and in the result */
-    if (RLX_RARELY(call->parts > 1)) {
-        const rlx_strips strips = window_strips(&w);
-        if (pieces >= call->parts)
-            some = rlx_share(call, pieces, 1);
-        else if (!direct && (few || n < 2 * MICRO_COLUMNS * call->parts || w.out[strips.axis] < 2 * call->parts))
-            rows = rlx_share(call, m, few ? MICRO_COLUMNS : MICRO_ROWS);
-        else {
-            const rlx_layout whole = window_layout(&w, 0);
-            const int64_t steps[] = {whole.depth, whole.row, 1};
-            const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? MICRO_COLUMNS : 1);
-            if (own.first == own.last) return RLX_OK;
-            if (!copied) from = own.first * w.stride[strips.axis] * steps[strips.axis];
-            to = own.first * strips.each;
-            keep_strips(&w, strips.axis, own);
-        }
-    }
-    const int64_t height = rows.last - rows.first, windows = w.out[0] * w.out[1] * w.out[2];
-    const rlx_layout l = window_layout(&w, copied);
-    int64_t *offsets = call->out[3];
-    tap_offsets(offsets, &w, &l);
-    const int64_t padded = channels * l.plane, own = w.groups * channels * plane;
-    for (int64_t piece = some.first; piece < some.last && height; piece++) {
-        const int64_t image = piece / w.groups * together, g = piece % w.groups;
-        const int64_t images = w.batch - image < together ? w.batch - image : together;
-        const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * plane + from;
-        const NAME(rlx_filters) weight = {(const T *)((const char *)call->in[1] + g * p[5].i), rows.first, m,
-                                            p[3].i, p[4].i, p[8].i};
-        const T *start = bias ? bias + g * m + rows.first : NULL;
-        const int64_t at = ((image * w.groups + g) * m + rows.first) * n + to, result = w.groups * m * n;
-        const NAME(rlx_after) after = {residual ? residual + at : NULL, p[7].i};
-        T *c = (T *)call->out[0] + at;
-        int64_t apart = own;
-        if (copied) {
-            for (int64_t i = 0; i < images; i++)
-                NAME(pad_planes)((T *)call->out[1] + i * padded, x + i * own, channels, &w, &l);
-            x = call->out[1], apart = padded;
-        }
-        if (!direct && !few) {
-            /* The copy has slack behind it, but a piece stops before: only the operand must not be
-               read past its end, and the copy's slack is smaller than a piece and a vector. */
-            NAME(conv_group)(weight, start, x, images, apart, x + (images - 1) * apart + padded - from,
-                             c, result, height, n, &w, &l, offsets, call->out[2], after);
-            continue;
-        }
-        if (few) {
-            NAME(conv_few)(weight, start, x, images, apart, c, result, height, n, &w, &l, offsets, call->out[2],
-                           after);
-            continue;
-        }
-        for (int64_t o = 0; o < m; o++) {
-            NAME(conv_plane)(weight.from + o * k, start ? start[o] : 0, x, c + o * n, &w, &l, offsets);
-            NAME(finish)(c + o * n, o * n, windows, after);
-        }
+    NAME(rlx_conv) f = {read_window(call->p), call->p + RLX_WINDOW_PARAMS, 0, 0, 0, 0, 0, 0};
+    f.m = f.w.outputs / f.w.groups, f.channels = f.w.channels / f.w.groups;
+    f.k = f.channels * f.w.kernel[0] * f.w.kernel[1] * f.w.kernel[2];
+    f.windows = f.w.out[0] * f.w.out[1] * f.w.out[2], f.together = f.p[2].i;
+    f.pieces = (f.w.batch + f.together - 1) / f.together * f.w.groups;
+    return f;
+}
+
+/* Where a piece begins, and what belongs to its outputs from `first` on. */
+typedef struct {
+    const T *x, *bias;
+    T *c;
+    NAME(rlx_filters) weight;
+    NAME(rlx_after) after;
+    int64_t images;
+} NAME(rlx_piece);
+
+static NAME(rlx_piece) NAME(piece_of)(const rlx_call *call, const NAME(rlx_conv) *f, int64_t piece, int64_t first)
+{
+    const rlx_window *w = &f->w;
+    const int64_t image = piece / w->groups * f->together, g = piece % w->groups;
+    const int64_t o = g * f->m + first, at = (image * w->outputs + o) * f->windows;
+    const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
+    return (NAME(rlx_piece)){
+        (const T *)call->in[0] + (image * w->groups + g) * f->channels * plane,
+        f->p[0].i ? (const T *)call->in[2] + o : NULL,
+        (T *)call->out[0] + at,
+        {(const T *)((const char *)call->in[1] + g * f->p[5].i), first, f->m, f->p[3].i, f->p[4].i, f->p[8].i},
+        {f->p[6].i ? (const T *)call->in[3] + at : NULL, f->p[7].i},
+        w->batch - image < f->together ? w->batch - image : f->together,
+    };
+}
+
+/* All planes with their padding, rows taken apart by phase (window.h): what the next kernel reads. Parameters:
+   a window. */
+static int NAME(kernel_conv_pad)(const rlx_call *call)
+{
+    const rlx_window w = read_window(call->p);
+    const rlx_layout l = window_layout(&w, 1);
+    const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];
+    const rlx_range own = rlx_share(call, w.batch * w.channels, 1);
+    NAME(pad_planes)((T *)call->out[0] + own.first * l.plane, (const T *)call->in[0] + own.first * plane,
+                     own.last - own.first, &w, &l);
+    return RLX_OK;
+}
+
+/* Many windows, of planes that are padded if they have to be. Scratch: panels and the results of their columns,
+   the offsets of the taps. */
+static int NAME(kernel_conv)(const rlx_call *call)
+{
+    const NAME(rlx_conv) f = NAME(read_conv)(call);
+    const rlx_window *w = &f.w;
+    const rlx_layout l = window_layout(w, (int)f.p[1].i);
+    const int64_t image = w->channels * l.plane, group = f.channels * l.plane;
+    const T *end = (const T *)call->in[0] + w->batch * image;
+    int64_t *offsets = call->out[2];
+    tap_offsets(offsets, w, &l);
+    /* Parts are pieces, else some windows of every one. */
+    const int whole = f.pieces >= call->parts;
+    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
+    for (int64_t piece = some.first; piece < some.last; piece++) {
+        const NAME(rlx_piece) one = NAME(piece_of)(call, &f, piece, 0);
+        const int64_t n = one.images * f.windows;
+        const T *planes = (const T *)call->in[0] + piece / w->groups * f.together * image + piece % w->groups * group;
+        const rlx_range own = whole ? (rlx_range){0, n} : rlx_share(call, n, 32);
+        NAME(conv_group)(one.weight, one.bias, planes, image, end, one.c, w->outputs * f.windows, f.m, own,
+                         one.images, w, &l, offsets, call->out[1], one.after);
     }
     return RLX_OK;
 }
 
-static int NAME(kernel_conv)(const rlx_call *call) { return NAME(conv_any)(call, 0); }
-static int NAME(kernel_conv_direct)(const rlx_call *call) { return NAME(conv_any)(call, 1); }
+/* The planes of a piece as the taps read them: copied with their padding, or as they are. */
+static const T *NAME(planes_of)(const rlx_call *call, const NAME(rlx_conv) *f, const rlx_window *w,
+                                const rlx_layout *l, const NAME(rlx_piece) *one, int64_t *apart)
+{
+    const int64_t image = w->channels * w->dims[0] * w->dims[1] * w->dims[2];
+    *apart = image;
+    if (!f->p[1].i) return one->x;
+    *apart = f->channels * l->plane;
+    for (int64_t i = 0; i < one->images; i++)
+        NAME(pad_planes)((T *)call->out[1] + i * *apart, one->x + i * image, f->channels, w, l);
+    return call->out[1];
+}
+
+/* Few windows. Scratch: the padded planes of a piece, the windows and their results, the offsets of the taps. */
+static int NAME(kernel_conv_few)(const rlx_call *call)
+{
+    const NAME(rlx_conv) f = NAME(read_conv)(call);
+    const rlx_layout l = window_layout(&f.w, (int)f.p[1].i);
+    int64_t *offsets = call->out[3], apart;
+    tap_offsets(offsets, &f.w, &l);
+    /* Parts are pieces, else some outputs of every one. */
+    const int whole = f.pieces >= call->parts;
+    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
+    const rlx_range rows = whole ? (rlx_range){0, f.m} : rlx_share(call, f.m, MICRO_COLUMNS);
+    for (int64_t piece = some.first; piece < some.last && rows.first < rows.last; piece++) {
+        const NAME(rlx_piece) one = NAME(piece_of)(call, &f, piece, rows.first);
+        const T *planes = NAME(planes_of)(call, &f, &f.w, &l, &one, &apart);
+        NAME(conv_few)(one.weight, one.bias, planes, one.images, apart, one.c, f.w.outputs * f.windows,
+                       rows.last - rows.first, &f.w, &l, offsets, call->out[2], one.after);
+    }
+    return RLX_OK;
+}
+
+/* Few outputs of a group. Scratch: the padded planes of a piece, nothing, the offsets of the taps. */
+static int NAME(kernel_conv_direct)(const rlx_call *call)
+{
+    const NAME(rlx_conv) f = NAME(read_conv)(call);
+    rlx_window w = f.w;
+    rlx_range some = {0, f.pieces};
+    int64_t from = 0, to = 0; /* where the windows begin, in the operand and in the result */
+    /* Parts are pieces, else some windows of every one. */
+    if (f.pieces >= call->parts) {
+        some = rlx_share(call, f.pieces, 1);
+    } else {
+        const rlx_strips strips = window_strips(&w);
+        const rlx_layout all = window_layout(&w, 0);
+        const int64_t steps[] = {all.depth, all.row, 1};
+        const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? MICRO_COLUMNS : 1);
+        if (own.first == own.last) return RLX_OK;
+        if (!f.p[1].i) from = own.first * w.stride[strips.axis] * steps[strips.axis];
+        to = own.first * strips.each;
+        keep_strips(&w, strips.axis, own);
+    }
+    const rlx_layout l = window_layout(&w, (int)f.p[1].i);
+    const int64_t windows = w.out[0] * w.out[1] * w.out[2];
+    int64_t *offsets = call->out[3], apart;
+    tap_offsets(offsets, &w, &l);
+    for (int64_t piece = some.first; piece < some.last; piece++) {
+        const NAME(rlx_piece) one = NAME(piece_of)(call, &f, piece, 0);
+        const T *planes = NAME(planes_of)(call, &f, &w, &l, &one, &apart) + from;
+        for (int64_t o = 0; o < f.m; o++) {
+            const int64_t at = o * f.windows + to;
+            NAME(conv_plane)(one.weight.from + o * f.k, one.bias ? one.bias[o] : 0, planes, one.c + at, &w, &l,
+                             offsets);
+            NAME(finish)(one.c + at, at, windows, one.after);
+        }
+    }
+    return RLX_OK;
+}

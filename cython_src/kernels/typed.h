@@ -33,7 +33,6 @@
 #undef HIGH
 #undef LANE
 #undef WRITTEN_OUT
-#undef FEW_WINDOWS
 #undef MICRO_ROWS
 #undef MICRO_COLUMNS
 #undef MICRO_AHEAD

@@ -18,6 +18,8 @@ static inline rlx_window read_window(const rlx_param *p)
     return w;
 }
 
+enum { RLX_SLACK = 16 };
+
 /* Planes as the taps read them: distances in elements. */
 typedef struct {
     int64_t plane, depth, row; /* from one plane, slice, row to the next */
@@ -38,7 +40,8 @@ static inline rlx_layout window_layout(const rlx_window *w, int copied)
         reach[a] = (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
     const int64_t phase = (reach[2] + w->stride[2] - 1) / w->stride[2];
     const int64_t row = phase * w->stride[2], depth = reach[1] * row;
-    return (rlx_layout){reach[0] * depth, depth, row, phase, reach[0], reach[1]};
+    /* Behind each plane there is room for what whole vectors write too much. */
+    return (rlx_layout){reach[0] * depth + RLX_SLACK, depth, row, phase, reach[0], reach[1]};
 }
 
 /* How the windows of a plane are shared: by slices, rows or, in a single row, columns, each of which

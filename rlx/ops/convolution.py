@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,11 +155,6 @@ def _is_depthwise(node: Node, window: Window) -> bool:
     return node.dtype is DType.F32 and alone and flat and fits and near
 
 
-def is_few(params: Mapping[str, Any]) -> bool:
-    """Whether the C kernel makes windows the rows of a product with the weights, by its parameters."""
-    return bool(min(params["batch"], params["together"]) * size(params["out"]) <= FEW_WINDOWS)
-
-
 def lower_cpu(node: Node, emitter: Emitter) -> None:
     """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
     if size(node.shape) == 0:
@@ -169,30 +164,41 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     direct = node.shape[1] // groups < FEW
     step = window.stride[2]
     # Rows of a padded plane stand apart by phase of the stride, so that every tap reads neighbours.
-    plane = window.reach[0] * window.reach[1] * step * math.ceil(window.reach[2] / step)
+    plane = window.reach[0] * window.reach[1] * step * math.ceil(window.reach[2] / step) + SLACK
     if direct and _is_depthwise(node, window):
         _lower_depthwise(node, window, emitter)
         return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     outputs, channels = node.shape[1] // groups, x.shape[1] // groups
-    # A panel, and what comes out of its columns; or few windows, what comes out of them, and a panel.
-    panels = _PANELS if outputs * _PANELS <= _MOST_OUTPUTS else max(1, _MOST_OUTPUTS // outputs)
-    strip = panels * (DEPTH + 1 + outputs) * COLUMNS
-    few = FEW_WINDOWS * (channels * size(window.kernel) + COLUMNS) + MICRO_PANEL
     # Images of few windows are made together, so that they fill the columns of a panel.
     together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
-    room = together * channels * plane + SLACK
+    windows = min(node.shape[0], together) * size(window.out)
+    kernel = "conv_direct" if direct else "conv_few" if windows <= FEW_WINDOWS else "conv"
+    panels = _PANELS if outputs * _PANELS <= _MOST_OUTPUTS else max(1, _MOST_OUTPUTS // outputs)
     params = {**_params(node, window), "copied": int(copied), "together": together}
     each = outputs * channels * size(window.kernel) * node.dtype.itemsize
     params |= {"deep": DEPTH, "packed": 0, "each": each, **_after(node), "panels": panels}
-    scratch = [
-        emitter.temp(TensorType((room if copied else 1,), node.dtype)),
-        emitter.temp(TensorType((1 if direct else few if is_few(params) else strip,), node.dtype)),
-        emitter.temp(TensorType((size(window.kernel),), DType.I64)),
-    ]
-    kernel = "conv_direct" if direct else "conv"
-    emitter.call(kernel, _operands(node, emitter), [emitter.result(), *scratch], params)
+    padded = together * channels * plane + SLACK if copied else 1
+    operands = _operands(node, emitter)
+    lengths = {
+        # Panels, and what comes out of their columns.
+        "conv": (panels * (DEPTH + 1 + outputs) * COLUMNS,),
+        # Padded planes; few windows, what comes out of them, and a panel.
+        "conv_few": (
+            padded,
+            windows * channels * size(window.kernel) + windows * COLUMNS + MICRO_PANEL,
+        ),
+        "conv_direct": (padded, 1),
+    }[kernel]
+    scratch = [emitter.temp(TensorType((length,), node.dtype)) for length in lengths]
+    scratch.append(emitter.temp(TensorType((size(window.kernel),), DType.I64)))
+    if kernel == "conv" and copied:
+        # Once for all parts of the convolution.
+        padded_x = emitter.temp(TensorType((size(x.shape[:2]) * plane + SLACK,), node.dtype))
+        emitter.call("conv_pad", [operands[0]], [padded_x], params)
+        operands[0] = padded_x
+    emitter.call(kernel, operands, [emitter.result(), *scratch], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -201,7 +207,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         call_webgpu(node, emitter, operands, emitter.result())
 
 
-CPU = Kernels(("conv", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"), lower_cpu)
+CPU = Kernels(
+    ("conv", "conv_pad", "conv_few", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"),
+    lower_cpu,
+)
 WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")
 
 

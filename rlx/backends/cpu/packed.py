@@ -10,7 +10,6 @@ from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
 from rlx.ops.block_formats import SCHEMES
-from rlx.ops.convolution import is_few
 from rlx.ops.half_products import HALVES
 
 # Kinds of values that have memory of their own, which clones share.
@@ -60,7 +59,7 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
         return {}
     dtype, groups = weight.type.dtype, p["parts"]
     m, k = p["outputs"] // groups, weight.type.size // p["outputs"]
-    if not is_few(p):
+    if call.kernel == "conv":
         return {1: Filters(dtype, groups, m, k, p["deep"])}
     width, vectors = compiled.panel(isa)
     lanes = width // dtype.itemsize
@@ -71,6 +70,7 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
     "conv": _conv,
+    "conv_few": _conv,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
 }

@@ -11,8 +11,6 @@ from rlx.ir.shape import size
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
 _WORTH = 20_000
-# Parts for each thread: with one alone all would wait for a thread that another process holds up.
-_PARTS = 8
 # Scratch of a graph's other threads, in bytes; a call that would need more is made by fewer threads.
 _MOST_SCRATCH = 64 << 20
 _ALIGNMENT = 256
@@ -40,11 +38,14 @@ class Way(NamedTuple):
             calls on fewer of them. "" for kernels that ask for their share (call.h).
         widths: The elements of such a row, by the parameters: of each input, 0 for those that all rows
             use, and of each output.
+        parts: Parts for each thread: with one alone all would wait for a thread that another process
+            holds up. Fewer where each begins with work of its own.
     """
 
     scratch: int = 4
     rows: str = ""
     widths: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
+    parts: int = 8
 
 
 def _reduced(p: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -58,7 +59,9 @@ WAYS: Mapping[str, Way] = {
     "matmul_integer": Way(1),
     "grouped_matmul": Way(4, "m", lambda p: ((p["k"], 0, 1), (p["n"],))),
     "dequant_matmul": Way(1),
-    "conv": Way(1),
+    "conv": Way(1, parts=4),
+    "conv_few": Way(1, parts=2),
+    "conv_pad": Way(),
     "conv_direct": Way(1),
     "conv_depthwise": Way(1),
     "conv_depthwise_narrow": Way(1),
@@ -115,7 +118,7 @@ def split_of(call: Call, threads: int) -> Split | None:
     way = WAYS.get(call.kernel)
     if threads == 1 or way is None:
         return None
-    parts = min(_PARTS * threads, int(_ns(call) / (_WORTH / 2)))
+    parts = min(way.parts * threads, int(_ns(call) / (_WORTH / 2)))
     scratch, apart = [], 0
     for at, value in enumerate(call.outputs):
         scratch.append(apart if at >= way.scratch else -1)
