@@ -3,7 +3,8 @@
 usage: python benchmarks/models.py [cpu webgpu ...] [--only NAME] [--threads 1,2] [--seconds 1] [--json models.json]
 
 The models come from packages of the Python package index (``tests/fetched.py``). A row matches when every output
-is within 1e-4 of ONNX Runtime's by its norm. ONNX Runtime and rlx run on as many threads each and take turns.
+is within 1e-4 of ONNX Runtime's by its norm. ONNX Runtime and rlx run on as many threads each and take turns; the
+ratio is the median over pairs of bursts (``cpu_clock.py``).
 """
 
 import argparse
@@ -13,11 +14,11 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import onnx
 import onnxruntime
+from cpu_clock import in_pairs
 from rich.console import Console
 from rich.table import Table
 
@@ -206,24 +207,11 @@ def contents(package, folder, file):
 
 
 def peer(raw, threads):
-    """ONNX Runtime on so many threads, which sleep while rlx runs."""
+    """ONNX Runtime on so many threads."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
-
-
-def in_turns(one, other, seconds):
-    """Seconds of each run of two functions."""
-    times = ([], [])
-    until = time.perf_counter() + seconds
-    while not times[0] or time.perf_counter() < until:
-        for run, spent in zip((one, other), times, strict=True):
-            start = time.perf_counter()
-            run()
-            spent.append(time.perf_counter() - start)
-    return times
 
 
 def measure(name, devices, threads, seconds):
@@ -245,11 +233,10 @@ def measure(name, devices, threads, seconds):
                     row["difference"] = relative_difference(found, wanted)
                     compiled = model.compile(inputs)
                     row["on_the_host"] = [str(one) for one in compiled.host_fallbacks]
-                    times = in_turns(
-                        compiled.run_slots, partial(session.run, None, inputs), seconds
-                    )
-                    row["p50_us"], row["ort_p50_us"] = (median(spent) * 1e6 for spent in times)
-                    row["ratio"] = row["ort_p50_us"] / row["p50_us"]
+                    calls = compiled.run_slots, partial(session.run, None, inputs)
+                    found = in_pairs(calls, seconds, threads)
+                    row["p50_us"], row["ort_p50_us"] = found.p50
+                    row["ratio"], row["spread"] = found.ratio, found.spread
             except rlx.RlxError as error:
                 row["error"] = " ".join(str(error).split())[:400]
             yield row
