@@ -16,6 +16,7 @@ from rlx.ir.shape import Shape, size
 from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
 from rlx.ops.linalg import ACTIVATIONS, MICRO_PANEL
+from rlx.ops.long_convolution import call_long, samples_of_block
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
@@ -170,6 +171,11 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     if direct and _is_depthwise(node, window):
         _lower_depthwise(node, window, emitter)
         return
+    operands = _operands(node, emitter)
+    block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
+    if block:
+        call_long(node, emitter, operands, {**_params(node, window), **_after(node)}, block)
+        return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     outputs, channels = node.shape[1] // groups, x.shape[1] // groups
@@ -189,7 +195,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         emitter.temp(TensorType((size(window.kernel),), DType.I64)),
     ]
     kernel = "conv_direct" if direct else "conv"
-    emitter.call(kernel, _operands(node, emitter), [emitter.result(), *scratch], params)
+    emitter.call(kernel, operands, [emitter.result(), *scratch], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -198,7 +204,9 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         call_webgpu(node, emitter, operands, emitter.result())
 
 
-CPU = Kernels(("conv", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"), lower_cpu)
+CPU = Kernels(
+    ("conv", "conv_direct", "conv_long", "conv_depthwise", "conv_depthwise_narrow"), lower_cpu
+)
 WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx._ext import cpu as compiled
-from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels
+from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels, Spectra
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Schedule, Value
@@ -16,6 +16,7 @@ from rlx.ir.shape import size
 from rlx.ops.block_formats import SCHEMES
 from rlx.ops.convolution import is_few
 from rlx.ops.half_products import HALVES
+from rlx.ops.long_convolution import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
@@ -71,10 +72,19 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(dtype, groups, k, m, True, vectors * lanes, lanes)}
 
 
+def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
+    p, weight = call.params, call.inputs[4]
+    assert weight is not None
+    taps = p["kernel"][2]
+    # Beside the plain ones, operand 1, which blocks that are not finite are made from.
+    return {4: Spectra(weight.type.size // taps, taps, ACROSS * p["block"])}
+
+
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
     "conv": _conv,
+    "conv_long": _conv_long,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
 }
@@ -158,6 +168,6 @@ def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
     small = size(value.type.shape) < _LEAST and value.type.dtype not in HALVES
-    if not wanted or small:
+    if not wanted or small and not isinstance(wanted[0], Spectra):
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))

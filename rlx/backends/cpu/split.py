@@ -60,6 +60,7 @@ WAYS: Mapping[str, Way] = {
     "dequant_matmul": Way(1),
     "conv": Way(1),
     "conv_direct": Way(1),
+    "conv_long": Way(1),
     "conv_depthwise": Way(1),
     "conv_depthwise_narrow": Way(1),
     "conv_transpose": Way(1),
