@@ -80,6 +80,8 @@ def _window(node: Node) -> Window:
 
 
 def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
+    """The inference of a convolution over so many axes."""
+
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         kernel = check_operands(name, types, attrs, rank, transposed=False)
         x, w = types[0].shape, types[1].shape
@@ -160,6 +162,7 @@ def is_few(params: Mapping[str, Any]) -> bool:
 
 
 def lower_cpu(node: Node, emitter: Emitter) -> None:
+    """Writes the call of the C kernel that is cheapest for this convolution."""
     if size(node.shape) == 0:
         return
     window = _collapsed(_window(node))
@@ -304,6 +307,7 @@ def _samples(rank: int) -> tuple[Sample, ...]:
 
 
 def convolution_flops(node: Node) -> float:
+    """Additions and multiplications of the sums that define it."""
     return 2.0 * size(node.shape) * size(node.inputs[1].shape[1:])
 
 

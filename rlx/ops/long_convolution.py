@@ -17,16 +17,19 @@ from rlx.ops.window import Window
 # Samples that stand side by side in a block, one in each lane (kernels/long_conv.h).
 ACROSS = 16
 # Fewer taps than this are always added one by one.
-FEWEST_TAPS = 64
+FEWEST_TAPS = 32
 # Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
 _LONGEST = 1 << 15
 # ns of a transform, each way, for a sample and a pass of radix 4 over it, and beside the passes.
 _PASS_NS, _SAMPLE_NS = 0.21, 0.70
 # ns of a product of a bin of two spectra.
 _BIN_NS = 0.30
-# ns of a tap of one result: in the direct kernel, and as part of a matrix product of so many outputs.
-_TAP_NS, _PRODUCT_NS = 0.055, 0.018
+# ns of a tap of one result: in the direct kernel; in a matrix product, plus what is shared by its outputs.
+_TAP_NS, _PRODUCT_NS, _SHARED_NS = 0.055, 0.021, 0.07
+# Groups of fewer outputs are made by the direct kernel.
 _PRODUCT_OUTPUTS = 4
+# How much cheaper transforms have to be: they round by the largest sample of a block.
+_CHEAPER = 1.25
 # Bytes of the spectra of a group's channels and filters at most: scratch of each thread.
 _MOST_SCRATCH = 8 << 20
 
@@ -45,7 +48,8 @@ def as_tiles(values: Array) -> Array:
 
 def spectra(filters: Array, n: int) -> Array:
     """Conjugate spectra of ``[count, taps]`` over n samples, divided by n: ``[count, 2 n]`` in f32."""
-    bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
+    with np.errstate(invalid="ignore"):  # of filters that are not finite no result is, either way
+        bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
     found = as_tiles(bins.reshape(len(filters), ACROSS, n // ACROSS))
     return found.astype(np.float32).reshape(len(filters), 2 * n)
 
@@ -94,7 +98,10 @@ def block(taps: int, windows: int, channels: int, outputs: int) -> tuple[int, fl
 
 def _is_line(window: Window) -> bool:
     """Whether windows are next to each other on one axis, and taps too."""
-    return window.stride == window.dilation == (1, 1, 1) and window.dims[:2] == (1, 1) == window.out[:2]
+    return (
+        window.stride == window.dilation == (1, 1, 1)
+        and window.dims[:2] == (1, 1) == window.out[:2]
+    )
 
 
 def samples_of_block(node: Node, window: Window, fixed: bool) -> int:
@@ -111,9 +118,9 @@ def samples_of_block(node: Node, window: Window, fixed: bool) -> int:
     groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
     outputs = node.shape[1] // groups
     n, ns = block(taps, windows, channels, outputs) if channels else (0, math.inf)
-    each = _PRODUCT_NS if outputs >= _PRODUCT_OUTPUTS else _TAP_NS
-    filters = 0.0 if fixed else channels * outputs * _transform_ns(n or 1)
-    return n if ns + filters < each * taps * windows * channels * outputs else 0
+    each = _TAP_NS if outputs < _PRODUCT_OUTPUTS else _PRODUCT_NS + _SHARED_NS / outputs
+    filters = channels * outputs * _transform_ns(n) if n and not fixed else 0.0
+    return n if _CHEAPER * (ns + filters) < each * taps * windows * channels * outputs else 0
 
 
 def call_long(

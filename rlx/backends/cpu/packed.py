@@ -168,6 +168,6 @@ def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
     small = size(value.type.shape) < _LEAST and value.type.dtype not in HALVES
-    if not wanted or small and not isinstance(wanted[0], Spectra):
+    if not wanted or (small and not isinstance(wanted[0], Spectra)):
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))
