@@ -125,6 +125,9 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
 
 /* Results [from, from + count) of one filter by the sum that defines them. A transform spreads what is not finite
    over its block: such blocks are made like this, so that a NaN is seen where a window meets it only. */
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("Os")))
+#endif
 static RLX_APART void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
                                          int64_t taps, int64_t samples, int64_t from, int64_t count)
 {
