@@ -97,6 +97,7 @@
     K(welch_peaks_f32) K(log_mel_f32) K(log_mel_backward_f32) \
     K(recursive_f32) K(find_peaks_f32) \
     K(conv_f32) K(conv_pad_f32) K(conv_few_f32) K(conv_direct_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
+    K(conv_f32) K(conv_direct_f32) K(conv_long_f32) K(conv_depthwise_f32) K(conv_transpose_f32) \
     K(interpolate_f32) K(recurrence_f32) K(selective_scan_f32) K(philox)
 #ifdef ONLY_WIDE
 #define OTHER_KERNELS(K)

@@ -4,16 +4,52 @@
 /* Keys of a tile, and queries that meet it together: their scores stay in the cache. */
 enum { NAME(KEYS) = 128, NAME(QUERIES) = 64 };
 
-static inline T NAME(dot)(const T *a, const T *b, int64_t n)
+/* y[i] += dot(r[i], h) for rows of r, `apart` apart: one after the other, as they stand, so that memory is read in
+   a stream; the sums of as many rows as a vector has entries are turned and added up together. */
+static void NAME(add_dots)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *h, T *y)
 {
-    T lane[16] = {0};
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) lane[l] += a[i + l] * b[i + l];
-    for (; i < n; i++) lane[0] += a[i] * b[i];
-    T sum = 0;
-    for (int l = 0; l < 16; l++) sum += lane[l];
-    return sum;
+    for (int64_t i = 0; i < rows; i += VL) {
+        const int64_t some = rows - i < VL ? rows - i : VL;
+        VEC sums[VECTOR_BYTES / sizeof(T)] = {{0}};
+        T rest[VECTOR_BYTES / sizeof(T)] = {0};
+        for (int64_t k = 0; k < some; k++, r += apart) {
+            VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+            int64_t j = 0;
+            for (; j + 4 * VL <= n; j += 4 * VL) {
+                s0 += *LANE(r + j, 0) * *LANE(h + j, 0), s1 += *LANE(r + j, 1) * *LANE(h + j, 1);
+                s2 += *LANE(r + j, 2) * *LANE(h + j, 2), s3 += *LANE(r + j, 3) * *LANE(h + j, 3);
+            }
+            for (; j + VL <= n; j += VL) s0 += *LANE(r + j, 0) * *LANE(h + j, 0);
+            for (; j < n; j++) rest[k] += r[j] * h[j];
+            sums[k] = (s0 + s1) + (s2 + s3);
+        }
+        NAME(turn)(sums);
+        for (int64_t half = VL / 2; half > 0; half /= 2)
+            for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
+        for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
+    }
+}
+
+/* y += s @ r for rows of r, `apart` apart; y stays in registers. */
+static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *s, T *y)
+{
+    int64_t e = 0;
+    for (; e + 4 * VL <= n; e += 4 * VL) {
+        VEC s0 = *LANE(y + e, 0), s1 = *LANE(y + e, 1), s2 = *LANE(y + e, 2), s3 = *LANE(y + e, 3);
+        const T *row = r + e;
+        for (int64_t j = 0; j < rows; j++, row += apart) {
+            s0 += s[j] * *LANE(row, 0), s1 += s[j] * *LANE(row, 1);
+            s2 += s[j] * *LANE(row, 2), s3 += s[j] * *LANE(row, 3);
+        }
+        *LANE(y + e, 0) = s0, *LANE(y + e, 1) = s1, *LANE(y + e, 2) = s2, *LANE(y + e, 3) = s3;
+    }
+    for (; e + VL <= n; e += VL) {
+        VEC sum = *LANE(y + e, 0);
+        for (int64_t j = 0; j < rows; j++) sum += s[j] * *LANE(r + j * apart + e, 0);
+        *LANE(y + e, 0) = sum;
+    }
+    for (; e < n; e++)
+        for (int64_t j = 0; j < rows; j++) y[e] += s[j] * r[j * apart + e];
 }
 
 /* Scores of a query against a tile of keys from j0 on to what they are scaled by and may see: those before
@@ -137,12 +173,8 @@ static int NAME(kernel_attention)(const rlx_call *call)
         return RLX_OK;
     }
     const int64_t sq = p[3].i, sk = p[4].i, d = p[5].i, dv = p[6].i;
-    const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16, *ms = p + 19;
+    const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16;
     const int64_t kind = p[23].i, window = p[24].i;
-    const T scale = (T)p[25].f, softcap = (T)p[26].f;
-    const uint8_t *visible = call->in[3];
-    const T *bias = call->in[3];
-
     const rlx_range own = rlx_share(call, batch * heads * sq, 1);
     for (int64_t row = own.first; row < own.last; row++) {
         const int64_t b = row / sq / heads, h = row / sq % heads, i = row % sq;
@@ -155,36 +187,17 @@ static int NAME(kernel_attention)(const rlx_call *call)
         int64_t first = 0, last = sk;
         if (kind == 1 || kind == 2) last = at + 1 < sk ? at + 1 : sk;
         if (kind == 2 && at - window > 0) first = at - window;
-        T top = -(T)INFINITY, total = 0;
+        NAME(rlx_seen) seen = {-(T)INFINITY, 0};
         for (int64_t e = 0; e < dv; e++) o[e] = 0;
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
-            T score[NAME(KEYS)], block_top = -(T)INFINITY;
-            for (int64_t j = 0; j < n; j++) {
-                T s = NAME(dot)(q, k + (j0 + j) * ks[2].i, d) * scale;
-                if (softcap != 0) s = softcap * FN(tanh)(s / softcap);
-                if (kind == 3 && !visible[b * ms[0].i + j0 + j]) s = -(T)INFINITY;
-                if (kind == 4)
-                    s += bias[b * ms[0].i + h * ms[1].i + i * ms[2].i + (j0 + j) * ms[3].i];
-                score[j] = s;
-                block_top = s > block_top || s != s ? s : block_top;
-            }
-            const T new_top = block_top > top || block_top != block_top ? block_top : top;
-            if (new_top == -(T)INFINITY) continue; /* nothing seen so far */
-            const T shrink = FN(exp)(top - new_top);
-            T sum = 0;
-            for (int64_t j = 0; j < n; j++) score[j] = FN(exp)(score[j] - new_top);
-            for (int64_t j = 0; j < n; j++) sum += score[j];
-            for (int64_t e = 0; e < dv; e++) o[e] *= shrink;
-            for (int64_t j = 0; j < n; j++) {
-                const T *row = v + (j0 + j) * vs[2].i;
-                const T weight = score[j];
-                for (int64_t e = 0; e < dv; e++) o[e] += weight * row[e];
-            }
-            total = total * shrink + sum;
-            top = new_top;
+            T score[NAME(KEYS)] = {0};
+            NAME(add_dots)(k + j0 * ks[2].i, ks[2].i, n, d, q, score);
+            NAME(see)(score, call, b, h, i, j0, 0, n);
+            NAME(weigh)(score, n, 0, n, &seen, o, dv);
+            NAME(add_rows)(v + j0 * vs[2].i, vs[2].i, n, dv, score, o);
         }
-        const T inverse = total == 0 ? 0 : 1 / total;
+        const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
         for (int64_t e = 0; e < dv; e++) o[e] *= inverse;
     }
     return RLX_OK;

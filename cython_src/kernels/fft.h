@@ -183,7 +183,7 @@ static int NAME(kernel_fft)(const rlx_call *call)
                 row[l] = x + 2 * n * (r + (l < some ? l : 0)) + (part == inverse ? 0 : n);
             NAME(lanes_in)(row, NULL, n, s + part * VL, 2);
         }
-        const T *z = NAME(lanes_transform)(s, s + 2 * n * VL, n, plan.passes, plan.radices,
+        const T *z = NAME(lanes_transform)(s, s + 2 * n * VL, n, 1, plan.passes, plan.radices,
                                            plan.twiddles, plan.count);
         for (int part = 0; part < 2; part++) {
             for (int64_t l = 0; l < some; l++) to[l] = y + 2 * n * (r + l) + (part == inverse ? 0 : n);
@@ -233,7 +233,7 @@ static int NAME(kernel_rfft)(const rlx_call *call)
         NAME(lanes_in)(row, taper, n, x, h == n ? 2 : 1);
         if (h == n)
             for (int64_t i = 0; i < n; i++) *LANE(x, 2 * i + 1) = (VEC){0};
-        T *y = NAME(lanes_transform)(x, z, h, plan.passes, plan.radices, plan.twiddles, plan.count);
+        T *y = NAME(lanes_transform)(x, z, h, 1, plan.passes, plan.radices, plan.twiddles, plan.count);
         z = y == x ? z : x;
         if (h != n) {
             NAME(lanes_untangle)(y, z, h, c, s, scale, power);

@@ -196,11 +196,11 @@ static void NAME(lanes_odd)(int R, const T *x, T *y, int64_t length, int64_t str
         }
 }
 
-/* All passes of one transform of vectors at x, through z; where the result stands. */
-static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int passes, const rlx_param *radices,
+/* All passes of `stride` transforms of vectors, element by element at x, through z; where the results stand. */
+static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passes, const rlx_param *radices,
                                 const T *twiddles, int64_t count)
 {
-    int64_t length = n, stride = 1;
+    int64_t length = n;
     const T *wr = twiddles, *wi = twiddles + count;
     for (int at = 0; at < passes; at++) {
         const int radix = (int)radices[at].i;

@@ -22,7 +22,8 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
 #define JOIN_SUM(a, v) ((a) + (v))
 /* Parameters: a window (window.h), what sums are divided by: nothing, elements, or with padding.
    Scratch: a row of the operand. */
-#define POOL(NAME, E, START, JOIN, DIVIDES)                                                       \
+/* NEAR: whether windows of three neighbours, two apart, have loops of their own. */
+#define POOL(NAME, E, START, JOIN, DIVIDES, NEAR)                                                 \
     static int kernel_pool_##NAME(const rlx_call *call)                                           \
     {                                                                                             \
         const rlx_window w = read_window(call->p);                                                \
@@ -41,14 +42,43 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
                 taps_inside(v, w.dilation[1], w.kernel[1], w.dims[1], &y_low);                    \
             /* What stands above each other is joined first: neighbouring windows share it. */    \
             const E *line = NULL;                                                                 \
+            int64_t y_next = y_low;                                                               \
+            if (NEAR && z_high - z_low == 1 && y_high - y_low == 3) { /* three rows in one go */  \
+                const E *a = x + ((z + z_low * w.dilation[0]) * w.dims[1] + v +                   \
+                                  y_low * w.dilation[1]) * w.dims[2];                             \
+                const E *b = a + w.dilation[1] * w.dims[2], *c = b + w.dilation[1] * w.dims[2];   \
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < w.dims[2]; i++) {                    \
+                    const E both = JOIN(a[i], b[i]);                                              \
+                    joined[i] = JOIN(both, c[i]);                                                 \
+                }                                                                                 \
+                line = joined, y_next = y_high;                                                   \
+            }                                                                                     \
             for (int64_t kz = z_low; kz < z_high; kz++)                                           \
-            for (int64_t ky = y_low; ky < y_high; ky++) {                                         \
+            for (int64_t ky = y_next; ky < y_high; ky++) {                                        \
                 const E *from = x + ((z + kz * w.dilation[0]) * w.dims[1] + v +                   \
                                      ky * w.dilation[1]) * w.dims[2];                             \
                 if (line)                                                                         \
                     _Pragma("GCC ivdep") for (int64_t i = 0; i < w.dims[2]; i++)                  \
                         joined[i] = JOIN(line[i], from[i]);                                       \
                 line = line ? joined : from;                                                      \
+            }                                                                                     \
+            if (NEAR && line && w.kernel[2] == 3 && w.dilation[2] == 1 && step == 2) {            \
+                /* Windows of three neighbours: those that have them all, then the others. */     \
+                int64_t first, last = taps_inside(-w.before[2], 2, w.out[2], w.dims[2] - 2, &first); \
+                const E *from = line - w.before[2];                                               \
+                if (last < first) last = first = w.out[2];                                        \
+                _Pragma("GCC ivdep") for (int64_t i = first; i < last; i++) {                     \
+                    const E both = JOIN(from[2 * i], from[2 * i + 1]);                            \
+                    y[i] = JOIN(both, from[2 * i + 2]);                                           \
+                }                                                                                 \
+                for (int64_t i = 0; i < w.out[2]; i++) {                                          \
+                    if (i == first) i = last;                                                     \
+                    if (i == w.out[2]) break;                                                     \
+                    y[i] = START;                                                                 \
+                    for (int64_t at = 2 * i - w.before[2], end = at + 3; at < end; at++)          \
+                        if (at >= 0 && at < w.dims[2]) y[i] = JOIN(y[i], line[at]);               \
+                }                                                                                 \
+                continue;                                                                         \
             }                                                                                     \
             for (int64_t i = 0; i < w.out[2]; i++) y[i] = START;                                  \
             for (int64_t kx = 0; line && kx < w.kernel[2]; kx++) {                                \
@@ -81,11 +111,11 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
         }                                                                                         \
         return RLX_OK;                                                                            \
     }
-POOL(max_f32, float, -INFINITY, JOIN_MAX, 0)
-POOL(max_f64, double, -INFINITY, JOIN_MAX, 0)
-POOL(max_i32, int32_t, INT32_MIN, JOIN_MAX, 0)
-POOL(sum_f32, float, 0, JOIN_SUM, 1)
-POOL(sum_f64, double, 0, JOIN_SUM, 1)
+POOL(max_f32, float, -INFINITY, JOIN_MAX, 0, 1)
+POOL(max_f64, double, -INFINITY, JOIN_MAX, 0, 0)
+POOL(max_i32, int32_t, INT32_MIN, JOIN_MAX, 0, 0)
+POOL(sum_f32, float, 0, JOIN_SUM, 1, 0)
+POOL(sum_f64, double, 0, JOIN_SUM, 1, 0)
 #undef POOL
 #undef JOIN_MAX
 #undef JOIN_SUM

@@ -2,32 +2,6 @@
 
 #define PANEL (4 * VL) /* columns of a panel of packed weights */
 
-/* y[i] += dot(r[i], h) for rows of r: one after the other, as they stand, so that memory is read in a stream;
-   the sums of as many rows as a vector has entries are turned and added up together. */
-static void NAME(add_dots)(const T *r, int64_t rows, int64_t n, const T *h, T *y)
-{
-    for (int64_t i = 0; i < rows; i += VL) {
-        const int64_t some = rows - i < VL ? rows - i : VL;
-        VEC sums[VECTOR_BYTES / sizeof(T)] = {{0}};
-        T rest[VECTOR_BYTES / sizeof(T)] = {0};
-        for (int64_t k = 0; k < some; k++, r += n) {
-            VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-            int64_t j = 0;
-            for (; j + 4 * VL <= n; j += 4 * VL) {
-                s0 += *LANE(r + j, 0) * *LANE(h + j, 0), s1 += *LANE(r + j, 1) * *LANE(h + j, 1);
-                s2 += *LANE(r + j, 2) * *LANE(h + j, 2), s3 += *LANE(r + j, 3) * *LANE(h + j, 3);
-            }
-            for (; j + VL <= n; j += VL) s0 += *LANE(r + j, 0) * *LANE(h + j, 0);
-            for (; j < n; j++) rest[k] += r[j] * h[j];
-            sums[k] = (s0 + s1) + (s2 + s3);
-        }
-        NAME(turn)(sums);
-        for (int64_t half = VL / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
-        for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
-    }
-}
-
 /* Rows of r as panels [n, PANEL] of their transpose, the last one filled up with repetitions. */
 static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
 {
@@ -67,7 +41,7 @@ PANEL_ROWS(1) PANEL_ROWS(SEVERAL)
 static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_t n, const T *h,
                                int64_t batch, T *y, int64_t apart)
 {
-    for (int64_t b = 0; !panels && b < batch; b++) NAME(add_dots)(r, rows, n, h + b * n, y + b * apart);
+    for (int64_t b = 0; !panels && b < batch; b++) NAME(add_dots)(r, n, rows, n, h + b * n, y + b * apart);
     for (int64_t i = 0; panels && i < rows; i += PANEL, panels += PANEL * n) {
         const int64_t width = rows - i < PANEL ? rows - i : PANEL;
         for (int64_t b = 0; b < batch;) {

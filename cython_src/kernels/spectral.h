@@ -118,11 +118,10 @@ static int kernel_log_mel_backward_f32(const rlx_call *call)
     for (int64_t r = 0; r < rows; r++) {
         const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;
         for (int64_t i = 0; i < bins; i++) power[i] = re[i] * re[i] + im[i] * im[i];
-        for (int64_t j = 0; j < mels; j++) {
-            const float m = dot_f32(power, filters + j * bins, bins);
-            mel[r * mels + j] = m;
-            most = m > most ? m : most;
-        }
+        float *m = mel + r * mels;
+        for (int64_t j = 0; j < mels; j++) m[j] = 0;
+        add_dots_f32(filters, bins, mels, bins, power, m);
+        for (int64_t j = 0; j < mels; j++) most = m[j] > most ? m[j] : most;
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *re = (const float *)call->in[0] + r * 2 * n_fft, *im = re + n_fft;

@@ -18,6 +18,7 @@
 #include "conv.h"
 #ifdef SINGLE
 #include "depthwise.h"
+#include "long_conv.h"
 #endif
 #include "conv_transpose.h"
 #include "interpolate.h"

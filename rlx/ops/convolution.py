@@ -16,6 +16,7 @@ from rlx.ir.shape import Shape, size
 from rlx.ops import strips
 from rlx.ops.conv_tiles import CONV, Problem, down, is_near, shares, steps, tiles
 from rlx.ops.linalg import ACTIVATIONS, MICRO_PANEL
+from rlx.ops.long_convolution import call_long, samples_of_block
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
@@ -168,6 +169,11 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     if direct and _is_depthwise(node, window):
         _lower_depthwise(node, window, emitter)
         return
+    operands = _operands(node, emitter)
+    block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
+    if block:
+        call_long(node, emitter, operands, {**_params(node, window), **_after(node)}, block)
+        return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
     outputs, channels = node.shape[1] // groups, x.shape[1] // groups
@@ -180,7 +186,6 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     each = outputs * channels * size(window.kernel) * node.dtype.itemsize
     params |= {"deep": DEPTH, "packed": 0, "each": each, **_after(node), "panels": panels}
     padded = together * channels * plane + SLACK if copied else 1
-    operands = _operands(node, emitter)
     lengths = {
         # Panels, and what comes out of their columns.
         "conv": (panels * (DEPTH + 1 + outputs) * COLUMNS,),
@@ -208,7 +213,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 
 CPU = Kernels(
-    ("conv", "conv_pad", "conv_few", "conv_direct", "conv_depthwise", "conv_depthwise_narrow"),
+    (
+        *("conv", "conv_pad", "conv_few", "conv_direct", "conv_long"),
+        *("conv_depthwise", "conv_depthwise_narrow"),
+    ),
     lower_cpu,
 )
 WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
+from rlx.ops.long_convolution import filters_of, spectra
 
 
 class Layout(Protocol):
@@ -264,6 +265,40 @@ class Filters(NamedTuple):
                 part = part.reshape(self.matrices, times, rows, depth)
                 yield blocks, part.swapaxes(2, 3)
                 row, at = row + rows * times, end
+
+
+class Spectra(NamedTuple):
+    """Long filters as their Fourier transforms (kernels/long_conv.h), computed in float64.
+
+    Attributes:
+        filters: How many filters there are.
+        taps: Of each.
+        block: Samples that they are transformed over.
+    """
+
+    filters: int
+    taps: int
+    block: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all spectra."""
+        return self.filters * 2 * self.block * 4
+
+    def params(self) -> dict[str, int]:
+        """What the kernel has to know."""
+        return {"packed": 1}
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the spectra to memory of ``nbytes`` bytes."""
+        into = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
+        for spectrum, one in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
+            spectrum[...] = spectra(one, self.block)[0]
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The filters, but for rounding: the exact ones are always kept besides."""
+        packed = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
+        plain[...] = filters_of(packed, self.taps).reshape(plain.shape)
 
 
 def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:

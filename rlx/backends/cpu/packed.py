@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
-from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels
+from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels, Spectra
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
 from rlx.ops.block_formats import SCHEMES
 from rlx.ops.half_products import HALVES
+from rlx.ops.long_convolution import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
@@ -66,11 +67,20 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(dtype, groups, k, m, True, vectors * lanes, lanes)}
 
 
+def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
+    p, weight = call.params, call.inputs[4]
+    assert weight is not None
+    taps = p["kernel"][2]
+    # Beside the plain ones, operand 1, which blocks that are not finite are made from.
+    return {4: Spectra(weight.type.size // taps, taps, ACROSS * p["block"])}
+
+
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
     "conv": _conv,
     "conv_few": _conv,
+    "conv_long": _conv_long,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
 }
@@ -101,6 +111,6 @@ def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
     small = size(value.type.shape) < _LEAST and value.type.dtype not in HALVES
-    if not wanted or small:
+    if not wanted or (small and not isinstance(wanted[0], Spectra)):
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))

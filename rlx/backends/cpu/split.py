@@ -63,6 +63,7 @@ WAYS: Mapping[str, Way] = {
     "conv_few": Way(1, parts=2),
     "conv_pad": Way(),
     "conv_direct": Way(1),
+    "conv_long": Way(1),
     "conv_depthwise": Way(1),
     "conv_depthwise_narrow": Way(1),
     "conv_transpose": Way(1),
