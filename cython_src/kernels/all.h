@@ -1,5 +1,5 @@
 /* Every kernel, compiled for the instruction set the including file has switched on.
-   Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable.
+   Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable.
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
    set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
    reductions, what computes in double or integers, what unpacks weights or moves data is built for
@@ -77,7 +77,6 @@
 #endif
 #include "spectral.h"
 #include "random.h"
-#include "products.h"
 #include "integers.h"
 #include "dequant.h"
 #ifdef RARELY

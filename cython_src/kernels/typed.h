@@ -7,6 +7,11 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
+#if !defined(SINGLE) && !defined(RARELY) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_SIZE /* these serve results that are checked more often than waited for */
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "fft_lanes.h"
 #include "fft.h"
@@ -24,6 +29,10 @@
 #include "recurrent.h"
 #include "state_space.h"
 #endif
+#ifdef FOR_SIZE
+#undef FOR_SIZE
+#pragma GCC pop_options
+#endif
 
 #undef EIGHT
 #undef SIXTEEN
@@ -40,9 +49,6 @@
 #undef MICRO_DEPTH
 #undef MICRO_BLOCK
 #undef VL
-#undef KC
-#undef NR
-#undef NV
 #undef VEC
 #undef LANES
 #undef FN

@@ -97,6 +97,9 @@ def conv_after(node: Node, site: Site) -> Match | None:
 
 def _followed(conv: Node, residual: Node | None, act: str, name: str) -> Build:
     operands = [*conv.inputs, *(() if residual is None else (residual,))]
-    present = (*(("bias",) if len(conv.inputs) > 2 else ()), *(() if residual is None else ("residual",)))
+    present = (
+        *(("bias",) if len(conv.inputs) > 2 else ()),
+        *(() if residual is None else ("residual",)),
+    )
     attrs = {**conv.attrs, "present": present, "act": act}
     return lambda g, at: g.add_node(FUSED[conv.op], [at[o.id] for o in operands], attrs, name)
