@@ -7,14 +7,15 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
-#if !defined(SINGLE) && !defined(RARELY) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_SIZE /* these serve results that are checked more often than waited for */
-#pragma GCC push_options
-#pragma GCC optimize("Os")
-#endif
 #if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "fft_lanes.h"
 #include "fft.h"
+/* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
+#if (!defined(SINGLE) || defined(RARELY)) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_SIZE
+#pragma GCC push_options
+#pragma GCC optimize("Os")
+#endif
 #include "gated.h"
 #include "rows.h"
 #include "attention.h"
@@ -28,10 +29,10 @@
 #include "interpolate.h"
 #include "recurrent.h"
 #include "state_space.h"
-#endif
 #ifdef FOR_SIZE
 #undef FOR_SIZE
 #pragma GCC pop_options
+#endif
 #endif
 
 #undef EIGHT
