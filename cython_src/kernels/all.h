@@ -6,16 +6,25 @@
    size. */
 #include "call.h"
 #include "vecmath.h"
+
+/* What stands between these two is built for size: nobody waits for it. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define RLX_FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define RLX_FOR_SPEED _Pragma("GCC pop_options")
+#else
+#define RLX_FOR_SIZE
+#define RLX_FOR_SPEED
+#endif
+
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "half.h"
 #include "blocks.h"
 #include "lanes.h"
 #include "functions.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 
 #define CONCAT2(a, b) a##b
@@ -27,17 +36,15 @@
 #include "elementwise.h"
 #include "window.h"
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "reduce.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #ifndef ONLY_WIDE
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "movement.h"
 #include "pool.h"
@@ -47,7 +54,7 @@
 #include "control.h"
 #include "custom.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #endif
 
@@ -61,26 +68,24 @@
 #define T double
 #define SUFFIX f64
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "typed.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #undef T
 #undef SUFFIX
 
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "spectral.h"
 #include "random.h"
 #include "integers.h"
 #include "dequant.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 
 #define WIDE_KERNELS(K) \

@@ -72,9 +72,8 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
 }
 
 #include "micro.h"
-#if !defined(SINGLE) && defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("Os") /* what stands around the micro-kernels of doubles */
+#ifndef SINGLE
+RLX_FOR_SIZE /* what stands around the micro-kernels of doubles */
 #endif
 #include "panels.h"
 
@@ -160,6 +159,6 @@ static int NAME(kernel_matmul)(const rlx_call *call)
 }
 
 #include "grouped.h"
-#if !defined(SINGLE) && defined(__GNUC__)
-#pragma GCC pop_options
+#ifndef SINGLE
+RLX_FOR_SPEED
 #endif

@@ -11,10 +11,8 @@
 #include "fft_lanes.h"
 #include "fft.h"
 /* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
-#if (!defined(SINGLE) || defined(RARELY)) && defined(__GNUC__) && !defined(__clang__)
-#define FOR_SIZE
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+#if !defined(SINGLE) || defined(RARELY)
+RLX_FOR_SIZE
 #endif
 #include "gated.h"
 #include "rows.h"
@@ -29,9 +27,8 @@
 #include "interpolate.h"
 #include "recurrent.h"
 #include "state_space.h"
-#ifdef FOR_SIZE
-#undef FOR_SIZE
-#pragma GCC pop_options
+#if !defined(SINGLE) || defined(RARELY)
+RLX_FOR_SPEED
 #endif
 #endif
 
