@@ -105,6 +105,16 @@ def bytes_scaled_by_one(g):
     return [g.qmatmul(a, b, 0.5, 0.125)]
 
 
+def half_weights(g):
+    x, w, b = g.input("x", (3, 40)), g.param("w", (40, 36), "f16"), g.param("b", (36,))
+    return [g.gelu(x @ g.cast(w, "f32") + b)]
+
+
+def half_weights_of_one_row(g):
+    x, w = g.input("x", (1, 40)), g.param("w", (40, 36), "bf16")
+    return [g.exp(x @ g.cast(w, "f32"))]
+
+
 def swiglu(g, m=5, act="silu", shape=(24, 18)):
     x = g.input("x", (m, shape[0]))
     return [getattr(g, act)(x @ g.param("wg", shape)) * (x @ g.param("wu", shape))]
@@ -272,6 +282,8 @@ CASES = {
     both_turned: ("product and transpose", "matmul"),
     bytes_scaled: ("product of bytes and scale", "matmul_integer"),
     bytes_scaled_by_one: ("product of bytes and scale", "matmul_integer"),
+    half_weights: ("product of weights in 16 bits", "half_matmul"),
+    half_weights_of_one_row: ("product of weights in 16 bits", "half_matmul"),
     swiglu: ("gated product", "gated_product"),
     swiglu_of_one_row: ("gated product", "gated_product"),
     swiglu_of_many_rows: ("gated product", "gated_product"),
@@ -305,8 +317,8 @@ NOT_ON_THE_CPU = {
     "products of one input",
     "frames and peaks",
 }
-# On a GPU it is another pass anyway.
-NOT_ON_A_GPU = {"convolution and what follows"}
+# On a GPU it is another pass anyway, or a product widens no weights.
+NOT_ON_A_GPU = {"convolution and what follows", "product of weights in 16 bits"}
 
 
 def made(build):

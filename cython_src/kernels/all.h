@@ -1,21 +1,30 @@
 /* Every kernel, compiled for the instruction set the including file has switched on.
-   Before the inclusion: ISA (its name), VECTOR_BYTES, TILE_ROWS, and a function isa_usable.
+   Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable.
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
    set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
    reductions, what computes in double or integers, what unpacks weights or moves data is built for
    size. */
 #include "call.h"
 #include "vecmath.h"
+
+/* What stands between these two is built for size: nobody waits for it. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define RLX_FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define RLX_FOR_SPEED _Pragma("GCC pop_options")
+#else
+#define RLX_FOR_SIZE
+#define RLX_FOR_SPEED
+#endif
+
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "half.h"
 #include "blocks.h"
 #include "lanes.h"
 #include "functions.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 
 #define CONCAT2(a, b) a##b
@@ -27,17 +36,15 @@
 #include "elementwise.h"
 #include "window.h"
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "reduce.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #ifndef ONLY_WIDE
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "movement.h"
 #include "pool.h"
@@ -47,7 +54,7 @@
 #include "control.h"
 #include "custom.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #endif
 
@@ -61,27 +68,24 @@
 #define T double
 #define SUFFIX f64
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "typed.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 #undef T
 #undef SUFFIX
 
 #ifdef RARELY
-#pragma GCC push_options
-#pragma GCC optimize("Os")
+RLX_FOR_SIZE
 #endif
 #include "spectral.h"
 #include "random.h"
-#include "products.h"
 #include "integers.h"
 #include "dequant.h"
 #ifdef RARELY
-#pragma GCC pop_options
+RLX_FOR_SPEED
 #endif
 
 #define WIDE_KERNELS(K) \

@@ -259,9 +259,8 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
 
 /* --- products --------------------------------------------------------------------------------- */
 
-#define DEQUANT_NR (2 * LANES4) /* columns of a tile of matmul.h */
-#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* and of a panel of micro.h */
-/* Up to here decoded weights are used once per row; above, in tiles of several columns. */
+#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* columns of a panel of micro.h */
+/* Up to here decoded weights are used once per row; above, in panels. */
 #define DEQUANT_FEW 16
 
 /* Adds to a row's sums its products with a span of weights, whose length is a multiple of 16. */
@@ -320,44 +319,28 @@ static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m
     }
 }
 
-static void dequant_tiles(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
-                          rlx_range own, float *scratch)
+static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n, rlx_range own,
+                           float *panel)
 {
     const int64_t k = p->k;
-    float *panel = scratch, *edge = panel + SPAN * DEQUANT_NR;
     float w[SPAN];
-    static const float none[DEQUANT_NR] = {0};
-    for (int64_t j = own.first; j < own.last; j += DEQUANT_NR) {
-        const int64_t width = n - j < DEQUANT_NR ? n - j : DEQUANT_NR;
-        if (width < DEQUANT_NR) memset(panel, 0, SPAN * DEQUANT_NR * sizeof(float));
+    for (int64_t j = own.first; j < own.last; j += DEQUANT_COLUMNS) {
+        const int64_t width = own.last - j < DEQUANT_COLUMNS ? own.last - j : DEQUANT_COLUMNS;
+        const int64_t step = panel_columns_f32(width);
+        if (width < step) memset(panel, 0, (size_t)(SPAN * step) * sizeof(float));
         for (int64_t at = 0; at < k; at += SPAN) {
             const int64_t depth = k - at < SPAN ? k - at : SPAN;
             for (int64_t v = 0; v < width; v++) {
                 decode_span(p, j + v, at, depth, w);
-                for (int64_t i = 0; i < depth; i++) panel[i * DEQUANT_NR + v] = w[i];
+                for (int64_t i = 0; i < depth; i++) panel[i * step + v] = w[i];
             }
-            const float *first = at == 0 ? none : NULL;
-            if (width == DEQUANT_NR) {
-                tiles_f32(x + at, k, panel, y + j, n, m, depth, first);
-                continue;
-            }
-            /* The last columns go through a buffer, a few rows at a time. */
-            for (int64_t i = 0; i < m; i += TILE_ROWS) {
-                const int64_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
-                for (int64_t r = 0; r < rows; r++)
-                    for (int64_t v = 0; v < DEQUANT_NR; v++)
-                        edge[r * DEQUANT_NR + v] = v < width && at ? y[(i + r) * n + j + v] : 0;
-                tiles_f32(x + i * k + at, k, panel, edge, DEQUANT_NR, rows, depth, first);
-                for (int64_t r = 0; r < rows; r++)
-                    memcpy(y + (i + r) * n + j, edge + r * DEQUANT_NR,
-                           (size_t)width * sizeof(float));
-            }
+            micro_rows_f32(x + at, k, 1, panel, step, y + j, n, m, depth, at ? NULL : micro_zeros_f32, width);
         }
     }
 }
 
 /* Parameters: scheme, m, n, k, bytes of a row, group, bytes of a scale, bytes of a zero point, packed (in
-   panels: of which kind, see panels.h). Scratch: a panel and an edge tile. */
+   panels: of which kind, see panels.h). Scratch: a panel. */
 static int kernel_dequant_matmul_f32(const rlx_call *call)
 {
     const rlx_param *p = call->p;
@@ -375,12 +358,11 @@ static int kernel_dequant_matmul_f32(const rlx_call *call)
             dequant_few(&w, (const float *)call->in[0] + i * k, (float *)call->out[0] + i * n,
                         m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
     else
-        dequant_tiles(&w, call->in[0], call->out[0], m, n, own, call->out[1]);
+        dequant_panels(&w, call->in[0], call->out[0], m, n, own, call->out[1]);
     return RLX_OK;
 }
 #undef UNPACK
 #undef SPAN
 #undef LANES4
-#undef DEQUANT_NR
 #undef DEQUANT_COLUMNS
 #undef DEQUANT_FEW

@@ -16,7 +16,6 @@ static int isa_usable(void)
 }
 #define ISA avx2
 #define VECTOR_BYTES 32
-#define TILE_ROWS 6
 #define MICRO_VECTORS 2
 #include <immintrin.h>
 #include "all.h"

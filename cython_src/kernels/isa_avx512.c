@@ -17,7 +17,6 @@ static int isa_usable(void)
 }
 #define ISA avx512
 #define VECTOR_BYTES 64
-#define TILE_ROWS 8
 #define MICRO_VECTORS 4
 #define ONLY_WIDE
 #define VNNI /* as a way of its own, for processors that have it */

@@ -1,9 +1,6 @@
 /* Batched matrix product with bias and activation, per type. */
 
 #define VEC NAME(vec)
-#define NV 2                     /* vectors per row of a tile */
-#define NR ((int64_t)(NV * VL))  /* columns of a tile */
-#define KC 128                   /* inner size of a packed panel */
 #define VL ((int64_t)(VECTOR_BYTES / sizeof(T)))
 
 typedef T VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));
@@ -74,101 +71,29 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
     }
 }
 
-#if !defined(ONLY_WIDE) || defined(SINGLE) /* where attention and convolutions use these tiles */
-/* One tile: ROWS x NR results from ROWS rows of a and a packed panel, added to c or begun. */
-#define TILE(ROWS)                                                                                \
-    static void NAME(CONCAT(tile, ROWS))(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, \
-                                 int64_t depth, const T *start)                                   \
-    {                                                                                             \
-        VEC acc[ROWS][NV];                                                                        \
-        _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                    \
-            for (int v = 0; v < NV; v++)                                                          \
-                acc[r][v] = *(const VEC *)((start ? start : c + r * ldc) + v * VL);               \
-        for (int64_t i = 0; i < depth; i++, panel += NR) {                                        \
-            const VEC b0 = *(const VEC *)panel, b1 = *(const VEC *)(panel + VL);                  \
-            _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                \
-            {                                                                                     \
-                const T x = a[r * lda + i];                                                       \
-                acc[r][0] += x * b0;                                                              \
-                acc[r][1] += x * b1;                                                              \
-            }                                                                                     \
-        }                                                                                         \
-        _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++)                                    \
-            for (int v = 0; v < NV; v++) *(VEC *)(c + r * ldc + v * VL) = acc[r][v];              \
-    }
-TILE(1) TILE(2) TILE(4) TILE(TILE_ROWS)
-#undef TILE
-
-static void NAME(tiles)(const T *a, int64_t lda, const T *panel, T *c, int64_t ldc, int64_t rows,
-                        int64_t depth, const T *start)
-{
-#define STEP(ROWS)                                                                                \
-    for (; rows >= ROWS; rows -= ROWS, a += ROWS * lda, c += ROWS * ldc)                          \
-        NAME(CONCAT(tile, ROWS))(a, lda, panel, c, ldc, depth, start);
-    STEP(TILE_ROWS) STEP(4) STEP(2) STEP(1)
-#undef STEP
-}
-
-/* Where the sums of so many columns begin: at the bias or at 0. */
-static void NAME(begin)(T *start, const T *bias, int64_t width)
-{
-    for (int64_t v = 0; v < NR; v++) start[v] = bias && v < width ? bias[v] : 0;
-}
-
-/* Up to NR columns of the right matrix, depth rows of them one after the other, the rest 0. Its rows
-   are ld apart; turned, its columns are. */
-static void NAME(pack)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t width, int64_t turned)
-{
-    for (int64_t v = 0; turned && v < width; v++)
-        for (int64_t i = 0; i < depth; i++) panel[i * NR + v] = b[v * ld + i];
-    for (int64_t i = 0; i < depth; i++) {
-        T *to = panel + i * NR;
-        if (!turned) memcpy(to, b + i * ld, (size_t)width * sizeof(T));
-        for (int64_t v = width; v < NR; v++) to[v] = 0;
-    }
-}
-
-/* Rows of a, b and c are lda, ldb and ldc apart. */
-static void NAME(gemm)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
-                       int64_t m, int64_t k, int64_t n, int64_t turned, T *scratch)
-{
-    T *panel = scratch, *edge = panel + KC * NR;
-    for (int64_t j = 0; j < n; j += NR) {
-        const int64_t width = n - j < NR ? n - j : NR;
-        T start[NR];
-        NAME(begin)(start, bias ? bias + j : NULL, width);
-        if (k == 0)
-            for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc + j, start, (size_t)width * sizeof(T));
-        for (int64_t p = 0; p < k; p += KC) {
-            const int64_t depth = k - p < KC ? k - p : KC;
-            NAME(pack)(panel, turned ? b + j * ldb + p : b + p * ldb + j, ldb, depth, width, turned);
-            const T *first = p == 0 ? start : NULL;
-            if (width == NR) {
-                NAME(tiles)(a + p, lda, panel, c + j, ldc, m, depth, first);
-                continue;
-            }
-            /* The last columns go through a buffer, a few rows at a time. */
-            for (int64_t i = 0; i < m; i += TILE_ROWS) {
-                const int64_t rows = m - i < TILE_ROWS ? m - i : TILE_ROWS;
-                for (int64_t r = 0; r < rows; r++)
-                    for (int64_t v = 0; v < NR; v++)
-                        edge[r * NR + v] = v < width && p ? c[(i + r) * ldc + j + v] : 0;
-                NAME(tiles)(a + i * lda + p, lda, panel, edge, NR, rows, depth, first);
-                for (int64_t r = 0; r < rows; r++)
-                    memcpy(c + (i + r) * ldc + j, edge + r * NR, (size_t)width * sizeof(T));
-            }
-        }
-    }
-}
-
-#endif
-
 #include "micro.h"
-#if !defined(SINGLE) && defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("Os") /* what stands around the micro-kernels of doubles */
+#ifndef SINGLE
+RLX_FOR_SIZE /* what stands around the micro-kernels of doubles */
 #endif
 #include "panels.h"
+
+/* Columns j0 ... j0 + width - 1 of a product with one matrix of n columns, packed (of which kind, see panels.h) or
+   with its rows one after the other. A row of a begins k after the one before. */
+static RLX_APART void NAME(some_columns)(const T *a, const void *b, int64_t packed, int64_t j0, const T *bias, T *c,
+                                         int64_t ldc, int64_t m, int64_t k, int64_t n, int64_t width, int64_t act,
+                                         T *room)
+{
+    const T *loose = (const T *)b + j0;
+    if (bias) bias += j0;
+    if (packed) {
+        NAME(packed_product)(a, k, b, packed, j0, bias, c, ldc, m, k, n, width, act, room);
+    } else if (m > 1) {
+        NAME(loose_product)(a, k, loose, n, bias, c, ldc, m, k, width, 0, act, room);
+    } else {
+        NAME(gemv)(a, loose, n, bias, c, k, width);
+        NAME(activate)(c, width, act);
+    }
+}
 
 /* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
    matrices are [n, k]), packed (they are in panels: of which kind, see panels.h), bytes from one of those to the next, rank, dims[rank],
@@ -232,6 +157,8 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     NAME(own_products)(call);
     return RLX_OK;
 }
-#if !defined(SINGLE) && defined(__GNUC__)
-#pragma GCC pop_options
+
+#include "grouped.h"
+#ifndef SINGLE
+RLX_FOR_SPEED
 #endif

@@ -87,7 +87,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
         if (some < 4)
             for (int64_t r = 0; r < some; r++) gemv_turned_f32(power + r * bins, filters, level + r * mels, bins, mels);
         else
-            gemm_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, panel);
+            loose_product_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, 0, panel);
         /* NaN stays: a comparison with it is false. */
         _Pragma("GCC ivdep") for (int64_t i = 0; i < some * mels; i++)
             level[i] = rlx_log_f32(level[i] < 1e-10f ? 1e-10f : level[i]) * 0.434294481903251828f;
@@ -106,6 +106,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
     return RLX_OK;
 }
 
+RLX_FOR_SIZE
 /* Parameters: rows, n_fft, bins, mels, floor over everything. Inputs: spec, filters, dy. Scratch:
    the mels of every row, then the powers of one and later their gradients. */
 static int kernel_log_mel_backward_f32(const rlx_call *call)
@@ -144,3 +145,4 @@ static int kernel_log_mel_backward_f32(const rlx_call *call)
     }
     return RLX_OK;
 }
+RLX_FOR_SPEED

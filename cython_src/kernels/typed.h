@@ -10,6 +10,10 @@
 #if !defined(ONLY_WIDE) || defined(SINGLE)
 #include "fft_lanes.h"
 #include "fft.h"
+/* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
+#if !defined(SINGLE) || defined(RARELY)
+RLX_FOR_SIZE
+#endif
 #include "gated.h"
 #include "rows.h"
 #include "attention.h"
@@ -24,6 +28,9 @@
 #include "interpolate.h"
 #include "recurrent.h"
 #include "state_space.h"
+#if !defined(SINGLE) || defined(RARELY)
+RLX_FOR_SPEED
+#endif
 #endif
 
 #undef EIGHT
@@ -40,9 +47,6 @@
 #undef MICRO_DEPTH
 #undef MICRO_BLOCK
 #undef VL
-#undef KC
-#undef NR
-#undef NV
 #undef VEC
 #undef LANES
 #undef FN

@@ -14,8 +14,8 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.linalg import (
     ACTIVATIONS,
-    KC,
-    NR,
+    MICRO_COLUMNS,
+    MICRO_PANEL,
     Product,
     activated,
     call_product_cpu,
@@ -26,9 +26,9 @@ from rlx.ops.linalg import (
 from rlx.ops.product_calls import call_product_webgpu
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
-# From so many rows on the C kernel (kernels/gated.h) makes strips of columns; those of the gate have so many
-# rows together where one does not.
-_STRIPS_FROM, _STRIPS_ROWS = 4, 512
+# Elements of the gate that the C kernel (kernels/gated.h) makes before those of the other product: both stay
+# in the second cache.
+_GATE = 1 << 15
 # A kernel can bind 8 buffers: x, a bias, and so many weights and results.
 MOST_PARTS = 3
 
@@ -69,11 +69,12 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
         return
     known = _gated_params(node)
     params = {key: known[key] for key in ("m", "k", "n", "has_bias", "act")}
-    params["strips"] = max(1, _STRIPS_ROWS // params["m"])
-    results = [emitter.result()]
-    if params["m"] >= _STRIPS_FROM:
-        room = (params["strips"] + 1) * params["m"] + KC
-        results.append(emitter.temp(TensorType((room * NR,), node.dtype)))
+    m, columns = params["m"], -(-params["n"] // MICRO_COLUMNS) * MICRO_COLUMNS
+    params["columns"] = min(columns, max(1, _GATE // m // MICRO_COLUMNS) * MICRO_COLUMNS)
+    # Whether the weights are packed is known when the program is loaded (rlx/backends/cpu/packed.py).
+    params["packed"] = 0
+    room = MICRO_PANEL + m * (params["columns"] + MICRO_COLUMNS)
+    results = [emitter.result(), emitter.temp(TensorType((room,), node.dtype))]
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
     emitter.call("gated_product", operands, results, params)
 

@@ -113,12 +113,9 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# The C kernel's packed panel and edge tile (kernels/matmul.h: KC, NR and TILE_ROWS at their most).
-NR, KC = 32, 128
-PANEL = (KC + 8) * NR
 # A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
-_DEPTH, _COLUMNS = 512, 64
-MICRO_PANEL = _DEPTH * _COLUMNS
+_DEPTH, MICRO_COLUMNS = 512, 64
+MICRO_PANEL = _DEPTH * MICRO_COLUMNS
 
 
 def product_params(
@@ -163,7 +160,7 @@ def call_product_cpu(
     emitter: Emitter, operands: Sequence[Any], result: Any, dtype: DType, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    scratch = emitter.temp(TensorType((min(params["k"], _DEPTH) * _COLUMNS,), dtype))
+    scratch = emitter.temp(TensorType((min(params["k"], _DEPTH) * MICRO_COLUMNS,), dtype))
     # Whether b is packed is known when the program is loaded (rlx/backends/cpu/packed.py).
     fixed = ("m", "k", "n", "batch", "has_bias", "bias_at", "act", "turned")
     known = {key: params[key] for key in fixed}

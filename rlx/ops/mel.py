@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.linalg import PANEL
+from rlx.ops.linalg import MICRO_PANEL
 from rlx.ops.record import WEBGPU_FLOATS, op
 from rlx.ops.reduce_rows import emit_reduce
 
@@ -70,7 +70,7 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
 def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     if params["rows"]:
-        scratch = emitter.temp(TensorType((_CPU_ROWS * params["bins"] + PANEL,), DType.F32))
+        scratch = emitter.temp(TensorType((_CPU_ROWS * params["bins"] + MICRO_PANEL,), DType.F32))
         inputs = [emitter.operand(0), emitter.operand(1)]
         emitter.call("log_mel", inputs, [emitter.result(), scratch], params)
 

@@ -14,12 +14,15 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
-from rlx.ops.linalg import Product, matmul_type, product_params
+from rlx.ops.linalg import MICRO_PANEL, Product, matmul_type, product_params
 from rlx.ops.matmul_tiles import EXPERTS, Grouped, expert_tiles
 from rlx.ops.product_calls import few_rows_product
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
+# Rows of one expert, and columns of them, that the C kernel makes together where they stand apart
+# (kernels/grouped.h).
+_EXPERT_ROWS, _EXPERT_COLUMNS = 48, 512
 # Rows and columns that the C kernel of integer products makes ready at a time, at their most
 # (kernels/integers.h).
 _BYTE_ROWS, _BYTE_COLUMNS = 48, 64
@@ -48,19 +51,34 @@ def _infer_grouped(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     return TensorType((x.shape[0], w.shape[2]), x.dtype)
 
 
-def _lower_grouped(node: Node, emitter: Emitter) -> None:
+def _grouped_params(node: Node) -> dict[str, Any]:
+    (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
+    return {
+        "m": m,
+        "k": k,
+        "n": n,
+        "experts": experts,
+        "index_bytes": node.inputs[2].dtype.itemsize,
+        "partial": int(node.op == "partial_grouped_matmul"),
+    }
+
+
+def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    (m, k), (experts, _, n) = node.inputs[0].shape, node.inputs[1].shape
+    params = _grouped_params(node)
+    k, n = params["k"], params["n"]
+    # Whether the weights are packed is known when the program is loaded (rlx/backends/cpu/packed.py).
+    params |= {"packed": 0, "each": k * n * node.dtype.itemsize}
+    room = emitter.temp(
+        TensorType((MICRO_PANEL + _EXPERT_ROWS * (k + _EXPERT_COLUMNS),), node.dtype)
+    )
     emitter.call(
         "grouped_matmul",
         [emitter.operand(at) for at in range(3)],
-        [emitter.result()],
-        {"m": m, "k": k, "n": n, "experts": experts,
-         "index_bytes": node.inputs[2].dtype.itemsize,
-         "partial": int(node.op == "partial_grouped_matmul")},
-        m * math.ceil(n / _COLUMNS), math.ceil(n / _COLUMNS),
-    )  # fmt: skip
+        [emitter.result(), room],
+        params,
+    )
 
 
 def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
@@ -71,7 +89,8 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
     variant = EXPERTS.choose(problem, emitter)
     operands, results = [emitter.operand(at) for at in range(3)], [emitter.result()]
     if variant.name == "plain":
-        _lower_grouped(node, emitter)
+        across = math.ceil(n / _COLUMNS)
+        emitter.call("grouped_matmul", operands, results, _grouped_params(node), m * across, across)
     elif variant.name == "rows":
         params = product_params(Product(1, k, n, m, (m,), (1,), (0,)), node.dtype)
         few_rows_product("grouped_gemv", emitter, operands, results, {**params, "experts": experts})
@@ -87,7 +106,7 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
         emitter.call("grouped_tiles", [*operands[:2], table], results, params, count * across, 0)
 
 
-_GROUPED = Kernels(("grouped_matmul",), _lower_grouped)
+_GROUPED = Kernels(("grouped_matmul",), _lower_grouped_cpu)
 _GROUPED_WEBGPU = Kernels(
     ("grouped_matmul", "grouped_gemv", "grouped_tiles", "expert_tiles", "split_sum"),
     _lower_grouped_webgpu,

@@ -127,15 +127,16 @@ class Linker:
         return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
 
     def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
-        """The operands that the call reads packed."""
+        """The operands that the call reads packed: all that it can read so, or none."""
         found = {}
-        for at, layout in layouts_of(call, self._isa).items():
+        layouts = layouts_of(call, self._isa)
+        for at, layout in layouts.items():
             value = call.inputs[at]
             if value is not None and value.kind in FIXED:
                 memory = self._weight(value).packed(layout)
                 if memory is not None:
                     found[at] = layout, memory
-        return found
+        return found if len(found) == len(layouts) else {}
 
     def _start(self, value: Value) -> Array:
         """The memory of a value, from its first byte on."""

@@ -32,6 +32,26 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(dtype, count, p["k"], p["n"], bool(p["turned"]), vectors * lanes, lanes)}
 
 
+def _gated(call: Call, isa: str) -> dict[int, Layout]:
+    p, weights = call.params, call.inputs[1:3]
+    # One flag stands for both.
+    if not p["k"] or any(weight is None or weight.kind not in FIXED for weight in weights):
+        return {}
+    dtype = call.outputs[0].type.dtype
+    width, vectors = compiled.panel(isa)
+    lanes = width // dtype.itemsize
+    return dict.fromkeys((1, 2), Panels(dtype, 1, p["k"], p["n"], False, vectors * lanes, lanes))
+
+
+def _grouped(call: Call, isa: str) -> dict[int, Layout]:
+    p, dtype = call.params, call.outputs[0].type.dtype
+    if not p["k"]:
+        return {}
+    width, vectors = compiled.panel(isa)
+    lanes = width // dtype.itemsize
+    return {1: Panels(dtype, p["experts"], p["k"], p["n"], False, vectors * lanes, lanes)}
+
+
 def _integer(call: Call, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[1]
     assert weight is not None
@@ -78,6 +98,8 @@ def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
+    "gated_product": _gated,
+    "grouped_matmul": _grouped,
     "conv": _conv,
     "conv_few": _conv,
     "conv_long": _conv_long,

@@ -57,7 +57,7 @@ WAYS: Mapping[str, Way] = {
     "matmul": Way(1),
     "gated_product": Way(1),
     "matmul_integer": Way(1),
-    "grouped_matmul": Way(4, "m", lambda p: ((p["k"], 0, 1), (p["n"],))),
+    "grouped_matmul": Way(1),
     "dequant_matmul": Way(1),
     "conv": Way(1, parts=4),
     "conv_few": Way(1, parts=2),
