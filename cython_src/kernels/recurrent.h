@@ -13,14 +13,15 @@ static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
         }
 }
 
-/* y += h @ panel for some rows of h, n apart, and of y, `apart` apart. */
+/* y += h @ panel of k rows for some rows of h, n apart, and of y, `apart` apart. */
 #define PANEL_ROWS(ROWS)                                                                          \
-    static void NAME(CONCAT(panel, ROWS))(const T *h, int64_t n, const T *panel, T *y, int64_t apart) \
+    static void NAME(CONCAT(panel, ROWS))(const T *h, int64_t n, const T *panel, int64_t k, T *y, \
+                                          int64_t apart)                                          \
     {                                                                                             \
         VEC acc[ROWS][4];                                                                         \
         for (int r = 0; r < ROWS; r++)                                                            \
             _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) acc[r][v] = *LANE(y + r * apart, v); \
-        for (int64_t i = 0; i < n; i++, panel += PANEL)                                           \
+        for (int64_t i = 0; i < k; i++, panel += PANEL)                                           \
             _Pragma("GCC unroll 4") for (int r = 0; r < ROWS; r++)                                \
             {                                                                                     \
                 const T x = h[r * n + i];                                                         \
@@ -44,6 +45,9 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
     for (int64_t b = 0; !panels && b < batch; b++) NAME(add_dots)(r, n, rows, n, h + b * n, y + b * apart);
     for (int64_t i = 0; panels && i < rows; i += PANEL, panels += PANEL * n) {
         const int64_t width = rows - i < PANEL ? rows - i : PANEL;
+        /* So many rows of a panel stay in the first-level cache for the next rows of h. */
+        const int64_t deep = batch > SEVERAL ? 64 : n;
+        for (int64_t k0 = 0; k0 < n; k0 += deep)
         for (int64_t b = 0; b < batch;) {
             const int64_t some = batch - b < SEVERAL ? 1 : SEVERAL, bytes = width * (int64_t)sizeof(T);
             T part[SEVERAL * 4 * VECTOR_BYTES / sizeof(T)], *to = y + b * apart + i;
@@ -52,7 +56,8 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
             for (int64_t k = 0; !whole && k < some; k++)
                 memcpy(part + k * PANEL, to + k * apart, (size_t)bytes);
             (some == 1 ? NAME(panel1) : NAME(CONCAT(panel, SEVERAL)))(
-                h + b * n, n, panels, whole ? to : part, whole ? apart : PANEL);
+                h + b * n + k0, n, panels + k0 * PANEL, n - k0 < deep ? n - k0 : deep, whole ? to : part,
+                whole ? apart : PANEL);
             for (int64_t k = 0; !whole && k < some; k++)
                 memcpy(to + k * apart, part + k * PANEL, (size_t)bytes);
             b += some;
@@ -111,7 +116,7 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
 
 /* Parameters: steps, batch, directions, hidden, cell, input_forget, clip, whether to pack the weights,
    reverse[directions]. Inputs: xw, r, bias, h0, c0, peepholes, lengths. Results: y, h, c; scratch, for
-   every sequence: a row of gates, one of candidates and one of states; then panels. */
+   every sequence: a row of gates, one of candidates and one of states; then panels. Parts are sequences. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
@@ -128,17 +133,19 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
     T *reset_h = spare + batch * spare_apart;
     T *panels = p[7].i ? reset_h + batch * n : NULL;
     T *last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL;
-    for (int64_t d = 0; d < directions; d++) {
+    const rlx_range own_rows = rlx_share(call, batch, 4);
+    const int64_t first = own_rows.first, last = own_rows.last, count = last - first;
+    for (int64_t d = 0; d < directions && count; d++) {
         const T *r = (const T *)call->in[1] + d * gates * n * n, *last_r = r + first_rows * n;
         const T *peep = peepholes ? peepholes + d * 3 * n : NULL;
         T *h = (T *)call->out[1] + d * states;
         T *c = cell == NAME(LSTM) ? (T *)call->out[2] + d * states : NULL;
-        for (int64_t i = 0; i < states; i++) h[i] = h0 ? h0[d * states + i] : 0;
-        for (int64_t i = 0; c && i < states; i++) c[i] = c0 ? c0[d * states + i] : 0;
+        for (int64_t i = first * n; i < last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
+        for (int64_t i = first * n; c && i < last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
         if (panels) NAME(pack_rows)(r, first_rows, n, panels);
         if (panels && gru) NAME(pack_rows)(last_r, n, n, last_panels);
         for (int64_t s = 0; s < steps; s++) {
-            for (int64_t b = 0; b < batch; b++) {
+            for (int64_t b = first; b < last; b++) {
                 const int64_t length = lengths ? lengths[b] : steps;
                 const int64_t end = length < steps ? length : steps;
                 const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;
@@ -146,8 +153,8 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
                 memcpy(own, xw + ((at * batch + b) * directions + d) * gates * n,
                        (size_t)(gates * n) * sizeof(T));
             }
-            NAME(add_products)(r, panels, first_rows, n, h, batch, g, apart);
-            for (int64_t b = 0; gru && b < batch; b++) {
+            NAME(add_products)(r, panels, first_rows, n, h + first * n, count, g + first * apart, apart);
+            for (int64_t b = first; gru && b < last; b++) {
                 T *own = g + b * apart, *reset = own + n;
                 NAME(gate)(own, 2 * n, clip, NAME(loop_sigmoid));
                 for (int64_t i = 0; i < n; i++) {
@@ -156,10 +163,11 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
                 }
             }
             if (cell == NAME(GRU))
-                NAME(add_products)(last_r, last_panels, n, n, reset_h, batch, g + 2 * n, apart);
+                NAME(add_products)(last_r, last_panels, n, n, reset_h + first * n, count, g + first * apart + 2 * n,
+                                   apart);
             if (cell == NAME(GRU_LINEAR))
-                NAME(add_products)(last_r, last_panels, n, n, h, batch, spare, spare_apart);
-            for (int64_t b = 0; b < batch; b++) {
+                NAME(add_products)(last_r, last_panels, n, n, h + first * n, count, spare + first * n, spare_apart);
+            for (int64_t b = first; b < last; b++) {
                 const int64_t length = lengths ? lengths[b] : steps;
                 const int64_t end = length < steps ? length : steps;
                 const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;

@@ -299,6 +299,8 @@ def _samples(rank: int) -> tuple[Sample, ...]:
         ((1, 4, 7, 7, 19), (4, 2, 2, 3, 3), True, {"groups": 2, "stride": 3, "dilation": 2}),
         ((1, 70, 2, 5, 11), (66, 70, 2, 1, 5), True, {"padding": 2}),
         ((1, 3, 1, 3, 90), (2, 3, 1, 1, 4), True, {}),
+        # A long filter, which the CPU takes to transforms.
+        ((2, 2, 1, 1, 1500), (2, 1, 1, 1, 200), True, {"groups": 2}),
     )
     bench: tuple[tuple[Shape, Shape, dict[str, Any]], ...] = (
         ((1, 80, 3000), (384, 80, 3), {"padding": 1}),

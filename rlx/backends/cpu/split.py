@@ -40,12 +40,14 @@ class Way(NamedTuple):
             use, and of each output.
         parts: Parts for each thread: with one alone all would wait for a thread that another process
             holds up. Fewer where each begins with work of its own.
+        most: Parts that there can be at most, by the parameters; None for no such limit.
     """
 
     scratch: int = 4
     rows: str = ""
     widths: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
     parts: int = 8
+    most: Callable[[Any], int] | None = None
 
 
 def _reduced(p: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -78,6 +80,8 @@ WAYS: Mapping[str, Way] = {
     "rfft": Way(1),
     "pool_max": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
     "pool_sum": Way(1, "channels", lambda p: ((size(p["dims"]),), (size(p["out"]),))),
+    # Several sequences share what is read of the weights.
+    "recurrence": Way(3, most=lambda p: p["batch"] // 4),
     "strided_copy": Way(),
     "gather": Way(),
 }
@@ -120,6 +124,8 @@ def split_of(call: Call, threads: int) -> Split | None:
     if threads == 1 or way is None:
         return None
     parts = min(way.parts * threads, int(_ns(call) / (_WORTH / 2)))
+    if way.most:
+        parts = min(parts, way.most(call.params))
     scratch, apart = [], 0
     for at, value in enumerate(call.outputs):
         scratch.append(apart if at >= way.scratch else -1)
