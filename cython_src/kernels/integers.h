@@ -76,7 +76,7 @@ static RLX_INLINE void store_integers(int32_t *c, vec_i32 v, int64_t width)
             store_integers(c, sums, width);                                                        \
         }                                                                                          \
     }
-PAIRS(1) PAIRS(2) PAIRS(4) PAIRS(6)
+PAIRS(1) PAIRS(4) PAIRS(6)
 #undef PAIRS
 
 static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
@@ -86,8 +86,9 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
     for (int64_t j = 0; j < width; j += I32_LANES, b += VECTOR_BYTES, c += I32_LANES) {
         if (rows == 6) pairs_6(a, row, b, step, begin, c, ldc, fours, width - j);
         else if (rows == 4) pairs_4(a, row, b, step, begin, c, ldc, fours, width - j);
-        else if (rows == 2) pairs_2(a, row, b, step, begin, c, ldc, fours, width - j);
-        else pairs_1(a, row, b, step, begin, c, ldc, fours, width - j);
+        else
+            for (int64_t r = 0; r < rows; r++)
+                pairs_1(a + r * row, row, b, step, begin + r, c + r * ldc, ldc, fours, width - j);
     }
 }
 static const byte_way way_pairs = {2, 0, micro_pairs};
