@@ -150,20 +150,31 @@ def checks(lines):
     return made
 
 
-_README = ("workload", "threads", "p50 us", "speed", "peer", "peer p50", "peer / rlx", "quartiles")
+# What the README says of a workload and a number of threads, after these two.
+_README = ("workload", "threads", "p50 us", "speed", "peer / rlx", "quartiles")
 
 
 def markdown(found):
-    """The README's table, and what comes of it."""
+    """The README's table, a line for each workload, and what comes of it."""
+    counts = sorted({line["threads"] for line in found["rows"]})
+    by_row = {}
+    for line in found["rows"]:
+        by_row.setdefault(line["row"], {})[line["threads"]] = line
+    headings = ["workload", "peer"]
+    for count in counts:
+        headings += [f"us, {count} thread{'s' * (count > 1)}", "speed", "peer / rlx", "quartiles"]
     columns = [one for one in _COLUMNS if one[0] in _README]
+    made = []
+    for name, lines in by_row.items():
+        cells = [name, next((line["peer"] for line in lines.values() if "peer" in line), "-")]
+        for count in counts:
+            cells += _cells(lines[count], columns)[2:] if count in lines else ["-"] * 4
+        made.append(cells)
     lines = [
         f"{_title(found)}; medians, and the quartiles of interleaved pairs, above 1 rlx is faster. "
         f"`python {SCRIPT} --json cpu.json --readme README.md` makes it.",
         "",
-        *report.markdown(
-            [heading for heading, _ in columns],
-            [_cells(line, columns) for line in found["rows"]],
-        ),
+        *report.markdown(headings, made),
         "",
         *(f"- {line}" for line in notes(found) if line.startswith("P10")),
     ]
