@@ -2,8 +2,12 @@
 
    Parts are handed out one by one, so that a thread that another process holds up makes fewer of
    them. The caller never waits for a thread that has not begun: one that wakes up late finds the
-   call gone. A thread that has nothing to do looks around for a few microseconds and sleeps then.
+   call gone. A thread that has nothing to do looks around for a while, where it has a core for that, and
+   sleeps then: within a graph the next call comes soon, and a processor that sleeps takes as long to wake.
    Threads are POSIX's, else those of C11; where there are neither, callers work alone. */
+#if defined(__linux__)
+#define _GNU_SOURCE /* affinities */
+#endif
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
@@ -13,6 +17,10 @@
 #if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
 #include <pthread.h>
 #include <signal.h>
+#ifdef __linux__
+#include <sched.h>
+#define AFFINITIES
+#endif
 #define MUTEX pthread_mutex_t
 #define CONDITION pthread_cond_t
 #define LOCK(mutex) pthread_mutex_lock(mutex)
@@ -65,7 +73,7 @@ int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
 
 #define MOST_THREADS 1024
 #define STACK_BYTES (1 << 20)
-#define SPIN_NS 5000
+#define SPIN_NS 100000
 
 /* A call that is being made; it stands on the caller's stack. */
 typedef struct {
@@ -82,6 +90,10 @@ static struct {
     int64_t joined;         /* threads that were let into the job, the caller first */
     _Atomic int64_t inside; /* and those of them still in it, without the caller */
     _Atomic int64_t started;
+#ifdef AFFINITIES
+    pthread_t threads[MOST_THREADS];
+    int avoided; /* the processor that the threads keep off, -1 for none */
+#endif
 } pool;
 
 static inline void pause_briefly(void)
@@ -170,12 +182,28 @@ static int start_thread(void)
     const int failed = pthread_create(&thread, &attributes, work, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+#ifdef AFFINITIES
+    if (!failed) pool.threads[pool.started] = thread, pool.avoided = -1;
+#endif
     return !failed;
 #else
     thrd_t thread;
     return thrd_create(&thread, work, NULL) == thrd_success && thrd_detach(thread) == thrd_success;
 #endif
 }
+
+#ifdef AFFINITIES
+/* Linux likes to wake a thread on the processor of who wakes it, where it would wait for the caller to end. */
+static void keep_off(int processor)
+{
+    cpu_set_t allowed;
+    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    if (CPU_COUNT(&allowed) > 1) CPU_CLR(processor, &allowed);
+    for (int64_t i = 0; i < pool.started; i++)
+        pthread_setaffinity_np(pool.threads[i], sizeof allowed, &allowed);
+    pool.avoided = processor;
+}
+#endif
 
 int rlx_parallel(const rlx_call *call)
 {
@@ -187,6 +215,10 @@ int rlx_parallel(const rlx_call *call)
     }
     const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
     while (pool.started < wanted - 1 && start_thread()) pool.started++;
+#ifdef AFFINITIES
+    const int processor = sched_getcpu();
+    if (split->spin && processor != pool.avoided) keep_off(processor);
+#endif
     rlx_job job = {call, 0, RLX_OK};
     pool.busy = 1;
     pool.joined = 1;
@@ -219,6 +251,9 @@ static void begin_anew(void)
     pool.job = NULL;
     pool.busy = 0;
     pool.inside = pool.started = 0;
+#ifdef AFFINITIES
+    pool.avoided = -1;
+#endif
 }
 
 void rlx_parallel_init(void)

@@ -141,7 +141,9 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 static RLX_APART void NAME(own_products)(const rlx_call *call)
 {
     const rlx_param *p = call->p;
-    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, MICRO_ROWS, MICRO_COLUMNS));
+    /* What is not packed is packed by every part that reads it: parts are columns, if there are enough. */
+    const int64_t tall = p[8].i || p[2].i < 2 * MICRO_COLUMNS ? MICRO_ROWS : p[0].i;
+    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, tall, MICRO_COLUMNS));
 }
 
 static int NAME(kernel_matmul)(const rlx_call *call)
