@@ -14,8 +14,8 @@ import numpy as np
 BURST_NS, MOST_CALLS, WARM_NS = 4_000_000, 1000, 1_000_000
 # Pairs of a row.
 FEWEST, MOST = 3, 40
-# Threads that wait for work by spinning take processors from who comes next; they stop after a while.
-REST_S = 0.02
+# Threads that wait for work by spinning take processors from who comes next; they stop after some tens of milliseconds.
+REST_S = 0.1
 
 
 @dataclass(frozen=True)
