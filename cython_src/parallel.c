@@ -193,15 +193,16 @@ static int start_thread(void)
 }
 
 #ifdef AFFINITIES
-/* Linux likes to wake a thread on the processor of who wakes it, where it would wait for the caller to end. */
+/* Linux likes to wake a thread on the processor of who wakes it, where it would wait for the caller to end.
+   Threads may run where the process may, which is not asked of the caller: it may be bound to one processor. */
 static void keep_off(int processor)
 {
     cpu_set_t allowed;
-    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    if (CPU_COUNT(&allowed) > 1) CPU_CLR(processor, &allowed);
-    for (int64_t i = 0; i < pool.started; i++)
-        pthread_setaffinity_np(pool.threads[i], sizeof allowed, &allowed);
     pool.avoided = processor;
+    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed)) return;
+    CPU_CLR(processor, &allowed);
+    for (int64_t i = 0; i < pool.started && CPU_COUNT(&allowed); i++)
+        pthread_setaffinity_np(pool.threads[i], sizeof allowed, &allowed);
 }
 #endif
 

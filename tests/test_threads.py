@@ -269,3 +269,25 @@ def test_threads_of_one_core_count_once_and_a_quota_bounds_them(tmp_path, monkey
     quota.write_text("200000 100000\n")
     threads._usable.cache_clear()
     assert threads.usable_cores(tmp_path / "one") == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems bind no threads")
+def test_threads_keep_off_the_callers_processor():
+    program = """
+import os, numpy as np, rlx
+g = rlx.Graph()
+x, w = g.input("x", (512, 512)), g.param("w", (512, 512))
+g.set_outputs([x @ w])
+allowed = os.sched_getaffinity(0)
+own = set(os.listdir("/proc/self/task"))
+weights = {"w": np.ones((512, 512), np.float32)}
+options = rlx.CompileOptions(threads=len(allowed))
+run = rlx.compile(g, "cpu", weights, options=options).run_slots
+for _ in range(50):
+    run(np.ones((512, 512), np.float32))
+added = [os.sched_getaffinity(int(task)) for task in set(os.listdir("/proc/self/task")) - own]
+assert len(added) == len(allowed) - 1, added
+assert all(mask < allowed and len(mask) == len(allowed) - 1 for mask in added), added
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
