@@ -136,12 +136,18 @@ def test_cpu_instruction_sets(case, isa, guarded, monkeypatch):
     check_cpu(case)
 
 
+def weights(executable):
+    """The memory of all params and constants, packed or not."""
+    by_id = executable._weights._by_id
+    return [block.memory for weight in by_id.values() for block in weight._blocks.values()]
+
+
 def check_cpu(case):
     graph, operands = case.graph(), case.operands()
     with rlx.Session("cpu", options=OPTIONS).compile(graph) as compiled:
         executable = compiled._executable
         executable._arena[:] = POISON
-        fixed = {at: memory.copy() for at, memory in executable._fixed.items()}
+        fixed = [memory.copy() for memory in weights(executable)]
         for view, operand in zip(compiled.input_views, operands, strict=True):
             view[...] = operand
         got = compiled.run_slots()
@@ -151,8 +157,8 @@ def check_cpu(case):
         assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
         for view, operand in zip(compiled.input_views, operands, strict=True):
             assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
-        for at, memory in executable._fixed.items():
-            np.testing.assert_array_equal(memory, fixed[at])
+        for memory, before in zip(weights(executable), fixed, strict=True):
+            np.testing.assert_array_equal(memory, before)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 

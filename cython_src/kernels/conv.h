@@ -259,9 +259,10 @@ static void NAME(conv_plane)(const T *weight, T start, const T *planes, T *c, co
     }
 }
 
-/* What the kernels below are told. Parameters: a window (window.h), has bias, copied, how many images are made
-   together (several where one has fewer windows than a panel has columns), columns of packed weights, whether they are
-   packed, bytes from one group of them to the next, has residual, act, panels that are packed together. */
+/* What the kernels below are told. Parameters: a window (window.h), has bias, copied, how many images are
+   made together (several where one has fewer windows than a panel has columns), columns of packed weights,
+   whether they are packed, bytes from one group of them to the next, has residual, act, panels that are
+   packed together. */
 typedef struct {
     rlx_window w;
     const rlx_param *p;
