@@ -8,8 +8,14 @@
 
 #include "matmul.h"
 #if !defined(ONLY_WIDE) || defined(SINGLE)
+#ifdef RARELY
+RLX_FOR_SIZE
+#endif
 #include "fft_lanes.h"
 #include "fft.h"
+#ifdef RARELY
+RLX_FOR_SPEED
+#endif
 /* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
 #if !defined(SINGLE) || defined(RARELY)
 RLX_FOR_SIZE

@@ -265,13 +265,12 @@ def c_header() -> str:
     """The table as C macro calls, one list per dtype; ``kernels/elementwise.h`` expands them."""
     lines = ["/* Generated from rlx/ops/elementwise_table.py by setup.py. */"]
     for dtype, (ctype, kind) in C_TYPES.items():
-        if dtype != "f32":
-            lines += [
-                "#ifdef RARELY",
-                "#pragma GCC push_options",
-                '#pragma GCC optimize("Os")',
-                "#endif",
-            ]
+        # Wide integers are indices: few at a time. Of what hardly any processor runs only floats are fast.
+        small = dtype in ("i64", "u32")
+        if small:
+            lines.append("RLX_FOR_SIZE")
+        elif dtype != "f32":
+            lines += ["#ifdef RARELY", "RLX_FOR_SIZE", "#endif"]
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
@@ -282,8 +281,10 @@ def c_header() -> str:
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")
         lines += ["#undef T", "#undef FN"]
-        if dtype != "f32":
-            lines += ["#ifdef RARELY", "#pragma GCC pop_options", "#endif"]
+        if small:
+            lines.append("RLX_FOR_SPEED")
+        elif dtype != "f32":
+            lines += ["#ifdef RARELY", "RLX_FOR_SPEED", "#endif"]
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
         lines.append(
