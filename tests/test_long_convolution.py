@@ -87,7 +87,10 @@ def test_taps_and_lengths_in_turn():
 
 def test_what_follows_is_part_of_the_kernel(isa):
     x, w, bias, more = values(2, 2, 1000), values(2, 1, 200), values(2), values(2, 2, 801)
-    after = lambda g, y: g.relu(y + g.constant(more))  # noqa: E731
+
+    def after(g, y):
+        return g.relu(y + g.constant(more))
+
     with made(x, w, groups=2, bias=bias, after=after) as compiled:
         assert compiled.as_text("schedule").count("conv_long") == 1
         close(compiled.run({"x": x})[0], np.maximum(exactly(x, w, bias, 2, (0, 0)) + more, 0))

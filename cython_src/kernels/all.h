@@ -2,8 +2,7 @@
    Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable.
    With ONLY_WIDE, only what gains from wider vectors than those of the set below is compiled: that
    set's table serves the rest, and nobody installs the same loads and stores twice. With RARELY,
-   reductions, what computes in double or integers, what unpacks weights or moves data is built for
-   size. */
+   all but elementwise loops and the micro-kernels of floats is built for size. */
 #include "call.h"
 #include "vecmath.h"
 
@@ -15,17 +14,21 @@
 #define RLX_FOR_SIZE
 #define RLX_FOR_SPEED
 #endif
-
+/* The same where hardly any processor runs this instruction set. */
 #ifdef RARELY
-RLX_FOR_SIZE
+#define RLX_RARE_FOR_SIZE RLX_FOR_SIZE
+#define RLX_RARE_FOR_SPEED RLX_FOR_SPEED
+#else
+#define RLX_RARE_FOR_SIZE
+#define RLX_RARE_FOR_SPEED
 #endif
+
+RLX_RARE_FOR_SIZE
 #include "half.h"
 #include "blocks.h"
 #include "lanes.h"
 #include "functions.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
@@ -35,17 +38,11 @@ RLX_FOR_SPEED
 
 #include "elementwise.h"
 #include "window.h"
-#ifdef RARELY
-RLX_FOR_SIZE
-#endif
+RLX_RARE_FOR_SIZE
 #include "reduce.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 #ifndef ONLY_WIDE
-#ifdef RARELY
-RLX_FOR_SIZE
-#endif
+RLX_RARE_FOR_SIZE
 #include "movement.h"
 #include "pool.h"
 #include "scan.h"
@@ -53,9 +50,7 @@ RLX_FOR_SIZE
 #include "sort.h"
 #include "control.h"
 #include "custom.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 #endif
 
 #define T float
@@ -67,26 +62,18 @@ RLX_FOR_SPEED
 #undef SINGLE
 #define T double
 #define SUFFIX f64
-#ifdef RARELY
-RLX_FOR_SIZE
-#endif
+RLX_RARE_FOR_SIZE
 #include "typed.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 #undef T
 #undef SUFFIX
 
-#ifdef RARELY
-RLX_FOR_SIZE
-#endif
+RLX_RARE_FOR_SIZE
 #include "spectral.h"
 #include "random.h"
 #include "integers.h"
 #include "dequant.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 
 #define WIDE_KERNELS(K) \
     K(region) \

@@ -8,14 +8,10 @@
 
 #include "matmul.h"
 #if !defined(ONLY_WIDE) || defined(SINGLE)
-#ifdef RARELY
-RLX_FOR_SIZE
-#endif
+RLX_RARE_FOR_SIZE
 #include "fft_lanes.h"
 #include "fft.h"
-#ifdef RARELY
-RLX_FOR_SPEED
-#endif
+RLX_RARE_FOR_SPEED
 /* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
 #if !defined(SINGLE) || defined(RARELY)
 RLX_FOR_SIZE

@@ -266,11 +266,9 @@ def c_header() -> str:
     lines = ["/* Generated from rlx/ops/elementwise_table.py by setup.py. */"]
     for dtype, (ctype, kind) in C_TYPES.items():
         # Wide integers are indices: few at a time. Of what hardly any processor runs only floats are fast.
-        small = dtype in ("i64", "u32")
-        if small:
-            lines.append("RLX_FOR_SIZE")
-        elif dtype != "f32":
-            lines += ["#ifdef RARELY", "RLX_FOR_SIZE", "#endif"]
+        rare = "" if dtype in ("i64", "u32") else "RARE_"
+        if dtype != "f32":
+            lines.append(f"RLX_{rare}FOR_SIZE")
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
@@ -281,10 +279,8 @@ def c_header() -> str:
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")
         lines += ["#undef T", "#undef FN"]
-        if small:
-            lines.append("RLX_FOR_SPEED")
-        elif dtype != "f32":
-            lines += ["#ifdef RARELY", "RLX_FOR_SPEED", "#endif"]
+        if dtype != "f32":
+            lines.append(f"RLX_{rare}FOR_SPEED")
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
         lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +30,25 @@ class Layout(Protocol):
         """The opposite: writes to an array of the matrices."""
 
 
-class Panels(NamedTuple):
+class _Moved:
+    """A layout whose parts are copied as they are."""
+
+    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        raise NotImplementedError
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
+        for packed, part in self._parts(plain, memory):
+            packed[...] = part
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """The opposite: writes to an array of the matrices."""
+        for packed, part in self._parts(plain, memory):
+            part[...] = packed
+
+
+@dataclass(frozen=True)
+class Panels(_Moved):
     """Matrices in panels: some columns, row by row, one panel after the other (kernels/micro.h).
 
     Attributes:
@@ -64,16 +83,6 @@ class Panels(NamedTuple):
         """What the kernel has to know."""
         kind = {DType.F16: 2, DType.BF16: 3}.get(self.dtype, 1)
         return {"packed": kind, "each": self.each * self.dtype.itemsize}
-
-    def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
-        for panels, part in self._parts(plain, memory):
-            panels[...] = part
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
-        for panels, part in self._parts(plain, memory):
-            part[...] = panels
 
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The whole panels, then the last one, each beside the elements in it."""
@@ -161,7 +170,8 @@ class Bytes(NamedTuple):
                 yield panel, matrix[:, j : j + self.columns]
 
 
-class Blocks(NamedTuple):
+@dataclass(frozen=True)
+class Blocks(_Moved):
     """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/blocks.h).
 
     Attributes:
@@ -187,16 +197,6 @@ class Blocks(NamedTuple):
         """What the kernel has to know."""
         return {"packed": 5 if self.four else 4}
 
-    def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the panels of the matrix to memory of ``nbytes`` bytes."""
-        for panels, part in self._parts(plain, memory):
-            panels[...] = part
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrix."""
-        for panels, part in self._parts(plain, memory):
-            part[...] = panels
-
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The scales and the codes of every panel, each beside its part of the blocks."""
         size = 18 if self.four else 34
@@ -212,7 +212,8 @@ class Blocks(NamedTuple):
             yield codes[..., :width], part[..., 2:].transpose(1, 2, 0)
 
 
-class Filters(NamedTuple):
+@dataclass(frozen=True)
+class Filters(_Moved):
     """The left matrices of convolutions: some columns of all rows, then the next ones.
 
     Rows of them that are made together stand side by side (kernels/micro.h, micro_rows).
@@ -239,16 +240,6 @@ class Filters(NamedTuple):
     def params(self) -> dict[str, int]:
         """What the kernel has to know."""
         return {"packed": 1, "each": self.nbytes // self.matrices}
-
-    def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the matrices to memory of ``nbytes`` bytes."""
-        for together, part in self._parts(plain, memory):
-            together[...] = part
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
-        for together, part in self._parts(plain, memory):
-            part[...] = together
 
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Rows that are made together, beside where they stand in the matrices."""

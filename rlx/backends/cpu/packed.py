@@ -19,17 +19,25 @@ FIXED = ("param", "constant")
 _LEAST = 1024
 
 
-def _matmul(call: Call, isa: str) -> dict[int, Layout]:
-    p, weight = call.params, call.inputs[1]
-    assert weight is not None
-    each = p["k"] * p["n"]
-    if not each or weight.type.size % each:
-        return {}
-    dtype = weight.type.dtype
+def _widths(isa: str, itemsize: int) -> tuple[int, int]:
+    """Columns of a panel, and elements of a vector, of so many bytes each."""
     width, vectors = compiled.panel(isa)
-    lanes = width // call.outputs[0].type.dtype.itemsize
-    count = weight.type.size // each
-    return {1: Panels(dtype, count, p["k"], p["n"], bool(p["turned"]), vectors * lanes, lanes)}
+    return vectors * width // itemsize, width // itemsize
+
+
+def _matrices(call: Call) -> int:
+    """How many matrices the weight of a product holds; 0 for what can't be packed."""
+    weight, each = call.inputs[1], call.params["k"] * call.params["n"]
+    assert weight is not None
+    return 0 if not each or weight.type.size % each else weight.type.size // each
+
+
+def _matmul(call: Call, isa: str) -> dict[int, Layout]:
+    p, weight, count = call.params, call.inputs[1], _matrices(call)
+    if not count or weight is None:
+        return {}
+    widths = _widths(isa, call.outputs[0].type.dtype.itemsize)
+    return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["turned"]), *widths)}
 
 
 def _gated(call: Call, isa: str) -> dict[int, Layout]:
@@ -38,30 +46,23 @@ def _gated(call: Call, isa: str) -> dict[int, Layout]:
     if not p["k"] or any(weight is None or weight.kind not in FIXED for weight in weights):
         return {}
     dtype = call.outputs[0].type.dtype
-    width, vectors = compiled.panel(isa)
-    lanes = width // dtype.itemsize
-    return dict.fromkeys((1, 2), Panels(dtype, 1, p["k"], p["n"], False, vectors * lanes, lanes))
+    widths = _widths(isa, dtype.itemsize)
+    return dict.fromkeys((1, 2), Panels(dtype, 1, p["k"], p["n"], False, *widths))
 
 
 def _grouped(call: Call, isa: str) -> dict[int, Layout]:
     p, dtype = call.params, call.outputs[0].type.dtype
     if not p["k"]:
         return {}
-    width, vectors = compiled.panel(isa)
-    lanes = width // dtype.itemsize
-    return {1: Panels(dtype, p["experts"], p["k"], p["n"], False, vectors * lanes, lanes)}
+    widths = _widths(isa, dtype.itemsize)
+    return {1: Panels(dtype, p["experts"], p["k"], p["n"], False, *widths)}
 
 
 def _integer(call: Call, isa: str) -> dict[int, Layout]:
-    p, weight = call.params, call.inputs[1]
-    assert weight is not None
-    each = p["k"] * p["n"]
-    if not each or weight.type.size % each:
+    p, count = call.params, _matrices(call)
+    if not count:
         return {}
-    width, vectors = compiled.panel(isa)
-    lanes = width // 4
-    signed = bool(p["b_signed"])
-    return {1: Bytes(signed, weight.type.size // each, p["k"], p["n"], vectors * lanes, lanes)}
+    return {1: Bytes(bool(p["b_signed"]), count, p["k"], p["n"], *_widths(isa, 4))}
 
 
 def _dequant(call: Call, isa: str) -> dict[int, Layout]:
@@ -69,8 +70,7 @@ def _dequant(call: Call, isa: str) -> dict[int, Layout]:
     scheme = SCHEMES[p["scheme"]]
     if scheme not in ("Q4_0", "Q8_0") or not p["k"]:
         return {}
-    width, vectors = compiled.panel(isa)
-    return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], vectors * width // 4, width // 4)}
+    return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], *_widths(isa, 4))}
 
 
 def _conv(call: Call, isa: str) -> dict[int, Layout]:
@@ -82,9 +82,7 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     m, k = p["outputs"] // groups, weight.type.size // p["outputs"]
     if call.kernel == "conv":
         return {1: Filters(dtype, groups, m, k, p["deep"])}
-    width, vectors = compiled.panel(isa)
-    lanes = width // dtype.itemsize
-    return {1: Panels(dtype, groups, k, m, True, vectors * lanes, lanes)}
+    return {1: Panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
 
 
 def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
