@@ -27,7 +27,7 @@ def write_report(result: Result, path: Path) -> str:
     """
     plots = _plots(result)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.PackageLoader("rlx.cli"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import resources
 
 import numpy as np
 
 from rlx.ir.opdef import Array
-
-DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,9 @@ def load_recording() -> Recording:
         >>> len(recording.names), recording.fs
         (64, 160.0)
     """
-    with np.load(DATA / "eeg_eyes_closed.npz") as data:
-        # Differences of neighbours in time and between channels, bytes of a kind together, pack best.
-        steps = data["low"] + (data["high"].astype(np.int16) << 8)
-        digital = np.cumsum(np.cumsum(steps, 0, dtype=np.int16), 1, dtype=np.int16)
-        samples = digital * data["scale"][:, None] + data["offset"][:, None]
+    file = resources.files("rlx.cli") / "data" / "eeg_eyes_closed.npz"
+    with file.open("rb") as opened, np.load(opened) as data:
+        samples = data["digital"] * data["scale"][:, None] + data["offset"][:, None]
         names = tuple(str(name) for name in data["names"])
         fs = float(data["fs"])
     source = "PhysioNet EEG Motor Movement/Imagery Dataset, S001R02, ODC-BY 1.0"
