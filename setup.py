@@ -7,14 +7,16 @@ writes Cython's annotated HTML beside the generated C in build/cython.
 
 import os
 import runpy
+import shutil
 import sys
-import sysconfig
-import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -35,20 +37,6 @@ EXTENSIONS = {
     ],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }
-# What only calls others is built for size.
-SMALL = {} if DEBUG or sys.platform == "win32" else {"rlx._ext.webgpu_hot": ["-Os"]}
-# Copies of code that gain no speed here: loops for strides of one, functions that do not ask to be
-# inline, short loops with every trip written out (a pragma asks for it where it counts), padding. Other
-# compilers than GCC know no such flags.
-COMPILER = os.environ.get("CC") or sysconfig.get_config_var("CC") or ""
-GCC = sys.platform == "linux" and "clang" not in COMPILER
-SLIM = (
-    "-fno-version-loops-for-strides -fno-split-loops -fno-ipa-cp-clone -fno-inline-functions "
-    "--param=max-completely-peeled-insns=60 -falign-jumps=1 -falign-labels=1"
-).split()
-# Loops as vectors, without what -O3 adds: it makes the kernels a third larger and no faster, since those
-# loops that have to be written out say so.
-OPTIMISE = "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fpredictive-commoning -g0".split()
 GENERATED = Path("build/generated")
 HEADERS = sorted(
     str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
@@ -64,27 +52,29 @@ DIRECTIVES = {
 }
 
 
+# One row for each flag of GCC and Clang: why it is there.
+COMPILE = (
+    "-std=gnu11",  # vector types and statement expressions
+    "-O3",  # loops become vectors, and short ones are unrolled
+    "-fwrapv",  # integers of graphs wrap around, as in NumPy
+    "-fno-math-errno",  # nothing reads errno, and setting it keeps loops from becoming vectors
+    "-fno-trapping-math",  # nothing reads the exception flags, likewise
+    "-fvisibility=hidden",  # only the module's own entry is called from outside
+    "-g1",  # function names and lines, for perf and for backtraces; no variables
+    "-Wno-unknown-pragmas",  # each compiler skips the other's
+)
+
+
 def flags() -> tuple[list[str], list[str]]:
     """Compiler and linker arguments."""
     if sys.platform == "win32":
         return ["/O2", "/std:c11"], []
-    common = [
-        "-std=gnu11",
-        "-fwrapv",
-        "-fno-math-errno",
-        "-fno-trapping-math",
-        "-Wno-unknown-pragmas",
-        # Nothing is thrown through this code, and the tables for it would be a tenth of its size.
-        "-fno-asynchronous-unwind-tables",
-        *(SLIM if GCC else ()),
-    ]
-    optimise = ["-O1", "-g"] if DEBUG else OPTIMISE if GCC else ["-O3", "-g0"]
-    compile_args = [*common, "-fvisibility=hidden", *optimise]
-    # No symbols, and no empty rest of a page between code and data.
-    link_args = ["-Wl,-s,-z,noseparate-code"] if sys.platform == "linux" and not DEBUG else []
+    compile_args, link_args = list(COMPILE), []
+    if DEBUG:
+        compile_args += ["-O1", "-g"]
     if SANITIZE:
         compile_args += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer"]
-        link_args = [f"-fsanitize={SANITIZE}"]
+        link_args += [f"-fsanitize={SANITIZE}"]
     return compile_args, link_args
 
 
@@ -99,25 +89,36 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Puts shaders/ into the package, as an archive. An editable install reads them from the checkout instead.
+    """Copies ``shaders/`` into the package as ``rlx/_shaders``.
 
-    Their comments and indentation, a fifth of them, are for readers of the repository.
+    An editable install reads them from the checkout instead.
     """
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
-        target = Path(self.build_lib) / "rlx" / "_shaders.zip"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for source in sorted(Path("shaders").rglob("*.wgsl")):
-                lines = [line.strip() for line in source.read_text(encoding="utf-8").splitlines()]
-                kept = [line for line in lines if line and not line.startswith("//")]
-                # A time of its own would make every build another archive.
-                entry = zipfile.ZipInfo(source.relative_to("shaders").as_posix())
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, "\n".join(kept) + "\n")
+        target = Path(self.build_lib) / "rlx" / "_shaders"
+        shutil.rmtree(target, ignore_errors=True)  # of a build before, with files that are gone
+        shutil.copytree("shaders", target)
+
+
+class BuildExtensions(build_ext):
+    """Compiles the sources of a module side by side: one instruction set takes as long as the rest."""
+
+    def build_extension(self, extension: Extension) -> None:
+        compile_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                found = list(pool.map(lambda source: compile_one([source], **options), sources))
+            return [name for names in found for name in names]
+
+        self.compiler.compile = compile_all
+        try:
+            super().build_extension(extension)
+        finally:
+            self.compiler.compile = compile_one
 
 
 def extensions() -> list[Extension]:
@@ -136,7 +137,7 @@ def extensions() -> list[Extension]:
                     numpy.get_include(),
                 ],
                 define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-                extra_compile_args=[*compile_args, *SMALL.get(name, ())],
+                extra_compile_args=compile_args,
                 extra_link_args=link_args,
                 depends=depends,
             )
@@ -150,4 +151,4 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage})
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage, "build_ext": BuildExtensions})

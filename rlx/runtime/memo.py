@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from importlib import metadata
-from pathlib import Path
+from importlib import metadata, resources
+from importlib.resources.abc import Traversable
 
 import numpy as np
 
@@ -331,24 +330,27 @@ def build_id(kernel_set: str) -> str:
     Args:
         kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
     """
-    package = str(Path(__file__).parents[1])
-    paths = sorted(_files(package, ".py"))
+    package = resources.files("rlx")
+    sources = list(_files(package, ".py"))
     versions = [np.__version__, sys.byteorder]
     if kernel_set != "cpu":
-        from rlx.backends.webgpu.wgsl import shader_place
+        from rlx.backends.webgpu.wgsl import shader_files, shader_place
 
-        place = str(shader_place())
-        paths += sorted(_files(place, ".wgsl")) or [place]
+        place = shader_place()
+        sources += [(name, place.joinpath(*name.split("/"))) for name in shader_files()]
         versions.append(metadata.version("wgpu"))
     digest = hashlib.sha256(repr(versions).encode())
-    for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            raw = file.read()
-        digest.update(f"{os.path.relpath(path, package)} {len(raw)}\0".encode())
+    for name, file in sorted(sources, key=lambda found: found[0]):
+        raw = file.read_bytes()
+        digest.update(f"{name} {len(raw)}\0".encode())
         digest.update(raw)
     return digest.hexdigest()
 
 
-def _files(folder: str, suffix: str) -> Iterator[str]:
-    for where, _, names in os.walk(folder):
-        yield from (os.path.join(where, name) for name in names if name.endswith(suffix))
+def _files(folder: Traversable, suffix: str, below: str = "") -> Iterator[tuple[str, Traversable]]:
+    """The files of that suffix, each with its path below the folder."""
+    for item in folder.iterdir():
+        if item.name.endswith(suffix):
+            yield below + item.name, item
+        elif "." not in item.name and item.is_dir():
+            yield from _files(item, suffix, f"{below}{item.name}/")

@@ -1,5 +1,5 @@
 {# Point functions of the elementwise table that WGSL lacks or leaves undefined somewhere, for four
-   lanes. Every function stands alone between blank lines, so that a region takes what it calls. #}
+   lanes. An elementwise kernel includes those that it calls. #}
 fn nan_like(x: vec4<f32>) -> vec4<f32> {
     // Made from run-time bits: WGSL forbids NaN as a constant.
     return bitcast<vec4<f32>>((bitcast<vec4<u32>>(x) & vec4<u32>(0u)) | vec4<u32>(0x7fc00000u));

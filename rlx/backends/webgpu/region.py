@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.wgsl import literal, render
+from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
@@ -177,16 +178,44 @@ fn pair(h: vec4<u32>) -> vec2<u32> { return h.xz | (h.yw << vec2<u32>(16u)); }
 """
 
 
+# Where a function definition begins: its attributes, then ``fn name(``.
+_DEFINITION = re.compile(r"^[ \t]*((?:@\w+(?:\([^)]*\))?\s*)*)fn\s+(\w+)\s*\(", re.M)
+_CALL = re.compile(r"\b(\w+)\s*\(")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+def definitions(text: str) -> dict[str, str]:
+    """The functions that a WGSL text defines: each name with its definition, without comments.
+
+    A definition reaches from ``fn`` (or its attributes) to the brace that closes its body, whatever its
+    layout.
+
+    Raises:
+        CompileError: A function is defined twice, or its body has no end.
+    """
+    text = _COMMENT.sub("", text)
+    found: dict[str, str] = {}
+    for match in _DEFINITION.finditer(text):
+        name, depth = match[2], 0
+        for brace in re.finditer(r"[{}]", text[match.end() :]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                break
+        else:
+            raise CompileError(describe("a WGSL function has no end", where=name))
+        if name in found:
+            raise CompileError(describe("a WGSL function is defined twice", where=name))
+        found[name] = text[match.start() : match.end() + brace.end()].strip()
+    return found
+
+
 @functools.cache
 def _functions() -> dict[str, tuple[str, frozenset[str]]]:
     """Text of every library function, and the names of those that it calls."""
-    text = render("lib/math", {}) + "\n" + render("lib/point", {}) + "\n" + _PAIR
-    found = {
-        match[2]: match[1]
-        for match in re.finditer(r"((?://[^\n]*\n)*fn (\w+)\(.*?\n)(?=\n|\Z)", text, re.S)
-    }
+    text = "\n".join([render("lib/math", {}), render("lib/point", {}), _PAIR])
+    found = definitions(text)
     return {
-        name: (source, frozenset(re.findall(r"\b(\w+)\(", source)) & found.keys() - {name})
+        name: (source, frozenset(_CALL.findall(source)) & found.keys() - {name})
         for name, source in found.items()
     }
 
@@ -194,7 +223,7 @@ def _functions() -> dict[str, tuple[str, frozenset[str]]]:
 def library(body: str) -> str:
     """The library functions that a kernel's text calls, and those that they call."""
     functions = _functions()
-    wanted = set(re.findall(r"\b(\w+)\(", body)) & functions.keys()
+    wanted = set(_CALL.findall(body)) & functions.keys()
     while True:
         more = {called for name in wanted for called in functions[name][1]} - wanted
         if not more:

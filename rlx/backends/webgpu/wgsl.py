@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import io
 import math
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import jinja2
@@ -17,46 +16,44 @@ from rlx.errors import CompileError, describe
 
 
 @functools.cache
-def shader_place() -> Path:
-    """Where the ``.wgsl`` files are: the archive in the installed package, else the folder in the checkout.
+def shader_place() -> Traversable:
+    """The folder of the ``.wgsl`` files: in the package, or beside it in a checkout.
+
+    Installing copies ``shaders/`` into the package. A checkout and an editable install read the files where
+    they are edited.
 
     Raises:
-        CompileError: Neither is there.
+        CompileError: Neither folder is there.
     """
-    # Not rlx.__file__: backends stand below the package's surface and don't import it.
-    package = Path(__file__).parents[2]
-    for path in (package / "_shaders.zip", package.parent / "shaders"):
-        if path.exists():
-            return path
+    package = resources.files("rlx")
+    for place in (package / "_shaders", package / ".." / "shaders"):
+        if (place / "lib" / "math.wgsl").is_file():
+            return place
     raise CompileError(
         describe("the WGSL shaders are missing", where=package, hint="install rlx again")
     )
 
 
 @functools.cache
-def _archive() -> zipfile.ZipFile | None:
-    place = shader_place()
-    # In memory: an open file's position would be shared with the children of a fork.
-    return None if place.is_dir() else zipfile.ZipFile(io.BytesIO(place.read_bytes()))
-
-
 def shader_files() -> list[str]:
-    """All ``.wgsl`` files, as paths below the place."""
-    archive = _archive()
-    if archive is not None:
-        return sorted(archive.namelist())
-    place = shader_place()
-    return sorted(path.relative_to(place).as_posix() for path in place.rglob("*.wgsl"))
+    """All ``.wgsl`` files, as paths below ``shader_place()``."""
+    found: list[str] = []
+    folders: list[tuple[str, Traversable]] = [("", shader_place())]
+    while folders:
+        path, folder = folders.pop()
+        for item in folder.iterdir():
+            if item.is_dir():
+                folders.append((f"{path}{item.name}/", item))
+            elif item.name.endswith(".wgsl"):
+                found.append(path + item.name)
+    return sorted(found)
 
 
 def shader_text(name: str) -> str | None:
-    """One of these files; None if there is no such file."""
-    archive = _archive()
+    """The text of one of these files; None if there is no such file."""
     try:
-        if archive is not None:
-            return archive.read(name).decode()
-        return (shader_place() / name).read_text(encoding="utf-8")
-    except (KeyError, FileNotFoundError):
+        return shader_place().joinpath(*name.split("/")).read_text(encoding="utf-8")
+    except (FileNotFoundError, KeyError):
         return None
 
 
