@@ -2,6 +2,9 @@
 from libc.stdint cimport int32_t, int64_t
 
 cdef extern from "call.h" nogil:
+    int RLX_INPUTS
+    int RLX_OUTPUTS
+
     ctypedef union rlx_param:
         int64_t i
         double f
@@ -19,13 +22,19 @@ cdef extern from "call.h" nogil:
     ctypedef int (*rlx_kernel)(const rlx_call*) noexcept nogil
     ctypedef void (*rlx_loop)(void*, const void*, const void*, const void*, int64_t) noexcept nogil
 
+    ctypedef struct rlx_named_kernel:
+        const char* name
+        rlx_kernel function
+
+    ctypedef struct rlx_named_loop:
+        const char* name
+        rlx_loop function
+
     ctypedef struct rlx_table:
         const char* isa
         int (*usable)() noexcept nogil
-        const char* kernel_names
-        const rlx_kernel* kernels
-        const char* loop_names
-        const rlx_loop* loops
+        const rlx_named_kernel* kernels
+        const rlx_named_loop* loops
         int vector_bytes
         int panel_vectors
 

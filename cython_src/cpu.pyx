@@ -11,11 +11,15 @@ import numpy as np
 
 from _types cimport (
     RLX_CUSTOM_ERROR,
+    RLX_INPUTS,
     RLX_JUMP,
     RLX_OK,
+    RLX_OUTPUTS,
     RLX_PYTHON_ERROR,
     rlx_call,
     rlx_kernel,
+    rlx_named_kernel,
+    rlx_named_loop,
     rlx_parallel,
     rlx_parallel_init,
     rlx_parallel_started,
@@ -47,6 +51,11 @@ def started_threads():
     return rlx_parallel_started()
 
 
+# The most inputs and outputs that the record of one kernel call has room for.
+MOST_INPUTS = RLX_INPUTS
+MOST_OUTPUTS = RLX_OUTPUTS
+
+
 cdef const rlx_table* _table(str isa) except NULL:
     if isa == "plain":
         return &rlx_table_plain
@@ -62,33 +71,24 @@ def isas():
     return [name for name in ("avx512", "avx2", "plain") if _table(name).usable()]
 
 
-cdef dict _by_name(const char* names, const void* const* functions):
-    """Addresses by the names that stand in one text (call.h)."""
+def kernels(str isa):
+    """Addresses of the kernels by name, for one instruction set."""
+    cdef const rlx_named_kernel* row = _table(isa).kernels
     found = {}
-    cdef Py_ssize_t i = 0
-    while names[0]:
-        name = <bytes>names
-        found[name.decode()] = <uintptr_t>functions[i]
-        names += len(name) + 1
-        i += 1
+    while row.name != NULL:
+        found[row.name.decode()] = <uintptr_t><void*>row.function
+        row += 1
     return found
 
 
-def kernels(str isa):
-    """Addresses of the kernels by name, for one instruction set.
-
-    What a wider set has not compiled, since it would gain nothing, is that of the set below.
-    """
-    cdef const rlx_table* table = _table(isa)
-    below = kernels("avx2") if isa == "avx512" else {}
-    return below | _by_name(table.kernel_names, <const void* const*>table.kernels)
-
-
 def loops(str isa):
-    """Addresses of the elementwise loops by name, for one instruction set; see ``kernels``."""
-    cdef const rlx_table* table = _table(isa)
-    below = loops("avx2") if isa == "avx512" else {}
-    return below | _by_name(table.loop_names, <const void* const*>table.loops)
+    """Addresses of the elementwise loops by name, for one instruction set."""
+    cdef const rlx_named_loop* row = _table(isa).loops
+    found = {}
+    while row.name != NULL:
+        found[row.name.decode()] = <uintptr_t><void*>row.function
+        row += 1
+    return found
 
 
 cdef extern from *:
@@ -208,6 +208,11 @@ cdef class Calls:
         if self._splits == NULL:
             raise MemoryError()
         for at, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
+            if len(inputs) > RLX_INPUTS or len(outputs) > RLX_OUTPUTS:
+                raise ValueError(
+                    f"{self.names[at]}: {len(inputs)} inputs and {len(outputs)} outputs, "
+                    f"where {RLX_INPUTS} and {RLX_OUTPUTS} fit"
+                )
             address = kernel
             self.rows[at].fn = <rlx_kernel><void*>address
             self.rows[at].parts = 1

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
 
 #ifdef _MSC_VER
 #include <intrin.h>
@@ -280,25 +281,19 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     return work->status;
 }
 
-static int64_t rlx_now(void) {
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Until the map's callback has run. */
 static int rlx_await(rlx_work *work) {
     const rlx_wgpu *api = work->api;
     if (work->spin_ns > 0) {
-        const int64_t begin = rlx_now();
-        while (!RLX_LOAD(&work->mapped) && rlx_now() - begin < work->spin_ns)
+        const int64_t begin = rlx_clock_ns();
+        while (!RLX_LOAD(&work->mapped) && rlx_clock_ns() - begin < work->spin_ns)
             api->poll(work->device, 0, NULL);
     }
     if (!RLX_LOAD(&work->mapped))
         api->poll(work->device, 1, &work->submission);
     /* Another thread's poll may have taken our callback from the queue, and be about to call it. */
-    for (int64_t done = rlx_now(); !RLX_LOAD(&work->mapped); RLX_REST()) {
-        if (rlx_now() - done > 10000000000) /* ten seconds after the device was */
+    for (int64_t done = rlx_clock_ns(); !RLX_LOAD(&work->mapped); RLX_REST()) {
+        if (rlx_clock_ns() - done > 10000000000) /* ten seconds after the device was */
             return work->status = RLX_GPU_LOST;
         api->poll(work->device, 1, &work->submission);
     }

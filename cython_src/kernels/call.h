@@ -23,14 +23,14 @@ typedef struct rlx_call {
 } rlx_call;
 
 #ifdef __GNUC__
-#define RLX_RARELY(condition) __builtin_expect(condition, 0)
+#define RLX_UNLIKELY(condition) __builtin_expect(condition, 0)
 #define RLX_APART __attribute__((noinline))
 #define RLX_MAYBE __attribute__((unused)) /* in some instruction sets nobody asks for it */
 #define RLX_INLINE inline __attribute__((always_inline))
 #define RLX_SOON(address) __builtin_prefetch(address)
 #else
 #define RLX_SOON(address) ((void)0)
-#define RLX_RARELY(condition) (condition)
+#define RLX_UNLIKELY(condition) (condition)
 #define RLX_APART
 #define RLX_MAYBE
 #define RLX_INLINE inline
@@ -48,7 +48,7 @@ extern rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit);
    whatever range it is in. Ranges begin at multiples of `unit`, and no range is shorter. */
 static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t unit)
 {
-    if (RLX_RARELY(call->parts > 1)) return rlx_part(call, items, unit);
+    if (RLX_UNLIKELY(call->parts > 1)) return rlx_part(call, items, unit);
     return (rlx_range){0, items};
 }
 
@@ -64,7 +64,7 @@ static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, in
                                         int64_t columns, int64_t tall, int64_t wide)
 {
     rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
-    if (RLX_RARELY(call->parts > 1)) {
+    if (RLX_UNLIKELY(call->parts > 1)) {
         rlx_block own = block; /* so that the other stays in registers */
         rlx_part_of_block(&own, call, tall, wide);
         block = own;
@@ -76,15 +76,22 @@ typedef int (*rlx_kernel)(const rlx_call *);
 /* An elementwise loop: n results at d from operands a, b, c. */
 typedef void (*rlx_loop)(void *d, const void *a, const void *b, const void *c, int64_t n);
 
-/* Everything compiled for one instruction set. Names stand in one text, each ended by a zero and the last
-   by an empty one, in the order of the functions: a pointer to each would cost the loader a relocation. */
+typedef struct {
+    const char *name;
+    rlx_kernel function;
+} rlx_named_kernel;
+
+typedef struct {
+    const char *name;
+    rlx_loop function;
+} rlx_named_loop;
+
+/* Everything compiled for one instruction set. A table ends with a row whose name is NULL. */
 typedef struct {
     const char *isa;
     int (*usable)(void);
-    const char *kernel_names;
-    const rlx_kernel *kernels;
-    const char *loop_names;
-    const rlx_loop *loops;
+    const rlx_named_kernel *kernels;
+    const rlx_named_loop *loops;
     int vector_bytes, panel_vectors; /* of a vector, and vectors of a panel of a product (micro.h) */
 } rlx_table;
 

@@ -62,16 +62,8 @@
 
 #include "elementwise_ops.h"
 
-#ifdef ONLY_WIDE
-#define LOOP_TABLE WIDE_LOOPS
-#else
-#define LOOP_TABLE WIDE_LOOPS OTHER_LOOPS
-#endif
-#define ENTRY(name) #name "\0"
-static const char loop_names[] = LOOP_TABLE;
-#undef ENTRY
-#define ENTRY(name) loop_##name,
-static const rlx_loop loop_table[] = {LOOP_TABLE};
+#define ENTRY(name) {#name, loop_##name},
+static const rlx_named_loop loop_table[] = {LOOPS(ENTRY) {NULL, NULL}};
 #undef ENTRY
 
 static void spread(char *d, const char *value, int64_t itemsize, int64_t n)

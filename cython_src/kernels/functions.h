@@ -273,7 +273,7 @@ static RLX_INLINE vf v_sine(vf x, int turn)
     static RLX_INLINE vf v_##name(vf x)                                                           \
     {                                                                                             \
         vf y = v_sine(x, turn);                                                                   \
-        if (RLX_RARELY(!v_every(v_less(v_abs(x), v_all(2e4f))))) {                                \
+        if (RLX_UNLIKELY(!v_every(v_less(v_abs(x), v_all(2e4f))))) {                                \
             float from[FLOATS], to[FLOATS];                                                       \
             v_store(from, x), v_store(to, y);                                                     \
             far_##name(to, from);                                                                 \
@@ -295,8 +295,8 @@ SINE(cos, 1, cosf)
         for (int64_t i = 0; i < n; i += FLOATS) {                                                 \
             const int64_t left = n - i;                                                           \
             const int some = left < FLOATS;                                                       \
-            const vf v = function(RLX_RARELY(some) ? v_load_some(x + i, left) : v_load(x + i));   \
-            if (RLX_RARELY(some)) v_store_some(y + i, v, left);                                   \
+            const vf v = function(RLX_UNLIKELY(some) ? v_load_some(x + i, left) : v_load(x + i));   \
+            if (RLX_UNLIKELY(some)) v_store_some(y + i, v, left);                                   \
             else v_store(y + i, v);                                                               \
         }                                                                                         \
     }

@@ -178,10 +178,6 @@ static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows,
     }
 }
 
-#ifdef __GNUC__
-#pragma GCC push_options
-#pragma GCC optimize("Os")
-#endif
 /* Columns of a matrix as a panel, the sums first. */
 static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k, int64_t width, int64_t is_signed)
 {
@@ -195,10 +191,6 @@ static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k,
         for (int64_t v = 0; v < width; v++) sums[v] += (int8_t)(b[i * n + v] ^ flip);
     }
 }
-
-#ifdef __GNUC__
-#pragma GCC pop_options
-#endif
 
 /* Parameters: m, k, n, batch, a signed, b signed, packed, bytes from one packed matrix to the next, rank,
    dims[rank], a steps[rank], b steps[rank]. Scratch: where the sums of BYTE_ROWS rows begin, these rows, and

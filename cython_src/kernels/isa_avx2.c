@@ -25,5 +25,7 @@ static int isa_usable(void)
 #else
 #include "call.h"
 static int isa_usable(void) { return 0; }
-const rlx_table rlx_table_avx2 = {"avx2", isa_usable, "", NULL, "", NULL, 0, 0};
+static const rlx_named_kernel no_kernels[] = {{NULL, NULL}};
+static const rlx_named_loop no_loops[] = {{NULL, NULL}};
+const rlx_table rlx_table_avx2 = {"avx2", isa_usable, no_kernels, no_loops, 0, 0};
 #endif

@@ -6,9 +6,9 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c")
 #endif
 static int isa_usable(void)
 {
@@ -18,7 +18,6 @@ static int isa_usable(void)
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define MICRO_VECTORS 4
-#define ONLY_WIDE
 #define VNNI /* as a way of its own, for processors that have it */
 #include "all.h"
 #if defined(__clang__)
@@ -27,5 +26,7 @@ static int isa_usable(void)
 #else
 #include "call.h"
 static int isa_usable(void) { return 0; }
-const rlx_table rlx_table_avx512 = {"avx512", isa_usable, "", NULL, "", NULL, 0, 0};
+static const rlx_named_kernel no_kernels[] = {{NULL, NULL}};
+static const rlx_named_loop no_loops[] = {{NULL, NULL}};
+const rlx_table rlx_table_avx512 = {"avx512", isa_usable, no_kernels, no_loops, 0, 0};
 #endif

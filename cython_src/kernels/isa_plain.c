@@ -7,7 +7,4 @@ static int isa_usable(void) { return 1; }
 #define ISA plain
 #define VECTOR_BYTES 16
 #define MICRO_VECTORS 2
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define RARELY /* nearly every such processor takes the AVX2 set instead */
-#endif
 #include "all.h"

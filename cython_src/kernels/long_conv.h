@@ -126,7 +126,6 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
 /* Results [from, from + count) of one filter by the sum that defines them. A transform spreads what is not finite
    over its block: such blocks are made like this, so that a NaN is seen where a window meets it only. */
 #if defined(__GNUC__) && !defined(__clang__)
-__attribute__((optimize("Os")))
 #endif
 static RLX_APART void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
                                          int64_t taps, int64_t samples, int64_t from, int64_t count)
@@ -189,7 +188,7 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
                 const int64_t j = first + half * valid, count = windows - j < valid ? windows - j : valid;
                 T *to = (T *)call->out[0] + at + j;
                 if (count <= 0) break;
-                if (RLX_RARELY(!NAME(long_write)(to, block + (1 - half) * VL, start, count)))
+                if (RLX_UNLIKELY(!NAME(long_write)(to, block + (1 - half) * VL, start, count)))
                     NAME(long_plainly)(to, lines, weight + o * channels * taps, start, channels, taps, samples,
                                        j - w.before[2], count);
                 NAME(finish)(to, at + j, count, after);

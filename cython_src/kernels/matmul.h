@@ -72,9 +72,6 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
 }
 
 #include "micro.h"
-#ifndef SINGLE
-RLX_FOR_SIZE /* what stands around the micro-kernels of doubles */
-#endif
 #include "panels.h"
 
 /* Columns j0 ... j0 + width - 1 of a product with one matrix of n columns, packed (of which kind, see panels.h) or
@@ -151,7 +148,7 @@ static int NAME(kernel_matmul)(const rlx_call *call)
 #ifdef SINGLE
     /* Two copies: the small products of a small model feel every instruction. */
     const rlx_param *p = call->p;
-    if (!RLX_RARELY(call->parts > 1)) {
+    if (!RLX_UNLIKELY(call->parts > 1)) {
         NAME(products)(call, (rlx_block){{0, p[3].i}, {0, p[0].i}, {0, p[2].i}});
         return RLX_OK;
     }
@@ -161,6 +158,3 @@ static int NAME(kernel_matmul)(const rlx_call *call)
 }
 
 #include "grouped.h"
-#ifndef SINGLE
-RLX_FOR_SPEED
-#endif

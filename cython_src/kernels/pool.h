@@ -113,11 +113,9 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
     }
 POOL(max_f32, float, -INFINITY, JOIN_MAX, 0, 1)
 POOL(sum_f32, float, 0, JOIN_SUM, 1, 0)
-RLX_FOR_SIZE /* networks pool floats */
 POOL(max_f64, double, -INFINITY, JOIN_MAX, 0, 0)
 POOL(max_i32, int32_t, INT32_MIN, JOIN_MAX, 0, 0)
 POOL(sum_f64, double, 0, JOIN_SUM, 1, 0)
-RLX_FOR_SPEED
 #undef POOL
 #undef JOIN_MAX
 #undef JOIN_SUM

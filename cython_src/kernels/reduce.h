@@ -2,7 +2,7 @@
 
 /* START is the value of no elements; COMBINE(acc, x) takes one more, FINISH(acc) ends.
    Rows that lie side by side are reduced in lanes, blocks of 1,024 elements into a wider sum. */
-#define REDUCTION(kind, SUFFIX, T, WIDE, START, COMBINE, FINISH, ROW, COLUMNS)                    \
+#define REDUCTION(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH, ROW, COLUMNS)                    \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
         const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;               \
@@ -10,15 +10,15 @@
         T *y = call->out[0];                                                                      \
         for (int64_t o = 0; o < outer; o++, x += n * inner, y += inner)                           \
             if (inner == 1) {                                                                     \
-                ROW(T, WIDE, START, COMBINE, FINISH)                                              \
+                ROW(T, TOTAL, START, COMBINE, FINISH)                                              \
             } else {                                                                              \
-                COLUMNS(T, WIDE, START, COMBINE, FINISH)                                          \
+                COLUMNS(T, TOTAL, START, COMBINE, FINISH)                                          \
             }                                                                                     \
         return RLX_OK;                                                                            \
     }
 
-#define ROW(T, WIDE, START, COMBINE, FINISH)                                                      \
-    WIDE total = (WIDE)(START);                                                                   \
+#define ROW(T, TOTAL, START, COMBINE, FINISH)                                                      \
+    TOTAL total = (TOTAL)(START);                                                                   \
     for (int64_t at = 0; at < n; at += 1024) {                                                    \
         const int64_t end = n - at < 1024 ? n - at : 1024;                                        \
         T lane[16];                                                                               \
@@ -31,11 +31,11 @@
     }                                                                                             \
     y[0] = (T)(FINISH(total, n));
 
-#define COLUMNS(T, WIDE, START, COMBINE, FINISH)                                                  \
+#define COLUMNS(T, TOTAL, START, COMBINE, FINISH)                                                  \
     for (int64_t at = 0; at < inner; at += 256) {                                                 \
         const int64_t width = inner - at < 256 ? inner - at : 256;                                \
-        WIDE acc[256];                                                                            \
-        for (int64_t j = 0; j < width; j++) acc[j] = (WIDE)(START);                               \
+        TOTAL acc[256];                                                                            \
+        for (int64_t j = 0; j < width; j++) acc[j] = (TOTAL)(START);                               \
         for (int64_t i = 0; i < n; i++)                                                           \
             for (int64_t j = 0; j < width; j++) acc[j] = COMBINE(acc[j], x[i * inner + at + j]);  \
         for (int64_t j = 0; j < width; j++) y[at + j] = (T)(FINISH(acc[j], n));                   \
@@ -43,13 +43,13 @@
 
 /* Many columns at a time, so that memory is read in a stream, and four rows of them; blocks of 64 rows into
    the wider sum. */
-#define STREAM(T, WIDE, START, COMBINE, FINISH)                                                   \
+#define STREAM(T, TOTAL, START, COMBINE, FINISH)                                                   \
     for (int64_t at = 0; at < inner; at += 1024) {                                                \
         const int64_t width = inner - at < 1024 ? inner - at : 1024;                              \
         const T *row = x + at;                                                                    \
-        WIDE acc[1024];                                                                           \
+        TOTAL acc[1024];                                                                           \
         T part[1024];                                                                             \
-        for (int64_t j = 0; j < width; j++) acc[j] = (WIDE)(START);                               \
+        for (int64_t j = 0; j < width; j++) acc[j] = (TOTAL)(START);                               \
         for (int64_t i = 0; i < n;) {                                                             \
             const int64_t end = n - i < 64 ? n : i + 64;                                          \
             for (int64_t j = 0; j < width; j++) part[j] = (T)(START);                             \
@@ -96,8 +96,8 @@ static float row_extreme(const float *x, int64_t n, int32_t turned)
     }
     return turned ? -top : top;
 }
-#define LARGEST(T, WIDE, START, COMBINE, FINISH) y[0] = row_extreme(x, n, 0);
-#define SMALLEST(T, WIDE, START, COMBINE, FINISH) y[0] = row_extreme(x, n, (int32_t)0x80000000);
+#define LARGEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, 0);
+#define SMALLEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, (int32_t)0x80000000);
 
 #define PLUS(a, x) ((a) + (x))
 /* NaN wins: a comparison with it is false. */
@@ -114,19 +114,15 @@ REDUCTION(mean, f64, double, double, 0, PLUS, DIVIDE, ROW, COLUMNS)
 REDUCTION(max, f32, float, float, -INFINITY, LARGER, PLAIN, LARGEST, STREAM)
 REDUCTION(min, f32, float, float, INFINITY, SMALLER, PLAIN, SMALLEST, STREAM)
 
-#ifndef ONLY_WIDE
 REDUCTION(sum, i32, int32_t, int32_t, 0, PLUS, PLAIN, ROW, COLUMNS)
 REDUCTION(sum, u32, uint32_t, uint32_t, 0, PLUS, PLAIN, ROW, COLUMNS)
 REDUCTION(sum, i64, int64_t, int64_t, 0, PLUS, PLAIN, ROW, COLUMNS)
 REDUCTION(max, i32, int32_t, int32_t, INT32_MIN, LARGER, PLAIN, ROW, COLUMNS)
 REDUCTION(min, i32, int32_t, int32_t, INT32_MAX, SMALLER, PLAIN, ROW, COLUMNS)
-#endif
-RLX_FOR_SIZE
 REDUCTION(min, f64, double, double, INFINITY, SMALLER, PLAIN, ROW, COLUMNS)
 REDUCTION(max, f64, double, double, -INFINITY, LARGER, PLAIN, ROW, COLUMNS)
 REDUCTION(prod, f32, float, double, 1, TIMES, PLAIN, ROW, COLUMNS)
 REDUCTION(prod, f64, double, double, 1, TIMES, PLAIN, ROW, COLUMNS)
-#ifndef ONLY_WIDE
 REDUCTION(max, u32, uint32_t, uint32_t, 0, LARGER, PLAIN, ROW, COLUMNS)
 REDUCTION(max, i64, int64_t, int64_t, INT64_MIN, LARGER, PLAIN, ROW, COLUMNS)
 REDUCTION(min, u32, uint32_t, uint32_t, UINT32_MAX, SMALLER, PLAIN, ROW, COLUMNS)
@@ -134,7 +130,5 @@ REDUCTION(min, i64, int64_t, int64_t, INT64_MAX, SMALLER, PLAIN, ROW, COLUMNS)
 REDUCTION(prod, i32, int32_t, int32_t, 1, TIMES, PLAIN, ROW, COLUMNS)
 REDUCTION(prod, u32, uint32_t, uint32_t, 1, TIMES, PLAIN, ROW, COLUMNS)
 REDUCTION(prod, i64, int64_t, int64_t, 1, TIMES, PLAIN, ROW, COLUMNS)
-#endif
-RLX_FOR_SPEED
 #undef COLUMNS
 #undef ROW

@@ -30,7 +30,7 @@ static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
         vf sum = {0};
         for (int64_t i = at; i < end; i += FLOATS) {
             const int64_t left = end - i;
-            const int some = RLX_RARELY(left < FLOATS);
+            const int some = RLX_UNLIKELY(left < FLOATS);
             vf e = v_exp_below((some ? v_load_some(x + i, left) : v_load(x + i)) - top);
             if (some) e = v_keep(e, left);
             sum += e;

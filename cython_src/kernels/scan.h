@@ -32,7 +32,7 @@ ARG_REDUCTION(i64, int64_t)
 
 /* Running sums or products over the middle of [outer, n, inner]. Parameters: outer, n, inner,
    product, exclusive, reverse. */
-#define CUMULATION(SUFFIX, T, WIDE)                                                               \
+#define CUMULATION(SUFFIX, T, TOTAL)                                                               \
     static int kernel_cumulate_##SUFFIX(const rlx_call *call)                                     \
     {                                                                                             \
         const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;               \
@@ -43,9 +43,9 @@ ARG_REDUCTION(i64, int64_t)
                 const int64_t at = (o * n + first) * inner + j;                                   \
                 const T *x = (const T *)call->in[0] + at;                                         \
                 T *y = (T *)call->out[0] + at;                                                    \
-                WIDE total = (WIDE)product;                                                       \
+                TOTAL total = (TOTAL)product;                                                       \
                 for (int64_t i = 0; i < n; i++) {                                                 \
-                    const WIDE before = total;                                                    \
+                    const TOTAL before = total;                                                    \
                     total = product ? total * x[i * step] : total + x[i * step];                  \
                     y[i * step] = (T)(exclusive ? before : total);                                \
                 }                                                                                 \

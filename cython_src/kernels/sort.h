@@ -74,9 +74,7 @@
         return RLX_OK;                                                                            \
     }
 TOPK(f32, float)
-RLX_FOR_SIZE
 TOPK(f64, double)
 TOPK(i32, int32_t)
 TOPK(u32, uint32_t)
 TOPK(i64, int64_t)
-RLX_FOR_SPEED

@@ -106,7 +106,6 @@ static int kernel_log_mel_f32(const rlx_call *call)
     return RLX_OK;
 }
 
-RLX_FOR_SIZE
 /* Parameters: rows, n_fft, bins, mels, floor over everything. Inputs: spec, filters, dy. Scratch:
    the mels of every row, then the powers of one and later their gradients. */
 static int kernel_log_mel_backward_f32(const rlx_call *call)
@@ -145,4 +144,3 @@ static int kernel_log_mel_backward_f32(const rlx_call *call)
     }
     return RLX_OK;
 }
-RLX_FOR_SPEED

@@ -7,15 +7,8 @@
 #define LANES ((int64_t)(64 / sizeof(T)))
 
 #include "matmul.h"
-#if !defined(ONLY_WIDE) || defined(SINGLE)
-RLX_RARE_FOR_SIZE
 #include "fft_lanes.h"
 #include "fft.h"
-RLX_RARE_FOR_SPEED
-/* Built for size: doubles, which are more often checked than waited for, and what hardly any processor runs. */
-#if !defined(SINGLE) || defined(RARELY)
-RLX_FOR_SIZE
-#endif
 #include "gated.h"
 #include "rows.h"
 #include "attention.h"
@@ -23,17 +16,23 @@ RLX_FOR_SIZE
 #include "peaks.h"
 #include "conv.h"
 #ifdef SINGLE
+#define DEPTHWISE_BYTES VECTOR_BYTES
+#define DEPTHWISE(name) NAME(name)
 #include "depthwise.h"
+#undef DEPTHWISE_BYTES
+#undef DEPTHWISE
+/* The same for rows of at most eight results: of a vector of 16 floats most lanes would be wasted. */
+#define DEPTHWISE_BYTES (VECTOR_BYTES < 32 ? VECTOR_BYTES : 32)
+#define DEPTHWISE(name) NAME(name##_narrow)
+#include "depthwise.h"
+#undef DEPTHWISE_BYTES
+#undef DEPTHWISE
 #include "long_conv.h"
 #endif
 #include "conv_transpose.h"
 #include "interpolate.h"
 #include "recurrent.h"
 #include "state_space.h"
-#if !defined(SINGLE) || defined(RARELY)
-RLX_FOR_SPEED
-#endif
-#endif
 
 #undef EIGHT
 #undef SIXTEEN

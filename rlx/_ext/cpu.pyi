@@ -3,6 +3,9 @@ from typing import Any
 
 from rlx.ir.opdef import Array
 
+MOST_INPUTS: int
+MOST_OUTPUTS: int
+
 def isas() -> list[str]: ...
 def kernels(isa: str) -> dict[str, int]: ...
 def loops(isa: str) -> dict[str, int]: ...

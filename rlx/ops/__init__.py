@@ -6,7 +6,8 @@ Importing this package registers the op records and attaches the builder methods
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
@@ -22,13 +23,25 @@ FAMILIES = (
     "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
     "random", "resize", "resize_plane", "reduction", "softmax", "sorting", "normalization", "linalg", "products", "joined_products",
     "quantization", "dequant", "einsum", "convolution", "fused_convolution", "transposed", "pooling", "attention", "rotary",
-    "half_products",
-    "quantization", "dequant", "einsum", "convolution", "transposed", "pooling", "attention", "rotary",
-    "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "frames", "welch", "frame_peaks", "mel", "recursive",
+    "half_products", "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "frames", "welch", "frame_peaks", "mel", "recursive",
     "peaks", "custom",
 )  # fmt: skip
-for _name in FAMILIES:
-    importlib.import_module(f"rlx.ops.{_name}")
+
+
+def _load(families: Sequence[str]) -> None:
+    """Imports the modules of the families, each of which registers its records.
+
+    Raises:
+        ValueError: A family is listed twice.
+    """
+    twice = sorted(name for name, count in Counter(families).items() if count > 1)
+    if twice:
+        raise ValueError(f"op families are listed twice: {', '.join(twice)}")
+    for name in families:
+        importlib.import_module(f"rlx.ops.{name}")
+
+
+_load(FAMILIES)
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal

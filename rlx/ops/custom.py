@@ -82,6 +82,8 @@ def register_custom_op(
             void *const *outputs, const int64_t *sizes, const double *numbers)``. ``sizes`` counts the
             elements of every input, then of every output; ``numbers`` are the numeric attributes in the
             order of their names. It returns 0; it may be called from any thread, without the GIL.
+            It takes at most 8 inputs and 4 outputs: compiling a call with more raises
+            ``UnsupportedOpError``. The NumPy function has no such limit.
         dtypes: The dtypes of operands and results that ``wgsl`` and ``c`` are written for; with any
             other the NumPy function runs, for they are told no dtypes.
         flops: Operations per element of the first result, for the cost model.

@@ -265,10 +265,6 @@ def c_header() -> str:
     """The table as C macro calls, one list per dtype; ``kernels/elementwise.h`` expands them."""
     lines = ["/* Generated from rlx/ops/elementwise_table.py by setup.py. */"]
     for dtype, (ctype, kind) in C_TYPES.items():
-        # Wide integers are indices: few at a time. Of what hardly any processor runs only floats are fast.
-        rare = "" if dtype in ("i64", "u32") else "RARE_"
-        if dtype != "f32":
-            lines.append(f"RLX_{rare}FOR_SIZE")
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
@@ -279,17 +275,11 @@ def c_header() -> str:
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")
         lines += ["#undef T", "#undef FN"]
-        if dtype != "f32":
-            lines.append(f"RLX_{rare}FOR_SPEED")
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
         lines.append(
             f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
         )
-    # What wider vectors than those of AVX2 gain something for, and the rest.
-    wide = [name for name in loop_names() if name.endswith("_f32") and not name.startswith("cast")]
-    other = [name for name in loop_names() if name not in set(wide)]
-    for which, names in (("WIDE", wide), ("OTHER", other)):
-        entries = "".join(f" \\\n    ENTRY({name})" for name in names)
-        lines.append(f"#define {which}_LOOPS{entries}")
+    entries = "".join(f" \\\n    ENTRY({name})" for name in loop_names())
+    lines.append(f"#define LOOPS(ENTRY){entries}")
     return "\n".join(lines) + "\n"

@@ -48,6 +48,30 @@ def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
     )
 
 
+def _check_room(call: Call) -> None:
+    """The record of a compiled call has room for so many addresses.
+
+    Raises:
+        UnsupportedOpError: The call has more inputs or outputs.
+    """
+    for what, found, most in (
+        ("inputs", len(call.inputs), compiled.MOST_INPUTS),
+        ("outputs", len(call.outputs), compiled.MOST_OUTPUTS),
+    ):
+        if found > most:
+            raise UnsupportedOpError(
+                describe(
+                    f"a call of the CPU kernel {call.kernel!r} has too many {what}",
+                    where=call.node.where(),
+                    got=found,
+                    expected=f"at most {most}",
+                    hint="a custom operation registered without c= has no such limit"
+                    if call.kernel == "custom"
+                    else None,
+                )
+            )
+
+
 class Linker:
     """Turns calls into addresses.
 
@@ -94,6 +118,7 @@ class Linker:
     def _call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
         if call.kernel == "python":
             return self._python(call)
+        _check_room(call)
         packed = self._packed(call)
         if call.kernel == "elementwise":
             name, words = "region", region_params(call, self._loops)
