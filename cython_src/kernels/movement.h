@@ -31,7 +31,10 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         } else if (a == 1 && b == 1) {                                                            \
             memcpy(d, s, (size_t)n * sizeof(E));                                                  \
         } else {                                                                                  \
-            for (int64_t i = 0; i < n; i++) d[i * b] = s[i * a];                                  \
+            for (int64_t i = 0; i < n; i++) {                                                     \
+                RLX_SCALAR_LOOP;                                                                  \
+                d[i * b] = s[i * a];                                                              \
+            }                                                                                     \
         }                                                                                         \
     }                                                                                             \
     static int kernel_strided_copy_##SUFFIX(const rlx_call *call)                                 \
