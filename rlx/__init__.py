@@ -10,6 +10,14 @@ Build a graph, compile it once, run it many times::
     (y,) = cg.run_slots(np.ones((2, 4), np.float32))
 """
 
+from importlib.util import find_spec
+
+if find_spec("rlx._ext.cpu") is None:
+    raise ImportError(
+        f"rlx is not built for this Python in {__path__[0]}: run `pip install -e .` in the checkout, "
+        "or start Python in another folder to use the installed package"
+    )
+
 from rlx import cost, onnx, ops, signal
 from rlx.backends.base import (
     Backend,

@@ -10,6 +10,7 @@ import pytest
 from test_control import VECTOR, countdown
 
 import rlx
+from rlx._ext import cpu
 
 
 class Refused(Exception):
@@ -178,3 +179,63 @@ def test_a_c_function_only_sees_the_dtypes_it_is_written_for():
         assert calls == expected
     with pytest.raises(rlx.DTypeError):
         rlx.register_custom_op("triple", shape=lambda x: x, numpy=lambda x: x, dtypes=["f31"])
+
+
+POINTERS = ctypes.POINTER(ctypes.POINTER(ctypes.c_float))
+FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    POINTERS,
+    POINTERS,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.POINTER(ctypes.c_double),
+)
+
+
+@FUNCTION
+def total(inputs, outputs, sizes, numbers):
+    """Each result is the sum of the first entries of all inputs; ``numbers`` holds how many of each."""
+    value = sum(inputs[at][0] for at in range(int(numbers[0])))
+    for at in range(int(numbers[1])):
+        outputs[at][0] = value
+    return 0
+
+
+def counted(inputs, outputs, c):
+    """A graph with one custom op of so many inputs and outputs."""
+    name = f"total_{inputs}_{outputs}_{c is not None}"
+    rlx.register_custom_op(
+        name,
+        shape=lambda *x, ins, outs: [((1,), "f32")] * outs,
+        numpy=lambda *x, ins, outs: tuple(sum(x) for _ in range(outs)),
+        c=c,
+    )
+    g = rlx.Graph(name)
+    nodes = [g.input(f"x{at}", (1,)) for at in range(inputs)]
+    made = g.custom(name, nodes, {"ins": inputs, "outs": outputs})
+    g.set_outputs(made if isinstance(made, tuple) else [made])
+    return g
+
+
+def test_as_many_inputs_and_outputs_as_a_c_function_can_have():
+    """The record of a compiled call has room for so many; the NumPy function has no such limit."""
+    most_in, most_out = cpu.MOST_INPUTS, cpu.MOST_OUTPUTS
+    for inputs, outputs, c in ((most_in, most_out, total), (most_in + 5, most_out + 3, None)):
+        values = {f"x{at}": np.float32([at]) for at in range(inputs)}
+        with rlx.compile(counted(inputs, outputs, c), "cpu") as compiled:
+            for result in compiled.run(values):
+                assert result == sum(range(inputs))
+
+
+def test_more_inputs_or_outputs_than_a_c_function_can_have_are_refused():
+    for inputs, outputs, what in ((9, 1, "inputs"), (1, 5, "outputs")):
+        with pytest.raises(rlx.UnsupportedOpError, match=f"too many {what}") as caught:
+            rlx.compile(counted(inputs, outputs, total), "cpu")
+        assert "without c=" in str(caught.value)
+        assert "test_custom_ops.py:" in str(caught.value)
+
+
+def test_the_compiled_program_refuses_calls_that_do_not_fit():
+    """Whoever links calls, nothing is written behind the record."""
+    row = (cpu.kernels("plain")["jump"], [0] * 9, [], np.zeros(1, np.int64), "jump", None)
+    with pytest.raises(ValueError, match="9 inputs and 0 outputs, where 8 and 4 fit"):
+        cpu.Calls([row], [], None)

@@ -1,78 +1,163 @@
-"""The sdist, the wheel made from it, and an installation of that wheel."""
+"""What is installed: the sdist, the wheel made from it, and rlx in a zip file and in a checkout that is not built."""
 
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import rlx
 from rlx.backends.webgpu.wgsl import shader_files
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT = 3 << 20
-PROGRAM = """
+LIMIT = 16 << 20
+BIN = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+GELU = """
 import numpy as np, rlx
-from rlx.backends.webgpu.wgsl import shader_names, shader_place
-assert shader_place().name == "_shaders.zip", shader_place()
 g = rlx.Graph()
-g.set_outputs([g.gelu(g.input("x", (2, 3)) @ g.param("w", (3, 4)))])
-cg = rlx.compile(g, "cpu", params={"w": np.ones((3, 4))})
-print(rlx.__file__, len(shader_names()), cg.run({"x": np.ones((2, 3), "f4")})[0].shape)
+x = g.input("x", (2, 3))
+g.set_outputs([g.gelu(x), g.tanh(x), g.erf(x), g.softplus(x)])
+for device in ("cpu", "webgpu"):
+    if rlx.is_available(device):
+        print(device, rlx.compile(g, device).run({"x": np.ones((2, 3), "f4")})[0].shape)
 """
 
 
-def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True)
+def run(*command: object, cwd: Path, **env: str) -> str:
+    """What a command prints; it has to succeed."""
+    texts = [str(c) for c in command]
+    done = subprocess.run(texts, cwd=cwd, capture_output=True, text=True, env={**os.environ, **env})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel built from the sdist of a clean copy of what git tracks."""
+def dist(tmp_path_factory):
+    """The folder with the sdist and the wheel made from it: those of ``script/test``, else built here."""
+    given = os.environ.get("RLX_TEST_WHEEL")
+    if given:
+        return Path(given).parent
     folder = tmp_path_factory.mktemp("dist")
-    source = folder / "source"
-    tracked = run("git", "ls-files", cwd=ROOT).splitlines()
-    for name in tracked:
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / name).read_bytes())
-    run(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", folder, cwd=source)
-    (sdist,) = folder.glob("*.tar.gz")
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    run(*pip, "-w", folder, sdist, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
+    run(sys.executable, "-m", "build", "-n", "--outdir", folder, ROOT, cwd=folder)
+    return folder
 
 
-def test_contents_and_size(wheel):
+@pytest.fixture(scope="module")
+def wheel(dist):
+    return next(dist.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    """A folder with the wheel's files."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_the_suite_runs_on_the_installed_wheel():
+    """``script/test`` says so by RLX_TEST_WHEEL; nothing of the checkout may be imported then."""
+    package = Path(rlx.__file__).resolve().parent
+    if not os.environ.get("RLX_TEST_WHEEL"):
+        assert package in (ROOT / "rlx", Path(sysconfig.get_path("platlib")) / "rlx")
+        return
+    assert package == Path(sysconfig.get_path("platlib")).resolve() / "rlx"
+    assert ROOT not in [Path(folder).resolve() for folder in sys.path]
+
+
+def test_contents_and_size(wheel, unpacked):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         installed = sum(item.file_size for item in archive.infolist())
-        with archive.open("rlx/_shaders.zip") as shaders, zipfile.ZipFile(shaders) as inner:
-            assert sorted(inner.namelist()) == shader_files()
     print(f"wheel {wheel.stat().st_size} bytes, installed {installed} bytes")
-    assert wheel.stat().st_size < LIMIT
     assert installed < LIMIT
     assert "rlx/py.typed" in names
     assert "rlx/_ext/cpu.pyi" in names
     assert not [n for n in names if n.endswith((".c", ".pyx", ".h")) or n.startswith("cython_src")]
+    # The shaders are the files of the checkout, byte for byte.
+    sources = sorted(path for path in (ROOT / "shaders").rglob("*.wgsl"))
+    assert [path.relative_to(ROOT / "shaders").as_posix() for path in sources] == shader_files()
+    for source in sources:
+        packaged = unpacked / "rlx/_shaders" / source.relative_to(ROOT / "shaders")
+        assert packaged.read_bytes() == source.read_bytes(), source
 
 
-def test_installed_wheel_runs(wheel, tmp_path):
-    environment = tmp_path / "venv"
-    venv.create(environment)
-    python = environment / "bin" / "python"
-    site = Path(
-        run(
-            python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
-        ).strip()
-    )
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+@pytest.mark.skipif(sys.platform != "linux", reason="ELF files")
+def test_a_backtrace_and_perf_find_functions(unpacked):
+    """The compiled modules keep unwind tables, and names and lines of functions."""
+    for module in (unpacked / "rlx/_ext").glob("*.so"):
+        raw = module.read_bytes()
+        for section in (b".eh_frame\0", b".symtab\0", b".debug_line\0"):
+            assert section in raw, f"{module.name} has no {section!r}"
+    assert b"kernel_softmax_f32" in next((unpacked / "rlx/_ext").glob("cpu*.so")).read_bytes()
+
+
+def test_the_sdist_holds_what_git_tracks(dist):
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run("git", "ls-files", cwd=ROOT).splitlines()
+    left_out = {name for name in tracked if name not in held}
+    assert left_out <= {".gitignore", ".ci/run"}
+
+
+def test_installed_wheel_runs(unpacked, tmp_path):
+    """A fresh environment finds shaders and data in the installation, with warnings as errors."""
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / BIN
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(python, "-c", where, cwd=tmp_path).strip())
+    for item in unpacked.iterdir():
+        shutil.copytree(item, site / item.name)
     # The dependencies are those of this environment; rlx itself comes first on the path.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    assert str(site) in run(python, "-W", "error", "-c", PROGRAM, cwd=tmp_path)
+    said = run(python, "-W", "error", "-c", GELU + "print(rlx.__file__)", cwd=tmp_path)
+    assert str(site) in said
+    assert "cpu (2, 3)" in said
+
+
+def test_from_a_zip_file(unpacked, tmp_path):
+    """Programs are frozen with their Python files in an archive and the compiled modules beside it."""
+    archive = tmp_path / "library.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in sorted((unpacked / "rlx").rglob("*")):
+            if path.suffix not in (".so", ".pyd") and path.is_file():
+                packed.write(path, path.relative_to(unpacked).as_posix())
+    program = f"""
+import importlib.machinery, importlib.util, pathlib, sys
+class Beside:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("rlx._ext."):
+            (file,) = pathlib.Path({str(unpacked / "rlx/_ext")!r}).glob(name.rpartition(".")[2] + ".*[od]")
+            loader = importlib.machinery.ExtensionFileLoader(name, str(file))
+            return importlib.util.spec_from_file_location(name, file, loader=loader)
+sys.meta_path.insert(0, Beside())
+sys.path.insert(0, {str(archive)!r})
+{GELU}
+from rlx.cli.eeg import load_recording
+print(rlx.__file__, load_recording().samples.shape)
+"""
+    said = run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path)
+    assert str(archive) in said
+    assert "(64, 9600)" in said
+    assert "cpu (2, 3)" in said
+
+
+def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path):
+    ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    shutil.copytree(ROOT / "rlx", tmp_path / "rlx", ignore=ignored)
+    for arguments in (("-c", "import rlx"), ("-m", "rlx", "devices")):
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode != 0
+        last = done.stderr.strip().splitlines()[-1]
+        assert "not built" in last
+        assert "pip install -e ." in last
+    assert len(done.stderr.strip().splitlines()) == 1

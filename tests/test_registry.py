@@ -1,8 +1,11 @@
 """Every record is whole, every kernel it names exists, and no kernel is left without an op."""
 
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
+from samples import looped
 
 import rlx
 from rlx._ext import cpu
@@ -13,10 +16,11 @@ from rlx.ops.cases import cases
 from rlx.ops.elementwise_table import loop_names
 from rlx.ops.leaves import LEAVES
 
+ROOT = Path(__file__).resolve().parent.parent
 OPS = [op for op in REGISTRY.values() if op.name not in (*LEAVES, "part")]
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@looped("op", OPS, ids=lambda op: op.name)
 def test_record(op):
     assert op.doc
     assert callable(op.reference)
@@ -38,7 +42,7 @@ def test_record(op):
 UNTYPED = {"python"}
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@looped("op", OPS, ids=lambda op: op.name)
 def test_kernel_names_resolve(op):
     kernels = {*cpu.kernels("plain"), *UNTYPED}
     for name in op.cpu.names if op.cpu else ():
@@ -67,7 +71,7 @@ def test_every_instruction_set_has_every_kernel(isa):
     assert sorted(cpu.loops(isa)) == sorted(loop_names())
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if not op.internal], ids=lambda op: op.name)
+@looped("op", [op for op in OPS if not op.internal], ids=lambda op: op.name)
 def test_builders_are_derived(op):
     assert getattr(rlx.Graph, op.name).__doc__ == op.doc
     assert getattr(rlx.ops, op.name).__doc__ == op.doc
@@ -82,3 +86,23 @@ def test_no_orphan_shader_libraries():
         wanted = (name, f'"{name.removesuffix(".wgsl")}"')
         used = "/" not in name or any(one in text for text in sources for one in wanted)
         assert used, f"no shader includes {name}"
+
+
+def test_a_family_listed_twice_is_an_error():
+    assert len(set(rlx.ops.FAMILIES)) == len(rlx.ops.FAMILIES)
+    with pytest.raises(ValueError, match="listed twice: gather"):
+        rlx.ops._load(["gather", "leaves", "gather"])
+
+
+def test_a_kernel_listed_twice_does_not_compile(tmp_path):
+    """The table of kernels in all.h declares an enumerator for each name."""
+    text = (ROOT / "cython_src/kernels/all.h").read_text()
+    names = text[text.index("#define KERNELS(K)") : text.index("#ifdef VNNI")]
+    unique = text[text.index("#define UNIQUE") : text.index("#undef UNIQUE")]
+    compiler = sysconfig.get_config_var("CC").split()
+    for more, works in (("", True), (" K(region)", False)):
+        source = tmp_path / "kernels.c"
+        source.write_text(f"{names.rstrip()}{more}\n#define VNNI_KERNELS(K)\n{unique}")
+        done = subprocess.run([*compiler, "-fsyntax-only", source], capture_output=True, text=True)
+        assert (done.returncode == 0) == works, done.stderr
+        assert works or "unique_region" in done.stderr

@@ -1,0 +1,65 @@
+"""The functions that elementwise kernels take from the shader library, whatever its layout."""
+
+import re
+
+import pytest
+
+import rlx
+from rlx.backends.webgpu.region import definitions, library
+from rlx.backends.webgpu.wgsl import render
+
+LIBRARY = "\n".join(render(f"lib/{name}", {}) for name in ("math", "point"))
+
+
+def test_every_function_of_the_library_is_found_whole():
+    found = definitions(LIBRARY)
+    assert found.keys() == set(re.findall(r"\bfn (\w+)", LIBRARY))
+    for name, text in found.items():
+        assert text.startswith(f"fn {name}(")
+        assert text.count("{") == text.count("}") > 0
+        assert text.endswith("}")
+
+
+def test_layout_does_not_matter():
+    """Without blank lines, comments and indentation, or all on one line, it is the same functions."""
+    bare = re.sub(r"//[^\n]*", "", LIBRARY)
+    packed = "\n".join(line.strip() for line in bare.splitlines() if line.strip())
+    for text in (
+        packed,
+        packed.replace("\n", "\n\n\n"),
+        "\n".join(f"\t{x}" for x in bare.split("\n")),
+    ):
+        found = definitions(text)
+        assert found.keys() == definitions(LIBRARY).keys()
+        for name, one in definitions(LIBRARY).items():
+            assert found[name].split() == one.split(), name
+
+
+def test_definitions_of_every_shape():
+    text = """
+    // fn commented(x: f32) -> f32 { return x; }
+    @must_use fn one(x: f32) -> f32 { if (x > 0.0) { return x; } return -x; }
+    fn two (a: f32,
+            b: f32) -> f32
+    {
+        /* } */ return one(a) + b; // }
+    }
+    fn three() { for (var i = 0u; i < 3u; i++) { two(1.0, 2.0); } }
+    """
+    found = definitions(text)
+    assert list(found) == ["one", "two", "three"]
+    assert found["one"].startswith("@must_use fn one")
+    assert found["two"].split()[-1] == "}"
+
+
+def test_faults_of_a_library_are_told():
+    with pytest.raises(rlx.CompileError, match="defined twice"):
+        definitions("fn a() { }\nfn a() { }")
+    with pytest.raises(rlx.CompileError, match="has no end"):
+        definitions("fn a() { if (true) { }")
+
+
+def test_a_kernel_gets_what_it_calls_and_what_that_calls():
+    called = library("let t0 = 0.5 * v0 * (1.0 + erf (v0 * 0.7));")
+    assert set(definitions(called)) == {"erf", "keep_nan"}
+    assert library("let t0 = v0 + v1;") == ""
