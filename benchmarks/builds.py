@@ -164,14 +164,18 @@ def main():
         if "failure" in line:
             print(f"{name:48} {line['failure']}", flush=True)
             continue
-        sure = "" if line["q"][0] <= 1 <= line["q"][1] else "slower" if line["ratio"] < 1 else "faster"
+        sure = (
+            "" if line["q"][0] <= 1 <= line["q"][1] else "slower" if line["ratio"] < 1 else "faster"
+        )
         print(
             f"{name:48} {line['base_us']:12.1f} {line['new_us']:12.1f} us  {line['ratio']:5.2f}"
             f"  {line['q'][0]:5.2f} ... {line['q'][1]:5.2f}  {sure}",
             flush=True,
         )
         if arguments.json:
-            arguments.json.write_text(json.dumps({"builds": [b.about for b in builds], "rows": lines}))
+            arguments.json.write_text(
+                json.dumps({"builds": [b.about for b in builds], "rows": lines})
+            )
     ratios = [line["ratio"] for line in lines if "ratio" in line]
     slower = sorted((r for r in lines if r.get("q", [1, 1])[1] < 0.97), key=lambda r: r["ratio"])
     print(f"{len(ratios)} workloads, geometric mean {np.exp(np.mean(np.log(ratios))):.3f}")

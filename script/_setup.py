@@ -1,6 +1,9 @@
-"""What script/demo and script/test share: the virtual environment, and a Vulkan driver.
+"""What the scripts share: the virtual environments, the build of the package, and a Vulkan driver.
 
 Plain Python, no dependencies: this runs before anything is installed.
+
+There are two environments. ``.venv`` has rlx as an editable install, for work on it. ``build/installed`` has the
+wheel that users would install, made from the sdist: the test suite runs there.
 """
 
 from __future__ import annotations
@@ -14,12 +17,18 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+BIN = "Scripts/python.exe" if os.name == "nt" else "bin/python"
 VENV = ROOT / ".venv"
-PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+PYTHON = VENV / BIN
+DIST = ROOT / "build/dist"
+INSTALLED = ROOT / "build/installed"
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
-# What a change of means that the package has to be built again.
-SOURCES = ("pyproject.toml", "setup.py", "cython_src/**/*", "rlx/ops/elementwise_table.py")
+# What a change of means that the compiled modules have to be built again, or the wheel.
+COMPILED = ("setup.py", "cython_src/**/*", "rlx/ops/elementwise_table.py")
+PACKAGED = (*COMPILED, "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
+NOT_PACKAGED = {".so", ".pyd", ".pyc"}
 FIND_ADAPTER = "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
+PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
 
 
 def say(text: str) -> None:
@@ -42,25 +51,70 @@ def apt(packages: str) -> bool:
     return subprocess.run(line.split(), check=False, **quiet).returncode == 0
 
 
+def digest(patterns: tuple[str, ...], *more: str) -> str:
+    """A digest of the files that the patterns name."""
+    found = hashlib.sha256("\0".join(more).encode())
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            if path.is_file() and path.suffix not in NOT_PACKAGED:
+                found.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
+                found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def make_venv(folder: Path) -> None:
+    """Makes an empty virtual environment; where Python lacks the module and it may, installs that first."""
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=False)
+    if made.returncode and apt("python3-venv python3-dev gcc"):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+
+
 def make_environment(extras: str) -> None:
-    """Makes .venv with rlx built into it; one that is up to date is left alone."""
+    """Makes .venv with rlx as an editable install; what is up to date is left alone."""
     if not PYTHON.exists():
         say("making .venv")
-        made = subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False)
-        if made.returncode and apt("python3-venv python3-dev gcc"):
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
-    digest = hashlib.sha256(extras.encode())
-    for pattern in SOURCES:
-        for path in sorted(ROOT.glob(pattern)):
-            if path.is_file():
-                digest.update(path.read_bytes())
+        make_venv(VENV)
     stamp = VENV / f"rlx-{extras.replace(',', '-')}.stamp"
-    if stamp.exists() and stamp.read_text() == digest.hexdigest():
-        return
-    say(f"installing rlx and its dependencies ({extras}) into .venv")
-    pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-e", f".[{extras}]"], cwd=ROOT, check=True)
-    stamp.write_text(digest.hexdigest())
+    built = VENV / "rlx-compiled.stamp"
+    wanted, modules = digest(("pyproject.toml",), extras), digest(COMPILED)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say(f"installing rlx and its dependencies ({extras}) into .venv")
+        subprocess.run([str(PYTHON), *PIP, "-e", f".[{extras}]"], cwd=ROOT, check=True)
+        stamp.write_text(wanted)
+        built.write_text(modules)
+    elif not built.exists() or built.read_text() != modules:
+        say("building the compiled modules")
+        pip = [str(PYTHON), *PIP, "--no-deps", "-e", "."]
+        subprocess.run(pip, cwd=ROOT, check=True)
+        built.write_text(modules)
+
+
+def build_wheel() -> Path:
+    """Makes the sdist, and the wheel from the sdist; gives the wheel, which may be there already."""
+    stamp, wanted = DIST / "sources.stamp", digest(PACKAGED)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say("building the sdist, and the wheel from it")
+        shutil.rmtree(DIST, ignore_errors=True)
+        command = [str(PYTHON), "-m", "build", "--outdir", str(DIST), str(ROOT)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(done.stdout, done.stderr)
+            sys.exit("-- the wheel can't be built")
+        stamp.write_text(wanted)
+    return next(DIST.glob("*.whl"))
+
+
+def install_wheel(wheel: Path, extras: str) -> Path:
+    """Makes a fresh environment with nothing but the wheel and its dependencies; gives its Python."""
+    python = INSTALLED / BIN
+    stamp = INSTALLED / "rlx.stamp"
+    wanted = hashlib.sha256(extras.encode() + wheel.read_bytes()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != wanted:
+        say(f"installing the wheel ({extras}) into build/installed")
+        make_venv(INSTALLED)
+        subprocess.run([str(python), *PIP, f"{wheel}[{extras}]"], cwd=INSTALLED, check=True)
+        stamp.write_text(wanted)
+    return python
 
 
 def ensure_vulkan() -> None:
@@ -77,6 +131,6 @@ def ensure_vulkan() -> None:
 
 
 def prepare(extras: str) -> None:
-    """Everything before the first use."""
+    """Everything before the first use of .venv."""
     make_environment(extras)
     ensure_vulkan()

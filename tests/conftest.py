@@ -16,6 +16,25 @@ from rlx import flags
 from rlx.backends.base import backend
 
 
+def pytest_addoption(parser):
+    text = "of the tests that are marked per_op, only those of this op"
+    parser.addoption("--op", action="append", default=[], metavar="NAME", help=text)
+
+
+def pytest_collection_modifyitems(config, items):
+    """With ``--op``: of the tests marked per_op, those with the op's name among their parameters."""
+    wanted = set(config.getoption("op"))
+    if not wanted:
+        return
+
+    def left_out(item):
+        parts = item.callspec.id.split("-") if hasattr(item, "callspec") else []
+        return item.get_closest_marker("per_op") and not wanted & set(parts)
+
+    config.hook.pytest_deselected(items=[item for item in items if left_out(item)])
+    items[:] = [item for item in items if not left_out(item)]
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from samples import ALL
 
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.lower import lower
@@ -35,21 +35,19 @@ def dispatches(case):
 
 
 def thinned(chosen=CASES, every=False):
-    """Cases as parameters: the first of an op and dtype that has work, the others marked slow.
+    """The first case of each op and dtype that has work; all of them with ``script/test --all``.
 
-    With ``every``, where a run is quick, only those large enough to be timed are.
+    With ``every``, where a run is quick, only those large enough to be timed are left out.
     """
-    params, seen = [], set()
+    found, seen = [], set()
     for case in chosen:
         key = case.opdef.name, case.dtypes[:1]
-        empty = any(0 in shape for shape in case.sample.shapes)
-        first = key not in seen and not empty
+        first = key not in seen and not any(0 in shape for shape in case.sample.shapes)
         if first:
             seen.add(key)
-        quick = first or (every and not case.sample.bench)
-        marks = [] if quick else pytest.mark.slow
-        params.append(pytest.param(case, id=str(case), marks=marks))
-    return params
+        if first or ALL or (every and not case.sample.bench):
+            found.append(case)
+    return found
 
 
 def native(case):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.errors import DTypeError, InputError, ShapeError, UnknownNameError
@@ -17,7 +18,7 @@ STEP = {"Q4_0": 0.13, "Q4_1": 0.07, "Q5_0": 0.07, "Q5_1": 0.04, "Q8_0": 0.005, "
         "Q3_K": 0.28, "Q4_K": 0.09, "Q5_K": 0.06, "Q6_K": 0.04, "Q8_K": 0.005}  # fmt: skip
 
 
-@pytest.mark.parametrize("scheme", [s for s in FORMATS if s != "Q8_K"])
+@looped("scheme", [s for s in FORMATS if s != "Q8_K"])
 def test_decoders_equal_gguf(scheme):
     gguf = pytest.importorskip("gguf")
     kind = gguf.GGMLQuantizationType[scheme]
@@ -38,7 +39,7 @@ def test_q8_k_by_hand():
     assert weights[0, :4].tolist() == [0.25, -0.25, -32.0, 0.0]
 
 
-@pytest.mark.parametrize("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+@looped("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 def test_encoders_equal_gguf(scheme, rng):
     gguf = pytest.importorskip("gguf")
     x = np.float32(rng.standard_normal((4, 96)))
@@ -48,7 +49,7 @@ def test_encoders_equal_gguf(scheme, rng):
     np.testing.assert_array_equal(quantize_blocks(x, scheme), gguf.quants.quantize(x, kind))
 
 
-@pytest.mark.parametrize("scheme", FORMATS)
+@looped("scheme", FORMATS)
 def test_round_trip(scheme, rng):
     x = np.float32(rng.standard_normal((3, 2, 512)))
     x[0, 0, :256] = 0
@@ -63,7 +64,7 @@ def test_round_trip(scheme, rng):
     assert (np.abs(back - x) <= limit).all()
 
 
-@pytest.mark.parametrize("scheme", FORMATS)
+@looped("scheme", FORMATS)
 def test_decoded_weights_are_fixed_points_of_codes(scheme, rng):
     """The encoder's bytes hold what it meant: decoding and encoding again moves nothing far."""
     x = decode_blocks(quantize_blocks(rng.standard_normal((2, 512)), scheme), scheme)
@@ -71,8 +72,8 @@ def test_decoded_weights_are_fixed_points_of_codes(scheme, rng):
     assert np.abs(again - x).max() <= STEP[scheme] * np.abs(x).max()
 
 
-@pytest.mark.parametrize("scheme", GROUPED)
-@pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
+@looped("scheme", GROUPED)
+@looped("group", [16, 32, 64, 128, 256])
 def test_groups(scheme, group, rng):
     x = np.float32(rng.uniform(-1, 3, (2, 3, 512)))
     packed, scales, zeros = quantize_groups(x, scheme, group)
@@ -90,7 +91,7 @@ def test_int4_low_half_first():
     assert decode_blocks(packed, "int4", scales, np.ones((1, 1)))[0, :2].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("scheme", FORMATS)
+@looped("scheme", FORMATS)
 def test_empty(scheme):
     for shape in ((0, 512), (3, 0)):
         packed = quantize_blocks(np.zeros(shape, np.float32), scheme)
@@ -135,7 +136,7 @@ def run(device, build, *arrays):
         return np.array(y)
 
 
-@pytest.mark.parametrize("scheme", FORMATS)
+@looped("scheme", FORMATS)
 def test_decoding_is_exact(scheme, device):
     packed = scrambled_blocks(scheme, 7, 512)
     y = run(device, lambda g, p: g.dequantize_blocks(p, scheme), packed)
@@ -147,7 +148,7 @@ def test_decoding_is_exact(scheme, device):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("scheme", FORMATS)
+@looped("scheme", FORMATS)
 def test_any_bytes_on_the_cpu(scheme, rng):
     """Scales that are infinite or no numbers give what NumPy gives."""
     packed = rng.integers(0, 256, (40, 4 * FORMATS[scheme].nbytes)).astype(np.uint8)
@@ -159,7 +160,7 @@ def test_any_bytes_on_the_cpu(scheme, rng):
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@looped("scheme", SCHEMES)
 def test_products_of_any_size(scheme, device):
     rng = np.random.default_rng(SCHEMES.index(scheme))
     for _ in range(4):

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -38,7 +39,7 @@ def inputs(rows):
 RANGES = [(1, 4), (5, 16), (20, 64)]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("least", "most", "buckets"),
     [
         (1, 8, [(1, 1), (2, 2), (3, 4), (5, 8)]),
@@ -60,13 +61,13 @@ def test_power_of_two_ladder(least, most, buckets):
             cache.bucket_for(key)
 
 
-@pytest.mark.parametrize("ends", [(0, 4), (5, 4), (-1, 2), (1.5, 4), (True, 4), ("1", 4)])
+@looped("ends", [(0, 4), (5, 4), (-1, 2), (1.5, 4), (True, 4), ("1", 4)])
 def test_no_ladder(ends):
     with pytest.raises(rlx.InputError, match=r"ladder|whole number"):
         rlx.BucketedCompileCache.power_of_two_ladder("cpu", *ends)
 
 
-@pytest.mark.parametrize(
+@looped(
     "ranges",
     [
         [],

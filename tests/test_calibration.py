@@ -14,6 +14,7 @@ import pytest
 from calibrations import FakeMeter, figures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import looped
 
 import rlx
 from rlx import flags
@@ -349,7 +350,7 @@ def test_measure_ignores_what_is_stored(fake, monkeypatch, tmp_path):
     assert fake.measured == ["cpu", "cpu"]
 
 
-@pytest.mark.parametrize("text", ["maybe", "relative/folder", "0", "measured", "on off", "\n2"])
+@looped("text", ["maybe", "relative/folder", "0", "measured", "on off", "\n2"])
 def test_what_does_not_parse_raises(fake, monkeypatch, text):
     monkeypatch.setenv("RLX_CALIBRATION", text)
     with pytest.raises(rlx.InputError, match="RLX_CALIBRATION") as caught:

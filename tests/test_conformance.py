@@ -4,30 +4,41 @@ On the CPU and on WebGPU, fused and not; on every instruction set; and with WebG
 """
 
 import pytest
+from samples import ALL, by_op, each
 
 import rlx
+from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.cli.ops import ALLOWED
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import NO_F64
 from rlx.ops.cases import Case, cases
 
-CASES = list(cases()) + list(cases(bench=True))
-OPTIONS = {"fused": CompileOptions(), "plain": CompileOptions(fuse=False, fold=False, cse=False)}
+pytestmark = pytest.mark.per_op
+
+CASES = [*cases(), *cases(bench=True)]
+FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=False)
 # Constant folding would compute a composite of constants by the reference itself.
 KEPT = CompileOptions(fold=False)
+SETS = ("plain", "avx2", "avx512")
 
 
-def check(case: Case, device: str, options: CompileOptions) -> None:
-    graph = case.graph()
-    operands = case.operands()
-    with rlx.Session(device, options=options).compile(graph) as compiled:
-        for _ in range(2):  # the second run finds what the first left in the arena
-            got = compiled.run_slots(*operands)
-            error, allowed = case.error(graph, got, operands)
-            assert error <= allowed, f"{case} on {device}: error {error:.3g} > {allowed:.3g}"
-    if device == "webgpu":
-        allowed_on_host(case, compiled.host_fallbacks)
+class Expected:
+    """A case, and what it has to give: computed once for all ways to run it."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.graph, self.operands = case, case.graph(), case.operands()
+        self.results = case.expected(self.graph, self.operands)
+
+    def check(self, device: str, options: CompileOptions, way: str) -> None:
+        """Compiles the case and runs it twice: the second run finds what the first left in the arena."""
+        with rlx.Session(device, options=options).compile(self.graph) as compiled:
+            for _ in range(2):
+                got = compiled.run_slots(*self.operands)
+                error, allowed = self.case.difference(self.graph, got, self.results)
+                assert error <= allowed, f"{way}: error {error:.3g} > {allowed:.3g}"
+        if device == "webgpu":
+            allowed_on_host(self.case, compiled.host_fallbacks)
 
 
 def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
@@ -39,55 +50,74 @@ def allowed_on_host(case: Case, fallbacks: tuple[str, ...]) -> None:
         assert f64 or not reason.startswith(NO_F64), f"{case}: {fallback}"
 
 
-@pytest.mark.parametrize("mode", OPTIONS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_cpu(case, mode):
-    check(case, "cpu", OPTIONS[mode])
+def of_set(case: Case, isa: str) -> bool:
+    """Whether a case is worth running on an instruction set of its own.
+
+    Casts are the same loops on every one, and narrow types are casts around them.
+    """
+    return isa in cpu.isas() and case.opdef.name != "cast" and case.dtypes[:1] != (DType.BF16,)
 
 
-def widest_only(case):
-    """Casts are the same loops on every instruction set, and narrow types are casts around them."""
-    return case.opdef.name != "cast" and case.dtypes[:1] != (DType.BF16,)
+@pytest.mark.parametrize("group", by_op(cases()))
+def test_reference(group):
+    """The device "reference" computes the same as the record's reference function by itself."""
+
+    def check(case):
+        graph, operands = case.graph(), case.operands()
+        with rlx.Session("reference", options=KEPT).compile(graph) as compiled:
+            got = compiled.run_slots(*operands)
+            error, allowed = case.error(graph, got, operands)
+            assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
+
+    each(group, check)
 
 
-@pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
-@pytest.mark.parametrize("case", [c for c in CASES if widest_only(c)], ids=str)
-def test_cpu_instruction_sets(case, isa, monkeypatch):
-    from rlx._ext import cpu
+@pytest.mark.parametrize("group", by_op(CASES))
+def test_cpu(group):
+    def check(case):
+        expected = Expected(case)
+        expected.check("cpu", FUSED, "fused")
+        expected.check("cpu", PLAIN, "plain")
+        for isa in SETS:
+            if of_set(case, isa):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv("RLX_CPU_ISA", isa)
+                    expected.check("cpu", KEPT, isa)
 
+    each(group, check)
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_an_instruction_set_runs_or_is_refused(isa, monkeypatch):
+    """What the processor lacks can't be run; asking for it has to say so."""
     monkeypatch.setenv("RLX_CPU_ISA", isa)
-    if isa not in cpu.isas():
-        # What the processor lacks can't be run; asking for it has to say so.
-        with pytest.raises(rlx.DeviceUnavailableError):
-            check(case, "cpu", KEPT)
+    expected = Expected(CASES[0])
+    if isa in cpu.isas():
+        expected.check("cpu", KEPT, isa)
         return
-    check(case, "cpu", KEPT)
+    with pytest.raises(rlx.DeviceUnavailableError):
+        expected.check("cpu", KEPT, isa)
+
+
+FIRST = {
+    id(case)
+    for case in {c.opdef.name: c for c in reversed(CASES) if c.dtypes[:1] != (DType.F64,)}.values()
+}
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_webgpu(case, webgpu):
-    check(case, webgpu, KEPT)
+@pytest.mark.parametrize("group", by_op(CASES))
+def test_webgpu(group, webgpu):
+    """With what the adapter has, and, for one case of each op, with the default limits of WebGPU."""
 
+    def check(case):
+        expected = Expected(case)
+        expected.check(webgpu, KEPT, "own limits")
+        if ALL:
+            expected.check(webgpu, PLAIN, "plain")
+        if ALL or id(case) in FIRST:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+                expected.check(webgpu, FUSED, "default limits")
 
-@pytest.mark.webgpu
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_webgpu_plain(case, webgpu):
-    check(case, webgpu, OPTIONS["plain"])
-
-
-FIRST = {case.opdef.name: case for case in reversed(CASES) if case.dtypes[:1] != (DType.F64,)}
-
-
-@pytest.mark.webgpu
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(c, marks=[] if c is FIRST.get(c.opdef.name) else pytest.mark.slow, id=str(c))
-        for c in CASES
-    ],
-)
-def test_webgpu_default_limits(case, webgpu, monkeypatch):
-    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    check(case, webgpu, OPTIONS["fused"])
+    each(group, check)

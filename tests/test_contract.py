@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.ir.dtype import DType
@@ -220,7 +221,7 @@ def test_anything_that_holds_an_array(device):
         np.testing.assert_array_equal(shared, 12 * floats)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "i8", "i32", "u8"])
+@looped("dtype", ["f16", "bf16", "i8", "i32", "u8"])
 def test_params_keep_their_dtype(device, dtype):
     held = DType.parse(dtype)
     g = rlx.Graph()

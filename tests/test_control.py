@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -75,7 +76,7 @@ def branches(depth):
     return g
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@looped("depth", [0, 1, 2])
 def test_nested_branches(depth, device, options):
     x = np.float32([1, -2, 3])
     g = branches(depth)
@@ -91,7 +92,7 @@ def test_nested_branches(depth, device, options):
             close(got[1], 2 * y)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64", "u32", "f64"])
+@looped("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64", "u32", "f64"])
 def test_branches_of_every_dtype(dtype, device, options):
     """Operands come through as they are: also types that a device moves but does not compute."""
     first, second = ([1, 0, 1, 1, 0], [0, 0, 1, 0, 1])
@@ -138,7 +139,7 @@ def countdown(body, *state, max_trips=None):
     return g
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+@looped("trips", [0, 1, 2, 5])
 def test_a_loop_that_swaps_its_state(trips, device, options):
     g = countdown(lambda g, a, b, c: [b, c, a + b], VECTOR, VECTOR, VECTOR)
     a, b, c = (np.float32([at, at + 0.5, -at]) for at in (1, 2, 3))
@@ -150,7 +151,7 @@ def test_a_loop_that_swaps_its_state(trips, device, options):
         close(one, expected)
 
 
-@pytest.mark.parametrize(("trips", "most"), [(0, 0), (3, 0), (3, 2), (2, 3), (0, 5)])
+@looped(("trips", "most"), [(0, 0), (3, 0), (3, 2), (2, 3), (0, 5)])
 def test_at_most_so_many_trips(trips, most, device, options):
     g = countdown(lambda g, x: [x * 2.0], VECTOR, max_trips=most)
     x = np.float32([1, 2, 3])
@@ -160,7 +161,7 @@ def test_at_most_so_many_trips(trips, most, device, options):
     close(y, x * 2**ran)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "i64"])
+@looped("dtype", ["f16", "bf16", "bool", "i8", "i64"])
 def test_loops_with_narrow_state(dtype, device, options):
     kind = ((5,), dtype)
     if dtype == "bool":
@@ -226,8 +227,8 @@ def scanned(body, carried, *types, reverse=False):
     return g
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("length", [0, 1, 6])
+@looped("reverse", [False, True])
+@looped("length", [0, 1, 6])
 def test_a_scan_that_swaps_its_state(length, reverse, device, options):
     body = subgraph("body", lambda g, a, b, x: [b, a + x, a, b * x], VECTOR, VECTOR, VECTOR)
     g = scanned(body, 2, VECTOR, VECTOR, ((length, 3), "f32"), reverse=reverse)
@@ -245,8 +246,8 @@ def test_a_scan_that_swaps_its_state(length, reverse, device, options):
         close(got[2 + part], expected)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64"])
-@pytest.mark.parametrize("width", [1, 3, 5])
+@looped("dtype", ["f16", "bf16", "bool", "i8", "u8", "i64"])
+@looped("width", [1, 3, 5])
 def test_scans_with_narrow_state(width, dtype, device, options):
     """Rows that begin in the middle of a word, written one by one."""
     kind, parsed = ((width,), dtype), DType.parse(dtype)
@@ -360,7 +361,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", WRONG)
+@looped("fault", WRONG)
 def test_subgraphs_that_do_not_fit(fault):
     build, says = WRONG[fault]
     g = rlx.Graph()
@@ -381,9 +382,7 @@ def test_nodes_of_another_graph_are_refused():
 # --- as text -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "make", [deep, collatz, lambda: branches(2)], ids=["deep", "collatz", "if"]
-)
+@looped("make", [deep, collatz, lambda: branches(2)], ids=["deep", "collatz", "if"])
 def test_json_round_trip_of_subgraphs(make, device):
     g = make()
     text = g.to_json()

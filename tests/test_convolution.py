@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx_oracle import run_node
+from samples import looped
 
 import rlx
 
@@ -45,8 +46,8 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
-@pytest.mark.parametrize("with_bias", [False, True])
+@looped("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("with_bias", [False, True])
 def test_convolution(rng, device, case, with_bias):
     x_shape, w_shape, stride, dilation, pads, groups = case
     x, w = normal(rng, *x_shape), normal(rng, *w_shape)
@@ -57,8 +58,8 @@ def test_convolution(rng, device, case, with_bias):
     close(run(device, f"conv{len(stride)}d", x, w, bias, **attrs), expected)
 
 
-@pytest.mark.parametrize("mode", ["same_upper", "same_lower"])
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@looped("mode", ["same_upper", "same_lower"])
+@looped("stride", [1, 2, 3])
 def test_same_padding(rng, mode, stride):
     x, w = normal(rng, 1, 3, 10, 11), normal(rng, 4, 3, 4, 3)
     attrs = {"auto_pad": mode.upper(), "strides": (stride, stride)}
@@ -81,7 +82,7 @@ TRANSPOSED = [
 ]
 
 
-@pytest.mark.parametrize("case", TRANSPOSED, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("case", TRANSPOSED, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_transposed(rng, device, case):
     x_shape, w_shape, stride, dilation, pads, extra, groups = case
     x, w = normal(rng, *x_shape), normal(rng, *w_shape)
@@ -102,9 +103,9 @@ POOLS = [
 ]
 
 
-@pytest.mark.parametrize("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
-@pytest.mark.parametrize("ceil", [False, True])
-@pytest.mark.parametrize("dilation", [1, 2])
+@looped("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("ceil", [False, True])
+@looped("dilation", [1, 2])
 def test_max_pool(rng, device, case, ceil, dilation):
     shape, kernel, stride, pads = case
     x, dilations = normal(rng, *shape), (dilation,) * len(kernel)
@@ -114,9 +115,9 @@ def test_max_pool(rng, device, case, ceil, dilation):
     np.testing.assert_array_equal(run(device, "max_pool", x, ceil_mode=ceil, **attrs), expected)
 
 
-@pytest.mark.parametrize("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
-@pytest.mark.parametrize("ceil", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
+@looped("case", POOLS, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("ceil", [False, True])
+@looped("padded", [False, True])
 def test_avg_pool(rng, device, case, ceil, padded):
     shape, kernel, stride, pads = case
     x = normal(rng, *shape)
@@ -126,7 +127,7 @@ def test_avg_pool(rng, device, case, ceil, padded):
     close(run(device, "avg_pool", x, count_include_pad=padded, **attrs), expected)
 
 
-@pytest.mark.parametrize("p", [1, 2, 3])
+@looped("p", [1, 2, 3])
 def test_norms(rng, device, p):
     x = normal(rng, 2, 3, 9, 10)
     attrs = {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}

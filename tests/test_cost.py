@@ -8,6 +8,7 @@ import pytest
 from calibrations import GFLOPS, figures, line
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import looped
 
 import rlx
 from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostModel
@@ -74,7 +75,7 @@ def test_outside_of_its_points_a_curve_keeps_its_speed():
     assert curve.largest == 1000
 
 
-@pytest.mark.parametrize(
+@looped(
     "points",
     [
         (),
@@ -301,7 +302,7 @@ def test_every_op_has_a_kind():
     assert known >= ROWED
 
 
-@pytest.mark.parametrize("op", [n for n, r in REGISTRY.items() if r.samples], ids=str)
+@looped("op", [n for n, r in REGISTRY.items() if r.samples], ids=str)
 def test_any_node_can_be_estimated(op):
     models = [CPU, GPU, Plain(), calibrated(), calibrated(kernel_ns_by_work={}, row_ns_by_kind={})]
     # Many differ in nothing but dtypes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from samples import looped
 from shapes import case, values
 
 import rlx
@@ -141,8 +142,8 @@ def move(name, dtype, seed):
 
 
 @DEVICES
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
-@pytest.mark.parametrize("name", MOVES)
+@looped("dtype", NARROW, ids=str)
+@looped("name", MOVES)
 def test_narrow_types_keep_their_bits(name, dtype, device):
     for seed in range(3):
         one = move(name, dtype, seed)
@@ -179,7 +180,7 @@ def scaled_bf16():
     return g
 
 
-@pytest.mark.parametrize(
+@looped(
     "form",
     [
         lambda x: store(x, DType.BF16), lambda x: x, lambda x: x.astype(np.float32),
@@ -205,7 +206,7 @@ def test_bf16_rounds_floats_to_even(device):
         )
 
 
-@pytest.mark.parametrize(
+@looped(
     ("dtype", "value", "says"),
     [
         ("bf16", np.int32([1, 2, 3]), "floats or bf16 in uint16"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import by_family, each
 
 import rlx
 from rlx.ir.dtype import DType
@@ -59,15 +60,15 @@ def check_case(case, device):
     return bool(held)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_cpu(case):
-    check_case(case, "cpu")
+@pytest.mark.parametrize("group", by_family(CASES))
+def test_cpu(group):
+    each(group, lambda case: check_case(case, "cpu"))
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_webgpu(case, webgpu):
-    check_case(case, webgpu)
+@pytest.mark.parametrize("group", by_family(CASES))
+def test_webgpu(group, webgpu):
+    each(group, lambda case: check_case(case, webgpu))
 
 
 def test_most_ops_take_rows_one_by_one():

@@ -1,16 +1,16 @@
 """Convolutions of images with few windows: several images share a panel of the product."""
 
 import numpy as np
-import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("padding", [0, 2])
-@pytest.mark.parametrize(("batch", "length"), [(1, 9), (2, 5), (7, 6), (33, 8), (20, 25), (3, 40)])
+@looped("dtype", ["f32", "f64"])
+@looped("groups", [1, 2])
+@looped("padding", [0, 2])
+@looped(("batch", "length"), [(1, 9), (2, 5), (7, 6), (33, 8), (20, 25), (3, 40)])
 def test_images_that_share_a_panel(batch, length, padding, groups, dtype):
     rng = np.random.default_rng(batch + length)
     kind = {"f32": np.float32, "f64": np.float64}[dtype]

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.ops.fft_plans import LARGEST_RADIX, convolution_length, plan
@@ -72,8 +73,8 @@ def limited(monkeypatch):
 
 
 @DEVICES
-@pytest.mark.parametrize("inverse", [False, True], ids=["forward", "inverse"])
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("inverse", [False, True], ids=["forward", "inverse"])
+@looped("n", LENGTHS)
 def test_noise(n, inverse, device, limited, rng):
     z = rng.standard_normal((1, n)) + 1j * rng.standard_normal((1, n))
     x = blocks(z)
@@ -122,7 +123,7 @@ def test_an_impulse_is_flat(n, device, limited):
 
 
 @DEVICES
-@pytest.mark.parametrize(("n", "rows"), [(65536, 3), (65537, 2), (4099, 5), (14641, 3), (8192, 9)])
+@looped(("n", "rows"), [(65536, 3), (65537, 2), (4099, 5), (14641, 3), (8192, 9)])
 def test_rows_are_apart(n, rows, device, limited, rng):
     """Each of several rows has its own transform; one of NaN leaves the others alone."""
     z = rng.standard_normal((rows, n)) + 1j * rng.standard_normal((rows, n))
@@ -136,9 +137,9 @@ def test_rows_are_apart(n, rows, device, limited, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("limits", ["", "1"], ids=["own", "default"])
-@pytest.mark.parametrize("way", ["rows", "columns", "passes"])
-@pytest.mark.parametrize(("n", "rows"), [(1024, 5), (1000, 3), (484, 40), (2028, 2), (509, 3)])
+@looped("limits", ["", "1"], ids=["own", "default"])
+@looped("way", ["rows", "columns", "passes"])
+@looped(("n", "rows"), [(1024, 5), (1000, 3), (484, 40), (2028, 2), (509, 3)])
 def test_every_way(n, rows, way, limits, webgpu, monkeypatch, rng):
     """Each variant that can do a length gives the same, from one row or many, to and fro."""
     monkeypatch.setenv("RLX_VARIANT", f"fft={way}")
@@ -154,7 +155,7 @@ def test_every_way(n, rows, way, limits, webgpu, monkeypatch, rng):
             assert made.count("= fft_tile") == {"rows": 1, "columns": 2, "passes": 0}[way]
 
 
-@pytest.mark.parametrize("n", [*range(1, 300), 360, 1000, 4096, 6561, 8192, 8640, 65536, 1 << 20])
+@looped("n", [*range(1, 300), 360, 1000, 4096, 6561, 8192, 8640, 65536, 1 << 20])
 def test_tiles_fit(n):
     """Passes make up the length, and a workgroup has room for its transforms."""
     for limits in ({}, LARGE_LIMITS):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.signal as reference
+from samples import looped
 
 import rlx
 from rlx import signal
@@ -21,7 +22,7 @@ def noise(rng, shape):
     return x, x.astype(np.float64)
 
 
-@pytest.mark.parametrize("shape", [(300,), (9, 301), (2, 2, 77), (0, 20), (3, 0), (1, 1)])
+@looped("shape", [(300,), (9, 301), (2, 2, 77), (0, 20), (3, 0), (1, 1)])
 def test_sosfilt(device, rng, shape):
     x, wide = noise(rng, shape)
     zi, wide_zi = noise(rng, (len(BAND), *shape[:-1], 2))
@@ -32,7 +33,7 @@ def test_sosfilt(device, rng, shape):
         close(signal.sosfilt(x, BAND, device=device)[0], reference.sosfilt(BAND, wide))
 
 
-@pytest.mark.parametrize("shape", [(300,), (9, 301), (2, 2, 77), (0, 20)])
+@looped("shape", [(300,), (9, 301), (2, 2, 77), (0, 20)])
 def test_lfilter(device, rng, shape):
     x, wide = noise(rng, shape)
     zi, wide_zi = noise(rng, (*shape[:-1], 3))
@@ -41,7 +42,7 @@ def test_lfilter(device, rng, shape):
         close(got, want)
 
 
-@pytest.mark.parametrize("taps", [1, 2, 5, 64, 65, 101, 400])
+@looped("taps", [1, 2, 5, 64, 65, 101, 400])
 def test_finite_filters(device, rng, taps):
     x, wide = noise(rng, (2, 3, 301))
     b = rng.standard_normal(taps)
@@ -106,7 +107,7 @@ def test_filter_errors():
         signal.filtfilt(*LOW, x[:, :10])
 
 
-@pytest.mark.parametrize("n", [1, 2, 64, 101])
+@looped("n", [1, 2, 64, 101])
 def test_hilbert(device, rng, n):
     x, wide = noise(rng, (3, n))
     z = reference.hilbert(wide)
@@ -117,7 +118,7 @@ def test_hilbert(device, rng, n):
 FACTORS = [(1, 2), (2, 1), (3, 7), (7, 3), (160, 147), (1, 100), (100, 1), (6, 4), (5, 5)]
 
 
-@pytest.mark.parametrize(("up", "down"), FACTORS)
+@looped(("up", "down"), FACTORS)
 def test_resample_poly(device, rng, up, down):
     x, wide = noise(rng, (2, 501))
     expected = reference.resample_poly(wide, up, down, axis=-1)
@@ -161,8 +162,8 @@ def signals(rng, n):
     yield np.sin(np.arange(n) / 20) * np.linspace(0, 3, n)
 
 
-@pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
-@pytest.mark.parametrize("n", [3, 10, 200, 3000])
+@looped("conditions", CONDITIONS, ids=str)
+@looped("n", [3, 10, 200, 3000])
 def test_find_peaks(device, rng, n, conditions):
     for x in signals(rng, n):
         x = x.astype(np.float32)
@@ -226,7 +227,7 @@ def test_find_peaks_errors():
 STFTS = [(64, 32, None), (64, 32, 128), (50, 15, 30), (64, 64, 64), (20, 32, 64), (63, 20, None)]
 
 
-@pytest.mark.parametrize(("n_fft", "hop", "size"), STFTS)
+@looped(("n_fft", "hop", "size"), STFTS)
 def test_streaming_stft(device, rng, n_fft, hop, size):
     stream = signal.StreamingStft((2, 3), n_fft, hop, block=size, device=device)
     size = size or hop
@@ -238,7 +239,7 @@ def test_streaming_stft(device, rng, n_fft, hop, size):
         stream.reset()
 
 
-@pytest.mark.parametrize(
+@looped(
     "settings",
     [
         {},
@@ -262,7 +263,7 @@ def test_streaming_welch(device, rng, settings):
         stream.reset()
 
 
-@pytest.mark.parametrize(
+@looped(
     "coefficients",
     [{"sos": BAND}, {"b": LOW[0], "a": LOW[1]}, {"b": [1.0, 2.0, 3.0]}, {"b": [2.0]}],
     ids=["sos", "recursive", "finite", "gain"],

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -344,7 +345,7 @@ def test_every_pattern_has_a_case():
     assert {name for name, _ in CASES.values()} == {pattern.name for pattern in PATTERNS}
 
 
-@pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
+@looped("build", CASES, ids=lambda build: build.__name__)
 def test_pattern(build, device):
     graph, (name, op) = made(build), CASES[build]
     given = values(graph)
@@ -393,7 +394,7 @@ def test_welch_in_one_kernel(hole, webgpu, rng):
     np.testing.assert_array_equal(got[1], want[1])
 
 
-@pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
+@looped("build", CASES, ids=lambda build: build.__name__)
 def test_what_is_an_output_stays(build, device):
     """Every node that the pattern would swallow is declared an output."""
     graph = made(build)
@@ -428,7 +429,7 @@ def test_peaks_read_the_spectrum_again_only_where_it_is_small(device):
         np.testing.assert_allclose(one, other, 1e-4, 1e-6)
 
 
-@pytest.mark.parametrize("reads", [1, 2])
+@looped("reads", [1, 2])
 def test_a_sum_that_joins_a_chain_stays_in_it(reads, device):
     """One pass makes the chain with its sum; with the norm instead there would be no kernel less."""
     if device == "reference":

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -31,7 +32,7 @@ def test_operators():
     assert found[12].tolist() == value[-1, ::2].tolist()
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=str)
+@looped("case", cases(), ids=str)
 def test_json_round_trip(case):
     graph = case.graph()
     graph.verify()
@@ -40,9 +41,7 @@ def test_json_round_trip(case):
     assert again.to_json() == graph.to_json()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"rlx_graph": 9}', '{"rlx_graph": 1, "name": 1}']
-)
+@looped("text", ["", "{}", "[]", '{"rlx_graph": 9}', '{"rlx_graph": 1, "name": 1}'])
 def test_bad_json(text):
     with pytest.raises(rlx.GraphError, match="not a graph"):
         rlx.Graph.from_json(text)
@@ -78,7 +77,7 @@ def test_several_values_are_no_operand_and_no_output(use, text):
         g.verify()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("op", "key", "value", "text"),
     [
         ("argmax", "select_last", "yes", "expected: bool"),
@@ -101,7 +100,7 @@ def test_attributes_from_a_file_are_checked(op, key, value, text):
         rlx.Graph.from_json(changed(op, key, value))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("build", "error", "text"),
     [
         (lambda g, x: g.input("n", (2**31, 2**31)), rlx.ShapeError, "no array can have"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -27,7 +28,7 @@ HALF = [
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("case", HALF, ids=str)
+@looped("case", HALF, ids=str)
 def test_half_precision_kernels(case, webgpu):
     graph, operands = case.graph(), case.operands()
     info = info_of(rlx.Device.parse(webgpu))

@@ -7,6 +7,7 @@ import pytest
 from calibrations import figures
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import looped
 
 import rlx
 from rlx import FusionBenefit, GraphIoOptions, GraphIoProfile, IoFusionGate
@@ -112,7 +113,7 @@ def test_chosen_outputs():
         assert chosen.kernel_launches == whole.kernel_launches
 
 
-@pytest.mark.parametrize("index", [3, -1, 1.0, "0", True, None])
+@looped("index", [3, -1, 1.0, "0", True, None])
 def test_an_index_of_no_output_is_refused(index):
     g = rlx.Graph()
     g.set_outputs([g.input("x", (4,))] * 3)
@@ -190,8 +191,8 @@ def test_the_least_gain_can_refuse_and_take_everything():
     assert IoFusionGate(*figures, -math.inf).should_fuse(before, after)
 
 
-@pytest.mark.parametrize("field", ["dispatch_ns", "roundtrip_ns", "memory_bw", "min_gain_ns"])
-@pytest.mark.parametrize("value", [math.nan, "5", None, True, 10**400])
+@looped("field", ["dispatch_ns", "roundtrip_ns", "memory_bw", "min_gain_ns"])
+@looped("value", [math.nan, "5", None, True, 10**400])
 def test_a_gate_of_no_numbers_is_refused(field, value):
     figures = dict.fromkeys(IoFusionGate.__dataclass_fields__, 1.0)
     with pytest.raises(rlx.InputError, match=field):
@@ -200,7 +201,7 @@ def test_a_gate_of_no_numbers_is_refused(field, value):
         IoFusionGate(**{**figures, "unified_memory": True, "memory_bw": -1.0})
 
 
-@pytest.mark.parametrize(
+@looped(
     ("device", "unified", "kind"),
     [
         ("cpu", True, "cpu"),

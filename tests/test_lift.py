@@ -1,7 +1,7 @@
 """What a branch makes of params alone is made when they are set, not in every run."""
 
 import numpy as np
-import pytest
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -41,7 +41,7 @@ def by_hand(x, w, nested):
     return tanh() + ((tanh() if x.sum() > 0 else x @ w.T) if nested else 0)
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@looped("nested", [False, True])
 def test_branches_read_what_was_prepared(nested, device, rng):
     weights = [rng.normal(size=(5, 4)).astype(np.float32) for _ in range(2)]
     with rlx.compile(model(nested), device, {"w": weights[0]}) as compiled:

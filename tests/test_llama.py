@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from llama import Decoder, Sampler, Settings, Tokenizer, tiny
 from llama.network import Network
+from samples import looped
 
 import rlx
 from rlx.ops.block_formats import FORMATS, decode_blocks
@@ -119,7 +120,7 @@ def check_same(file, place, most=12, sampler=None, context=None):
 # --- the decoder ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shift", [0, 5, 10])
+@looped("shift", [0, 5, 10])
 def test_every_block_format_gives_the_tokens_of_float64(load, place, shift):
     types = (*EVERY[shift:], *EVERY[:shift])
     file = load(types=types, layers=2)
@@ -128,12 +129,12 @@ def test_every_block_format_gives_the_tokens_of_float64(load, place, shift):
     check_same(file, place)
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@looped("kind", EVERY)
 def test_a_model_of_one_type(load, kind):
     check_same(load(types=(kind,), layers=1), "cpu", most=6)
 
 
-@pytest.mark.parametrize(
+@looped(
     "settings",
     [
         {"heads": 4, "kv_heads": 1, "tied": True, "types": ("Q6_K",)},
@@ -231,7 +232,7 @@ META = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@looped(
     ("change", "message"),
     [
         ({"general.architecture": "gpt2"}, "llama architecture"),

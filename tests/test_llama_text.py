@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from llama import Sampler, Tokenizer, tiny
+from samples import looped
 
 import rlx
 
@@ -78,7 +79,7 @@ def _seeded(seed):
     return Sampler(temperature=2.0, seed=seed)
 
 
-@pytest.mark.parametrize(
+@looped(
     "wrong",
     [
         {"temperature": -1},
@@ -111,7 +112,7 @@ def test_byte_level_tokens():
     assert list(tokenizer.stream(tokenizer.encode("a🙂"))) == ["a", "🙂"]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("pre", "text", "parts"),
     [
         ("gpt-2", "it's 12345", ["it", "'s", "Ġ12345"]),
@@ -180,7 +181,7 @@ def test_sentence_pieces_are_merged_by_their_scores(rng):
     assert plain.ends == {2}
 
 
-@pytest.mark.parametrize(
+@looped(
     ("metadata", "message"),
     [
         ({}, "no vocabulary"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx._ext import cpu as kernels
@@ -64,8 +65,8 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("fixed", [True, False])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@looped("fixed", [True, False])
+@looped("case", CASES, ids=str)
 def test_is_the_sum_that_defines_it(case, fixed, isa):
     batch, channels, outputs, length, taps, groups, padding = case
     x, w = values(batch, channels, length), values(outputs, channels // groups, taps)
@@ -96,7 +97,7 @@ def test_what_follows_is_part_of_the_kernel(isa):
         close(compiled.run({"x": x})[0], np.maximum(exactly(x, w, bias, 2, (0, 0)) + more, 0))
 
 
-@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@looped("special", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_where_windows_meet_it(special, isa):
     """A transform spreads it over a block."""
     x, w = values(1, 2, 3000), 0.1 * values(2, 1, 100)

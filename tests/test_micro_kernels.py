@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx._ext import cpu as compiled
@@ -134,12 +135,12 @@ def test_every_tail(way):
         every_kind(*shape, seed=1).check()
 
 
-@pytest.mark.parametrize("shape", [(200, 1100, 70), (7, 1100, 200), (12, 513, 129), (50, 40, 64)])
+@looped("shape", [(200, 1100, 70), (7, 1100, 200), (12, 513, 129), (50, 40, 64)])
 def test_blocks_of_the_cache(way, shape):
     every_kind(*shape).check()
 
 
-@pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 70), (5, 7, 0), (1, 0, 1)])
+@looped("shape", [(0, 5, 7), (5, 0, 70), (5, 7, 0), (1, 0, 1)])
 def test_nothing(way, shape):
     m, k, n = shape
     made = Products()
@@ -152,8 +153,8 @@ def test_nothing(way, shape):
     made.check()
 
 
-@pytest.mark.parametrize("m", [1, 2, 6, 7, 8, 13])
-@pytest.mark.parametrize("kind", ["packed", "loose", "turned", "f16", "q8"])
+@looped("m", [1, 2, 6, 7, 8, 13])
+@looped("kind", ["packed", "loose", "turned", "f16", "q8"])
 def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
     rng = np.random.default_rng(3)
     k, n, row, column = 64, 83, m // 2, 82
@@ -186,7 +187,7 @@ def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
     assert np.isnan(found[row]).all()
 
 
-@pytest.mark.parametrize("shape", [(1, 2048, 1100), (130, 300, 700), (64, 64, 64), (700, 64, 96)])
+@looped("shape", [(1, 2048, 1100), (130, 300, 700), (64, 64, 64), (700, 64, 96)])
 def test_the_same_bits_on_any_number_of_threads(way, shape):
     made = every_kind(*shape)
     alone, two, three = (

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from samples import looped
 
 import rlx
 from rlx.importers.onnx import registry
@@ -163,7 +164,7 @@ def test_errors_name_the_node():
         rlx.onnx.load(wrong)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("nodes", "what"),
     [
         ([node("Relu", "b", "a"), node("Relu", "a", "b")], "nothing before it gives"),
@@ -307,7 +308,7 @@ def counted(x, trips):
     return x, np.stack(squares)
 
 
-@pytest.mark.parametrize(("trips", "kind"), [(3, "mul"), (200, "scan")])
+@looped(("trips", "kind"), [(3, "mul"), (200, "scan")])
 def test_loops_of_known_trips(trips, kind, device):
     x = np.float32([1, -1])
     data = counting(trips)
@@ -375,7 +376,7 @@ def test_versions_of_the_operator_set():
         rlx.onnx.load(new)
 
 
-@pytest.mark.parametrize("dtype", ["u2", "i2", "u8"])
+@looped("dtype", ["u2", "i2", "u8"])
 def test_integers_that_rlx_lacks_wrap_as_they_would(dtype, device):
     top = min(np.iinfo(dtype).max, 2**31 - 1 if dtype == "u8" else 2**63)
     a = np.array([1, 2, top, top - 7], dtype)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import bytes_changed
 from onnx import helper, numpy_helper
+from samples import looped
 
 import rlx
 from rlx.importers.onnx import schema, wire
@@ -52,9 +53,9 @@ def test_field_numbers_are_those_of_the_onnx_package():
             assert fields[number].name == want, (record, number)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("raw", [True, False], ids=["raw", "fields"])
-@pytest.mark.parametrize("shape", [(2, 3), (), (0, 4), (1,)])
+@looped("dtype", TYPES)
+@looped("raw", [True, False], ids=["raw", "fields"])
+@looped("shape", [(2, 3), (), (0, 4), (1,)])
 def test_tensors_come_back(dtype, raw, shape):
     rng = np.random.default_rng(0)
     array = (rng.standard_normal(shape) * 50).astype(dtype)

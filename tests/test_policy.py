@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import looped
 
 import rlx
 from rlx import Benchmark, Device, DevicePolicy
@@ -70,7 +71,7 @@ def test_a_bad_token_is_named_with_its_variable(environment, prefix, name):
     assert "did you mean 'gpu'" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["-1", "1.5", "many", "1e3", "0x10", "٣", "9" * 30])
+@looped("text", ["-1", "1.5", "many", "1e3", "0x10", "٣", "9" * 30])
 def test_a_bad_number_of_runs_is_named_with_its_variable(environment, text):
     environment.setenv("RLX_BENCHMARK_PICK", text)
     with pytest.raises(rlx.InputError, match="RLX_BENCHMARK_PICK") as caught:
@@ -90,7 +91,7 @@ def test_zero_runs_go_by_estimates(environment):
     assert DevicePolicy.from_env().pick == "cost"
 
 
-@pytest.mark.parametrize("prefix", ["RLX-", "1_", "A=", "a b", None, 5])
+@looped("prefix", ["RLX-", "1_", "A=", "a b", None, 5])
 def test_a_prefix_that_no_variable_has_is_refused(prefix):
     with pytest.raises(rlx.InputError, match="prefix"):
         DevicePolicy.from_env(prefix)
@@ -108,8 +109,8 @@ def test_fields_take_devices_names_and_lists():
     assert DevicePolicy(allow=()).allow == ()
 
 
-@pytest.mark.parametrize("field", ["allow", "deny", "prefer", "chain"])
-@pytest.mark.parametrize("value", [5, [None], [5], object()])
+@looped("field", ["allow", "deny", "prefer", "chain"])
+@looped("value", [5, [None], [5], object()])
 def test_fields_that_are_no_devices_are_refused(field, value):
     with pytest.raises(rlx.InputError, match=field):
         DevicePolicy(**{field: value})
@@ -123,7 +124,7 @@ def test_a_pick_that_is_none_is_refused(pick):
         DevicePolicy(pick=pick)
 
 
-@pytest.mark.parametrize("runs", [0, -1, 1.0, True, None, "3"])
+@looped("runs", [0, -1, 1.0, True, None, "3"])
 def test_a_benchmark_of_no_runs_is_refused(runs):
     with pytest.raises(rlx.InputError, match="runs"):
         Benchmark(runs)
@@ -173,7 +174,7 @@ def test_the_name_of_an_api_means_the_adapter(webgpu):
 TIMES = {CPU: 100.0, GPU: 110.0, Device("cuda"): 111.0}
 
 
-@pytest.mark.parametrize(
+@looped(
     ("prefer", "expected"),
     [
         ((), "cpu"),

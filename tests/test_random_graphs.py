@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from random_graphs import CHOICES, random_graph, unrounded
+from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -56,13 +57,13 @@ def check(seed, device):
             )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped("seed", SEEDS)
 def test_cpu(seed):
     check(seed, "cpu")
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("seed", SEEDS)
+@looped("seed", SEEDS)
 def test_webgpu(seed, webgpu):
     check(seed, webgpu)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx_oracle import run_node
+from samples import looped
 
 import rlx
 
@@ -46,9 +47,9 @@ def close(got, expected):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("op", GATES)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("options", [False, True])
+@looped("op", GATES)
+@looped("direction", DIRECTIONS)
+@looped("options", [False, True])
 def test_against_onnx(rng, device, op, direction, options):
     given = operands(rng, op, 7, 3, 6, 11, direction)
     names = ("x", "w", "r", *(OPTIONAL[op] if options else ()))
@@ -56,8 +57,8 @@ def test_against_onnx(rng, device, op, direction, options):
     close(run(device, op, given, direction=direction), expect(op, given, direction))
 
 
-@pytest.mark.parametrize("op", GATES)
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@looped("op", GATES)
+@looped("direction", DIRECTIONS)
 def test_lengths(rng, device, op, direction):
     given = operands(rng, op, 6, 4, 3, 9, direction)
     given = {name: given[name] for name in ("x", "w", "r", "b")}
@@ -65,7 +66,7 @@ def test_lengths(rng, device, op, direction):
     close(run(device, op, given, direction=direction), expect(op, given, direction))
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@looped("direction", DIRECTIONS)
 def test_gru_linear_before_reset(rng, device, direction):
     given = operands(rng, "gru", 5, 3, 4, 70, direction)
     given = {name: given[name] for name in ("x", "w", "r", "b", "h0")}
@@ -80,7 +81,7 @@ def test_rnn_relu(rng, device):
     close(got, expect("rnn", given, "bidirectional", activations=["Relu", "Relu"]))
 
 
-@pytest.mark.parametrize(
+@looped(
     "attrs", [{}, {"clip": 0.2}, {"input_forget": 1}], ids=["peepholes", "clip", "input_forget"]
 )
 def test_lstm_extras(rng, device, attrs):
@@ -99,7 +100,7 @@ def test_batch_first(rng, op):
     close(got, [y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in states)])
 
 
-@pytest.mark.parametrize("op", GATES)
+@looped("op", GATES)
 def test_long_sequences(rng, device, op):
     # Split over many dispatches on WebGPU.
     given = operands(rng, op, 400, 1, 2, 100, "reverse")

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import reference
+from samples import looped
 
 import rlx
 from rlx.ops.taps import COORDINATES, MODES, NEAREST
@@ -41,9 +42,9 @@ def run(device, x, **attrs):
 SIZES = ((2, 3, 9, 4), (2, 3, 3, 11), (2, 3, 1, 1), (1, 3, 7, 7))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("coordinates", COORDINATES)
-@pytest.mark.parametrize("size", SIZES)
+@looped("mode", MODES)
+@looped("coordinates", COORDINATES)
+@looped("size", SIZES)
 def test_against_onnx(rng, device, mode, coordinates, size):
     x = rng.standard_normal((2, 3, 7, 6)).astype(np.float32)
     roi = (0, 0, 0.2, -0.3, 1, 1, 1.1, 0.8) if coordinates == "tf_crop_and_resize" else None
@@ -54,9 +55,9 @@ def test_against_onnx(rng, device, mode, coordinates, size):
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("coordinates", COORDINATES[:-1])
-@pytest.mark.parametrize("scales", [(1.6, 2.3), (0.4, 0.7), (0.15, 1.3)])
+@looped("mode", MODES)
+@looped("coordinates", COORDINATES[:-1])
+@looped("scales", [(1.6, 2.3), (0.4, 0.7), (0.15, 1.3)])
 def test_scales(rng, mode, coordinates, scales):
     x = rng.standard_normal((1, 2, 8, 9)).astype(np.float32)
     scales = np.array([1, 1, *scales], np.float32)
@@ -66,10 +67,10 @@ def test_scales(rng, mode, coordinates, scales):
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("mode", ["linear", "cubic"])
-@pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("size", SIZES)
+@looped("mode", ["linear", "cubic"])
+@looped("exclude", [False, True])
+@looped("antialias", [False, True])
+@looped("size", SIZES)
 def test_filters(rng, mode, exclude, antialias, size):
     x = rng.standard_normal((2, 3, 7, 6)).astype(np.float32)
     attrs = {"mode": mode, "antialias": antialias, "exclude_outside": exclude}
@@ -79,8 +80,8 @@ def test_filters(rng, mode, exclude, antialias, size):
     np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("nearest_mode", NEAREST)
-@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@looped("nearest_mode", NEAREST)
+@looped("coordinates", ["half_pixel", "asymmetric", "align_corners"])
 def test_nearest_of_integers(device, nearest_mode, coordinates):
     x = np.arange(2 * 8, dtype=np.int32).reshape(2, 8)
     for size in ((2, 16), (2, 5), (3, 4)):

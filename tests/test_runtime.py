@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from samples import looped
 from test_tiny import BIAS, EXPECTED, WEIGHT, X, mlp
 
 import rlx
@@ -75,7 +76,7 @@ def test_clones_are_independent(device):
     assert not np.allclose(other, y)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "error", "text"),
     [
         (lambda c: c.run({"y": X}), rlx.UnknownNameError, "no input named 'y'"),

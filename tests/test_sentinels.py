@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 from dispatches import CASES, native, thinned
 from random_graphs import random_graph
+from samples import ALL, by_op, each, looped
 from test_half import HALF
 
 import rlx
+from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import lower
 from rlx.backends.webgpu.executable import WebGpuExecutable, padded
 from rlx.backends.webgpu.mirror import device_bytes
 from rlx.device.names import info_of
 from rlx.passes.memory import plan_memory
+
+pytestmark = pytest.mark.per_op
 
 GUARD = 256
 POISON = 0xFF  # a NaN in every float type, so what is read before it is written shows too
@@ -93,13 +97,13 @@ def run_poisoned(compiled, operands):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
-def test_webgpu(case, webgpu, guarded):
-    check_webgpu(case, rlx.Session(webgpu, options=OPTIONS))
+@pytest.mark.parametrize("group", by_op(thinned([case for case in CASES if native(case)])))
+def test_webgpu(group, webgpu, guarded):
+    each(group, lambda case: check_webgpu(case, rlx.Session(webgpu, options=OPTIONS)))
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("case", HALF, ids=str)
+@looped("case", HALF, ids=str)
 def test_webgpu_half_precision(case, webgpu, guarded):
     if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
         with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
@@ -118,22 +122,21 @@ def check_webgpu(case, session):
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
 
-@pytest.mark.parametrize("case", thinned(every=True))
-def test_cpu(case, guarded):
-    check_cpu(case)
+FEW = {id(case) for case in thinned()}
 
 
-@pytest.mark.parametrize("isa", ["plain", "avx2", "avx512"])
-@pytest.mark.parametrize("case", thinned())
-def test_cpu_instruction_sets(case, isa, guarded, monkeypatch):
-    from rlx._ext import cpu
+@pytest.mark.parametrize("group", by_op(thinned(every=True)))
+def test_cpu(group, guarded):
+    """Every case; and on every instruction set the first of each dtype."""
 
-    monkeypatch.setenv("RLX_CPU_ISA", isa)
-    if isa not in cpu.isas():
-        with pytest.raises(rlx.DeviceUnavailableError):
-            check_cpu(case)
-        return
-    check_cpu(case)
+    def check(case):
+        check_cpu(case)
+        for isa in cpu.isas() if id(case) in FEW else ():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RLX_CPU_ISA", isa)
+                check_cpu(case)
+
+    each(group, check)
 
 
 def weights(executable):
@@ -181,10 +184,10 @@ def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
         check_gaps(memory, found, "gather")
 
 
-SEEDS = [pytest.param(s, marks=[] if s < 20 else pytest.mark.slow) for s in range(300)]
+SEEDS = range(300 if ALL else 20)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped("seed", SEEDS)
 def test_random_graphs_cpu(seed, guarded):
     """Fused regions and everything between them."""
     graph, inputs, params = random_graph(seed)
@@ -195,7 +198,7 @@ def test_random_graphs_cpu(seed, guarded):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("seed", SEEDS)
+@looped("seed", SEEDS)
 def test_random_graphs_webgpu(seed, webgpu, guarded):
     graph, inputs, params = random_graph(seed)
     with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:

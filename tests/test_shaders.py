@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 from dispatches import CASES, dispatches, native, thinned
+from samples import by_family, each
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -102,31 +103,40 @@ def test_the_check_of_sources_sees_faults():
 # --- the driver's checks change nothing -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
-def test_checks_change_no_bit(case, webgpu, monkeypatch):
-    operands, results = case.operands(), []
-    for checks in ("0", "1"):
-        monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
-        with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(case.graph()) as one:
-            results.append([np.array(view) for view in one.run_slots(*operands)])
-    for plain, checked in zip(*results, strict=True):
-        assert plain.tobytes() == checked.tobytes(), case
+@pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
+def test_checks_change_no_bit(group, webgpu, monkeypatch):
+    def check(case):
+        operands, results = case.operands(), []
+        session = rlx.Session(webgpu, options=CompileOptions(fold=False))
+        for checks in ("0", "1"):
+            monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
+            with session.compile(case.graph()) as one:
+                results.append([np.array(view) for view in one.run_slots(*operands)])
+        for plain, checked in zip(*results, strict=True):
+            assert plain.tobytes() == checked.tobytes()
+
+    each(group, check)
 
 
 # --- grids: more groups than one dimension holds ----------------------------------------------------
 
 
-@pytest.mark.parametrize("case", thinned([case for case in CASES if native(case)]))
-def test_folded_grids_give_the_same(case, webgpu, monkeypatch):
+@pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
+def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
     """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""
     grid = lower.grid
     monkeypatch.setattr(lower, "grid", lambda work, limit: grid(work, 3))
-    graph, operands = case.graph(), case.operands()
-    with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
-        dispatched = [one for one in compiled._executable._work if isinstance(one, lower.Dispatch)]
-        assert all(one.grid[0] <= 3 for one in dispatched)
-        error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
-    assert error <= allowed, f"{case}: error {error:.3g} > {allowed:.3g}"
+
+    def check(case):
+        graph, operands = case.graph(), case.operands()
+        with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
+            work = compiled._executable._work
+            dispatched = [one for one in work if isinstance(one, lower.Dispatch)]
+            assert all(one.grid[0] <= 3 for one in dispatched)
+            error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+        assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
+
+    each(group, check)
 
 
 @pytest.mark.parametrize(

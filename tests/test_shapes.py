@@ -11,6 +11,8 @@ import rlx
 from rlx.ir.dtype import widen
 from rlx.ops.elementwise_table import TABLE
 
+pytestmark = pytest.mark.per_op
+
 FAMILIES = {
     "where": shapes.where, "reduction": shapes.reduction, "softmax": shapes.softmax,
     "cumsum": shapes.cumsum, "argument": shapes.argument, "ordering": shapes.ordering,

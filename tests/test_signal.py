@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 import scipy.signal as reference
+from samples import looped
 
 import rlx
 from rlx import signal
@@ -40,9 +41,9 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 256])
-@pytest.mark.parametrize("periodic", [True, False])
-@pytest.mark.parametrize("name", sorted(signal.windows._WINDOWS))
+@looped("n", [1, 2, 3, 7, 8, 256])
+@looped("periodic", [True, False])
+@looped("name", sorted(signal.windows._WINDOWS))
 def test_windows(name, n, periodic):
     for parameters in PARAMETERS.get(name, [()]):
         full = (name, *parameters) if parameters else name
@@ -61,8 +62,8 @@ def test_window_errors():
         signal.window("hann", 0)
 
 
-@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
-@pytest.mark.parametrize("n", [None, 1, 2, 7, 64, 101, 150])
+@looped("norm", ["backward", "ortho", "forward"])
+@looped("n", [None, 1, 2, 7, 64, 101, 150])
 def test_rfft(device, rng, n, norm):
     x = rng.standard_normal((3, 100)).astype(np.float32)
     spec = np.fft.rfft(x.astype(np.float64), n, norm=norm)
@@ -78,9 +79,9 @@ def test_irfft_cuts_and_continues(rng):
         close(signal.irfft(block(spec), n), np.fft.irfft(spec, n), 1e-12)
 
 
-@pytest.mark.parametrize(("n_fft", "hop"), [(64, 16), (64, 25), (45, 15), (50, 7), (40, 40)])
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("mode", ["reflect", "constant", "edge"])
+@looped(("n_fft", "hop"), [(64, 16), (64, 25), (45, 15), (50, 7), (40, 40)])
+@looped("center", [False, True])
+@looped("mode", ["reflect", "constant", "edge"])
 def test_stft(device, rng, n_fft, hop, center, mode):
     x = rng.standard_normal((2, 300)).astype(np.float32)
     wide = x.astype(np.float64)
@@ -92,7 +93,7 @@ def test_stft(device, rng, n_fft, hop, center, mode):
     close(cells(got), expected)
 
 
-@pytest.mark.parametrize(("n_fft", "hop"), [(64, 16), (64, 25), (45, 15), (50, 7)])
+@looped(("n_fft", "hop"), [(64, 16), (64, 25), (45, 15), (50, 7)])
 def test_istft_undoes_stft(device, rng, n_fft, hop):
     x = rng.standard_normal((2, 300)).astype(np.float32)
     spec = signal.stft(x, n_fft, hop, center=True, device=device)
@@ -133,8 +134,8 @@ WELCH = (
 )
 
 
-@pytest.mark.parametrize("settings", WELCH, ids=str)
-@pytest.mark.parametrize("shape", [(1000,), (2, 3, 777)])
+@looped("settings", WELCH, ids=str)
+@looped("shape", [(1000,), (2, 3, 777)])
 def test_welch(device, rng, shape, settings):
     drift = 3 + np.linspace(0, 4, shape[-1])
     x = (rng.standard_normal(shape) + drift).astype(np.float32)
@@ -186,7 +187,7 @@ def test_half_types_are_computed_in_f32(rng, dtype, tolerance):
     close(got, expected, tolerance)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("settings", "message"),
     [
         ({"detrend": "constnat"}, "constant"),
@@ -224,7 +225,7 @@ def loud_and_quiet(rng):
     return (rng.standard_normal((2, 6000)) * np.linspace(0, 1, 6000) ** 8).astype(np.float32)
 
 
-@pytest.mark.parametrize("log", ["log10", "ln", "db", "whisper"])
+@looped("log", ["log10", "ln", "db", "whisper"])
 def test_log_mel(device, rng, log):
     x = loud_and_quiet(rng)
     power = np.abs(cells(signal.stft(x.astype(np.float64), 400, 160))) ** 2

@@ -4,10 +4,13 @@ import zlib
 
 import numpy as np
 import pytest
+from samples import each, grouped, looped
 
 import rlx
 from rlx.ir.dtype import DType
 from rlx.ops.cases import cases
+
+pytestmark = pytest.mark.per_op
 
 VALUES = {
     "nan": [np.nan],
@@ -84,18 +87,20 @@ def check(case, kind, device):
             assert np.max(np.abs(x[kept] - y[kept])) <= allowed
 
 
-ALL = [pytest.param(c, k, id=f"{k}-{c}") for k in VALUES for c in special_cases(k)]
+# A parameter for each op: (kind, case) of everything that it is tested with.
+PAIRS = [(kind, case) for kind in VALUES for case in special_cases(kind)]
+GROUPS = grouped(PAIRS, lambda pair: pair[1].opdef.name)
 
 
-@pytest.mark.parametrize(("case", "kind"), ALL)
-def test_cpu(case, kind):
-    check(case, kind, "cpu")
+@pytest.mark.parametrize("group", GROUPS)
+def test_cpu(group):
+    each(group, lambda pair: check(pair[1], pair[0], "cpu"), lambda pair: f"{pair[0]}-{pair[1]}")
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize(("case", "kind"), ALL)
-def test_webgpu(case, kind, webgpu):
-    check(case, kind, webgpu)
+@pytest.mark.parametrize("group", GROUPS)
+def test_webgpu(group, webgpu):
+    each(group, lambda pair: check(pair[1], pair[0], webgpu), lambda pair: f"{pair[0]}-{pair[1]}")
 
 
 ROWS = [c for c in cases() if c.opdef.name in ("fft", "rfft", "layer_norm", "softmax", "sosfilt")]
@@ -104,8 +109,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("case", [c for c in ROWS if len(c.sample.shapes[0]) == 2], ids=str)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@looped("case", [c for c in ROWS if len(c.sample.shapes[0]) == 2], ids=str)
+@looped("value", [np.nan, np.inf])
 def test_a_row_keeps_its_special_values(case, value, device):
     if case.sample.attrs.get("axis", -1) not in (-1, 1):
         return

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.device.names import info_of
@@ -59,7 +60,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@looped("kind", KINDS)
 def test_large_weights_are_read_in_parts(kind, device):
     g, feeds = table_of(kind)
     notes = []

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx import flags, threads
@@ -187,13 +188,13 @@ def test_a_forked_process_starts_threads_of_its_own(fork):
     assert np.array_equal(cg.run_slots(*arrays)[0], expected)
 
 
-@pytest.mark.parametrize("count", [0, -1, 2.0, True, "2", 1025])
+@looped("count", [0, -1, 2.0, True, "2", 1025])
 def test_no_such_number_of_threads(count):
     with pytest.raises(rlx.CompileError, match="threads"):
         rlx.Session("cpu", options=CompileOptions(threads=count))
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "1025", "99999999999"])
+@looped("text", ["0", "-1", "two", "1.5", "1025", "99999999999"])
 def test_the_variable_has_no_such_value(text, monkeypatch):
     monkeypatch.setenv("RLX_THREADS", text)
     with pytest.raises(rlx.InputError, match="RLX_THREADS"):

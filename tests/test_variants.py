@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.cli.main import main
@@ -97,9 +98,9 @@ def test_points_of_problems():
     assert point((7, True, (1, 2), {"limit": 3})) == (3.0, 8.0, 2.0, 1.585)
 
 
-@pytest.mark.parametrize("m", [1, 2, 5, 16])
-@pytest.mark.parametrize("k", [0, 1, 3, 100, 4096, 16384])
-@pytest.mark.parametrize("n", [1, 64, 4096])
+@looped("m", [1, 2, 5, 16])
+@looped("k", [0, 1, 3, 100, 4096, 16384])
+@looped("n", [1, 64, 4096])
 def test_shares_cover_the_sums(m, k, n):
     cut = strips(Problem(m, (n,), k, 1))
     assert cut.splits * cut.each_k >= k
@@ -112,8 +113,8 @@ def test_shares_cover_the_sums(m, k, n):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in MATMUL.variants])
-@pytest.mark.parametrize(
+@looped("variant", [v.name for v in MATMUL.variants])
+@looped(
     ("m", "k", "n", "batch"),
     [(65, 130, 67, 1), (128, 64, 128, 2), (40, 2048, 64, 1), (200, 33, 132, 1), (17, 3, 4, 3)],
 )
@@ -136,8 +137,8 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in DEQUANT.variants])
-@pytest.mark.parametrize("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q6_K", "int4", "int8"])
+@looped("variant", [v.name for v in DEQUANT.variants])
+@looped("scheme", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q6_K", "int4", "int8"])
 def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"dequant={variant}")
     for m, n, k in ((70, 130, 256), (16, 67, 2304), (3, 33, 512)):
@@ -158,8 +159,8 @@ def test_every_variant_of_weights_in_blocks(scheme, variant, webgpu, monkeypatch
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in INTEGER.variants])
-@pytest.mark.parametrize("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+@looped("variant", [v.name for v in INTEGER.variants])
+@looped("signs", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
 def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"matmul_integer={variant}")
     for m, k, n, batch in ((70, 68, 132, 1), (128, 64, 128, 2), (5, 1100, 40, 3), (9, 30, 7, 1)):
@@ -181,8 +182,8 @@ def test_every_variant_of_products_of_bytes(signs, variant, webgpu, monkeypatch,
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in EXPERTS.variants])
-@pytest.mark.parametrize(
+@looped("variant", [v.name for v in EXPERTS.variants])
+@looped(
     ("m", "k", "n", "experts"),
     [(200, 40, 132, 3), (7, 33, 30, 20), (1, 4096, 64, 2), (300, 16, 128, 1), (70, 5, 9, 70)],
 )
@@ -242,8 +243,8 @@ def test_zero_points_of_zero_cost_nothing(webgpu):
     assert rlx.compile(g, webgpu).as_text("schedule").startswith("schedule: 1 calls")
 
 
-@pytest.mark.parametrize("m", range(1, 17))
-@pytest.mark.parametrize("k", [16, 32, 256, 4096])
+@looped("m", range(1, 17))
+@looped("k", [16, 32, 256, 4096])
 def test_few_rows_fit_the_least_memory(m, k):
     piece = 16 if k % 32 else 32
     for n in (100, 4096, 16384):
@@ -257,8 +258,8 @@ def test_few_rows_fit_the_least_memory(m, k):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize(("m", "n", "k"), [(16, 70, 2080), (3, 36, 4096), (1, 8, 4096)])
-@pytest.mark.parametrize("scheme", ["Q4_0", "Q8_0", "Q6_K"])
+@looped(("m", "n", "k"), [(16, 70, 2080), (3, 36, 4096), (1, 8, 4096)])
+@looped("scheme", ["Q4_0", "Q8_0", "Q6_K"])
 def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
     k = k // 256 * 256 if scheme == "Q6_K" else k
     assert packed_strips(Packed(m, n, k), 32).splits > 1
@@ -274,9 +275,9 @@ def test_few_rows_by_split_sums(m, n, k, scheme, webgpu, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", ["wide", "deep", "tiles"])
-@pytest.mark.parametrize("kind", ["none", "causal", "sliding:20"])
-@pytest.mark.parametrize("shape", [(130, 130, 64, 64), (70, 200, 40, 17), (33, 20, 6, 128)])
+@looped("variant", ["wide", "deep", "tiles"])
+@looped("kind", ["none", "causal", "sliding:20"])
+@looped("shape", [(130, 130, 64, 64), (70, 200, 40, 17), (33, 20, 6, 128)])
 def test_every_attention_variant(variant, kind, shape, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"attention={variant}")
     sq, sk, d, dv = shape
@@ -411,7 +412,7 @@ def test_a_family_without_rivals():
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in ROWS.variants])
+@looped("variant", [v.name for v in ROWS.variants])
 def test_log_softmax_of_large_numbers_keeps_its_digits(webgpu, monkeypatch, variant):
     """Its result is small however large they are: the largest is taken off before anything is added."""
     monkeypatch.setenv("RLX_VARIANT", f"rows={variant}")

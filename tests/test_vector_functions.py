@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from samples import looped
 
 from rlx._ext import cpu
 from rlx.ops.elementwise_table import VECTOR_FUNCTIONS
@@ -123,15 +124,15 @@ def around():
     return np.concatenate([near, -near, np.linspace(-110, 110, 60_000, dtype=np.float32)])
 
 
-@pytest.mark.parametrize("name", sorted(VECTOR_FUNCTIONS))
-@pytest.mark.parametrize("isa", cpu.isas())
+@looped("name", sorted(VECTOR_FUNCTIONS))
+@looped("isa", cpu.isas())
 def test_within_its_bound_for_every_exponent_and_around_its_branches(isa, name):
     check(isa, name, everywhere())
     check(isa, name, around())
 
 
-@pytest.mark.parametrize("name", sorted(VECTOR_FUNCTIONS))
-@pytest.mark.parametrize("isa", cpu.isas())
+@looped("name", sorted(VECTOR_FUNCTIONS))
+@looped("isa", cpu.isas())
 def test_zeros_infinities_and_nan_follow_numpy(isa, name):
     limits = {"gelu": [np.inf, np.nan], "gelu_approx": [np.inf, np.nan]}  # x * 0 of minus infinity
     got = run(isa, name, SPECIAL)
@@ -141,8 +142,8 @@ def test_zeros_infinities_and_nan_follow_numpy(isa, name):
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("name", sorted(VECTOR_FUNCTIONS))
-@pytest.mark.parametrize("isa", cpu.isas())
+@looped("name", sorted(VECTOR_FUNCTIONS))
+@looped("isa", cpu.isas())
 def test_an_entry_is_the_same_wherever_it_stands_and_nothing_after_the_last_is_written(isa, name):
     x = np.linspace(-3, 3, 70, dtype=np.float32)
     whole = run(isa, name, x)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.ir.variants import DEFAULTS
@@ -66,8 +67,8 @@ def check(g, shapes, device, rng, least=3e-6):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in CONV.variants])
-@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("variant", [v.name for v in CONV.variants])
+@looped("case", CONVOLUTIONS, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"conv={variant}")
     text = check(*convolution(*case), webgpu, rng)
@@ -76,8 +77,8 @@ def test_every_convolution_variant(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in strips.DIRECT.variants])
-@pytest.mark.parametrize("case", DEPTHWISE, ids=lambda case: f"{case[0]}-{case[1]}")
+@looped("variant", [v.name for v in strips.DIRECT.variants])
+@looped("case", DEPTHWISE, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_variant_of_few_outputs(variant, case, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"conv_direct={variant}")
     text = check(*convolution(*case), webgpu, rng)
@@ -85,8 +86,8 @@ def test_every_variant_of_few_outputs(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in strips.POOL.variants])
-@pytest.mark.parametrize("case", POOLS, ids=str)
+@looped("variant", [v.name for v in strips.POOL.variants])
+@looped("case", POOLS, ids=str)
 def test_every_pool_variant(variant, case, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"pool={variant}")
     x = rng.normal(size=case[0]).astype(np.float32)
@@ -104,9 +105,9 @@ def test_every_pool_variant(variant, case, webgpu, monkeypatch, rng):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("variant", [v.name for v in RESIZE.variants])
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-@pytest.mark.parametrize("size", [(64, 40), (16, 80), (18, 33), (96, 40)])
+@looped("variant", [v.name for v in RESIZE.variants])
+@looped("mode", ["nearest", "linear", "cubic"])
+@looped("size", [(64, 40), (16, 80), (18, 33), (96, 40)])
 def test_every_resize_variant(variant, mode, size, webgpu, monkeypatch, rng):
     monkeypatch.setenv("RLX_VARIANT", f"resize={variant}")
     g = rlx.Graph()
@@ -180,9 +181,9 @@ def test_the_rule_of_convolutions():
         assert variant.fits(DEFAULTS)
 
 
-@pytest.mark.parametrize("kernel", [(1, 1, 1), (1, 3, 3), (1, 7, 7), (1, 1, 9), (3, 3, 3), (1, 1, 31),
+@looped("kernel", [(1, 1, 1), (1, 3, 3), (1, 7, 7), (1, 1, 9), (3, 3, 3), (1, 1, 31),
                                     (1, 2, 80), (1, 5, 5), (2, 2, 2)])  # fmt: skip
-@pytest.mark.parametrize("channels", [1, 3, 64, 301])
+@looped("channels", [1, 3, 64, 301])
 def test_shares_of_convolutions_cover_the_sums(kernel, channels):
     step = steps(kernel)
     length = channels * int(np.prod(kernel))
