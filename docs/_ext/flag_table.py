@@ -1,10 +1,9 @@
-"""The directive ``rlx-flags``: a table of every environment variable, from ``rlx.flags``."""
+"""The directive ``rlx-flags``: a table of every environment variable, from ``rlx.flags``, for Markdown pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from docstrings import to_rst
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
@@ -18,11 +17,10 @@ class FlagTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 26 16 58", ""]
-        lines += ["   * - variable", "     - default", "     - what it does"]
+        lines = ["| variable | default | what it does |", "|---|---|---|"]
         for flag in sorted(TABLE.values(), key=lambda flag: flag.name):
-            default = "" if flag.default in ("", None) else f"``{str(flag.default).lower()}``"
-            lines += [f"   * - ``{flag.name}``", f"     - {default}", f"     - {to_rst(flag.doc)}"]
+            default = "" if flag.default in ("", None) else f"`{str(flag.default).lower()}`"
+            lines.append(f"| `{flag.name}` | {default} | {flag.doc} |")
         box = nodes.container()
         self.state.nested_parse(StringList(lines, source="rlx.flags"), self.content_offset, box)
         return box.children

@@ -346,18 +346,24 @@ def raised(opdef: OpDef) -> dict[str, list[str]]:
 
 
 def message(node: ast.expr, op: str) -> str:
-    """The constant part of an error's first argument, without the name of the operation."""
-    if isinstance(node, ast.Call) and node.args:
-        node = node.args[0]
-    if isinstance(node, ast.Constant):
-        text = str(node.value)
-    elif isinstance(node, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
-        text = "".join(map(str, parts))
-    else:
+    """The constant part of what an error says, without the name of the operation."""
+    said = node.args[0] if isinstance(node, ast.Call) and node.args else node
+    text = re.sub(r"^\[[^\]]*\]\s*", "", constant(said)).replace("'…'", "…").strip()
+    if not re.search(r"[a-z]{3}", text) or text.startswith("…"):
         return ""
-    text = re.sub(r"^\[[^\]]*\]\s*", "", text).replace("'…'", "…").strip()
-    return text if re.search(r"[a-z]{3}", text) and not text.startswith("…") else ""
+    wanted = [one.value for one in getattr(node, "keywords", ()) if one.arg == "expected"]
+    expected = constant(wanted[0]) if wanted else ""
+    return f"{text} (expected: {expected})" if expected.strip("… ") else text
+
+
+def constant(node: ast.expr) -> str:
+    """A piece of text; what is only known as it runs is an ellipsis."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+        return "".join(map(str, parts))
+    return ""
 
 
 # --- pages -----------------------------------------------------------------------------------------------
