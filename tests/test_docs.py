@@ -18,29 +18,30 @@ DOCS = ROOT / "docs"
 OPS = public_ops()
 
 
-@pytest.fixture
-def op_pages(monkeypatch):
-    """The extension that makes the pages."""
+@pytest.fixture(autouse=True)
+def extensions(monkeypatch):
+    """The extensions of the site can be imported."""
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
-    import op_pages
-
-    return op_pages
 
 
-def test_every_operation_stands_on_one_page(op_pages):
-    names = [opdef.name for family in op_pages.families() for opdef in family.ops]
+def test_every_operation_stands_on_one_page():
+    from op_families import TITLES, families
+
+    names = [opdef.name for family in families() for opdef in family.ops]
     assert sorted(names) == [opdef.name for opdef in OPS]
-    assert {family.name for family in op_pages.families()} == set(op_pages.TITLES)
+    assert {family.name for family in families()} == set(TITLES)
 
 
 @pytest.mark.parametrize("opdef", OPS, ids=lambda opdef: opdef.name)
-def test_example_runs_on_the_cpu(op_pages, opdef):
+def test_example_runs_on_the_cpu(opdef):
     """A docstring's own example as a doctest; else the one that is made of a sample."""
-    if op_pages.own_example(opdef):
+    from op_examples import chosen, own_example
+
+    if own_example(opdef):
         parsed = doctest.DocTestParser().get_doctest(opdef.doc, {}, opdef.name, None, None)
         assert doctest.DocTestRunner(verbose=False).run(parsed).failed == 0
         return
-    case, text = op_pages.chosen(opdef)
+    case, text = chosen(opdef)
     names = {}
     exec(compile(text, opdef.name, "exec"), names)
     graph = names["g"]
@@ -51,19 +52,23 @@ def test_example_runs_on_the_cpu(op_pages, opdef):
     assert [result.shape for result in results] == [node.shape for node in graph.outputs]
 
 
-def test_literals(op_pages):
+def test_literals():
+    from op_examples import UnshowableError, literal
+
     for value in (None, True, 3, 0.5, "a", (1,), (1, (2, 3)), [0.25], {"a": 1}):
-        assert eval(op_pages.literal(value)) == value
-    assert op_pages.literal(rlx.DType.F16) == '"f16"'
-    assert op_pages.literal(np.float32(2)) == "2.0"
-    assert eval(op_pages.literal(np.arange(3, dtype=np.int32))).dtype == np.int32
-    with pytest.raises(op_pages.UnshowableError):
-        op_pages.literal(rlx.Graph())
+        assert eval(literal(value)) == value
+    assert literal(rlx.DType.F16) == '"f16"'
+    assert literal(np.float32(2)) == "2.0"
+    assert eval(literal(np.arange(3, dtype=np.int32))).dtype == np.int32
+    with pytest.raises(UnshowableError):
+        literal(rlx.Graph())
 
 
-def test_errors_are_those_of_the_checks(op_pages):
+def test_errors_are_those_of_the_checks():
+    from op_errors import raised
+
     record = next(opdef for opdef in OPS if opdef.name == "matmul")
-    found = op_pages.raised(record)
+    found = raised(record)
     assert any(said.startswith("shapes do not fit (expected: ") for said in found["ShapeError"])
     g = rlx.Graph()
     with pytest.raises(rlx.ShapeError, match="shapes do not fit"):
@@ -79,8 +84,7 @@ def test_the_public_names_have_a_page():
     assert {f"signal.{name}" for name in rlx.signal.__all__} - {"signal.compile_with"} <= documented
 
 
-def test_docstrings_become_text_without_markup(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+def test_docstrings_become_text_without_markup():
     from docstrings import to_rst
 
     assert to_rst("|z| times a * b, ``x * y`` and x_") == r"\|z\| times a \* b, ``x * y`` and x\_"
