@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+import rlx
 
-import rlx  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "rlx"
 author = "the rlx authors"
