@@ -56,12 +56,12 @@ def kind_of(row):
 
 
 def summed_up(pairs):
-    """(least, geometric mean, largest, number) of the ratios of each kind."""
+    """(least, geometric mean, largest) of the ratios of each kind."""
     by_kind = {}
     for row, ratio in pairs:
         by_kind.setdefault(kind_of(row), []).append(ratio)
     return {
-        kind: (min(found), math.exp(sum(map(math.log, found)) / len(found)), max(found), len(found))
+        kind: (min(found), math.exp(sum(map(math.log, found)) / len(found)), max(found))
         for kind, found in by_kind.items()
     }
 
@@ -96,7 +96,7 @@ def line(x1, y1, x2, y2, *, stroke, width=1.0):
 
 def bar(left, y, found):
     """The bar of a kind of work, with its range and its number."""
-    least, mean, largest, _ = found
+    least, mean, largest = found
     one, x = place(left, 1), place(left, mean)
     fill = FASTER if mean >= 1 else SLOWER
     yield line(place(left, least), y, place(left, largest), y, stroke=FAINT, width=2)
@@ -105,15 +105,8 @@ def bar(left, y, found):
     beyond = max(one, x, place(left, largest)) + 5
     crowded = beyond > left + PANEL - 26
     at, anchor = (min(one, place(left, least)) - 5, "end") if crowded else (beyond, "start")
-    yield text(
-        at,
-        y + 4,
-        f"{mean:.1f}x" if mean >= 1 else f"{mean:.2f}x",
-        size=11,
-        fill=fill,
-        anchor=anchor,
-        weight="600",
-    )
+    number = f"{mean:.1f}x" if mean >= 1 else f"{mean:.2f}x"
+    yield text(at, y + 4, number, size=11, fill=fill, anchor=anchor, weight="600")
 
 
 def svg(cpu, gpu):
