@@ -1,7 +1,8 @@
-"""CPU kernels against ONNX Runtime, SciPy and librosa on the same threads: P10.
+"""CPU kernels against ONNX Runtime, SciPy and librosa on the same threads.
 
 usage: python benchmarks/cpu.py [--only REGEX] [--quick] [--threads 1,2] [--peak GFLOPS,GBPS] [--json cpu.json]
-                                [--readme README.md]
+                                [--docs docs/benchmarks.md]
+       python benchmarks/cpu.py --from-json benchmarks/cpu.json --docs docs/benchmarks.md
        python benchmarks/cpu.py --check
 
 rlx and the peer stand ready with operands of their own (``input_views``; IOBinding), nothing is copied in a call,
@@ -162,7 +163,7 @@ def parsed():
         "--peak", type=numbers, metavar="GFLOPS,GBPS", help="what the processor can do at best"
     )
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--readme", type=Path, help="write the table into this file")
+    parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
     arguments = parser.parse_args()
     arguments.threads = [int(one) for one in arguments.threads.split(",")]
@@ -200,7 +201,7 @@ def measure(rows, arguments, console):
             size = row.small[0] if arguments.small else row.size
             work = row.work(size)
             for threads in arguments.threads:
-                line = {"row": row.name, "target": row.target, "size": size, "threads": threads}
+                line = {"row": row.name, "size": size, "threads": threads}
                 try:
                     with limited(threads):
                         line |= time_row(work, threads, arguments)
@@ -218,8 +219,8 @@ def finish(found, arguments, console):
     for line in cpu_report.notes(found):
         console.print(line, markup=False, highlight=False)
     report.save(found, arguments)
-    if arguments.readme:
-        report.write_between(arguments.readme, cpu_report.SCRIPT, cpu_report.markdown(found))
+    if arguments.docs:
+        report.write_between(arguments.docs, cpu_report.SCRIPT, cpu_report.markdown(found))
     return int(not found["rows"] or not all(line["correct"] for line in found["rows"]))
 
 

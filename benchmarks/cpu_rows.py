@@ -1,4 +1,4 @@
-"""Rows of the table of ``benchmarks/cpu.py``, P10: the shapes, chosen before any was measured.
+"""Rows of the table of ``benchmarks/cpu.py``: the shapes, chosen before any was measured.
 
 Each table holds name, size and whether ``--quick`` takes it; small sizes are those of its family.
 """
@@ -19,13 +19,11 @@ from work_streams import (
     unary,
 )
 
-TARGET = "P10"
-
 
 def rows(family, small, *table):
     """Rows of one family."""
     for name, size, *quick in table:
-        yield Row(name, TARGET, family, size, small, quick=any(quick))
+        yield Row(name, family, size, small, quick=any(quick))
 
 
 def mkn(m, k, n, **more):

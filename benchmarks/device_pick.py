@@ -1,4 +1,4 @@
-"""P13: does "auto" pick the truly fastest device, and how near is the estimate? A sweep of 200 graphs.
+"""Does "auto" pick the truly fastest device, and how near is the estimate? A sweep of 200 graphs.
 
 usage: python benchmarks/device_pick.py [--graphs 200] [--seed 0] [--largest 4e6] [--devices cpu,webgpu]
                                         [--recalibrate] [--idle] [--json device_pick.json]

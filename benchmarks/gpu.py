@@ -1,6 +1,8 @@
-"""GPU kernels against their targets (P4 to P9, P12), the machine's limits and its other users.
+"""GPU kernels against the machine's limits and its other users: PyTorch, ONNX Runtime, tinygrad, SciPy.
 
-usage: python benchmarks/gpu.py [--only REGEX] [--quick] [--device webgpu:N] [--json gpu.json] [--readme README.md]
+usage: python benchmarks/gpu.py [--only REGEX] [--quick] [--device webgpu:N] [--json gpu.json]
+                                [--docs docs/benchmarks.md]
+       python benchmarks/gpu.py --from-json benchmarks/gpu_h200.json --docs docs/benchmarks.md
        python benchmarks/gpu.py --check [--limits default] [--variants all]
 
 Every row is compared with float64 first, on random data, in memory that held NaN; a row that is wrong is not
@@ -85,7 +87,7 @@ def check_row(row, device, wanted):
     from rlx.ir.variants import watching
 
     for size in row.small:
-        line = {"row": row.name, "target": row.target, "size": size}
+        line = {"row": row.name, "size": size}
         work = row.work(size)
         if reason := lacking(work, device):
             yield line | {"variant": "", "correct": True, "skipped": reason}
@@ -112,7 +114,7 @@ def one_check(work, device, variant):
 
 def time_row(row, size, device, limits):
     """The line of a row; whatever goes wrong costs this row only."""
-    line = {"row": row.name, "target": row.target, "size": size}
+    line = {"row": row.name, "size": size}
     try:
         return line | timed_work(row.work(size), device, limits)
     except Exception as error:
@@ -165,9 +167,7 @@ def limits_of(device, console):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="webgpu")
-    parser.add_argument(
-        "--only", default="", metavar="REGEX", help="rows whose name or target fits"
-    )
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name fits")
     parser.add_argument("--quick", action="store_true", help="the rows that tell most")
     parser.add_argument("--check", action="store_true", help="compare only, at small sizes")
     parser.add_argument(
@@ -177,7 +177,7 @@ def parsed():
     parser.add_argument("--variants", default="", metavar="all|NAME,...")
     parser.add_argument("--peers", default=",".join(PEERS), help="which peers run; none for none")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--readme", type=Path, help="write the table into this file")
+    parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
     return parser.parse_args()
 
@@ -241,20 +241,20 @@ def measure(rows, arguments, console):
         console.print(f"{peer} ...")
         found[peer] = run_peer(peer, names, arguments.small)
         report.save(found, arguments)
-    if not arguments.only or re.search(arguments.only, "P12 cold"):
+    if not arguments.only or re.search(arguments.only, "cold start"):
         found["cold"] = cold_start(arguments.device, "ort" in peers)
     return finish(found, arguments, console)
 
 
 def finish(found, arguments, console):
     """Tables and files from what was measured."""
-    gpu_report.judge(found, {row.name: row.goal for row in ROWS})
+    gpu_report.compare(found)
     console.print(gpu_report.table(found))
     for line in gpu_report.notes(found):
         console.print(line, markup=False, highlight=False)
     report.save(found, arguments)
-    if arguments.readme:
-        gpu_report.write_readme(found, arguments.readme)
+    if arguments.docs:
+        report.write_between(arguments.docs, gpu_report.SCRIPT, gpu_report.markdown(found))
     return int(not all(line["correct"] for line in found["rows"]))
 
 

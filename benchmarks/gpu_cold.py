@@ -1,4 +1,4 @@
-"""P12: load, compile and first run of a 16-node chain in a fresh process without caches."""
+"""Load, compile and first run of a 16-node chain in a fresh process without caches."""
 
 import json
 import os

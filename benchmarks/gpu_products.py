@@ -1,7 +1,7 @@
-"""Rows of products and attention on a GPU: P4, P5, P6."""
+"""Rows of products and attention on a GPU."""
 
 import numpy as np
-from work import Goal, Row
+from work import Row
 from work_products import attention, dequant, epilogue, grouped, int8, matmul
 
 EDGES = (
@@ -12,7 +12,6 @@ EDGES = (
     dict(m=300, k=520, n=388),
     dict(m=128, k=2048, n=128),
 )
-SKINNY = Goal(part=0.8)
 
 
 def _skinny():
@@ -21,8 +20,7 @@ def _skinny():
         for n in (4096, 16384):
             small = (dict(m=m, k=256, n=320), dict(m=m, k=130, n=70), dict(m=m, k=n // 2, n=520))
             yield Row(
-                f"matmul {m}x4096x{n}", "P4", matmul, dict(m=m, k=4096, n=n), small,
-                SKINNY, quick=m == 1 and n == 4096,
+                f"matmul {m}x4096x{n}", matmul, dict(m=m, k=4096, n=n), small, quick=m == 1 and n == 4096,
             )  # fmt: skip
 
 
@@ -32,14 +30,14 @@ def _quantised():
         for scheme in ("Q4_0", "Q8_0"):
             small = (dict(m=m, k=256, n=96, scheme=scheme), dict(m=m, k=64, n=33, scheme=scheme))
             size = dict(m=m, k=4096, n=16384, scheme=scheme)
-            yield Row(f"{scheme} matmul M={m}", "", dequant, size, small, quick=m == 1)
+            yield Row(f"{scheme} matmul M={m}", dequant, size, small, quick=m == 1)
     for m in (1, 16, 4096):
         small = (dict(m=min(m, 100), k=256, n=96), dict(m=min(m, 33), k=36, n=20))
-        yield Row(f"int8 matmul M={m}", "", int8, dict(m=m, k=4096, n=4096), small)
+        yield Row(f"int8 matmul M={m}", int8, dict(m=m, k=4096, n=4096), small)
     for m in (8, 1024):
         small = (dict(m=m // 4, k=70, n=50, experts=3), dict(m=9, k=128, n=64, experts=4))
         size = dict(m=m, k=2048, n=4096, experts=8)
-        yield Row(f"grouped matmul {m} rows, 8 experts", "", grouped, size, small)
+        yield Row(f"grouped matmul {m} rows, 8 experts", grouped, size, small)
 
 
 def _square(m, **more):
@@ -47,38 +45,35 @@ def _square(m, **more):
 
 
 ROWS = (
-    Row("f32 matmul 4096", "P4", matmul, _square(4096), EDGES, Goal(tflops=42.0), quick=True),
-    Row("f32 matmul 1024", "P4", matmul, _square(1024), EDGES, Goal(tflops=30.0), quick=True),
-    Row("f32 matmul 2048", "P4", matmul, _square(2048), (_square(96),)),
-    Row("f32 matmul 16 x 512", "P4", matmul, _square(512, batch=(16,)),
+    Row("f32 matmul 4096", matmul, _square(4096), EDGES, quick=True),
+    Row("f32 matmul 1024", matmul, _square(1024), EDGES, quick=True),
+    Row("f32 matmul 2048", matmul, _square(2048), (_square(96),)),
+    Row("f32 matmul 16 x 512", matmul, _square(512, batch=(16,)),
         (_square(64, batch=(3,)), dict(m=33, k=20, n=50, batch=(2, 2)))),
-    Row("f32 matmul 4095x4097x4099", "P4", matmul, dict(m=4095, k=4097, n=4099), (dict(m=63, k=65, n=67),)),
-    Row("f32 matmul 4096, A transposed", "P4", matmul, _square(4096, ta=True),
+    Row("f32 matmul 4095x4097x4099", matmul, dict(m=4095, k=4097, n=4099), (dict(m=63, k=65, n=67),)),
+    Row("f32 matmul 4096, A transposed", matmul, _square(4096, ta=True),
         (_square(64, ta=True), dict(m=70, k=34, n=50, ta=True))),
-    Row("f32 matmul 4096, B transposed", "P4", matmul, _square(4096, tb=True),
+    Row("f32 matmul 4096, B transposed", matmul, _square(4096, tb=True),
         (_square(64, tb=True), dict(m=70, k=34, n=50, tb=True))),
-    Row("f32 matmul 4096, bias, gelu, residual", "P4", epilogue, _square(4096),
+    Row("f32 matmul 4096, bias, gelu, residual", epilogue, _square(4096),
         (_square(64), dict(m=70, k=34, n=50))),
     *_skinny(),
-    Row("f16 matmul 4096", "P5", matmul, _square(4096, dtype=np.float16),
-        (_square(64, dtype=np.float16), dict(m=130, k=72, n=96, dtype=np.float16)),
-        Goal(tflops=60.0), quick=True),
+    Row("f16 matmul 4096", matmul, _square(4096, dtype=np.float16),
+        (_square(64, dtype=np.float16), dict(m=130, k=72, n=96, dtype=np.float16)), quick=True),
     *_quantised(),
-    Row("attention causal", "P6", attention, dict(b=1, h=32, sq=2048, sk=2048, d=64, causal=True),
-        (dict(b=1, h=2, sq=70, sk=70, d=64, causal=True), dict(b=2, h=2, sq=33, sk=50, d=32, causal=True)),
-        Goal(tflops=25.0), quick=True),
-    Row("attention", "P6", attention, dict(b=1, h=32, sq=2048, sk=2048, d=64),
-        (dict(b=1, h=2, sq=70, sk=70, d=64), dict(b=2, h=3, sq=17, sk=90, d=40), dict(b=1, h=1, sq=200, sk=300, d=64)), Goal(tflops=25.0)),
-    Row("attention causal D128", "P6", attention, dict(b=1, h=32, sq=2048, sk=2048, d=128, causal=True),
+    Row("attention causal", attention, dict(b=1, h=32, sq=2048, sk=2048, d=64, causal=True),
+        (dict(b=1, h=2, sq=70, sk=70, d=64, causal=True), dict(b=2, h=2, sq=33, sk=50, d=32, causal=True)), quick=True),
+    Row("attention", attention, dict(b=1, h=32, sq=2048, sk=2048, d=64),
+        (dict(b=1, h=2, sq=70, sk=70, d=64), dict(b=2, h=3, sq=17, sk=90, d=40), dict(b=1, h=1, sq=200, sk=300, d=64))),
+    Row("attention causal D128", attention, dict(b=1, h=32, sq=2048, sk=2048, d=128, causal=True),
         (dict(b=1, h=1, sq=40, sk=40, d=128, causal=True),)),
-    Row("attention causal 32 of 8 heads", "P6", attention,
+    Row("attention causal 32 of 8 heads", attention,
         dict(b=1, h=32, sq=2048, sk=2048, d=64, kv=8, causal=True),
         (dict(b=1, h=8, sq=40, sk=40, d=64, kv=2, causal=True),)),
-    Row("decode", "P6", attention, dict(b=1, h=32, sq=1, sk=4096, d=128),
-        (dict(b=1, h=4, sq=1, sk=300, d=128), dict(b=2, h=2, sq=1, sk=77, d=64), dict(b=1, h=2, sq=1, sk=2100, d=128)),
-        Goal(part=0.7), quick=True),
-    Row("decode B8", "P6", attention, dict(b=8, h=32, sq=1, sk=4096, d=128),
-        (dict(b=3, h=4, sq=1, sk=100, d=128),), Goal(part=0.7)),
-    Row("decode 32 of 8 heads", "P6", attention, dict(b=8, h=32, sq=1, sk=4096, d=128, kv=8),
-        (dict(b=2, h=8, sq=1, sk=130, d=64, kv=2),), Goal(part=0.7)),
+    Row("decode", attention, dict(b=1, h=32, sq=1, sk=4096, d=128),
+        (dict(b=1, h=4, sq=1, sk=300, d=128), dict(b=2, h=2, sq=1, sk=77, d=64), dict(b=1, h=2, sq=1, sk=2100, d=128)), quick=True),
+    Row("decode B8", attention, dict(b=8, h=32, sq=1, sk=4096, d=128),
+        (dict(b=3, h=4, sq=1, sk=100, d=128),)),
+    Row("decode 32 of 8 heads", attention, dict(b=8, h=32, sq=1, sk=4096, d=128, kv=8),
+        (dict(b=2, h=8, sq=1, sk=130, d=64, kv=2),)),
 )  # fmt: skip

@@ -1,10 +1,13 @@
-"""What ``benchmarks/gpu.py`` says: speeds, targets, a table for the terminal and one for the README."""
+"""What ``benchmarks/gpu.py`` says: speeds, ratios, a table for the terminal and one for the documentation."""
+
+import math
+from functools import partial
 
 import report
 from rich.table import Table
 
 SCRIPT = "benchmarks/gpu.py"
-P12_MS = 100.0
+PEERS = {"torch": "PyTorch", "ort": "ORT WebGPU", "tinygrad": "tinygrad", "scipy": "SciPy"}
 # Operations for each byte from which on arithmetic takes the H200 longer than the transfer.
 INTENSITY = 67 / 4.3
 
@@ -23,30 +26,28 @@ def speeds(work, nbytes, us, limits):
     return found | {"part": done / seconds / most if most else None}
 
 
-def judge(found, goals):
-    """Adds peers' times, ratios and whether the target is reached to each row."""
+def compare(found):
+    """Adds to each row the time of every peer, divided by that of rlx."""
     for line in found["rows"]:
         us = line.get("gpu_us")
         line["ratios"] = {}
-        for peer in ("torch", "ort", "tinygrad", "scipy"):
+        for peer in PEERS:
             said = found.get(peer, {}).get("rows", {}).get(line["row"], {})
             if us and said.get("us"):
                 line["ratios"][peer] = said["us"] / us
-        goal = goals.get(line["row"])
-        line["reached"] = _reached(line, goal) if goal and us else None
 
 
-def _reached(line, goal):
-    """Whether all that can be told of a goal holds; None where nothing can."""
-    told = [line["tflops"] >= goal.tflops] if goal.tflops is not None else []
-    if goal.part is not None and line["part"] is not None:
-        told.append(line["part"] >= goal.part)
-    told += [
-        line["ratios"][peer] >= least
-        for peer, least in goal.peers.items()
-        if peer in line["ratios"]
-    ]
-    return all(told) if told else None
+def means(found):
+    """A line for each peer that ran several rows: how rlx compares over them."""
+    for peer, name in PEERS.items():
+        ratios = [line["ratios"][peer] for line in found["rows"] if peer in line.get("ratios", {})]
+        if len(ratios) > 3:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            slower = sum(one < 1 for one in ratios)
+            yield (
+                f"{name}: rlx is {mean:.2f} times as fast in the geometric mean of {len(ratios)} rows; "
+                f"{slower} rows are slower"
+            )
 
 
 def one_line(line):
@@ -76,24 +77,19 @@ def _ratio(line, peer):
     return f"{line['ratios'][peer]:.2f}" if peer in line["ratios"] else "-"
 
 
-_MARKS = {True: "yes", False: "no", None: "-"}
 _COLUMNS = (
     ("workload", lambda line: line["row"]),
-    ("target", lambda line: line["target"] or "-"),
     ("GPU us", lambda line: f"{line['gpu_us']:,.1f}{'*' if line['cache_resident'] else ''}"),
     ("wall us", lambda line: f"{line['wall_us']:,.0f}"),
     ("speed", _speed),
     ("of bound", lambda line: "-" if line["part"] is None else f"{line['part']:.0%}"),
-    ("reached", lambda line: _MARKS[line["reached"]]),
-    ("PyTorch", lambda line: _ratio(line, "torch")),
-    ("ORT WebGPU", lambda line: _ratio(line, "ort")),
-    ("tinygrad", lambda line: _ratio(line, "tinygrad")),
-    ("SciPy", lambda line: _ratio(line, "scipy")),
+    *((name, partial(_ratio, peer=peer)) for peer, name in PEERS.items()),
     ("kernels", _kernels),
     ("error", lambda line: f"{line['error']:.1e}"),
 )
 
 
+_LEFT = {"workload", "kernels"}
 # What stands in place of a time.
 _UNTIMED = {"failure": "failed", "skipped": "can't"}
 
@@ -105,15 +101,15 @@ def _cells(line, columns):
     said = next((word for key, word in _UNTIMED.items() if key in line), "WRONG")
     if said == "WRONG" and line["correct"]:
         said = "host"
-    return [line["row"], line["target"] or "-", said, *["-"] * (len(columns) - 3)]
+    return [line["row"], said, *["-"] * (len(columns) - 2)]
 
 
 def table(found):
     """Everything for the terminal."""
     title = f"{found['adapter']}, {found['driver']}; peers: their time / rlx; * stays in caches"
     made = Table(title=title, title_justify="left")
-    for at, (heading, _) in enumerate(_COLUMNS):
-        made.add_column(heading, justify="left" if at in (0, 11) else "right")
+    for heading, _ in _COLUMNS:
+        made.add_column(heading, justify="left" if heading in _LEFT else "right")
     for line in found["rows"]:
         made.add_row(*_cells(line, _COLUMNS))
     return made
@@ -121,7 +117,7 @@ def table(found):
 
 def notes(found):
     """Lines below the table: peers that are absent or failed, the cold start, what the bounds are."""
-    for peer in ("torch", "ort", "tinygrad", "scipy"):
+    for peer in PEERS:
         said = found.get(peer)
         if said is None:
             continue
@@ -139,20 +135,19 @@ def notes(found):
     copy = "unknown" if nbytes is None else f"{nbytes / 1e9:,.0f} GB/s"
     yield "GPU us: the kernels alone; with the gaps between them it is span_us in the JSON"
     yield f"bounds: arithmetic {bound}, copy {copy} (read and written)"
-    told = [line["reached"] for line in found["rows"] if line.get("reached") is not None]
-    yield f"targets reached: {sum(told)} of {len(told)}"
+    yield from means(found)
 
 
 def _cold_lines(cold):
     if "failed" in cold:
-        yield f"P12: {cold['failed']}"
+        yield f"cold start: {cold['failed']}"
         return
-    said = "reached" if cold["rlx_ms"] <= P12_MS else "not reached"
+    ort = cold["ort"] if isinstance(cold["ort"], str) else f"{cold['ort']:.0f} ms"
     yield (
-        f"P12: load, compile and first run of 16 nodes in a fresh process, no caches: rlx {cold['rlx_ms']:.0f} ms, "
-        f"of which finding the adapters {cold['adapters_ms']:.0f} ms; {said} (at most {P12_MS:.0f} ms)"
+        "cold start (load, compile and first run of 16 nodes in a fresh process without caches): "
+        f"rlx {cold['rlx_ms']:.0f} ms, of which finding the adapters {cold['adapters_ms']:.0f} ms; "
+        f"ONNX Runtime WebGPU: {ort}"
     )
-    yield f"  ONNX Runtime WebGPU: {cold['ort'] if isinstance(cold['ort'], str) else format(cold['ort'], '.0f') + ' ms'}"
 
 
 def checks(lines):
@@ -171,36 +166,19 @@ def checks(lines):
     return made
 
 
-_README = (
-    "workload",
-    "target",
-    "GPU us",
-    "speed",
-    "of bound",
-    "reached",
-    "PyTorch",
-    "ORT WebGPU",
-    "tinygrad",
-    "SciPy",
-)
+_DOCS = ("workload", "GPU us", "speed", "of bound", *PEERS.values())
 
 
 def markdown(found):
-    """The README's table: rows with a target, figures only."""
-    columns = [one for one in _COLUMNS if one[0] in _README]
+    """The table of the documentation: figures only."""
+    columns = [one for one in _COLUMNS if one[0] in _DOCS]
+    peers = [found[peer]["about"] for peer in PEERS if found.get(peer, {}).get("about")]
     lines = [
-        f"{found['adapter']}, driver {found['driver']}; a peer's column is its time by that of rlx, "
-        "above 1 rlx is faster; * is data that stays in caches. `python benchmarks/gpu.py --json gpu.json --readme README.md` makes it.",
+        f"Measured on: {found['adapter']}, driver {found['driver']}; {'; '.join(peers) or 'no peers'}.",
         "",
+        *(f"- {line}" for line in means(found)),
     ]
-    rows = [_cells(line, columns) for line in found["rows"] if line["target"]]
-    lines += report.markdown([heading for heading, _ in columns], rows)
     if found.get("cold", {}).get("rlx_ms"):
-        cold = found["cold"]
-        lines += ["", *(f"- {line.strip()}" for line in _cold_lines(cold))]
-    return "\n".join(lines)
-
-
-def write_readme(found, path):
-    """Puts the table between the two comments of a file; SystemExit where it lacks them."""
-    report.write_between(path, SCRIPT, markdown(found))
+        lines += [f"- {line}" for line in _cold_lines(found["cold"])]
+    rows = [_cells(line, columns) for line in found["rows"]]
+    return "\n".join([*lines, "", *report.markdown([heading for heading, _ in columns], rows)])

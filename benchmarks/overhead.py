@@ -1,10 +1,10 @@
-"""What a call costs: P1 (CPU, small MLP), P2 (GPU round trip) and P3 (100 dependent dispatches).
+"""What a call costs: a small MLP on the CPU, a round trip to a GPU, and 100 dependent dispatches.
 
 usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000] [--spin-us 100]
                                      [--porch 65536] [--json overhead.json]
 
-Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for P1, PyTorch
-on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for P2 and P3. "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
+Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for p1 (the MLP), PyTorch
+on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for p2 (the round trip) and p3 (100 dispatches). "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
 before anything is timed; times are in microseconds.
 """
 

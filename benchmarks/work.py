@@ -1,4 +1,4 @@
-"""What a workload is: operands, a graph, a float64 reference, its two floors, and its target."""
+"""What a workload is: operands, a graph, a float64 reference, and its two floors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,40 +49,21 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """When a target of shared performance figures is reached; what is None does not count.
-
-    Attributes:
-        tflops: At least so many TFLOP/s.
-        part: At least this part of the bound that counts.
-        peers: At least so many times as fast as a peer, by its name.
-    """
-
-    tflops: float | None = None
-    part: float | None = None
-    peers: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Row:
     """A line of the table.
 
     Attributes:
         name: What it is called.
-        target: The target's number, such as "P4"; "" for a workload without one.
         family: Makes the work: ``family(rng, **size)``.
         size: The size that is timed.
         small: Sizes that are only checked, awkward ones among them.
-        goal: When the target is reached.
         quick: Whether ``--quick`` runs it.
     """
 
     name: str
-    target: str
     family: Callable[..., Work]
     size: dict[str, Any]
     small: tuple[dict[str, Any], ...]
-    goal: Goal = Goal()
     quick: bool = False
 
     def work(self, size):

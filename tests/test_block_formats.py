@@ -255,7 +255,7 @@ def test_errors():
 
 
 def test_the_page_runs():
-    page = (Path(__file__).parent.parent / "docs" / "quantization.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "guides" / "quantization.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     assert blocks
-    exec(compile("".join(blocks), "docs/quantization.md", "exec"), {})
+    exec(compile("".join(blocks), "docs/guides/quantization.md", "exec"), {})

@@ -1,5 +1,6 @@
 """Every example runs by itself, and so does the code in the documentation."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "```python\n" in page.read_text())
 
 
 def test_there_are_examples():
@@ -21,19 +24,43 @@ def test_example(path):
     assert done.stdout
 
 
-def test_quick_start_of_the_readme():
-    text = (ROOT / "README.md").read_text()
-    code = text.split("```python")[1].split("```")[0]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def blocks_of(page):
+    return [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
+
+
+def run(code, folder=ROOT):
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "fused_matmul_bias_act" in done.stdout
+    return done.stdout
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_readme(tmp_path):
+    """The code blocks of the README run, one after the other, and it stays short."""
+    page = ROOT / "README.md"
+    assert "fused_matmul_bias_act" in run("\n".join(blocks_of(page)), tmp_path)
+    assert len(page.read_text().splitlines()) <= 150
+
+
+def test_pages_have_code():
+    with_code = {page.parent.name for page in PAGES}
+    assert with_code == {"docs", "tutorials", "guides", "reference", "explanation"}
+    for folder in ("tutorials", "guides"):
+        pages = {page for page in (DOCS / folder).glob("*.md") if page.stem != "index"}
+        assert pages <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_page_of_the_documentation(page):
     """The code blocks of a page run, one after the other."""
-    blocks = [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
-    assert blocks
-    code = "\n".join(blocks)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run("\n".join(blocks_of(page)))
+
+
+def test_links_lead_somewhere():
+    """Relative links of every page written by hand name a file that is there."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and not re.search(
+                r"(^|/)ops/", target
+            ):  # those are made by the build
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

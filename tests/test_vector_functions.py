@@ -1,6 +1,6 @@
 """The vector functions of the CPU, in units in the last place against float64 on every instruction set.
 
-``BOUNDS`` is what docs/operations.md states. A float64 reference is off by less than a thousandth of a unit.
+``BOUNDS`` is what docs/explanation/numerics.md states. A float64 reference is off by less than a thousandth of a unit.
 """
 
 import ctypes

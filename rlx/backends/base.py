@@ -251,7 +251,7 @@ class HostMemory:
 class Backend(Protocol):
     """A way of running graphs.
 
-    Besides what is listed here a backend may have any of these methods; see ``docs/plugins.md``:
+    Besides what is listed here a backend may have any of these methods; see ``docs/guides/plugins.md``:
 
     - ``refuses(info: DeviceInfo, graph: Graph) -> str | None``: why it can't run a graph.
     - ``cost_model(info: DeviceInfo) -> BackendCostModel``: the figures of a device. Without it one

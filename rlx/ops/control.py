@@ -288,6 +288,15 @@ def while_(cond_graph: Any, body_graph: Any, *xs: Array, max_trips: Any = None) 
 
     Returns:
         The state at the end: one result, or a tuple of them.
+
+    Example:
+        >>> import rlx
+        >>> below, double = rlx.Graph("below 100"), rlx.Graph("double")
+        >>> below.set_outputs([below.max(below.input("x", (2,))) < 100.0])
+        >>> double.set_outputs([double.input("x", (2,)) * 2.0])
+        >>> g = rlx.Graph()
+        >>> g.while_(below, double, g.input("x", (2,))).shape
+        (2,)
     """
     state: list[Array] = list(xs)
     trips = 0

@@ -10,7 +10,7 @@ from rlx.ir.variants import Family, Variant
 from rlx.ops.window import Window
 
 # The product is [outputs, channels * taps] @ [channels * taps, windows]. Each thread reads one window of a tile:
-# where its taps lie is known before the first step, so that a step needs no division. docs/kernels.md has the
+# where its taps lie is known before the first step, so that a step needs no division. docs/explanation/kernels.md has the
 # figures.
 
 

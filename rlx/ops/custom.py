@@ -308,6 +308,13 @@ def custom(name: str, inputs: Sequence[Array], attrs: Any = None) -> Any:
 
     Raises:
         UnknownNameError: Nothing is registered under the name.
+
+    Example:
+        >>> import rlx
+        >>> _ = rlx.register_custom_op("square", shape=lambda x: x, numpy=lambda x: x * x)
+        >>> g = rlx.Graph()
+        >>> g.custom("square", [g.input("x", (2, 3))]).shape
+        (2, 3)
     """
     found = custom_op(name).numpy(*inputs, **dict(attrs or ()))
     return found if isinstance(found, tuple) else (found,)

@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.variants import DEFAULTS, Family, Variant
 
 # Each thread keeps this many complex points in registers at most, so that a radix is no larger; half of it where
-# lengths of up to `SHORT` allow it: another pass costs less than waiting. docs/kernels.md has the figures.
+# lengths of up to `SHORT` allow it: another pass costs less than waiting. docs/explanation/kernels.md has the figures.
 POINTS, SHORT = 16, 1024
 # Points of a workgroup that short transforms are gathered to: small workgroups wait less at their barriers.
 GATHERED = 512

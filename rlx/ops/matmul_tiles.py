@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rlx.ir.variants import Family, Variant
 
 # A workgroup's tile is made by so few threads that each keeps its sums in registers; what a tile reads is
-# shared through workgroup memory. docs/kernels.md has the figures.
+# shared through workgroup memory. docs/explanation/kernels.md has the figures.
 
 
 class Problem(NamedTuple):

@@ -10,7 +10,7 @@ from rlx.ir.variants import Family, Variant
 from rlx.ops.window import Window
 
 # Neighbouring windows see mostly the same: a thread makes four along the last axis, of one row or of several, and
-# reads what they see once, in whole vectors. docs/kernels.md has the figures.
+# reads what they see once, in whole vectors. docs/explanation/kernels.md has the figures.
 
 THREADS = 128
 WIDTH = 4

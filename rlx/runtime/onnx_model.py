@@ -42,7 +42,7 @@ class Model:
         DeviceError: There is no such device here.
 
     Example:
-        ``docs/onnx.md`` runs one. A file that is not there:
+        ``docs/guides/onnx.md`` runs one. A file that is not there:
 
         >>> import rlx
         >>> try:

@@ -234,7 +234,7 @@ class Lowering:
                 describe(
                     f"{total} nodes can't be imported:\n    " + "\n    ".join(lines),
                     where=self.label,
-                    hint="docs/onnx.md lists what can",
+                    hint="docs/guides/onnx.md lists what can",
                 )
             )
         if self.needs:

@@ -1,0 +1,75 @@
+"""What building an operation can raise, read off the checks that its record runs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rlx import errors
+from rlx.ir.opdef import OpDef
+
+
+def reached(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """A function of rlx and those of rlx that it calls by name, each once."""
+    seen: set[Any] = set()
+    waiting = [inspect.unwrap(function)]
+    while waiting:
+        one = waiting.pop()
+        if not inspect.isfunction(one) or one in seen or not one.__module__.startswith("rlx."):
+            continue
+        if one.__module__.startswith(("rlx.ir.graph", "rlx.ops.record", "rlx.ops.interpret")):
+            continue
+        seen.add(one)
+        yield one
+        cells = [cell.cell_contents for cell in one.__closure__ or ()]
+        waiting += [one.__globals__.get(name) for name in one.__code__.co_names] + cells
+
+
+def raised(opdef: OpDef) -> dict[str, list[str]]:
+    """What the checks of an operation say, by the error that they raise."""
+    found: dict[str, list[str]] = {}
+    first = opdef.expand or next(
+        cell.cell_contents
+        for name, cell in zip(opdef.infer.__code__.co_freevars, opdef.infer.__closure__ or ())
+        if name == "infer"
+    )
+    for function in reached(first):
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        except (OSError, SyntaxError):  # a lambda in the middle of a line
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                error = getattr(node.exc.func, "id", "")
+                if isinstance(getattr(errors, error, None), type) and node.exc.args:
+                    said = message(node.exc.args[0])
+                    if said and said not in found.setdefault(error, []):
+                        found[error].append(said)
+    return {error: said for error, said in sorted(found.items()) if said}
+
+
+def message(node: ast.expr) -> str:
+    """The constant part of what an error says, without the name of the operation."""
+    said = node.args[0] if isinstance(node, ast.Call) and node.args else node
+    text = re.sub(r"^\[[^\]]*\]\s*", "", constant(said)).replace("'…'", "…").strip()
+    if not re.search(r"[a-z]{3}", text) or text.startswith("…"):
+        return ""
+    wanted = [one.value for one in getattr(node, "keywords", ()) if one.arg == "expected"]
+    expected = constant(wanted[0]) if wanted else ""
+    if expected.strip("… ") and expected.count("…") < 2:
+        return f"{text} (expected: {expected})"
+    return text if " " in text else ""
+
+
+def constant(node: ast.expr) -> str:
+    """A piece of text; what is only known as it runs is an ellipsis."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+        return "".join(map(str, parts))
+    return ""
