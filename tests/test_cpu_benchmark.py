@@ -1,7 +1,6 @@
 """The CPU benchmark runs: rlx and its peers are right on every family, bursts take turns, tables follow."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,9 +26,8 @@ NAMED = (
 
 
 def run(*arguments):
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
-"""The documentation site: pages of the operations from their records, examples that run, a build without warnings."""
+"""The documentation site: pages of the operations from their records, examples that run."""
 
 import doctest
-import importlib.util
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import looped
 
 import rlx
 from rlx.cli.ops import public_ops
@@ -32,7 +30,7 @@ def test_every_operation_stands_on_one_page():
     assert {family.name for family in families()} == set(TITLES)
 
 
-@pytest.mark.parametrize("opdef", OPS, ids=lambda opdef: opdef.name)
+@looped("opdef", OPS, ids=lambda opdef: opdef.name)
 def test_example_runs_on_the_cpu(opdef):
     """A docstring's own example as a doctest; else the one that is made of a sample."""
     from op_examples import chosen, own_example
@@ -101,17 +99,3 @@ def test_every_page_can_be_reached():
         listed = (folder / "index.md").read_text().split("```{toctree}")[1].split("```")[0].split()
         pages = {page.stem for page in folder.glob("*.md")} - {"index"}
         assert pages == {name for name in listed[1:] if "/" not in name}, folder
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("sphinx", "furo", "myst_parser")),
-    reason="the extra 'docs' is not installed",
-)
-def test_the_site_builds_without_a_warning(tmp_path):
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html"]
-    done = subprocess.run(
-        [*command, "docs", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "reference" / "ops" / "softmax.html").exists()

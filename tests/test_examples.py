@@ -29,7 +29,7 @@ def blocks_of(page):
 
 
 def run(code, folder=ROOT):
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-P", "-c", code]  # not the checkout's rlx
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -15,8 +15,6 @@ REFUSED, TAKEN = 0.5, 0.005
 
 
 def _run(kind, first, count, folder):
-    paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [
         sys.executable,
         "-W",
@@ -28,7 +26,8 @@ def _run(kind, first, count, folder):
     ]
     return subprocess.run(
         [*command, str(folder)],
-        env=env | {"RLX_CACHE": "off", "RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
+        env=os.environ
+        | {"RLX_CACHE": "off", "RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=60 + count / 5,

@@ -60,10 +60,9 @@ def site(tmp_path):
 
 
 def run(code, site, **env):
-    path = os.pathsep.join([str(site), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
-        env={**os.environ, "PYTHONPATH": path, **env},
+        env={**os.environ, "PYTHONPATH": str(site), **env},
         capture_output=True,
         text=True,
         check=False,
