@@ -26,7 +26,7 @@ ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 PEAK = 96 << 20
 SECONDS = 2.0
 # Graphs of so many elements are compiled and run, too.
-SMALL = 1 << 18
+RUNNABLE = 1 << 18
 
 NODE_CASES = (
     "test_add", "test_conv_with_strides_padding", "test_lstm_defaults", "test_resize_upsample_sizes_cubic",
@@ -85,7 +85,7 @@ def run_graph(graph):
     """Compiles and runs what was taken, where it is small."""
     graph.verify()
     str(graph)
-    if sum(type.size for node in graph.nodes for type in node.types) > SMALL:
+    if sum(type.size for node in graph.nodes for type in node.types) > RUNNABLE:
         return
     with rlx.compile(graph, "cpu") as compiled:
         for name in set(graph.param_names) - set(graph.param_values):

@@ -9,13 +9,13 @@ from rlx.ir.dtype import DType
 from rlx.ops.cases import cases
 from rlx.passes.extent import extent_of
 
-WIDE = (DType.F64, DType.F16, DType.BF16)
+LEFT_OUT = (DType.F64, DType.F16, DType.BF16)
 CASES = [
     case
     for case in (*cases(), *cases(bench=True))
     if case.sample.shapes
     and case.sample.shapes[0][:1] > (1,)
-    and not set(case.dtypes) & set(WIDE)
+    and not set(case.dtypes) & set(LEFT_OUT)
     and case.sample.values is None
 ]
 

@@ -31,10 +31,10 @@ from rlx.runtime import tune_probes
 from rlx.runtime.tune_probes import TuneProbe, probes
 
 BYTES = {"i8": np.int8, "u8": np.uint8}
-SMALL = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}
+LEAST = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}
 
 
-def chooser(limits=SMALL, forced=(), tuned=None):
+def chooser(limits=LEAST, forced=(), tuned=None):
     return SimpleNamespace(limits=limits, choices=Choices(tuple(forced), tuned or {}))
 
 
@@ -64,8 +64,8 @@ def test_what_does_not_fit_is_not_taken():
     }
     big = Problem(4096, (4096,), 512, 1, simple=True, whole=True)
     assert MATMUL.choose(big, chooser(tight)).storage <= 8192
-    for _, variant in enumerate(MATMUL.legal(big, SMALL)):
-        assert variant.fits(SMALL)
+    for _, variant in enumerate(MATMUL.legal(big, LEAST)):
+        assert variant.fits(LEAST)
 
 
 def test_forced_then_measured_then_the_rule():
@@ -349,7 +349,7 @@ def test_the_tuner_keeps_the_fastest(webgpu, folder):
 def test_the_tuner_times_narrow_products(family, build, webgpu, folder):
     (found,) = tuning.tune(webgpu, which=[TuneProbe("narrow", 4096, build)])
     assert found.family == family.name
-    assert {v.name for v in family.variants if v.fits(SMALL)} <= set(found.us)
+    assert {v.name for v in family.variants if v.fits(LEAST)} <= set(found.us)
     assert found.simplest == "plain"
 
 

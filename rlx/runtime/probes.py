@@ -265,9 +265,9 @@ def _peaks(g: Graph, x: Node) -> Any:
     return g.maximum(x, g.reshape(g.cast(g.narrow(found[0], -1, 0, 1), "f32"), (x.shape[0], 1)))
 
 
-SMALL, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20
-_ALL = (SMALL, MEDIUM, LARGE)
-_TWO = (SMALL, MEDIUM)
+SHORT, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20
+_ALL = (SHORT, MEDIUM, LARGE)
+_TWO = (SHORT, MEDIUM)
 
 # The most telling first: where time runs out, the rest takes the speed of its stand-ins.
 PROBES: tuple[Probe, ...] = (
@@ -280,7 +280,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
     Probe("gather", _rows, _shuffled, _TWO, LARGE, _short),
     Probe("convolution", _images, _convolved, _ALL, LARGE),
-    Probe("attention", _heads, _attended, (1 << 15, SMALL, 1 << 7), MEDIUM),
+    Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM),
     Probe("fourier", _rows, _fourier, _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
     Probe("extreme", _rows, _extreme, _TWO, LARGE, _short),
