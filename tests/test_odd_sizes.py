@@ -61,3 +61,11 @@ def test_reductions_without_tiles(op, webgpu, monkeypatch, rng):
     for shape, axis in (((3, 1000), 1), ((700, 9), 0), ((2, 70, 33), 1), ((5, 20000), 1)):
         x = rng.normal(size=shape).astype(np.float32)
         check(webgpu, lambda g, x, axis=axis: getattr(g, op)(x, axis), x, tolerance=1e-4)
+
+
+@pytest.mark.webgpu
+def test_regions_of_many_operands(webgpu, monkeypatch, rng):
+    """A device with the default limits binds 8 buffers at a time, the result among them."""
+    monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
+    operands = [rng.normal(size=(4, 33)).astype(np.float32) for _ in range(12)]
+    check(webgpu, lambda g, *x: sum(x[1:], x[0]), *operands, tolerance=1e-5)
