@@ -1,0 +1,29 @@
+"""What is compiled for one device or one choice of kernels is not found for another."""
+
+import dataclasses
+
+from rlx.backends.base import CompileOptions
+from rlx.device import Device
+from rlx.ir.variants import Choices
+from rlx.runtime import memo
+from rlx.runtime.build import Target
+
+
+def test_values_count_as_well_as_names():
+    target = Target.of(Device.parse("cpu"), CompileOptions())
+    infos = [dataclasses.replace(target.info, limits={"max-buffer-size": n}) for n in (1, 2)]
+    targets = [target, *(dataclasses.replace(target, info=info) for info in infos)]
+    assert len({memo.target_text(one) for one in targets}) == 3
+
+
+def test_choices_of_kernels():
+    target = Target.of(Device.parse("cpu"), CompileOptions())
+    choices = [
+        Choices(),
+        Choices((("matmul", "plain"),)),
+        Choices((("matmul", "large"),)),
+        Choices((), {"matmul": (((1.0, 2.0), "small"),)}),
+        Choices((), {"matmul": (((1.0, 2.0), "large"),)}),
+    ]
+    texts = {memo.target_text(dataclasses.replace(target, choices=one)) for one in choices}
+    assert len(texts) == len(choices)
