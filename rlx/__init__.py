@@ -15,7 +15,8 @@ from importlib.util import find_spec
 if find_spec("rlx._ext.cpu") is None:
     raise ImportError(
         f"rlx is not built for this Python in {__path__[0]}: run `pip install -e .` in the checkout, "
-        "or start Python in another folder to use the installed package"
+        "or start Python in another folder to use the installed package",
+        name="rlx",  # `python -m rlx` then shows this sentence without a traceback
     )
 
 from rlx import cost, onnx, ops, signal

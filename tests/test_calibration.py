@@ -75,7 +75,15 @@ def test_measured_figures_are_those_of_runs(place, request):
         assert curve.largest >= 256
     assert {64} <= found.matmul_gflops["f32"].keys()
     assert "arithmetic" in found.kernel_ns_by_work
-    # A run of one small kernel is a round trip and a dispatch.
+    # Other programs may have slowed down the one or the other, but hardly three times.
+    near = [runs_as_estimated(place, found)]
+    while not near[-1] and len(near) < 3:
+        near.append(runs_as_estimated(place, Calibration.measure(place)))
+    assert near[-1]
+
+
+def runs_as_estimated(place, found):
+    """Whether a run of one small kernel takes about as long as a round trip and a dispatch."""
     g = rlx.Graph()
     g.set_outputs([g.abs(g.input("x", (64,)))])
     with rlx.compile(g, place) as cg:
@@ -86,7 +94,7 @@ def test_measured_figures_are_those_of_runs(place, request):
             cg.run_slots(x)
             times.append(time.perf_counter_ns() - began)
     expected = found.roundtrip_ns + found.dispatch_ns
-    assert expected / 4 < np.median(times) < expected * 4
+    return expected / 4 < np.median(times) < expected * 4
 
 
 def test_names_of_one_device_share_their_figures(webgpu):

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def product(dtype="f32"):
 
 RECOVER = """
 import numpy as np, rlx
-from tests.test_failures import X, product
+from test_failures import X, product
 w = 2 * np.eye(4, dtype=np.float32)
 one = rlx.compile(product(), "webgpu", {"w": w})
 other = rlx.compile(product(), "webgpu", {"w": np.eye(4)})
@@ -70,9 +71,9 @@ print("recovered")
 @pytest.mark.webgpu
 @pytest.mark.parametrize("hot", ["1", "0"])
 def test_a_lost_device_comes_back(webgpu, hot):
-    environment = {**os.environ, "RLX_WEBGPU_HOT": hot}
+    environment = {**os.environ, "RLX_WEBGPU_HOT": hot, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
-        [sys.executable, "-c", RECOVER], env=environment, capture_output=True, text=True
+        [sys.executable, "-P", "-c", RECOVER], env=environment, capture_output=True, text=True
     )
     assert done.stdout.split() == ["recovered"], done.stderr
 
