@@ -1,8 +1,7 @@
 """Components of an EEG whose kinds are known: the brain's out of a recording, the others made."""
 
 import numpy as np
-import scipy.linalg
-import scipy.signal
+import scipy
 from eeg_features import electrodes
 
 from rlx.cli.eeg import load_recording

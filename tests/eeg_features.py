@@ -1,7 +1,7 @@
 """What ICLabel sees of a component: a map of the head, a spectrum, an autocorrelation (Pion-Tonachini 2019)."""
 
 import numpy as np
-from scipy.signal import resample_poly
+import scipy
 
 LABELS = ("brain", "muscle", "eye", "heart", "line noise", "channel noise", "other")
 GRID = 32
@@ -102,7 +102,7 @@ def autocorrelation(activity, fs):
     spec = np.abs(np.fft.rfft(parts, 2 * points)) ** 2
     found = np.fft.irfft(spec.mean(1))[:, : fs + 1]
     found /= found[:, :1] * (points - np.arange(fs + 1)) / points
-    return resample_poly(found, 100, fs, axis=-1)[:, 1:101]
+    return scipy.signal.resample_poly(found, 100, fs, axis=-1)[:, 1:101]
 
 
 def features(weights, activity, places, fs):

@@ -4,6 +4,7 @@ On the CPU and on WebGPU, fused and not; on every instruction set; and with WebG
 """
 
 import pytest
+from dispatches import CASES
 from samples import ALL, by_op, each
 
 import rlx
@@ -12,11 +13,10 @@ from rlx.backends.base import CompileOptions
 from rlx.cli.ops import ALLOWED
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import NO_F64
-from rlx.ops.cases import Case, cases
+from rlx.ops.cases import Case
 
 pytestmark = pytest.mark.per_op
 
-CASES = [*cases(), *cases(bench=True)]
 FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=False)
 # Constant folding would compute a composite of constants by the reference itself.
 KEPT = CompileOptions(fold=False)
@@ -58,7 +58,7 @@ def of_set(case: Case, isa: str) -> bool:
     return isa in cpu.isas() and case.opdef.name != "cast" and case.dtypes[:1] != (DType.BF16,)
 
 
-@pytest.mark.parametrize("group", by_op(cases()))
+@pytest.mark.parametrize("group", by_op(case for case in CASES if not case.sample.bench))
 def test_reference(group):
     """The device "reference" computes the same as the record's reference function by itself."""
 

@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
+from dispatches import CASES as EVERY
 from samples import by_family, each
 
 import rlx
 from rlx.ir.dtype import DType
-from rlx.ops.cases import cases
 from rlx.passes.extent import extent_of
 
 LEFT_OUT = (DType.F64, DType.F16, DType.BF16)
 CASES = [
     case
-    for case in (*cases(), *cases(bench=True))
+    for case in EVERY
     if case.sample.shapes
     and case.sample.shapes[0][:1] > (1,)
     and not set(case.dtypes) & set(LEFT_OUT)

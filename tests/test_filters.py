@@ -1,15 +1,26 @@
 """Filters, resampling and peaks against SciPy, on every device; and streams against one call."""
 
+import functools
+
 import numpy as np
 import pytest
-import scipy.signal as reference
+import scipy
 from samples import looped
 
 import rlx
 from rlx import signal
 
-BAND = reference.butter(4, (0.1, 0.4), "band", output="sos")
-LOW = reference.butter(3, 0.3)
+
+@functools.cache
+def band():
+    """Sections of a band pass. Not a constant: loading scipy.signal takes longer than collecting the tests."""
+    return scipy.signal.butter(4, (0.1, 0.4), "band", output="sos")
+
+
+@functools.cache
+def low():
+    """Numerator and denominator of a low pass."""
+    return scipy.signal.butter(3, 0.3)
 
 
 def close(got, expected, tolerance=1e-5):
@@ -25,20 +36,20 @@ def noise(rng, shape):
 @looped("shape", [(300,), (9, 301), (2, 2, 77), (0, 20), (3, 0), (1, 1)])
 def test_sosfilt(device, rng, shape):
     x, wide = noise(rng, shape)
-    zi, wide_zi = noise(rng, (len(BAND), *shape[:-1], 2))
-    expected = reference.sosfilt(BAND, wide, zi=wide_zi) if x.size else (wide, wide_zi)
-    for got, want in zip(signal.sosfilt(x, BAND, zi, device=device), expected, strict=True):
+    zi, wide_zi = noise(rng, (len(band()), *shape[:-1], 2))
+    expected = scipy.signal.sosfilt(band(), wide, zi=wide_zi) if x.size else (wide, wide_zi)
+    for got, want in zip(signal.sosfilt(x, band(), zi, device=device), expected, strict=True):
         close(got, want)
     if x.size:
-        close(signal.sosfilt(x, BAND, device=device)[0], reference.sosfilt(BAND, wide))
+        close(signal.sosfilt(x, band(), device=device)[0], scipy.signal.sosfilt(band(), wide))
 
 
 @looped("shape", [(300,), (9, 301), (2, 2, 77), (0, 20)])
 def test_lfilter(device, rng, shape):
     x, wide = noise(rng, shape)
     zi, wide_zi = noise(rng, (*shape[:-1], 3))
-    expected = reference.lfilter(*LOW, wide, zi=wide_zi)
-    for got, want in zip(signal.lfilter(*LOW, x, zi, device=device), expected, strict=True):
+    expected = scipy.signal.lfilter(*low(), wide, zi=wide_zi)
+    for got, want in zip(signal.lfilter(*low(), x, zi, device=device), expected, strict=True):
         close(got, want)
 
 
@@ -46,10 +57,10 @@ def test_lfilter(device, rng, shape):
 def test_finite_filters(device, rng, taps):
     x, wide = noise(rng, (2, 3, 301))
     b = rng.standard_normal(taps)
-    close(signal.lfilter(b, [2.0], x, device=device)[0], reference.lfilter(b, [2.0], wide))
+    close(signal.lfilter(b, [2.0], x, device=device)[0], scipy.signal.lfilter(b, [2.0], wide))
     if taps > 1:
         zi, wide_zi = noise(rng, (2, 3, taps - 1))
-        expected = reference.lfilter(b, 2.0, wide, zi=wide_zi)
+        expected = scipy.signal.lfilter(b, 2.0, wide, zi=wide_zi)
         for got, want in zip(signal.lfilter(b, 2.0, x, zi, device=device), expected, strict=True):
             close(got, want)
 
@@ -58,38 +69,40 @@ def test_long_signals_and_narrow_bands(rng):
     """On the CPU the recursion is in double precision, so that narrow bands cost no digits."""
     x, wide = noise(rng, (2, 70_000))
     for sos in (
-        reference.butter(4, (0.004, 0.006), "band", output="sos"),
-        reference.butter(2, 0.001, "high", output="sos"),
+        scipy.signal.butter(4, (0.004, 0.006), "band", output="sos"),
+        scipy.signal.butter(2, 0.001, "high", output="sos"),
     ):
-        close(signal.sosfilt(x, sos)[0], reference.sosfilt(sos, wide), 1e-6)
+        close(signal.sosfilt(x, sos)[0], scipy.signal.sosfilt(sos, wide), 1e-6)
 
 
 @pytest.mark.webgpu
 def test_long_signals_on_webgpu(webgpu, rng):
     """Rows are filtered in blocks side by side; the state before each comes from a matrix power."""
     x, wide = noise(rng, (2, 70_000))
-    zi, wide_zi = noise(rng, (len(BAND), 2, 2))
+    zi, wide_zi = noise(rng, (len(band()), 2, 2))
     for got, want in zip(
-        signal.sosfilt(x, BAND, zi, device=webgpu),
-        reference.sosfilt(BAND, wide, zi=wide_zi),
+        signal.sosfilt(x, band(), zi, device=webgpu),
+        scipy.signal.sosfilt(band(), wide, zi=wide_zi),
         strict=True,
     ):
         close(got, want)
     # f32 recursion: about 1e-7 / (1 - r)^2 for poles of radius r, here 0.988.
-    sos = reference.butter(4, 0.01, output="sos")
-    close(signal.sosfilt(x, sos, device=webgpu)[0], reference.sosfilt(sos, wide), 7e-4)
+    sos = scipy.signal.butter(4, 0.01, output="sos")
+    close(signal.sosfilt(x, sos, device=webgpu)[0], scipy.signal.sosfilt(sos, wide), 7e-4)
 
 
 def test_filters_forward_and_backward(device, rng):
     x, wide = noise(rng, (2, 3, 200))
-    close(signal.sosfiltfilt(x, BAND, device=device), reference.sosfiltfilt(BAND, wide), 2e-5)
-    odd = reference.butter(3, 0.2, output="sos")
-    close(signal.sosfiltfilt(x, odd, device=device), reference.sosfiltfilt(odd, wide), 2e-5)
-    close(signal.filtfilt(*LOW, x, device=device), reference.filtfilt(*LOW, wide), 2e-5)
+    close(
+        signal.sosfiltfilt(x, band(), device=device), scipy.signal.sosfiltfilt(band(), wide), 2e-5
+    )
+    odd = scipy.signal.butter(3, 0.2, output="sos")
+    close(signal.sosfiltfilt(x, odd, device=device), scipy.signal.sosfiltfilt(odd, wide), 2e-5)
+    close(signal.filtfilt(*low(), x, device=device), scipy.signal.filtfilt(*low(), wide), 2e-5)
     mean = np.ones(7) / 7
-    close(signal.filtfilt(mean, 1.0, x, device=device), reference.filtfilt(mean, 1.0, wide))
-    got = signal.filtfilt(*LOW, x, padlen=0, device=device)
-    close(got, reference.filtfilt(*LOW, wide, padlen=0), 2e-5)
+    close(signal.filtfilt(mean, 1.0, x, device=device), scipy.signal.filtfilt(mean, 1.0, wide))
+    got = signal.filtfilt(*low(), x, padlen=0, device=device)
+    close(got, scipy.signal.filtfilt(*low(), wide, padlen=0), 2e-5)
 
 
 def test_filter_errors():
@@ -104,13 +117,13 @@ def test_filter_errors():
         with pytest.raises(rlx.ShapeError, match="zi"):
             signal.lfilter(taps, [1.0] if len(taps) > 1 else [1.0, 0.5, 0.2], x, np.zeros((2, 9)))
     with pytest.raises(rlx.ShapeError, match="too short"):
-        signal.filtfilt(*LOW, x[:, :10])
+        signal.filtfilt(*low(), x[:, :10])
 
 
 @looped("n", [1, 2, 64, 101])
 def test_hilbert(device, rng, n):
     x, wide = noise(rng, (3, n))
-    z = reference.hilbert(wide)
+    z = scipy.signal.hilbert(wide)
     close(signal.hilbert(x, device=device), np.concatenate([z.real, z.imag], -1))
     close(signal.envelope(x, device=device), np.abs(z))
 
@@ -121,16 +134,16 @@ FACTORS = [(1, 2), (2, 1), (3, 7), (7, 3), (160, 147), (1, 100), (100, 1), (6, 4
 @looped(("up", "down"), FACTORS)
 def test_resample_poly(device, rng, up, down):
     x, wide = noise(rng, (2, 501))
-    expected = reference.resample_poly(wide, up, down, axis=-1)
+    expected = scipy.signal.resample_poly(wide, up, down, axis=-1)
     close(signal.resample_poly(x, up, down, device=device), expected)
-    expected = reference.resample_poly(wide, up, down, axis=-1, window="hamming")
+    expected = scipy.signal.resample_poly(wide, up, down, axis=-1, window="hamming")
     close(signal.resample_poly(x, up, down, "hamming", device=device), expected)
 
 
 @pytest.mark.parametrize("taps", [30, 31])
 def test_resample_poly_with_coefficients(rng, taps):
     x, h = rng.standard_normal((2, 100)), rng.standard_normal(taps)
-    expected = reference.resample_poly(x, 3, 2, axis=-1, window=h)
+    expected = scipy.signal.resample_poly(x, 3, 2, axis=-1, window=h)
     close(signal.resample_poly(x, 3, 2, h), expected, 1e-12)
 
 
@@ -168,7 +181,7 @@ def test_find_peaks(device, rng, n, conditions):
     for x in signals(rng, n):
         x = x.astype(np.float32)
         indices, properties = signal.find_peaks(x, device=device, **conditions)
-        expected, wanted = reference.find_peaks(x, **conditions)
+        expected, wanted = scipy.signal.find_peaks(x, **conditions)
         np.testing.assert_array_equal(indices, expected)
         assert properties.keys() == wanted.keys()
         for name, values in wanted.items():
@@ -178,7 +191,7 @@ def test_find_peaks(device, rng, n, conditions):
 def test_find_peaks_on_plateaus(device, rng):
     x = np.repeat(rng.integers(0, 4, 400), 9).astype(np.float32)
     for conditions in ({}, {"prominence": 2}, {"height": 2, "width": 3}):
-        expected, _ = reference.find_peaks(x, **conditions)
+        expected, _ = scipy.signal.find_peaks(x, **conditions)
         np.testing.assert_array_equal(
             signal.find_peaks(x, device=device, **conditions)[0], expected
         )
@@ -189,7 +202,7 @@ def test_find_peaks_that_rise_one_after_the_other(device):
     x = np.arange(2000, dtype=np.float32)
     x[::2] -= 5
     for distance in (3, 4, 100):
-        expected, _ = reference.find_peaks(x, distance=distance)
+        expected, _ = scipy.signal.find_peaks(x, distance=distance)
         got, _ = signal.find_peaks(x, distance=distance, device=device)
         np.testing.assert_array_equal(got, expected)
 
@@ -202,7 +215,7 @@ def test_find_peaks_on_nodes(device, rng):
         indices, counts, prominences = cg.run_slots(x)
     assert indices.shape == prominences.shape == (2, 3, 8)
     for row in np.ndindex(2, 3):
-        expected, properties = reference.find_peaks(x[row], prominence=1.0)
+        expected, properties = scipy.signal.find_peaks(x[row], prominence=1.0)
         assert counts[row] == len(expected)
         kept = min(8, len(expected))
         np.testing.assert_array_equal(indices[row][:kept], expected[:kept])
@@ -259,22 +272,28 @@ def test_streaming_welch(device, rng, settings):
                 assert stream.segments == 0
                 assert np.isnan(power).all()
             else:
-                close(power, reference.welch(wide[:, :end], **settings)[1])
+                close(power, scipy.signal.welch(wide[:, :end], **settings)[1])
         stream.reset()
 
 
 @looped(
-    "coefficients",
-    [{"sos": BAND}, {"b": LOW[0], "a": LOW[1]}, {"b": [1.0, 2.0, 3.0]}, {"b": [2.0]}],
+    "made",
+    [
+        lambda: {"sos": band()},
+        lambda: {"b": low()[0], "a": low()[1]},
+        lambda: {"b": [1.0, 2.0, 3.0]},
+        lambda: {"b": [2.0]},
+    ],
     ids=["sos", "recursive", "finite", "gain"],
 )
-def test_streaming_filter(device, rng, coefficients):
+def test_streaming_filter(device, rng, made):
+    coefficients = made()
     x, wide = noise(rng, (2, 320))
     stream = signal.StreamingFilter((2, 32), device=device, **coefficients)
     if "sos" in coefficients:
-        expected = reference.sosfilt(BAND, wide)
+        expected = scipy.signal.sosfilt(band(), wide)
     else:
-        expected = reference.lfilter(coefficients["b"], coefficients.get("a", 1.0), wide)
+        expected = scipy.signal.lfilter(coefficients["b"], coefficients.get("a", 1.0), wide)
     for _ in range(2):
         got = np.concatenate([stream.push(block) for block in np.split(x, 10, -1)], -1)
         close(got, expected)
@@ -283,10 +302,10 @@ def test_streaming_filter(device, rng, coefficients):
 
 def test_streams_start_from_a_state(rng):
     x, wide = noise(rng, (2, 64))
-    stream = signal.StreamingFilter((2, 64), sos=BAND)
+    stream = signal.StreamingFilter((2, 64), sos=band())
     zi = rng.standard_normal(stream.state.shape)
     stream.state[...] = zi
-    close(stream.push(x), reference.sosfilt(BAND, wide, zi=zi)[0])
+    close(stream.push(x), scipy.signal.sosfilt(band(), wide, zi=zi)[0])
 
 
 def test_streaming_errors():
