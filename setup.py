@@ -70,6 +70,9 @@ def flags() -> tuple[list[str], list[str]]:
     if sys.platform == "win32":
         return ["/O2", "/std:c11"], []
     compile_args, link_args = list(COMPILE), []
+    # Debug information without the folders of this build: equal sources make equal modules.
+    folders = {str(ROOT): ".", numpy.get_include(): "numpy"}
+    compile_args += [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
     if DEBUG:
         compile_args += ["-O1", "-g"]
     if SANITIZE:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.cli import demo
+from rlx.cli import demo, demo_report
 from rlx.cli.eeg import load_recording
 from rlx.cli.main import main
 
@@ -45,6 +45,14 @@ def test_command(tmp_path, capsys):
     assert "src=" not in text
     assert "<link" not in text
     assert "<svg" in text
+
+
+def test_what_is_not_installed_is_named_whole(tmp_path, monkeypatch, capsys):
+    """Square brackets are printed as they are, not taken for a style."""
+    monkeypatch.setattr(demo_report, "_plots", lambda result: {})
+    report = str(tmp_path / "report.html")
+    assert main(["demo", "--device", "cpu", "--hops", "2", "--out", report]) == 0
+    assert "pip install rlx[demo]" in capsys.readouterr().out
 
 
 def test_wrong_numbers_fail(tmp_path, monkeypatch, capsys):

@@ -252,6 +252,6 @@ def _print(args: argparse.Namespace, rows: list[Row]) -> None:
     console.print(table)
     for row in rows:
         for line in row.on_the_host:
-            console.print(f"{row.name}, on the host: {line}", highlight=False)
+            console.print(f"{row.name}, on the host: {line}", highlight=False, markup=False)
         if row.error:
-            console.print(f"{row.name}: {row.error}", highlight=False)
+            console.print(f"{row.name}: {row.error}", highlight=False, markup=False)

@@ -293,7 +293,7 @@ def print_tables(result: Result, console: Console) -> None:
             f"{d.device_difference:.1e}",
         )
     console.print(table)
-    console.print(f"device chosen: [bold]{result.chosen}[/bold] ({result.reason})")
+    console.print(f"device chosen: {result.chosen} ({result.reason})", markup=False)
     if result.devices[0].scipy_difference is None:
         console.print(
             "SciPy is not installed, so nothing is compared with it: pip install rlx\\[demo]"
@@ -330,7 +330,7 @@ def run(args: argparse.Namespace) -> int:
         print(result.as_json())
     else:
         print_tables(result, console)
-    console.print(f"report: {args.out}{note}")
+    console.print(f"report: {args.out}{note}", highlight=False, markup=False)
     for problem in result.problems:
         print(f"rlx demo: {problem}", file=sys.stderr)
     return int(bool(result.problems))

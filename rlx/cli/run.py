@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     for line in on_the_host:
-        console.print(f"on the host: {line}", highlight=False)
+        console.print(f"on the host: {line}", highlight=False, markup=False)
     return 0
 
 
