@@ -161,3 +161,32 @@ def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path):
         assert "not built" in last
         assert "pip install -e ." in last
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_checkout_and_its_sdist_build_the_same_wheel(wheel, tmp_path):
+    """Every file is equal, the compiled modules too, though they are built in different folders."""
+    source = tmp_path / "source"
+    for name in run("git", "ls-files", cwd=ROOT).splitlines():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        tmp_path,
+        source,
+        cwd=tmp_path,
+    )
+    held = []
+    for path in (wheel, next(tmp_path.glob("*.whl"))):
+        with zipfile.ZipFile(path) as archive:
+            held.append({name: archive.read(name) for name in archive.namelist()})
+    assert held[0].keys() == held[1].keys()
+    assert [name for name in held[0] if held[0][name] != held[1][name]] == []
