@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from random_graphs import CHOICES, random_graph, unrounded
-from samples import looped
+from samples import ALL
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -17,7 +17,8 @@ OPTIONS = {
     "no reuse": CompileOptions(reuse_memory=False),
 }
 FEW = 40
-SEEDS = [pytest.param(s, marks=[] if s < FEW else pytest.mark.slow) for s in range(1000)]
+# One test for each: a graph that is compiled wrong may end the process.
+SEEDS = range(1000 if ALL else FEW)
 # Allowed error by dtype, relative to the largest value; and how many times what rounding alone does.
 TOLERANCE = {"f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 TIMES_ROUNDING = 64
@@ -57,13 +58,13 @@ def check(seed, device):
             )
 
 
-@looped("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cpu(seed):
     check(seed, "cpu")
 
 
 @pytest.mark.webgpu
-@looped("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_webgpu(seed, webgpu):
     check(seed, webgpu)
 
