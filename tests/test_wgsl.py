@@ -24,11 +24,13 @@ def test_layout_does_not_matter():
     """Without blank lines, comments and indentation, or all on one line, it is the same functions."""
     bare = re.sub(r"//[^\n]*", "", LIBRARY)
     packed = "\n".join(line.strip() for line in bare.splitlines() if line.strip())
-    for text in (
+    layouts = (
         packed,
+        packed.replace("\n", " "),
         packed.replace("\n", "\n\n\n"),
-        "\n".join(f"\t{x}" for x in bare.split("\n")),
-    ):
+        packed.replace("\n", "\n\t"),
+    )
+    for text in layouts:
         found = definitions(text)
         assert found.keys() == definitions(LIBRARY).keys()
         for name, one in definitions(LIBRARY).items():

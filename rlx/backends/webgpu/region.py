@@ -179,7 +179,7 @@ fn pair(h: vec4<u32>) -> vec2<u32> { return h.xz | (h.yw << vec2<u32>(16u)); }
 
 
 # Where a function definition begins: its attributes, then ``fn name(``.
-_DEFINITION = re.compile(r"^[ \t]*((?:@\w+(?:\([^)]*\))?\s*)*)fn\s+(\w+)\s*\(", re.M)
+_DEFINITION = re.compile(r"(?:@\w+(?:\([^)]*\))?\s*)*\bfn\s+(\w+)\s*\(")
 _CALL = re.compile(r"\b(\w+)\s*\(")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
@@ -196,7 +196,7 @@ def definitions(text: str) -> dict[str, str]:
     text = _COMMENT.sub("", text)
     found: dict[str, str] = {}
     for match in _DEFINITION.finditer(text):
-        name, depth = match[2], 0
+        name, depth = match[1], 0
         for brace in re.finditer(r"[{}]", text[match.end() :]):
             depth += 1 if brace[0] == "{" else -1
             if depth == 0:
@@ -205,7 +205,7 @@ def definitions(text: str) -> dict[str, str]:
             raise CompileError(describe("a WGSL function has no end", where=name))
         if name in found:
             raise CompileError(describe("a WGSL function is defined twice", where=name))
-        found[name] = text[match.start() : match.end() + brace.end()].strip()
+        found[name] = text[match.start() : match.end() + brace.end()]
     return found
 
 
