@@ -186,8 +186,9 @@ fn remainder_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     return select(nan_like(x), select(r, -r, x < vec4<f32>(0.0)), defined);
 }
 
+// Not x % y: Vulkan leaves the remainder of a negative integer undefined, and NVIDIA's is another number.
 fn remainder_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> {
-    return select(x % y, vec4<i32>(0), y == vec4<i32>(0));
+    return select(x - y * (x / y), vec4<i32>(0), y == vec4<i32>(0));
 }
 
 fn remainder_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
