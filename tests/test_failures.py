@@ -71,7 +71,9 @@ print("recovered")
 @pytest.mark.webgpu
 @pytest.mark.parametrize("hot", ["1", "0"])
 def test_a_lost_device_comes_back(webgpu, hot):
-    environment = {**os.environ, "RLX_WEBGPU_HOT": hot, "PYTHONPATH": str(Path(__file__).parent)}
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, folders))
+    environment = {**os.environ, "RLX_WEBGPU_HOT": hot, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-P", "-c", RECOVER], env=environment, capture_output=True, text=True
     )
