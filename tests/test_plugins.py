@@ -60,9 +60,10 @@ def site(tmp_path):
 
 
 def run(code, site, **env):
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code],
-        env={**os.environ, "PYTHONPATH": str(site), **env},
+        env={**os.environ, "PYTHONPATH": path, **env},
         capture_output=True,
         text=True,
         check=False,
