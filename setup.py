@@ -58,7 +58,7 @@ COMPILE = (
     "-O3",  # loops become vectors, and short ones are unrolled
     "-fwrapv",  # integers of graphs wrap around, as in NumPy
     "-fno-math-errno",  # nothing reads errno, and setting it keeps loops from becoming vectors
-    "-fno-trapping-math",  # nothing reads the exception flags, likewise
+    "-fno-trapping-math",  # nothing reads floating-point exception flags; they keep loops scalar, too
     "-fvisibility=hidden",  # only the module's own entry is called from outside
     "-g1",  # function names and lines, for perf and for backtraces; no variables
     "-Wno-unknown-pragmas",  # each compiler skips the other's
@@ -107,7 +107,7 @@ class BuildPackage(build_py):
 
 
 class BuildExtensions(build_ext):
-    """Compiles the sources of a module side by side: one instruction set takes as long as the rest."""
+    """Compiles the source files of a module at the same time, one on each processor."""
 
     def build_extension(self, extension: Extension) -> None:
         compile_one = self.compiler.compile

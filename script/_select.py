@@ -17,10 +17,10 @@ OPS = {name: op for name, op in REGISTRY.items() if name not in (*LEAVES, "part"
 
 
 def changed_files(root: Path) -> list[str]:
-    """Files that differ from the last commit, and those that git does not know yet."""
+    """Files that differ from the last commit, and those that git does not know yet; not deleted ones."""
     found = []
     for command in (
-        ["git", "diff", "--name-only", "HEAD"],
+        ["git", "diff", "--name-only", "--diff-filter=d", "HEAD"],
         ["git", "ls-files", "--others", "--exclude-standard"],
     ):
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
@@ -43,7 +43,7 @@ def selected(names: Iterable[str], root: Path) -> list[str]:
             path = (root / name).resolve().relative_to(root)
             ops |= set(ops_of(path, root))
             files |= set(files_of(path, root))
-        elif not (root / Path(name).parent).is_dir() or "/" not in name:
+        else:
             raise SystemExit(f"-- {name!r} is neither an operation nor a file of the repository")
     if ops:
         # Files with one test for each operation and device; ``--op`` chooses among those (tests/conftest.py).
