@@ -35,6 +35,7 @@ EXTENSIONS = {
         "cython_src/kernels/isa_avx2.c",
         "cython_src/kernels/isa_avx512.c",
     ],
+    "rlx._ext.owner": ["cython_src/owner.pyx"],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }
 GENERATED = Path("build/generated")

@@ -40,6 +40,22 @@ rlx_parallel_init()
 cdef extern from "clock.h" nogil:
     int64_t rlx_clock_ns()
 
+cdef extern from "owner.h" nogil:
+    ctypedef struct rlx_owner:
+        unsigned long holder
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+# While a loop of the graph runs, the handlers of signals run at least this often, in nanoseconds. The
+# clock is read after so many trips of the loop.
+cdef enum:
+    SIGNAL_NS = 5_000_000
+    SIGNAL_TRIPS = 4
+
 
 def clock_ns():
     """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
@@ -288,11 +304,15 @@ cdef struct rlx_slot:
 cdef class Program:
     """The calls of a run, with the arrays that they read and write.
 
+    Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
+
     Args:
         calls: The calls.
         input_views: Arrays that hold the inputs, unless ``run_slots`` is given others.
         output_views: Arrays that it returns.
         arena: The memory that calls write to. What stands in it is copied before it is read.
+        inputs_end: Bytes at its beginning that hold the inputs and nothing else.
+        link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
     """
 
     cdef rlx_call* _calls
@@ -301,19 +321,29 @@ cdef class Program:
     cdef Py_ssize_t _feed_count
     cdef rlx_slot* _given  # what run_slots takes an argument for
     cdef Py_ssize_t _given_count
-    cdef bint _busy
     cdef bint _away  # whether an input is read elsewhere than in its view
+    cdef bint _stale
     cdef tuple _input_views
     cdef tuple _output_views
     cdef Calls _used
     cdef char* _arena
     cdef char* _arena_end
+    cdef char* _inputs_end
+    cdef object _link
+    cdef object _owner
+    cdef rlx_owner* _state
+    cdef object __weakref__
 
-    def __cinit__(self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena):
+    def __cinit__(
+        self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena,
+        Py_ssize_t inputs_end, link,
+    ):
         self._input_views = input_views
         self._output_views = output_views
         self._arena = <char*>cnp.PyArray_DATA(arena)
         self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
+        self._inputs_end = self._arena + inputs_end
+        self._link = link
         self._given = <rlx_slot*>calloc(max(1, len(input_views)), sizeof(rlx_slot))
         if self._given == NULL:
             raise MemoryError()
@@ -326,10 +356,28 @@ cdef class Program:
 
     def use(self, Calls calls):
         """Later runs make these calls."""
-        self._alone()
         if self._used is not None:
             self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
+
+    def stale(self):
+        """Has the next run link its calls anew. Any thread may say so, also during a run."""
+        self._stale = True
+
+    def refresh(self):
+        """Links the calls anew now if they are stale, so that the next run need not."""
+        if self._stale:
+            self._refresh()
+
+    cdef int _refresh(self) except -1:
+        # Before linking: what changes meanwhile makes it stale again.
+        self._stale = False
+        try:
+            self.use(self._link())
+        except BaseException:
+            self._stale = True
+            raise
+        return 0
 
     cdef void _home(self) noexcept:
         """All inputs are read in their views."""
@@ -339,29 +387,69 @@ cdef class Program:
                 self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
             self._away = False
 
-    cdef int _take(self, rlx_slot* slot, object given, Py_ssize_t position) except -1:
-        """Reads an argument where it is, or copies it into its view."""
-        cdef char* data
-        cdef Calls used = self._used
-        if not _fits(given, slot):
-            # May be of another dtype, or strided, or no array at all.
-            view = self._input_views[slot.which]
-            view[...] = as_input(given, view, position)
-            used.point(slot.which, slot.memory)
-            return 0
-        data = <char*>cnp.PyArray_DATA(<cnp.ndarray>given)
-        if used.movable(slot.which) and (data >= self._arena_end or data < self._arena):
-            used.point(slot.which, data)
+    cdef inline bint _among_inputs(self, const char* data) noexcept:
+        return self._arena <= data < self._inputs_end
+
+    cdef inline void _bring(self, rlx_slot* slot, const char* data) noexcept:
+        """Reads an array like the slot's view where it is, or copies it into the view."""
+        if self._used.movable(slot.which) and (data >= self._arena_end or data < self._arena):
+            self._used.point(slot.which, <void*>data)
             self._away = True
-            return 0
+            return
         if data != slot.memory:
             memcpy(slot.memory, data, slot.nbytes)
-        used.point(slot.which, slot.memory)
-        return 0
+        self._used.point(slot.which, slot.memory)
+
+    cdef list _take(self, tuple arrays):
+        """Takes the arguments of a run.
+
+        Returns:
+            None, or arrays that were made and have to live until the run is over.
+        """
+        cdef Py_ssize_t at
+        cdef rlx_slot* slot
+        cdef const char* data
+        if len(arrays) != self._given_count:
+            check_slots(arrays, self._given_count)
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            if not _fits(arrays[at], slot):
+                return self._stage(arrays)
+            data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
+            # A copy into one slot must not overwrite what another argument is read from.
+            if self._among_inputs(data) and data != slot.memory and slot.nbytes:
+                return self._stage(arrays)
+        for at in range(self._given_count):
+            self._bring(&self._given[at], <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at]))
+        return None
+
+    cdef list _stage(self, tuple arrays):
+        """``_take`` of arguments of which one may be of another dtype, strided, no array, or an input's view.
+
+        Converting runs code of the caller's, which may do anything to the other arguments, so that no
+        address is taken and nothing is written before all are converted.
+        """
+        cdef Py_ssize_t at
+        cdef rlx_slot* slot
+        cdef list held = []
+        for at in range(self._given_count):
+            held.append(as_input(arrays[at], self._input_views[self._given[at].which], at))
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            as_input(held[at], self._input_views[slot.which], at)
+            if self._among_inputs(<const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at])):
+                held[at] = held[at].copy()
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            if _fits(held[at], slot):
+                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at]))
+            else:
+                self._input_views[slot.which][...] = held[at]
+                self._used.point(slot.which, slot.memory)
+        return held
 
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
-        self._alone()
         self._home()
         cdef cnp.ndarray view
         cdef Py_ssize_t at
@@ -384,7 +472,6 @@ cdef class Program:
         cdef rlx_feed* feeds
         cdef cnp.ndarray source, target
         cdef Py_ssize_t at
-        self._alone()
         feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
         if feeds == NULL:
             raise MemoryError()
@@ -396,101 +483,129 @@ cdef class Program:
         free(self._feeds)
         self._feeds, self._feed_count = feeds, len(pairs)
 
-    cdef int _alone(self) except -1:
-        if self._busy:
-            self._entered()
-        return 0
+    def owned_by(self, owner):
+        """``run_slots`` as a function that holds an owner while it runs, and is refused where it can't.
+
+        Args:
+            owner: A ``rlx._ext.owner.Owner``.
+        """
+        cdef uintptr_t address = owner.address
+        self._owner, self._state = owner, <rlx_owner*>address
+        return self.run_owned
+
+    def run_owned(self, *arrays):
+        """``run_slots`` under the owner that ``owned_by`` was given last."""
+        if self._state.holder:
+            self._owner.refuse()
+        self._state.holder = PyThread_get_thread_ident()
+        try:
+            self._run(arrays)
+        finally:
+            self._state.holder = 0
+        return self._output_views
 
     def run_slots(self, *arrays):
         """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
-        cdef Py_ssize_t at, count = len(arrays)
-        cdef int status = 0
-        self._alone()
-        self._busy = True
-        try:
-            if count:
-                if count != self._given_count:
-                    check_slots(arrays, self._given_count)
-                for at in range(count):
-                    self._take(&self._given[at], arrays[at], at)
-            else:
-                self._home()
-            at = 0
-            with nogil:
-                while at < self._count:
-                    status = self._calls[at].fn(&self._calls[at])
-                    if status == RLX_OK:
-                        at += 1
-                    elif status == RLX_JUMP:
-                        at = self._calls[at].p[0].i
-                        status = RLX_OK
-                    else:
-                        break
-                if status == RLX_OK:
-                    for at in range(self._feed_count):
-                        memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
-            if status:
-                self._fail(status, at)
-        finally:
-            self._busy = False
+        self._run(arrays)
         return self._output_views
+
+    cdef int _run(self, tuple arrays) except -1:
+        cdef Py_ssize_t at, target
+        cdef int status = 0
+        cdef int64_t looked = 0
+        cdef unsigned int trips = 0
+        cdef list held
+        if self._stale:
+            self._refresh()
+        if len(arrays):
+            held = self._take(arrays)
+        elif self._away:
+            self._home()
+        at = 0
+        with nogil:
+            while at < self._count:
+                status = self._calls[at].fn(&self._calls[at])
+                if status == RLX_OK:
+                    at += 1
+                elif status == RLX_JUMP:
+                    target = self._calls[at].p[0].i
+                    status = RLX_OK
+                    if target <= at:
+                        trips += 1
+                        if trips % SIGNAL_TRIPS == 0:
+                            _look_at_signals(&looked)
+                    at = target
+                else:
+                    break
+            if status == RLX_OK:
+                for at in range(self._feed_count):
+                    memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+        if status:
+            self._fail(status, at)
+        return 0
 
     def run_timed(self, Times times, *arrays):
         """``run_slots`` with the time of every call; slower, and in a loop of its own.
 
         What ran before a call that fails is kept as well.
         """
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, target
         cdef int status = 0
-        cdef int64_t start, end
+        cdef int64_t start, end, looked = 0
         cdef bint kept = True
-        self._alone()
-        self._busy = True
-        try:
+        cdef list held
+        if self._stale:
+            self._refresh()
+        if len(arrays):
+            held = self._take(arrays)
+        elif self._away:
             self._home()
-            if arrays:
-                check_slots(arrays, self._given_count)
-                for at in range(self._given_count):
-                    self._take(&self._given[at], arrays[at], at)
-            at = 0
-            with nogil:
-                while at < self._count and kept:
-                    start = rlx_clock_ns()
-                    status = self._calls[at].fn(&self._calls[at])
-                    end = rlx_clock_ns()
-                    kept = times.add(at, start, end)
-                    if status == RLX_OK:
-                        at += 1
-                    elif status == RLX_JUMP:
-                        at = self._calls[at].p[0].i
-                        status = RLX_OK
-                    else:
-                        break
-                if status == RLX_OK and kept:
-                    for at in range(self._feed_count):
-                        memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
-            if not kept:
-                raise MemoryError()
-            if status:
-                self._fail(status, at)
-        finally:
-            self._busy = False
+        at = 0
+        with nogil:
+            while at < self._count and kept:
+                start = rlx_clock_ns()
+                status = self._calls[at].fn(&self._calls[at])
+                end = rlx_clock_ns()
+                kept = times.add(at, start, end)
+                if status == RLX_OK:
+                    at += 1
+                elif status == RLX_JUMP:
+                    target = self._calls[at].p[0].i
+                    status = RLX_OK
+                    if target <= at:
+                        _look_at_signals(&looked)
+                    at = target
+                else:
+                    break
+            if status == RLX_OK and kept:
+                for at in range(self._feed_count):
+                    memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+        if not kept:
+            raise MemoryError()
+        if status:
+            self._fail(status, at)
         return self._output_views
-
-    cdef _entered(self):
-        raise RlxError(
-            describe(
-                "this CompiledGraph is already running in another thread",
-                hint="give each thread its own: cg.clone() shares the params",
-            )
-        )
 
     cdef _fail(self, int status, Py_ssize_t at):
         if status == RLX_PYTHON_ERROR:
-            raise (<object>self._calls[at].p[0].p).error
+            function = <object>self._calls[at].p[0].p
+            error, function.error = function.error, None
+            raise error
         if status == RLX_CUSTOM_ERROR:
             raise RlxError(describe("a C function reports an error", where=self._used.names[at]))
         raise InputError(describe("an index is out of range", where=self._used.names[at]))
+
+
+cdef int _look_at_signals(int64_t* looked) except -1 nogil:
+    """Runs the handlers of signals that have come, if some time has passed since the last look."""
+    cdef int64_t now = rlx_clock_ns()
+    if looked[0] == 0:
+        looked[0] = now
+    elif now - looked[0] >= SIGNAL_NS:
+        looked[0] = now
+        with gil:
+            PyErr_CheckSignals()
+    return 0
 
 
 cdef inline bint _fits(object given, rlx_slot* slot) noexcept:

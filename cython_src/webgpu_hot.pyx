@@ -3,12 +3,19 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 cimport numpy as cnp
 
 cnp.import_array()
 
+
+cdef extern from "owner.h" nogil:
+    ctypedef struct rlx_owner:
+        unsigned long holder
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
 
 cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_wgpu:
@@ -84,11 +91,25 @@ cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_scope_info:
         pass
 
-    int rlx_submit(rlx_work* work, uint64_t shift)
-    int rlx_wait(rlx_work* work)
     void rlx_open_porch(rlx_work* work)
     void rlx_forget(rlx_work* work)
     int RLX_GPU_OK
+
+cdef extern from "webgpu_guard.h" nogil:
+    int rlx_safely(int (*step)(rlx_work*, uint64_t) noexcept nogil, rlx_work* work, uint64_t given)
+    int rlx_submit(rlx_work* work, uint64_t shift)
+    int rlx_wait_step(rlx_work* work, uint64_t unused)
+    int rlx_run_step(rlx_work* work, uint64_t shift)
+    int rlx_send_step(rlx_work* work, uint64_t commands)
+    int rlx_read_step(rlx_work* work, uint64_t to)
+    int rlx_stopped
+
+
+def stop_all():
+    """From now on every run fails at once, and nothing is freed: for a process that was forked."""
+    global rlx_stopped
+    rlx_stopped = 1
+
 
 # In the order of ``rlx_wgpu``, which is a table of nothing but function addresses.
 FUNCTIONS = (
@@ -141,6 +162,28 @@ cdef class Api:
             raise ValueError("an address for every function is needed")
         for at, address in enumerate(addresses):
             slots[at] = address
+
+    def send(self, queue, commands):
+        """Submits commands that wgpu-py encoded. False where the device is gone."""
+        cdef rlx_work work
+        cdef void* encoded = _pointer(commands)
+        cdef int status
+        memset(&work, 0, sizeof(rlx_work))
+        work.api, work.queue = &self.table, _pointer(queue)
+        with nogil:
+            status = rlx_safely(rlx_send_step, &work, <uint64_t><uintptr_t>encoded)
+        return status == RLX_GPU_OK
+
+    def read(self, buffer, cnp.ndarray to):
+        """Copies the mapped bytes of a buffer, as many as an array has. False where the device is gone."""
+        cdef rlx_work work
+        cdef void* target = cnp.PyArray_DATA(to)
+        cdef int status
+        memset(&work, 0, sizeof(rlx_work))
+        work.api, work.staging, work.staged = &self.table, _pointer(buffer), cnp.PyArray_NBYTES(to)
+        with nogil:
+            status = rlx_safely(rlx_read_step, &work, <uint64_t><uintptr_t>target)
+        return status == RLX_GPU_OK
 
 
 cdef class Dispatches:
@@ -226,7 +269,7 @@ cdef class Runner:
         work.widen, work.widened = len(widen), _wide_table(widen)
 
     def __dealloc__(self):
-        if self.work.api != NULL:
+        if self.work.api != NULL and not rlx_stopped:
             rlx_forget(&self.work)
         free(<void*>self.work.upload)
         free(<void*>self.work.move)
@@ -239,23 +282,21 @@ cdef class Runner:
         """Uploads and enqueues; the results go to ``shift`` in the staging buffer. 0 if all is well."""
         cdef int status
         with nogil:
-            status = rlx_submit(&self.work, shift)
+            status = rlx_safely(rlx_submit, &self.work, shift)
         return status
 
     def wait(self):
         """Waits for the last submission and reads back what was staged. 0 if all is well."""
         cdef int status
         with nogil:
-            status = rlx_wait(&self.work)
+            status = rlx_safely(rlx_wait_step, &self.work, 0)
         return status
 
     def run(self):
         """``submit``, then ``wait``. 0 if all is well."""
         cdef int status
         with nogil:
-            status = rlx_submit(&self.work, 0)
-            if status == RLX_GPU_OK:
-                status = rlx_wait(&self.work)
+            status = rlx_safely(rlx_run_step, &self.work, 0)
         return status
 
     def error(self):
@@ -267,54 +308,74 @@ cdef class Entry:
     """``run_slots``: copies the arguments into their slots, runs, returns the output views.
 
     Args:
-        guard: A lock that is held while the executable runs.
+        owner: A ``rlx._ext.owner.Owner``, held while it runs.
         input_views: What the arguments are copied into.
         output_views: What is returned.
-        entered: Called without arguments when the lock is taken; raises.
+        memory: The bytes that ``input_views`` are views of.
         failed: Called with the runner that failed; raises.
         take: Called with the arguments when one does not fit as it is; copies them or raises.
         slow: Runs the whole when there is more to it than one runner.
     """
 
-    cdef object _acquire, _release, _entered, _failed, _take, _slow
+    cdef object _owner, _failed, _take, _slow
+    cdef rlx_owner* _state
     cdef tuple _taken, _output_views
     cdef Runner _runner
+    cdef const char* _memory
+    cdef const char* _memory_end
+    cdef object __weakref__
 
-    def __cinit__(self, guard, tuple input_views, tuple output_views, entered, failed, take, slow):
-        self._acquire, self._release = guard.acquire, guard.release
+    def __cinit__(
+        self, owner, tuple input_views, tuple output_views, cnp.ndarray memory, failed, take, slow
+    ):
+        cdef uintptr_t address = owner.address
+        self._owner, self._state = owner, <rlx_owner*>address
         self._taken, self._output_views = input_views, output_views
-        self._entered, self._failed = entered, failed
-        self._take, self._slow = take, slow
+        self._memory = <const char*>cnp.PyArray_DATA(memory)
+        self._memory_end = self._memory + cnp.PyArray_NBYTES(memory)
+        self._failed, self._take, self._slow = failed, take, slow
 
     def prepare(self, runner, tuple taken):
         """Sets the runner, None for the slow way, and the views that take an argument."""
         self._runner = runner
         self._taken = taken
 
+    cdef bint _apart(self, tuple arrays) noexcept:
+        """Whether no argument is the memory of another one's slot."""
+        cdef Py_ssize_t at
+        cdef const char* data
+        for at in range(len(arrays)):
+            data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
+            if (
+                self._memory <= data < self._memory_end
+                and data != <const char*>cnp.PyArray_DATA(<cnp.ndarray>self._taken[at])
+            ):
+                return False
+        return True
+
     def run_slots(self, *arrays):
         """See ``CompiledGraph.run_slots``."""
         cdef Py_ssize_t at, count = len(arrays)
         cdef int status
-        if not self._acquire(False):
-            self._entered()
+        if self._state.holder:
+            self._owner.refuse()
+        self._state.holder = PyThread_get_thread_ident()
         try:
             if count:
-                if not _fit(arrays, self._taken):
-                    self._take(arrays)
-                else:
+                if _fit(arrays, self._taken) and self._apart(arrays):
                     for at in range(count):
                         _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._taken[at])
+                else:
+                    self._take(arrays)
             if self._runner is None:
                 self._slow()
             else:
                 with nogil:
-                    status = rlx_submit(&self._runner.work, 0)
-                    if status == RLX_GPU_OK:
-                        status = rlx_wait(&self._runner.work)
+                    status = rlx_safely(rlx_run_step, &self._runner.work, 0)
                 if status != RLX_GPU_OK:
                     self._failed(self._runner)
         finally:
-            self._release()
+            self._state.holder = 0
         return self._output_views
 
 

@@ -127,7 +127,7 @@ typedef struct { /* an i64 array that the caller sees, and the i32 one that trav
     int64_t count;
 } rlx_wide;
 
-enum { RLX_GPU_OK, RLX_GPU_ERROR, RLX_GPU_MEMORY, RLX_GPU_LOST, RLX_GPU_RANGE };
+enum { RLX_GPU_OK, RLX_GPU_ERROR, RLX_GPU_MEMORY, RLX_GPU_LOST, RLX_GPU_RANGE, RLX_GPU_STOPPED };
 
 typedef struct {
     const rlx_wgpu *api;

@@ -52,6 +52,7 @@ from rlx.device import (
     parse_device_list,
 )
 from rlx.errors import (
+    BusyError,
     CompileError,
     DeviceError,
     DeviceFallbackError,
@@ -95,6 +96,7 @@ __all__ = [
     "BackendCostModel",
     "Benchmark",
     "BucketedCompileCache",
+    "BusyError",
     "CacheStats",
     "Capabilities",
     "CompileCache",

@@ -37,6 +37,10 @@ class VerifyError(GraphError):
     """A graph breaks an invariant; the message shows the neighbouring nodes."""
 
 
+class BusyError(RlxError):
+    """A graph or model is called while a call of it is under way: in another thread, or around this one."""
+
+
 class DeviceError(RlxError):
     """Something about a device: its name, its presence, its limits."""
 

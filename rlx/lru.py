@@ -42,7 +42,8 @@ class Lru(Generic[K, V]):
                 raise InputError(describe(f"a cache's bound ({name})", got=bound, expected=">= 1"))
         self._count, self._most = count, nbytes
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        # A signal handler may use the cache while its thread does.
+        self._lock = threading.RLock()
         self.nbytes = 0
         self.evictions = 0
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from samples import looped
 
 import rlx
 from rlx._ext import webgpu_hot
-from rlx.backends.webgpu import hot
+from rlx.backends.webgpu import hot, native
 
 pytestmark = pytest.mark.webgpu
 X = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
@@ -373,30 +374,51 @@ def test_a_lost_device_is_an_error(way):
 
 
 def test_closed(way):
-    one = executable()
-    one.run_slots(X)
+    one = compiled("layer")
+    run = one.run_slots
+    run(X)
     one.close()
     one.close()
-    for call in (one.run_slots, one.submit, one.wait, lambda: one.write_input(0, X)):
+    for call in (run, one.run_slots, one.sync_pending, lambda: one.run({"x": X})):
         with pytest.raises(rlx.RlxError, match="closed"):
             call()
 
 
+def test_run_slots_of_before_recover_is_closed(way):
+    one = compiled("layer")
+    run = one.run_slots
+    run(X)
+    one.recover()
+    with pytest.raises(rlx.InputError, match="closed"):
+        run(X)
+    one.run_slots(X)
+
+
 def test_entered_twice(way):
-    one = executable()
-    assert one._busy.acquire(blocking=False)
-    try:
-        for call in (one.run_slots, one.submit, one.wait, lambda: one.read_row(0, 0)):
-            with pytest.raises(rlx.RlxError, match="already running in another thread"):
+    """A second thread, and a call from inside the first, are refused, and the graph goes on."""
+    one = compiled("layer")
+    calls = (
+        lambda: one.run_slots(X),
+        lambda: one.run({"x": X}),
+        one.sync_pending,
+        lambda: one.read_output_row(0, 0),
+        one.recover,
+        one.close,
+    )
+    with one._owner:
+        for call in calls:
+            with pytest.raises(rlx.BusyError, match="already running, further up in this thread"):
                 call()
-    finally:
-        one._busy.release()
+        with ThreadPoolExecutor(1) as pool:
+            for call in calls:
+                with pytest.raises(rlx.BusyError, match="already running in another thread"):
+                    pool.submit(call).result()
     one.run_slots(X)
 
 
 def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
-    monkeypatch.setattr(hot, "_KNOWN", (1, 0))
-    hot._binding.cache_clear()
+    monkeypatch.setattr(native, "_KNOWN", (1, 0))
+    native.binding.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="not known to rlx"):
             one = executable()
@@ -406,7 +428,7 @@ def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
             warnings.simplefilter("error")
             executable()
     finally:
-        hot._binding.cache_clear()
+        native.binding.cache_clear()
 
 
 def test_the_declarations_are_those_of_the_library(webgpu):
@@ -430,7 +452,8 @@ def test_the_declarations_are_those_of_the_library(webgpu):
 
 
 def test_nothing_is_allocated(webgpu):
-    run, x = executable().run_slots, X.copy()
+    one, x = compiled("layer"), X.copy()
+    run = one.run_slots
     for _ in range(100):
         run(x)
     gc.collect()

@@ -1,13 +1,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlx._ext.owner import Owner
 from rlx.ir.opdef import Array
 
 FUNCTIONS: tuple[str, ...]
 SIZES: dict[str, int]
 
+def stop_all() -> None: ...
+
 class Api:
     def __init__(self, addresses: Sequence[int]) -> None: ...
+    def send(self, queue: int, commands: int) -> bool: ...
+    def read(self, buffer: int, to: Array) -> bool: ...
 
 class Dispatches:
     def __init__(self, rows: Sequence[tuple[int, int, int, int]]) -> None: ...
@@ -41,10 +46,10 @@ class Runner:
 class Entry:
     def __init__(
         self,
-        guard: Any,
+        owner: Owner,
         input_views: tuple[Array, ...],
         output_views: tuple[Array, ...],
-        entered: Callable[[], None],
+        memory: Array,
         failed: Callable[[Any], None],
         take: Callable[[Sequence[Any]], None],
         slow: Callable[[], None],

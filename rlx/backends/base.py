@@ -130,6 +130,11 @@ class Executable(Protocol):
     method ``record(recorder: rlx.backends.record.Recorder | None)`` from which on later runs tell
     the recorder about each kernel, until it is called with None.
 
+    An executable is called by whoever holds its ``CompiledGraph``, one call at a time. Two optional
+    methods make it faster and stronger: ``owned_by(owner)`` returns ``run_slots`` as a function that
+    holds a ``rlx._ext.owner.Owner`` while it runs, where that is cheaper in compiled code; and
+    ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
+
     Attributes:
         input_views: Writable arrays, one per input.
         output_views: Read-only arrays, one per output, refreshed by each run.
@@ -201,6 +206,16 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Frees device memory."""
+
+
+def set_params(executable: Executable, values: Mapping[str, Array]) -> None:
+    """Sets several params, at once where the executable can do that, else one after the other."""
+    together = getattr(executable, "set_params", None)
+    if together is not None:
+        together(values)
+        return
+    for name, array in values.items():
+        executable.set_param(name, array)
 
 
 class HostMemory:

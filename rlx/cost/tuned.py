@@ -20,7 +20,7 @@ from rlx.ir.variants import Table
 _FORMAT = "rlx variants 1"
 _MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
-_lock = threading.Lock()
+_lock = threading.RLock()
 _known: dict[tuple[Identity, str], Table] = {}
 
 

@@ -202,6 +202,13 @@ class HostFunction:
         return True
 
 
+def _read_only(array: Array) -> Array:
+    """A view for functions of the user's: other operations read the same memory."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
 def _call_numpy(
     one: CustomOp, arrays: Sequence[Array], attrs: Mapping[str, Any], types: Sequence[TensorType]
 ) -> list[Array]:
@@ -316,5 +323,5 @@ def custom(name: str, inputs: Sequence[Array], attrs: Any = None) -> Any:
         >>> g.custom("square", [g.input("x", (2, 3))]).shape
         (2, 3)
     """
-    found = custom_op(name).numpy(*inputs, **dict(attrs or ()))
+    found = custom_op(name).numpy(*map(_read_only, inputs), **dict(attrs or ()))
     return found if isinstance(found, tuple) else (found,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.device_picks import checked
 from rlx.runtime.graph_devices import GraphDevices
 from rlx.runtime.session import Session
+from rlx.turns import Turns
 
 Builder = Callable[[int], Graph]
 
@@ -141,7 +141,7 @@ class BucketedCompileCache:
             RlxError: See ``Session.compile``.
         """
         bucket = self._bucket(key)
-        with bucket.lock:
+        with bucket.turns:
             compiled = self._compiled(bucket, builder)
             bucket.extend(None)
         return bucket.high, compiled
@@ -187,7 +187,7 @@ class BucketedCompileCache:
                     expected=f"1 to {bucket.high}",
                 )
             )
-        with bucket.lock:
+        with bucket.turns:
             compiled = self._compiled(bucket, builder)
             bucket.set_params(params or {})
             shapes = dict(zip(compiled._names, (v.shape for v in compiled.input_views)))
@@ -205,7 +205,7 @@ class BucketedCompileCache:
     def close(self) -> None:
         """Closes every compiled graph; a bucket that is used again is compiled again."""
         for bucket in self._buckets:
-            with bucket.lock:
+            with bucket.turns:
                 bucket.close()
 
     def __enter__(self) -> BucketedCompileCache:
@@ -237,7 +237,7 @@ class _Bucket:
 
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
-        self.lock = threading.RLock()
+        self.turns = Turns(f"the bucket {low} to {high}")
         self.compiled: CompiledGraph | None = None
         self._params: dict[str, Any] = {}
 

@@ -62,7 +62,7 @@ class CompileCache:
     ) -> None:
         self._session = Session(device, options=options)
         self._kept: Lru[Hashable, CompiledGraph] = Lru(capacity, max_bytes)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # Held while the graph of a key is compiled: a second thread waits instead of compiling too.
         self._gates: dict[Hashable, _Gate] = {}
         self._closed = False
@@ -174,7 +174,7 @@ class _Gate:
     """The lock of one key, and how many threads are at it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.waiting = 0
 
 

@@ -6,6 +6,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, Moved
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
@@ -17,9 +20,11 @@ from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.fit import fit
 from rlx.runtime.handles import Handles
 from rlx.runtime.observed import Observed
+from rlx.runtime.owning import Incomplete, Refusing, RunSlots, guarded, owned
 from rlx.runtime.profile import Totals
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.runs import Runs
+from rlx.runtime.watched import WatchedExecutable
 
 STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 
@@ -27,7 +32,10 @@ STAGES = ("graph", "fused", "schedule", "memory", "kernels")
 class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     """A graph compiled for one device. Made by ``rlx.compile`` or ``Session.compile``.
 
-    It belongs to one thread at a time; different ones run in parallel.
+    One call at a time uses it, from the first read of its arguments to the last copy of its results. A
+    second one raises ``BusyError`` at once: a call from another thread, or one from inside the first (a
+    signal handler, a custom operation, ``__array__`` of an argument). Different graphs run in parallel;
+    ``clone`` makes one for another thread.
 
     Attributes:
         device: The device it runs on.
@@ -36,13 +44,14 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             argument it runs on what stands in ``input_views``, where arguments need not show up: the
             CPU reads contiguous arrays of the right dtype where they are. It allocates nothing,
             looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape
-            or dtype or a param that was never set, ``RlxError`` when entered from a second thread.
+            or dtype or a param that was never set, ``BusyError`` where another call is under way.
         capabilities: What this device's executable can do.
         host_fallbacks: Ops that run on the host for want of a kernel on the device, each with the
             reason; every such place costs a read-back and an upload.
     """
 
     __slots__ = (
+        "__weakref__",
         "_bound",
         "_closed",
         "_executable",
@@ -52,8 +61,10 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         "_lowered",
         "_missing",
         "_names",
+        "_owner",
         "_phases",
         "_placement",
+        "_plain",
         "_target",
         "_totals",
         "_values",
@@ -86,6 +97,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self._names = graph.input_names
         self._extent: Extent | None = None
         self._closed = False
+        hint = "give each thread its own: cg.clone() shares the params"
+        self._owner = Owner("this CompiledGraph", hint)
         # Shared between clones, as the params are.
         self._values, self._missing = values, missing
         # Inputs that keep their value from run to run, and the outputs they take over.
@@ -94,6 +107,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self._placement = placement_of(graph)
         self._wrap: Callable[[Executable], Executable] = _as_it_is
         self._phases = tuple(phases)
+        self._plain: tuple[Executable | None, RunSlots] = None, Refusing(repr(self))
         self._use(executable)
         self._totals = Totals() if target.options.profile else None
         self._keep_totals()
@@ -116,8 +130,12 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
 
     # --- params ------------------------------------------------------------------------------------
 
+    @owned
     def set_param(self, name: str, array: Any) -> None:
         """Uploads a weight.
+
+        Clones have it from their next run on; those that run meanwhile end with the old values. No run
+        sees a part of it.
 
         Args:
             name: A param of the graph.
@@ -128,6 +146,9 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             UnknownNameError: The graph has no param of that name.
             InputError: Wrong shape, or a dtype that does not convert.
         """
+        self._set_param(name, array)
+
+    def _set_param(self, name: str, array: Any) -> None:
         self._open()
         if name not in self._graph.param_names:
             raise UnknownNameError(
@@ -142,28 +163,24 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self._keep(name, array, value)
         self._missing.discard(name)
         if not self._missing:
-            self.run_slots = self._executable.run_slots
+            self._use(self._executable)
 
     def _use(self, executable: Executable) -> None:
         """Runs on this executable from now on; nothing runs as long as params are missing."""
         self._executable = executable
-        self.run_slots = self._incomplete if self._missing else executable.run_slots
-
-    def _incomplete(self, *arrays: Any) -> tuple[Array, ...]:
-        # Clones share the set of params still missing, so one of them may have set the last.
-        if not self._missing:
-            self.run_slots = self._executable.run_slots
-            return self.run_slots(*arrays)
-        raise InputError(
-            describe(
-                f"params of graph {self._graph.name!r} were never set",
-                got="no value for " + ", ".join(sorted(self._missing)),
-                hint="cg.set_param(name, array), or rlx.compile(g, params={...})",
-            )
-        )
+        # The same function again once nobody watches any more: callers may have kept it.
+        kept, run = self._plain
+        if kept is not executable:
+            run = guarded(executable, self._owner)
+            if not isinstance(executable, WatchedExecutable):
+                self._plain = executable, run
+        if self._missing:
+            run = Incomplete(self, run, self._missing, self._graph.name)
+        self.run_slots = run
 
     # --- running -----------------------------------------------------------------------------------
 
+    @owned
     def run(self, inputs: Mapping[str, Any]) -> list[Array]:
         """Runs on named inputs and returns fresh arrays, one per output.
 
@@ -184,8 +201,9 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             >>> rlx.compile(g, device="cpu").run({"x": np.zeros(2, np.float32)})
             [array([1., 1.], dtype=float32)]
         """
-        return [view.copy() for view in self.run_raw(inputs)]
+        return [view.copy() for view in self._run(inputs)]
 
+    @owned
     def run_raw(self, inputs: Mapping[str, Any]) -> list[Array]:
         """Runs on named inputs and returns read-only views, valid until the next run.
 
@@ -193,8 +211,12 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             UnknownNameError: A name that is not an input.
             InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
         """
-        self._fill(inputs)
-        return list(self.run_slots())
+        return list(self._run(inputs))
+
+    def _run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
+        values = [value for _, value in self._checked(inputs)]
+        self._complete()
+        return self._executable.run_slots(*values)
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
         """Named inputs by position, all of them checked, none copied yet."""
@@ -238,11 +260,22 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         Raises:
             InputError: One does not fit, or a param was never set.
         """
-        for at, value in self._checked(inputs):
-            self.input_views[at][...] = value
-        if self._missing:
-            self._incomplete()
+        found = self._checked(inputs)
+        self._complete()
+        views = self.input_views
+        # A value may be the view of another input, which is written to before it is read.
+        apart = [
+            (at, value.copy() if any(np.may_share_memory(value, view) for view in views) else value)
+            for at, value in found
+        ]
+        for at, value in apart:
+            views[at][...] = value
 
+    def _complete(self) -> None:
+        if isinstance(self.run_slots, Incomplete):
+            self.run_slots.check()
+
+    @owned
     def set_active_extent(self, extent: tuple[int, int] | None) -> None:
         """Makes later runs compute fewer rows than the graph was compiled for.
 
@@ -329,19 +362,27 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         return self._executable.arena_ptr
 
     def clone(self) -> CompiledGraph:
-        """An independent executable, for another thread, that shares the params."""
-        self._open()
-        clone = self._executable.clone()
+        """An independent executable, for another thread, that shares the params.
+
+        Any thread may ask for one, also while this one runs.
+        """
+        while True:
+            self._open()
+            lowered, placement, wrap = self._lowered, self._placement, self._wrap
+            executable = self._executable.clone()
+            if lowered is self._lowered and placement is self._placement:
+                break
+            executable.close()  # experts were placed meanwhile
         found = CompiledGraph(
             self._graph,
             self._target,
-            self._lowered,
-            clone,
+            lowered,
+            executable,
             self._missing,
             self._values,
             self._phases,
         )
-        found._placement, found._wrap = self._placement, self._wrap
+        found._placement, found._wrap = placement, wrap
         return found
 
     # --- explaining --------------------------------------------------------------------------------
@@ -382,11 +423,18 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     # --- life --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Frees device memory; running afterwards raises. Closing twice does nothing."""
+        """Frees device memory; running afterwards raises. Closing twice does nothing.
+
+        Raises:
+            BusyError: A call is under way, in another thread or further up in this one.
+        """
         if not self._closed:
-            self._closed = True
-            self.run_slots = self._run_closed
-            self._executable.close()
+            with self._owner:
+                self._closed = True
+                self.run_slots = Refusing(repr(self))
+                self._plain = None, self.run_slots
+                self._owner.close()
+                self._executable.close()
 
     @property
     def closed(self) -> bool:
@@ -401,10 +449,6 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
 
     def __repr__(self) -> str:
         return f"<CompiledGraph {self._graph.name!r} on {self.device}>"
-
-    def _run_closed(self, *arrays: Any) -> tuple[Array, ...]:
-        self._open()
-        raise AssertionError("unreachable")
 
     def _open(self) -> None:
         if self._closed:

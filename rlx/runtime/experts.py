@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable
+from rlx._ext.owner import Owner
+from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -16,6 +17,7 @@ from rlx.ir.verify import verify
 from rlx.passes.experts import Layer, Split, expert_layers, place_experts, with_routing
 from rlx.passes.extent import Extent, scaled
 from rlx.runtime.build import Target
+from rlx.runtime.owning import owned
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,16 @@ class Routed:
         self.output_slots = inner.output_slots[:shown]
         self.arena_ptr = inner.arena_ptr
         self._hidden = list(range(shown, len(inner.output_views)))
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._run_slots
+
+    # Its runs are counted in Python, so that they are guarded there, too.
+    owned_by = None
 
     def __getattr__(self, name: str) -> Any:
         # What has nothing to do with outputs or params.
         return getattr(self._inner, name)
 
-    def _run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        """A run whose choices are counted."""
         self._saw(self._inner.run_slots(*arrays)[self._shown :])
         return self.output_views
 
@@ -129,7 +134,7 @@ class Routed:
 
     def submit(self) -> None:
         """Runs to the end: a run has to be over before its choices are counted."""
-        self._run_slots()
+        self.run_slots()
 
     def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Every set's outputs; its choices are counted."""
@@ -140,10 +145,18 @@ class Routed:
 
     def set_param(self, name: str, array: Array) -> None:
         """Parts a weight between device and host."""
-        for part, mask in self._parts(name):
-            self._inner.set_param(
-                part, array if mask is None else np.ascontiguousarray(array[mask])
-            )
+        self.set_params({name: array})
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Parts several weights, which every run sees all or none of."""
+        set_params(
+            self._inner,
+            {
+                part: array if mask is None else np.ascontiguousarray(array[mask])
+                for name, array in values.items()
+                for part, mask in self._parts(name)
+            },
+        )
 
     def read_param(self, name: str) -> Array:
         """Puts the parts of a weight together again."""
@@ -180,6 +193,7 @@ class Experts:
     _executable: Executable
     _extent: Extent | None
     _graph: Graph
+    _owner: Owner
     _placement: Placement
     _target: Target
 
@@ -195,6 +209,7 @@ class Experts:
             placement: Placement,
         ) -> None: ...
 
+    @owned
     def set_moe_resident_experts(self, mask: Any) -> None:
         """Chooses, for all layers alike, the experts whose weights are on the device.
 
@@ -204,8 +219,9 @@ class Experts:
             mask: A bool per expert; None brings all to the device.
         """
         layers = self._layers()
-        self.set_moe_resident_experts_per_layer(None if mask is None else [mask] * len(layers))
+        self._place_masks(None if mask is None else [mask] * len(layers))
 
+    @owned
     def set_moe_resident_experts_per_layer(self, masks: Any) -> None:
         """Chooses the experts whose weights are on the device; the others are computed on the host.
 
@@ -221,6 +237,9 @@ class Experts:
             InputError: The graph has no mixture of experts, or a mask has not one bool per expert.
             GraphError: The weights of a layer are computed, or shared with something else.
         """
+        self._place_masks(masks)
+
+    def _place_masks(self, masks: Any) -> None:
         layers = self._layers()
         held = None if masks is None else [np.asarray(mask) for mask in masks]
         if held is not None:
@@ -235,6 +254,7 @@ class Experts:
                 )
         self._place(held, self._placement.capture)
 
+    @owned
     def enable_moe_topk_capture(self, num_experts: int) -> bool:
         """Keeps the experts that the routers choose, for ``take_moe_topk_capture``.
 
@@ -251,6 +271,7 @@ class Experts:
             self._place(self._placement.masks, True)
         return True
 
+    @owned
     def take_moe_topk_capture(self) -> list[Array] | None:
         """The experts chosen in the last run: per layer i32, in the shape that the graph has them.
 
@@ -261,6 +282,7 @@ class Experts:
         found, self._placement.last = self._placement.last, None
         return found
 
+    @owned
     def take_moe_residency_stats(self) -> MoeResidencyStats | None:
         """Where the tokens went since this was last asked, or since experts were placed.
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlx._ext.owner import Owner
 from rlx.backends.base import Executable
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit
+from rlx.runtime.owning import owned
 
 
 class Handles:
@@ -23,6 +25,7 @@ class Handles:
 
     _executable: Executable
     _graph: Graph
+    _owner: Owner
     _names: tuple[str, ...]
     _bound: dict[str, str]
     _feeds: dict[int, int]
@@ -32,9 +35,9 @@ class Handles:
 
         def _open(self) -> None: ...
 
-        def run_read_outputs(self, inputs: Mapping[str, Any], indices: Any = None) -> list[Array]:
-            """See ``Runs.run_read_outputs``."""
+        def _run_read_outputs(self, inputs: Mapping[str, Any], indices: Any) -> list[Array]: ...
 
+    @owned
     def bind_handle(self, name: str, array: Any) -> None:
         """Gives an input a value that feeds every later run, in host-visible memory.
 
@@ -48,10 +51,12 @@ class Handles:
         """
         self._bind(name, array, "host")
 
+    @owned
     def bind_gpu_handle(self, name: str, array: Any) -> None:
         """``bind_handle`` with the value resident on the device: no run uploads it again."""
         self._bind(name, array, "device")
 
+    @owned
     def read_handle(self, name: str) -> Array:
         """The value that a handle holds now.
 
@@ -60,6 +65,7 @@ class Handles:
         """
         return self._executable.read_input(self._handle(name))
 
+    @owned
     def read_gpu_handle(self, name: str) -> Array:
         """The value that a device handle holds now: the one read-back that it costs."""
         return self._executable.read_input(self._handle(name))
@@ -69,6 +75,7 @@ class Handles:
         self._input(name)
         return self._bound.get(name) == "device"
 
+    @owned
     def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
         """After each run a handle takes an output, on the device.
 
@@ -83,6 +90,7 @@ class Handles:
         self._feeds[self._feed(name, out_idx)] = out_idx
         self._executable.set_feeds(list(self._feeds.items()))
 
+    @owned
     def run_feed_gpu_handle(self, inputs: Mapping[str, Any], name: str, out_idx: int) -> Array:
         """Runs, lets a handle take an output this once, and returns that output.
 
@@ -93,7 +101,7 @@ class Handles:
         feeds = {**self._feeds, self._feed(name, out_idx): out_idx}
         self._executable.set_feeds(list(feeds.items()))
         try:
-            return self.run_read_outputs(inputs, [out_idx])[0]
+            return self._run_read_outputs(inputs, [out_idx])[0]
         finally:
             self._executable.set_feeds(list(self._feeds.items()))
 

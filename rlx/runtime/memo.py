@@ -56,7 +56,7 @@ class CacheStats:
 
 
 _stats = CacheStats()
-_lock = threading.Lock()
+_lock = threading.RLock()
 # Plans of model files that were loaded, by name.
 _offered: Lru[str, Array] = Lru(MOST_GRAPHS)
 # Each with the lines of code that its notes and messages name.

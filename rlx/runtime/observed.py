@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
+from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable
 from rlx.backends.record import Recorder
 from rlx.cost import BackendCostModel, NodeCost, node_costs
@@ -37,6 +38,7 @@ class Observed:
     _executable: Executable
     _graph: Graph
     _lowered: Lowered
+    _owner: Owner
     _phases: tuple[Span, ...]
     _target: Target
     _totals: Totals | None
@@ -134,7 +136,8 @@ class Observed:
             self._needs_times()
             self._unwatched()
             if inputs is not None:
-                self._fill(inputs)
+                with self._owner:
+                    self._fill(inputs)
             totals = Totals()
             with self._watched(totals):
                 for _ in range(runs):
@@ -198,14 +201,16 @@ class Observed:
     @contextmanager
     def _watched(self, recorder: Recorder) -> Iterator[None]:
         """Records the calls inside it; the totals of ``CompileOptions(profile=True)`` pause."""
-        self._unwatch()
-        try:
+        with self._owner:
+            self._unwatch()
             self._watch(recorder)
+        try:
             yield
         finally:
-            self._unwatch()
             if not self._closed:
-                self._keep_totals()
+                with self._owner:
+                    self._unwatch()
+                    self._keep_totals()
 
     def _watch(self, recorder: Recorder, moved: Mapping[str, int] | None = None) -> None:
         self._use(cast(Executable, WatchedExecutable(self._executable, recorder, moved)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx._ext.owner import Owner
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
@@ -17,6 +18,7 @@ from rlx.ir.dtype import DType, store
 from rlx.lru import Lru
 from rlx.runtime.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.owning import owned
 
 
 class Model:
@@ -65,6 +67,7 @@ class Model:
         self._lowered: Lru[Hashable, Lowered] = Lru(capacity, None)
         # Inputs whose contents decide shapes, found out as runs need them.
         self._fixed: set[str] = set()
+        self._owner = Owner("this rlx.onnx.Model", "give each thread a Model of its own")
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -81,6 +84,7 @@ class Model:
         """Inputs whose contents decided a shape in a run so far: new contents are compiled anew."""
         return frozenset(self._fixed)
 
+    @owned
     def run(self, inputs: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Runs the model.
 
@@ -95,6 +99,7 @@ class Model:
             UnknownNameError: There is no such input.
             ImportModelError: The model makes no sense for these shapes.
             UnsupportedOpError: Nodes can't be imported; all of them are listed.
+            BusyError: A call is under way, in another thread or further up in this one.
         """
         arrays = self._arrays(inputs)
         compiled, lowered = self._compiled(arrays)
@@ -105,6 +110,7 @@ class Model:
             for array, element in zip(found, lowered.elements, strict=True)
         ]
 
+    @owned
     def compile(self, inputs: Mapping[str, Any]) -> CompiledGraph:
         """The compiled graph that ``run`` would run on these inputs.
 
@@ -113,6 +119,7 @@ class Model:
         """
         return self._compiled(self._arrays(inputs))[0]
 
+    @owned
     def close(self) -> None:
         """Frees what was compiled. Closing twice does nothing."""
         self._cache.close()

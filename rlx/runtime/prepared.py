@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable
+from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.backends.host import compile_host
 from rlx.ir.opdef import Array
 from rlx.passes.hoist import Preparation
@@ -83,12 +83,19 @@ class PreparedExecutable:
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight, and what is computed from it."""
+        self.set_params({name: array})
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Several weights and what is computed from them; every run sees all of it or nothing."""
         preparing = self._preparing
-        if name not in preparing.reads or name in preparing.kept:
-            self._inner.set_param(name, array)
-        if name in preparing.reads:
-            for prepared, value in preparing.given(name, array):
-                self._inner.set_param(prepared, np.asarray(value))
+        found = {}
+        for name, array in values.items():
+            if name not in preparing.reads or name in preparing.kept:
+                found[name] = array
+            if name in preparing.reads:
+                made = preparing.given(name, array)
+                found |= {prepared: np.asarray(value) for prepared, value in made}
+        set_params(self._inner, found)
 
     def read_param(self, name: str) -> Array:
         """The weight as it was set."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable
+from rlx._ext.owner import Owner
+from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.backends.record import Recorder
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
@@ -16,6 +17,7 @@ from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
 from rlx.runtime.build import Lowered, Target, fewer_rows, load, lower
 from rlx.runtime.experts import Placement
+from rlx.runtime.owning import owned
 from rlx.runtime.watched import WatchedExecutable
 
 
@@ -33,6 +35,7 @@ class Recovery:
     _lowered: Lowered
     _missing: set[str]
     _names: tuple[str, ...]
+    _owner: Owner
     _target: Target
     _values: dict[str, Array]
     _wrap: Callable[[Executable], Executable]
@@ -56,6 +59,7 @@ class Recovery:
 
         def _take(self, executable: Executable, missing: set[str]) -> None: ...
 
+    @owned
     def recover(self) -> None:
         """Takes the device anew after ``DeviceLostError``, and uploads everything again.
 
@@ -125,8 +129,7 @@ class Recovery:
         old = self._executable
         bound = {name: self._names.index(name) for name in self._bound}
         try:
-            for name, value in values.items():
-                executable.set_param(name, value)
+            set_params(executable, values)
             for name, index in bound.items():
                 held = old.input_views[index] if handles is None else handles[name]
                 executable.write_input(index, held)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlx._ext.owner import Owner
 from rlx.backends.base import Executable
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import from_bytes
+from rlx.runtime.owning import owned
 
 
 class Runs:
@@ -20,6 +22,7 @@ class Runs:
 
     _executable: Executable
     _graph: Graph
+    _owner: Owner
     _names: tuple[str, ...]
 
     # What CompiledGraph itself has.
@@ -37,6 +40,7 @@ class Runs:
         def run(self, inputs: Mapping[str, Any]) -> list[Array]:
             """See ``CompiledGraph.run``."""
 
+    @owned
     def run_read_outputs(
         self, inputs: Mapping[str, Any], indices: Iterable[int] | None = None
     ) -> list[Array]:
@@ -52,11 +56,17 @@ class Runs:
         Raises:
             InputError: There is no such output; or see ``run``.
         """
+        return self._run_read_outputs(inputs, indices)
+
+    def _run_read_outputs(
+        self, inputs: Mapping[str, Any], indices: Iterable[int] | None
+    ) -> list[Array]:
         count = len(self._graph.outputs)
         chosen = list(range(count)) if indices is None else [self._output(at) for at in indices]
         self._fill(inputs)
         return [view.copy() for view in self._executable.run_outputs(chosen)]
 
+    @owned
     def read_output_row(self, out_idx: int, row: int) -> Array:
         """One row of an output of the last run, without reading the rest.
 
@@ -74,6 +84,7 @@ class Runs:
             raise InputError(describe("no such row", got=row, expected=f"a row of {shape}"))
         return self._executable.read_row(output, row % shape[0])
 
+    @owned
     def commit_no_wait(self, inputs: Mapping[str, Any]) -> None:
         """Enqueues a run and returns; ``sync_pending`` waits for it. Inputs may be reused at once.
 
@@ -83,11 +94,13 @@ class Runs:
         self._fill(inputs)
         self._executable.submit()
 
+    @owned
     def sync_pending(self) -> None:
         """Waits for every run that was enqueued; the outputs are then those of the last one."""
         self._open()
         self._executable.wait()
 
+    @owned
     def run_pipelined(self, list_of_inputs: Sequence[Mapping[str, Any]]) -> list[list[Array]]:
         """Many runs with one wait at the end.
 

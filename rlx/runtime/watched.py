@@ -19,6 +19,7 @@ _CALLS: Mapping[str, str] = {
     "write_input": "bind_handle",
     "read_input": "read_handle",
     "set_param": "set_param",
+    "set_params": "set_param",
 }
 # How many runs a call is.
 _RUNS: Mapping[str, Callable[..., int]] = {
@@ -49,6 +50,9 @@ class WatchedExecutable:
         self._record: Callable[[Recorder | None], None] = getattr(plain, "record", _nothing)
         self._record(recorder)
         self._count()
+
+    # Its runs are spans in Python, so that they are guarded there, too.
+    owned_by = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)

@@ -19,6 +19,7 @@ from rlx.errors import CompileError, DTypeError, InputError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.turns import Turns
 
 CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
@@ -34,8 +35,8 @@ class Runs(Protocol):
 
 
 _compiler: list[Callable[[Graph, Any], Runs]] = []
-_cache: OrderedDict[Any, tuple[Runs, bool, threading.Lock]] = OrderedDict()
-_guard = threading.Lock()
+_cache: OrderedDict[Any, tuple[Runs, bool, Turns]] = OrderedDict()
+_guard = threading.RLock()
 
 
 def compile_with(compiler: Callable[[Graph, Any], Runs]) -> None:
@@ -101,8 +102,8 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
             graph.set_outputs(made)
             return graph, isinstance(made, tuple)
 
-        runs, several, lock = _entry(key, on, build)
-        with lock:
+        runs, several, turns = _entry(key, on, build)
+        with turns:
             results = tuple(view.copy() for view in runs.run_slots(*arrays))
         return results if several else results[0]
 
@@ -143,12 +144,12 @@ def _in_f32(
 
 def _entry(
     key: Any, device: Any, build: Callable[[], tuple[Graph, bool]]
-) -> tuple[Runs, bool, threading.Lock]:
+) -> tuple[Runs, bool, Turns]:
     with _guard:
         found = _cache.get(key)
         if found is None:
             graph, several = build()
-            found = _cache[key] = compiled(graph, device), several, threading.Lock()
+            found = _cache[key] = compiled(graph, device), several, Turns("this function")
             while len(_cache) > CAPACITY:
                 # Only dropped, not closed: another thread may be about to run it.
                 _cache.popitem(last=False)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from rlx import flags
 from rlx._ext import cpu as compiled
+from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
-from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
+from rlx.backends.cpu.programs import Programs
 from rlx.backends.cpu.timed import timed
-from rlx.backends.cpu.weights import Weight, Weights
+from rlx.backends.cpu.weights import Weights
 from rlx.backends.record import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
+from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
 from rlx.threads import thread_count
-
-# Programs for fewer rows that an executable keeps.
-_MOST_EXTENTS = 64
 
 
 def instruction_set() -> str:
@@ -90,107 +87,41 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        self._extent: Extent | None = None
-        self._whole = self._now = self._linked_whole()
-        self._fewer: dict[tuple[int, int], compiled.Calls] = {}
-        self._program = compiled.Program(
-            self._whole, self.input_views, self.output_views, self._arena
-        )
-        self._used: Sequence[Call] = schedule.calls
+        slots = [view.ctypes.data if view.size else 0 for view in self.input_views]
+        self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
+        # A weight that moves between linking and joining the readers would go unnoticed.
+        with weights.lock:
+            self._program = compiled.Program(
+                self._programs.link(),
+                self.input_views,
+                self.output_views,
+                self._arena,
+                plan.inputs_end,
+                self._programs.link,
+            )
+            weights.readers.add(self._program)
         self._recorder: Recorder | None = None
-        self._hot = self._program.run_slots
-        weights.readers.add(self)
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._hot
+        self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
 
-    def _linked_whole(self) -> compiled.Calls:
-        """The calls on all rows."""
-        linker = Linker(
-            self._isa, self._place, lambda value: self._weights[value.id], self._threads
-        )
-        rows = linker.link(self._schedule.calls)
-        self._names = [row[4] for row in rows]
-        self._spare = linker.spare.nbytes
-        return self._calls(linker, rows, self._weights)
-
-    def idle(self) -> None:
-        """Raises an error where a run is under way."""
-        self._program.use(self._now)
-
-    def relink(self) -> None:
-        """Reads weights where they stand now."""
-        self._whole = self._linked_whole()
-        self._fewer.clear()
-        self.set_extent(self._extent)
-
-    def _place(self, value: Value) -> Array:
-        """The memory of a value of the arena, from its first byte on."""
-        return self._arena[self._plan.slots[value.id].offset :]
+    @property
+    def owned_by(self) -> Callable[[Owner], Callable[..., tuple[Array, ...]]] | None:
+        """See ``Executable``; runs that are timed have no compiled guard."""
+        return self._program.owned_by if self._recorder is None else None
 
     def set_extent(self, extent: Extent | None) -> None:
         """Fewer rows are another program on the same memory; it is kept for the next time."""
-        self._extent = extent
-        calls, self._used = self._whole, self._schedule.calls
-        if extent is not None and extent.lowered is not None:
-            key = extent.actual, extent.upper
-            if key not in self._fewer:
-                if len(self._fewer) >= _MOST_EXTENTS:
-                    self._fewer.pop(next(iter(self._fewer)))
-                self._fewer[key] = self._linked(*extent.lowered)
-            calls, self._used = self._fewer[key], extent.lowered[0].calls
-        self._now = calls
-        self._program.use(calls)
+        self._program.use(self._programs.set_extent(extent))
         self.record(self._recorder)
-
-    def _linked(self, schedule: Schedule, plan: MemoryPlan) -> compiled.Calls:
-        """Calls on fewer rows: what the caller sees stays in place, and so do params and constants."""
-        whole, held = self._schedule, self._plan
-        moved = {}
-        for few, many in ((schedule.inputs, whole.inputs), (schedule.outputs, whole.outputs)):
-            for value, like in zip(few, many, strict=True):
-                moved[plan.slots[value.id].offset, value.kind] = held.slots[like.id].offset
-        room = plan.nbytes - plan.outputs_end
-        fits = room <= held.nbytes - held.outputs_end
-        temps = self._arena[held.outputs_end :] if fits else aligned(room)
-        constants = {id(v.array): v.id for v in whole.values if v.array is not None}
-        extra: dict[int, Weight] = {}
-
-        def weight(value: Value) -> Weight:
-            if value.kind == "param":
-                return self._weights[whole.params[value.name].id]
-            if id(value.array) in constants:
-                return self._weights[constants[id(value.array)]]
-            if value.id not in extra:
-                extra[value.id] = Weight(value)
-            return extra[value.id]
-
-        def place(value: Value) -> Array:
-            offset = plan.slots[value.id].offset
-            # A temporary may share the place of the output that takes over its memory.
-            for kind in (value.kind, "output") if offset < plan.outputs_end else ():
-                if (offset, kind) in moved:
-                    return self._arena[moved[offset, kind] :]
-            return temps[offset - plan.outputs_end :]
-
-        linker = Linker(self._isa, place, weight, self._threads)
-        rows = linker.link(schedule.calls)
-        return self._calls(linker, rows, (temps, extra, self._weights))
-
-    def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
-        # A Python function has views of its own, of the inputs' slots.
-        slots = [
-            view.ctypes.data if view.size and view.ctypes.data not in linker.viewed else 0
-            for view in self.input_views
-        ]
-        return compiled.Calls(rows, slots, (self._arena, linker.functions, linker.spare, keep))
 
     def record(self, recorder: Recorder | None) -> None:
         """Times every kernel of later runs; None ends it."""
         self._recorder = recorder
         if recorder is None:
-            self.run_slots = self._hot
+            self.run_slots = self._program.run_slots
             return
-        found = kernels_of(self._used)
-        self.run_slots = timed(self._program, [found[id(call)] for call in self._used], recorder)
+        used = self._programs.used
+        found = kernels_of(used)
+        self.run_slots = timed(self._program, [found[id(call)] for call in used], recorder)
 
     def set_resident(self, indices: Sequence[int]) -> None:
         """Inputs that ``run_slots`` takes no argument for."""
@@ -202,7 +133,12 @@ class CpuExecutable(HostMemory):
 
     def set_param(self, name: str, array: Array) -> None:
         """Copies a weight to where the kernels read it."""
-        self._weights.set(name, array)
+        self.set_params({name: array})
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Several weights, which every run sees all or none of."""
+        self._weights.set(values, self._programs)
+        self._program.refresh()
 
     def read_param(self, name: str) -> Array:
         """A copy of the weight."""
@@ -220,15 +156,16 @@ class CpuExecutable(HostMemory):
             "arena": arena,
             "params": params,
             "staging": 0,
-            "peak": arena + params + self._spare,
+            "peak": arena + params + self._programs.spare,
         }
 
     def kernels(self) -> str:
         """The compiled kernels in order, and their instruction set."""
-        return "\n".join([f"instruction set {self._isa}", *self._names])
+        return "\n".join([f"instruction set {self._isa}", *self._programs.names])
 
     def close(self) -> None:
-        """The arena goes with the last view of it."""
+        """The arena goes with the last view of it; clones that run on need not mind this one."""
+        self._weights.readers.discard(self._program)
 
 
 class CpuBackend:

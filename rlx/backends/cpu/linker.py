@@ -15,7 +15,7 @@ from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
 from rlx.backends.cpu.region import region_params
 from rlx.backends.cpu.split import Split, split_of
-from rlx.backends.cpu.weights import Weight
+from rlx.backends.cpu.weights import Block, Weight
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
@@ -83,6 +83,7 @@ class Linker:
 
     Attributes:
         spare: Scratch of the threads but the first.
+        blocks: The memory of weights whose addresses the calls hold.
         functions: The Python functions among the calls.
         viewed: Addresses that they have views of.
     """
@@ -98,6 +99,7 @@ class Linker:
         self._isa, self._place, self._weight, self._threads = isa, place, weight, threads
         self._spin = threads <= usable_cores()
         self.spare = aligned(0)
+        self.blocks: set[Block] = set()
         self.functions: list[Any] = []
         self.viewed: set[int] = set()
 
@@ -145,6 +147,8 @@ class Linker:
         # Every executable has its own: the schedule is shared between clones.
         function: Any = copy.copy(call.params["function"])
         function.inputs = [self._memory(value) for value in call.inputs if value is not None]
+        for view in function.inputs:
+            view.setflags(write=False)
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
         self.viewed.update(view.ctypes.data for view in function.inputs)
@@ -158,14 +162,22 @@ class Linker:
         for at, layout in layouts.items():
             value = call.inputs[at]
             if value is not None and value.kind in FIXED:
-                memory = self._weight(value).packed(layout)
-                if memory is not None:
-                    found[at] = layout, memory
-        return found if len(found) == len(layouts) else {}
+                block = self._weight(value).packed(layout)
+                if block is not None:
+                    found[at] = layout, block
+        if len(found) < len(layouts):
+            return {}
+        return {at: (layout, self._held(block)) for at, (layout, block) in found.items()}
 
     def _start(self, value: Value) -> Array:
         """The memory of a value, from its first byte on."""
-        return self._weight(value).plain if value.kind in FIXED else self._place(value)
+        if value.kind in FIXED:
+            return self._held(self._weight(value).plain)
+        return self._place(value)
+
+    def _held(self, block: Block) -> Array:
+        self.blocks.add(block)
+        return block.memory
 
     def _memory(self, value: Value) -> Array:
         return view_of(self._start(value), 0, value.type)

@@ -21,17 +21,26 @@ _SHARED = 1 << 14
 _SAMPLE = 4096
 
 
-class _Block:
-    """Memory of some weights that are equal."""
+class Block:
+    """Memory of some weights that are equal.
+
+    Attributes:
+        memory: The bytes.
+        owners: The weights that it is the memory of, one in each graph.
+        pins: The programs whose calls hold its address. It is not written to while another than the
+            writer's is among them, and lives as long as there is one.
+        key: What other graphs find it under; None when it is not offered to them.
+    """
 
     def __init__(self, nbytes: int) -> None:
         self.memory = aligned(max(1, nbytes))
         self.owners: weakref.WeakSet[Weight] = weakref.WeakSet()
+        self.pins: weakref.WeakSet[Any] = weakref.WeakSet()
         self.key: Hashable = None
 
 
 _LOCK = threading.RLock()
-_BLOCKS: weakref.WeakValueDictionary[Hashable, _Block] = weakref.WeakValueDictionary()
+_BLOCKS: weakref.WeakValueDictionary[Hashable, Block] = weakref.WeakValueDictionary()
 
 
 class Weight:
@@ -45,19 +54,17 @@ class Weight:
 
     def __init__(self, value: Value, layout: Layout | None = None, plain: bool = True) -> None:
         self._type, self.layout = value.type, layout
-        self._blocks: dict[Layout | None, _Block] = {}
-        if layout is not None:
-            self._make(layout)
-        if plain or layout is None:
-            self._make(None)
+        layouts = [] if layout is None else [layout]
+        self._blocks: dict[Layout | None, Block] = {
+            one: self._made(one) for one in (*layouts, *([None] if plain or not layouts else []))
+        }
         if value.array is not None:
-            self.set(value.array)
+            self.set(value.array, None)
 
-    def _make(self, layout: Layout | None) -> Array:
-        block = _Block(self._type.nbytes if layout is None else layout.nbytes)
+    def _made(self, layout: Layout | None) -> Block:
+        block = Block(self._type.nbytes if layout is None else layout.nbytes)
         block.owners.add(self)
-        self._blocks[layout] = block
-        return block.memory
+        return block
 
     @property
     def nbytes(self) -> int:
@@ -65,60 +72,63 @@ class Weight:
         return sum(block.memory.nbytes for block in self._blocks.values())
 
     @property
-    def plain(self) -> Array:
+    def plain(self) -> Block:
         """Its memory as it is. Whoever asks for it first makes it."""
         if None not in self._blocks:
-            values = self.read()
-            view_of(self._make(None), 0, self._type)[...] = values
-        return self._blocks[None].memory
+            block = self._made(None)
+            view_of(block.memory, 0, self._type)[...] = self.read()
+            self._blocks = {**self._blocks, None: block}
+        return self._blocks[None]
 
-    def packed(self, layout: Layout | None) -> Array | None:
+    def packed(self, layout: Layout | None) -> Block | None:
         """Its memory in a layout; None where it is not packed like this."""
-        found = self._blocks.get(layout) if layout is not None else None
-        return found.memory if found else None
+        return self._blocks.get(layout) if layout is not None else None
 
-    @property
-    def shared(self) -> bool:
-        """Whether its memory is that of another graph as well."""
-        return any(len(block.owners) > 1 for block in self._blocks.values())
+    def set(self, array: Any, writer: Any) -> bool:
+        """Gives it values. Its memory takes them where only the writer reads it; else it moves.
 
-    def set(self, array: Any) -> bool:
-        """Copies values to where the kernels read them.
+        Args:
+            array: The values.
+            writer: The program whose memory may be overwritten, since it does not run now; None for
+                no program.
 
         Returns:
-            Whether that is another place than before, since the memory was that of other graphs as well.
+            Whether it stands in another place than before.
         """
-        moved = self._alone()
         given = np.asarray(array, self._type.dtype.numpy)
-        for layout, block in self._blocks.items():
+        with _LOCK:
+            blocks = {layout: self._own(block, writer) for layout, block in self._blocks.items()}
+        found = {layout: block or self._made(layout) for layout, block in blocks.items()}
+        for layout, block in found.items():
             if layout is None:
                 view_of(block.memory, 0, self._type)[...] = given
             else:
                 layout.pack(np.broadcast_to(given, self._type.shape), block.memory)
-        return moved
+        with _LOCK:
+            for layout, block in self._blocks.items():
+                if found.get(layout) is not block:
+                    block.owners.discard(self)
+            self._blocks = found
+        return None in blocks.values()
+
+    def _own(self, block: Block, writer: Any) -> Block | None:
+        """A block that may be written to, which is no longer offered to others; None where it may not."""
+        if len(block.owners) > 1 or any(pin is not writer for pin in block.pins):
+            return None
+        if block.key is not None:
+            _BLOCKS.pop(block.key, None)
+            block.key = None
+        return block
 
     def read(self) -> Array:
         """A copy of the values."""
-        if None in self._blocks:
-            return view_of(self._blocks[None].memory, 0, self._type).copy()
+        blocks = self._blocks
+        if None in blocks:
+            return view_of(blocks[None].memory, 0, self._type).copy()
         assert self.layout is not None
         values: Array = np.empty(self._type.shape, self._type.dtype.numpy)
-        self.layout.unpack(self._blocks[self.layout].memory, values)
+        self.layout.unpack(blocks[self.layout].memory, values)
         return values
-
-    def _alone(self) -> bool:
-        """Takes memory of its own where it has that of others, and no longer offers it to them."""
-        moved = False
-        with _LOCK:
-            for layout, block in list(self._blocks.items()):
-                if len(block.owners) > 1:
-                    block.owners.discard(self)
-                    self._make(layout)
-                    moved = True
-                elif block.key is not None:
-                    _BLOCKS.pop(block.key, None)
-                    block.key = None
-        return moved
 
     def share(self) -> bool:
         """Takes the memory of another graph's equal weight, or offers its own to others.
@@ -138,8 +148,9 @@ class Weight:
                 if found is block:
                     block.key = key
                 elif np.array_equal(found.memory, memory):
+                    block.owners.discard(self)
                     found.owners.add(self)
-                    self._blocks[layout] = found
+                    self._blocks = {**self._blocks, layout: found}
                     moved = True
         return moved
 
@@ -152,12 +163,17 @@ class Weights:
         names: Ids of the params by their names.
 
     Attributes:
-        readers: What is linked to the places of the weights.
+        lock: Held while a program is linked to the weights, and while weights change places: a program
+            finds all values of one ``set``, or none.
+        readers: The programs that are linked to them.
     """
 
     def __init__(self, by_id: Mapping[int, Weight], names: Mapping[str, int]) -> None:
         self._by_id, self._names = by_id, names
         self._unset = set(names)
+        # Values of params that nothing reads.
+        self._unread: dict[str, Array] = {}
+        self.lock = threading.RLock()
         self.readers: weakref.WeakSet[Any] = weakref.WeakSet()
         if not self._unset:
             self._share()
@@ -170,27 +186,36 @@ class Weights:
         """Bytes of all of them, those that other graphs share included."""
         return sum(weight.nbytes for weight in self._by_id.values())
 
-    def set(self, name: str, array: Array) -> None:
-        """Gives a param its value. When all have one, those that other graphs have as well are kept once.
+    def set(self, values: Mapping[str, Array], writer: Any) -> None:
+        """Gives params their values, all at once. When all params have one, equal ones are kept once.
 
-        Raises:
-            RlxError: The weight is that of other graphs, too, and a clone runs in another thread:
-                it can't be told now where the weight moves.
+        No run sees some of the values, or a part of one: runs that are under way go on with the old
+        ones, and those that begin afterwards read the new ones.
+
+        Args:
+            values: By name.
+            writer: What pins the memory of the program that sets them, which does not run meanwhile.
         """
-        weight = self._by_id[self._names[name]]
-        if weight.shared:
-            for reader in self.readers:
-                reader.idle()
-        moved = weight.set(array)
-        if name in self._unset:
-            self._unset.discard(name)
-            moved |= not self._unset and self._share()
-        if moved:
-            for reader in self.readers:
-                reader.relink()
+        with self.lock:
+            # A clone may be linked, and run, at any time.
+            alone = writer if len(self.readers) <= 1 else None
+            moved = False
+            for name, array in values.items():
+                if name not in self._names:
+                    self._unread[name] = np.array(array)
+                    continue
+                moved |= self._by_id[self._names[name]].set(array, alone)
+                if name in self._unset:
+                    self._unset.discard(name)
+                    moved |= not self._unset and self._share()
+            if moved:
+                for reader in list(self.readers):
+                    reader.stale()
 
     def read(self, name: str) -> Array:
         """A copy of a param."""
+        if name not in self._names:
+            return self._unread[name].copy()
         return self._by_id[self._names[name]].read()
 
     def _share(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
+from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
@@ -32,6 +33,7 @@ ABSENT = (
 @functools.cache
 def adapters() -> tuple[Any, ...]:
     """The wgpu adapters worth using, real APIs only where there are any. Never raises."""
+    forked.mark_used()
     try:
         import wgpu
         from wgpu.backends.wgpu_native import ffi
@@ -93,6 +95,8 @@ def features_of(adapter: Any) -> tuple[str, ...]:
 
 def device_infos() -> list[DeviceInfo]:
     """What the adapters are, for ``rlx devices`` and for compiling. Never raises."""
+    if forked.dead():
+        return []
     found = []
     for index, adapter in enumerate(adapters()):
         info = adapter.info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import gpu_device_soon
@@ -25,8 +26,8 @@ class WebGpuBackend:
         return device_infos()
 
     def absent(self) -> str:
-        """What to install."""
-        return ABSENT
+        """What to install, or that the process was forked."""
+        return forked.ABSENT if forked.dead() else ABSENT
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """What its executables can do."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -9,8 +13,9 @@ import numpy as np
 from rlx.backends.base import Executable
 from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
-from rlx.errors import DeviceMemoryError, describe
+from rlx.backends.webgpu.mirror import device_bytes, to_device
+from rlx.backends.webgpu.work import OK, PythonRunner, Submission
+from rlx.errors import BusyError, DeviceLostError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
@@ -24,6 +29,12 @@ def padded(nbytes: int) -> int:
 class Fixed:
     """Params and constants, on the device and in the host's parts; clones share them.
 
+    Attributes:
+        buffers: The buffer of each, by the id of its value.
+        nbytes: Bytes of all.
+        unread: Values of params that nothing reads.
+        gate: Held by runs with parts on the host.
+
     Raises:
         DeviceMemoryError: One is above the device's limits.
     """
@@ -31,6 +42,8 @@ class Fixed:
     def __init__(self, gpu: GpuDevice, schedule: Schedule) -> None:
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
+        self.unread: dict[str, Array] = {}
+        self.gate = Gate()
         self._gpu, self._schedule = gpu, schedule
         self._programs: dict[int, Executable] = {}
         for value in schedule.values:
@@ -43,7 +56,7 @@ class Fixed:
             self.buffers[value.id] = gpu.buffer(label, size, "STORAGE", "COPY_DST", "COPY_SRC")
             self.nbytes += size
             if value.array is not None:
-                self._write(value, value.array)
+                self._write([(value, value.array)])
         for call in schedule.calls:
             if call.kernel == HOST and id(call) not in self._programs:
                 self._programs[id(call)] = compile_host(_graph(call))
@@ -52,22 +65,30 @@ class Fixed:
         """A host part as a program with an arena of its own."""
         return self._programs[id(call)].clone()
 
-    def set_param(self, name: str, array: Array) -> None:
-        """Brings a weight to everything that reads it."""
-        if name in self._schedule.params:
-            self._write(self._schedule.params[name], array)
-        for program in self._readers(name):
-            program.set_param(name, array)
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Brings weights to everything that reads them. Every run sees all of the new values or none.
 
-    def read_param(self, name: str) -> Array:
-        """A weight as it is now."""
-        for program in self._readers(name):
-            return program.read_param(name)
-        value = self._schedule.params[name]
-        raw = self._gpu.queue.read_buffer(self.buffers[value.id])
-        return from_device(np.frombuffer(raw, np.uint8), value.type)
+        Runs that have parts on the host make several submissions: they are waited for.
 
-    def _readers(self, name: str) -> list[Executable]:
+        Raises:
+            BusyError: One of those is under way further up in this thread.
+        """
+        with self.gate.writing():
+            self._write(
+                [
+                    (self._schedule.params[name], array)
+                    for name, array in values.items()
+                    if name in self._schedule.params
+                ]
+            )
+            for name, array in values.items():
+                programs = self.readers(name)
+                for program in programs:
+                    program.set_param(name, array)
+                if not programs and name not in self._schedule.params:
+                    self.unread[name] = np.array(array)
+
+    def readers(self, name: str) -> list[Executable]:
         """The host parts that have a param."""
         calls = {id(call): call for call in self._schedule.calls if call.kernel == HOST}
         return [
@@ -76,11 +97,81 @@ class Fixed:
             if name in _graph(calls[at]).param_names
         ]
 
-    def _write(self, value: Value, array: Array) -> None:
-        data = np.zeros(padded(device_bytes(value.type)), np.uint8)
-        raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
-        data[: raw.size] = raw
-        self._gpu.queue.write_buffer(self.buffers[value.id], 0, data)
+    def _write(self, pairs: Sequence[tuple[Value, Array]]) -> None:
+        """Uploads values. Several go in one submission, so that none of another thread comes between."""
+        copies = []
+        at = 0
+        for value, array in pairs:
+            size = padded(device_bytes(value.type))
+            data = np.zeros(size, np.uint8)
+            raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
+            data[: raw.size] = raw
+            copies.append((data, at, self.buffers[value.id]))
+            at += size
+        if len(copies) == 1:
+            self._gpu.queue.write_buffer(copies[0][2], 0, copies[0][0])
+        elif copies:
+            staging = self._gpu.buffer("weights", at, "COPY_SRC", "COPY_DST")
+            for data, start, _ in copies:
+                self._gpu.queue.write_buffer(staging, start, data)
+            moves = [(staging, start, to, 0, data.size) for data, start, to in copies]
+            runner = PythonRunner(self._gpu, Submission([], moves=moves), np.zeros(3, np.int64))
+            if runner.submit() != OK:
+                raise DeviceLostError(
+                    describe(
+                        "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"
+                    )
+                )
+
+
+class Gate:
+    """Keeps the runs of clones that make several submissions apart from changes of their weights."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.RLock())
+        self._running: Counter[int] = Counter()
+        self._writers = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around such a run. It begins when no weights are being written."""
+        me = threading.get_ident()
+        with self._changed:
+            while self._writers and not self._running[me]:
+                self._changed.wait()
+            self._running[me] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running[me] -= 1
+                if not self._running[me]:
+                    del self._running[me]
+                self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around a change. It begins when the runs that are under way have ended.
+
+        Raises:
+            BusyError: One of them is further up in this thread, and would never end.
+        """
+        with self._changed:
+            if self._running[threading.get_ident()]:
+                raise BusyError(
+                    describe(
+                        "weights can't change inside a run of a clone that shares them",
+                        hint="set them when the run has returned",
+                    )
+                )
+            self._writers += 1
+            try:
+                while self._running:
+                    self._changed.wait()
+                yield
+            finally:
+                self._writers -= 1
+                self._changed.notify_all()
 
 
 def _graph(call: Call) -> Graph:

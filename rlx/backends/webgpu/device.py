@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
+from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import adapters, features_of
 from rlx.backends.webgpu.lower import Dispatch
 from rlx.backends.webgpu.modules import shader_module
@@ -67,9 +68,9 @@ class GpuDevice:
         # All that executables hold, and for graphs to come those used last.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
         self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
-        self._being_made: dict[tuple[str, bool], Future[Any]] = {}
+        self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._loading = threading.local()
 
     def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
@@ -87,6 +88,7 @@ class GpuDevice:
         """
         import wgpu
 
+        forked.check()
         usage = 0
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
@@ -149,12 +151,16 @@ class GpuDevice:
         return [self._pipeline(one) for one in wanted]
 
     def _pipeline(self, dispatch: Dispatch) -> Any:
-        key = dispatch.source, flags.SHADER_CHECKS.get()
+        key, me = (dispatch.source, flags.SHADER_CHECKS.get()), threading.get_ident()
         with self._lock:
             found = self._pipelines.get(key)
-            maker = self._being_made.get(key)
+            maker, by = self._being_made.get(key, (None, 0))
             if found is None and maker is None:
-                own = self._being_made[key] = Future[Any]()
+                own = Future[Any]()
+                self._being_made[key] = own, me
+        if found is None and by == me:
+            # A signal handler compiles what this thread was about to make.
+            return self._make(dispatch)
         if found is None and maker is not None:
             found = maker.result()
         elif found is None:
@@ -225,7 +231,7 @@ class GpuDevice:
 
 
 _devices: dict[tuple[Any, ...], GpuDevice] = {}
-_devices_lock = threading.Lock()
+_devices_lock = threading.RLock()
 
 
 def gpu_device(info: DeviceInfo) -> GpuDevice:
@@ -234,6 +240,7 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
     Raises:
         DeviceUnavailableError: The driver gives none.
     """
+    forked.check()
     key = _key(info)
     with _devices_lock:
         if key not in _devices:
@@ -247,6 +254,7 @@ def gpu_device_soon(info: DeviceInfo) -> Callable[[], GpuDevice]:
     Returns:
         The function; it raises what ``gpu_device`` raises.
     """
+    forked.check()
     if _key(info) in _devices:
         return partial(gpu_device, info)
     pool = ThreadPoolExecutor(1, "rlx-device")

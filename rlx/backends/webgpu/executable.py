@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
 
+from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Moved, as_input, check_slots
 from rlx.backends.record import Recorder
+from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep
@@ -20,8 +22,8 @@ from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrow
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.transfers import Several, words
-from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
-from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
+from rlx.backends.webgpu.work import MEMORY, OK, RANGE, STOPPED, Batch, Runner, Submission
+from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
 from rlx.ir.spans import phase
@@ -87,22 +89,13 @@ class WebGpuExecutable:
         self.output_slots = self._mirror.output_slots
         self._moved: Array = np.zeros(3, np.int64)
         self._maker = Maker(gpu, self._moved)
-        self._busy = threading.Lock()
         self._row_buffer: Any = None
         self._many: Several | None = None
         self._prepared: dict[tuple[tuple[int, int] | None, tuple[int, ...]], list[Runner]] = {}
         self._pending = False
         self._closed = False
-        self._entry = self._maker.entry(
-            self._busy,
-            self.input_views,
-            self.output_views,
-            self._entered,
-            self._fail,
-            self._take,
-            self._run_all,
-        )
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._entry.run_slots
+        # Weak, since an entry refers to the executable: what is dropped is freed at once.
+        self._entry: Callable[[], Any] = lambda: None
         self._prepare()
 
     # --- where things are --------------------------------------------------------------------------
@@ -143,7 +136,26 @@ class WebGpuExecutable:
         runners = self._runners(self._traffic.every)
         # The compiled entry runs compiled runners only.
         alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
-        self._entry.prepare(alone, self._given())
+        self._alone = alone
+        entry = self._entry()
+        if entry is not None:
+            entry.prepare(alone, self._given())
+
+    def owned_by(self, owner: Owner) -> Callable[..., tuple[Array, ...]]:
+        """See ``Executable``. There is one such function at a time, which every change prepares anew."""
+        entry = self._maker.entry(
+            owner,
+            self.input_views,
+            self.output_views,
+            self._mirror.inputs,
+            self._fail,
+            self._take,
+            self._run_all,
+        )
+        entry.prepare(self._alone, self._given())
+        self._entry = weakref.ref(entry)
+        run_slots: Callable[..., tuple[Array, ...]] = entry.run_slots
+        return run_slots
 
     def _given(self) -> tuple[Array, ...]:
         """The views that a run takes an argument for: not those of residents."""
@@ -171,24 +183,12 @@ class WebGpuExecutable:
 
     # --- running -----------------------------------------------------------------------------------
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
-            self._entered()
-        try:
-            yield
-        finally:
-            self._busy.release()
-
-    def _entered(self) -> NoReturn:
-        if self._closed:
-            raise RlxError(describe("this CompiledGraph is closed", hint="compile again"))
-        raise RlxError(
-            describe(
-                "this CompiledGraph is already running in another thread",
-                hint="give each thread its own: compiled.clone()",
-            )
-        )
+    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
+        if arrays:
+            self._take(arrays)
+        self._run_all()
+        return self.output_views
 
     def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
         """Views and what goes into them; nothing is written yet."""
@@ -200,15 +200,28 @@ class WebGpuExecutable:
         ]
 
     def _take(self, arrays: Sequence[Any]) -> None:
-        # All are checked before one is copied, so that a refused call changes nothing.
-        for view, array in self._check(arrays):
+        # All are checked before one is copied, so that a refused call changes nothing. One that is
+        # another input's view would be overwritten before it is read.
+        found = [
+            (view, array.copy() if np.may_share_memory(array, self._mirror.inputs) else array)
+            for view, array in self._check(arrays)
+        ]
+        for view, array in found:
             np.copyto(view, array, casting="same_kind")
 
     def _run_all(self, outputs: tuple[int, ...] | None = None) -> None:
+        if self._closed:  # through a ``run_slots`` that was taken before ``recover``
+            hint = "cg.run_slots is another function since cg.recover()"
+            raise InputError(describe("what this run_slots belongs to is closed", hint=hint))
         runners = self._runners(self._traffic.every if outputs is None else outputs)
-        self._lead(runners)
-        if runners[-1].run() != OK:
-            self._fail(runners[-1])
+        with self._whole_run(runners):
+            self._lead(runners)
+            if runners[-1].run() != OK:
+                self._fail(runners[-1])
+
+    def _whole_run(self, runners: list[Runner]) -> AbstractContextManager[None]:
+        """Around the submissions of a run: no weight changes between two of them."""
+        return self._fixed.gate.running() if len(runners) > 1 else nullcontext()
 
     def _lead(self, runners: list[Runner]) -> None:
         """Everything up to the last submission: batches, and the host's parts behind them."""
@@ -222,6 +235,8 @@ class WebGpuExecutable:
         if fault == RANGE:
             one = self._traffic.narrow()[at]
             narrowed(one.wide, one.name)
+        if fault == STOPPED:
+            forked.check()
         if fault == MEMORY:
             hint = "use smaller batches, or the CPU"
             raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
@@ -244,11 +259,10 @@ class WebGpuExecutable:
             InputError: There is no such output, or the arrays do not fit.
         """
         chosen = tuple(self._known(at, self._traffic.outputs, "output") for at in indices)
-        with self._alone():
-            if arrays:
-                self._take(arrays)
-            self._pending = False  # this run's results replace those staged before
-            self._run_all(tuple(sorted(set(chosen))))
+        if arrays:
+            self._take(arrays)
+        self._pending = False  # this run's results replace those staged before
+        self._run_all(tuple(sorted(set(chosen))))
         return tuple(self.output_views[at] for at in chosen)
 
     def submit(self, *arrays: Any) -> None:
@@ -256,19 +270,18 @@ class WebGpuExecutable:
 
         Host steps inside the graph are waited for; what stands behind the last of them is not.
         """
-        with self._alone():
-            if arrays:
-                self._take(arrays)
-            runners = self._runners(self._traffic.every)
+        if arrays:
+            self._take(arrays)
+        runners = self._runners(self._traffic.every)
+        with self._whole_run(runners):
             self._lead(runners)
             if runners[-1].submit() != OK:
                 self._fail(runners[-1])
-            self._pending = True
+        self._pending = True
 
     def wait(self) -> tuple[Array, ...]:
         """Waits for everything submitted; the views show the outputs of the last run."""
-        with self._alone():
-            self._drain()
+        self._drain()
         return self.output_views
 
     def _drain(self) -> None:
@@ -291,15 +304,14 @@ class WebGpuExecutable:
             InputError: A set does not fit; none has run then.
         """
         wide = self._mirror.wide_inputs
-        with self._alone():
-            for arrays in sets:
-                for view, array in self._check(arrays):
-                    for one in wide.values():
-                        if one.wide is view:
-                            narrowed(array, one.name)
-            results: list[list[Array]] = []
-            while len(results) < len(sets):
-                results += self._run_some(sets[len(results) :])
+        for arrays in sets:
+            for view, array in self._check(arrays):
+                for one in wide.values():
+                    if one.wide is view:
+                        narrowed(array, one.name)
+        results: list[list[Array]] = []
+        while len(results) < len(sets):
+            results += self._run_some(sets[len(results) :])
         return results
 
     def _run_some(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
@@ -313,9 +325,11 @@ class WebGpuExecutable:
         many = self._many
         for at, arrays in enumerate(sets):
             self._take(arrays)
-            self._lead(self._runners(every))
-            if many.runner.submit(at * many.stride) != OK:
-                self._fail(many.runner)
+            runners = self._runners(every)
+            with self._whole_run(runners):
+                self._lead(runners)
+                if many.runner.submit(at * many.stride) != OK:
+                    self._fail(many.runner)
         if many.runner.wait() != OK:
             self._fail(many.runner)
         types = self._schedule.output_types
@@ -329,23 +343,22 @@ class WebGpuExecutable:
 
     def set_extent(self, extent: Extent | None) -> None:
         """Fewer rows are fewer workgroups of the same dispatches, and fewer bytes that travel."""
-        with self._alone():
-            self._drain()
-            self._traffic.extent = extent
-            key = self._key()
-            if extent is None:
-                self._batches = self._whole
-            elif key not in self._fewer:
-                if len(self._fewer) >= _MOST_PREPARED:
-                    self._fewer.clear()
-                    self._prepared.clear()
-                    self._maker.forget()
-                self._batches = self._fewer[key] = self._batched(extent)
-            else:
-                self._batches = self._fewer[key]
-            if self._maker.recording is not None:
-                self._maker.recording.describe(extent)
-            self._select()
+        self._drain()
+        self._traffic.extent = extent
+        key = self._key()
+        if extent is None:
+            self._batches = self._whole
+        elif key not in self._fewer:
+            if len(self._fewer) >= _MOST_PREPARED:
+                self._fewer.clear()
+                self._prepared.clear()
+                self._maker.forget()
+            self._batches = self._fewer[key] = self._batched(extent)
+        else:
+            self._batches = self._fewer[key]
+        if self._maker.recording is not None:
+            self._maker.recording.describe(extent)
+        self._select()
 
     @property
     def workgroups(self) -> int:
@@ -362,10 +375,9 @@ class WebGpuExecutable:
                 ``run_slots`` takes no argument for them.
         """
         chosen = frozenset(self._known(at, self._traffic.inputs, "input") for at in indices)
-        with self._alone():
-            self._drain()
-            self._traffic.resident = chosen
-            self._prepare()
+        self._drain()
+        self._traffic.resident = chosen
+        self._prepare()
 
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Chooses what each run copies, after it, on the device, from its outputs to its inputs.
@@ -391,10 +403,9 @@ class WebGpuExecutable:
                     )
                 )
             feeds.append((to, source))
-        with self._alone():
-            self._drain()
-            self._traffic.set_feeds(feeds)
-            self._prepare()
+        self._drain()
+        self._traffic.set_feeds(feeds)
+        self._prepare()
 
     def write_input(self, index: int, array: Any) -> None:
         """Uploads one input into its slot now.
@@ -404,19 +415,18 @@ class WebGpuExecutable:
         """
         offset, nbytes = self._traffic.inputs[self._known(index, self._traffic.inputs, "input")]
         view = self.input_views[index]
-        with self._alone():
-            np.copyto(view, as_input(array, view, index), casting="same_kind")
-            if index in self._mirror.wide_inputs:
-                self._mirror.wide_inputs[index].narrow()
-            if nbytes:
-                data = self._mirror.memory[offset : offset + words(nbytes)]
-                self._run_once(Submission([], uploads=[(data, self._arena, offset)]))
+        np.copyto(view, as_input(array, view, index), casting="same_kind")
+        if index in self._mirror.wide_inputs:
+            self._mirror.wide_inputs[index].narrow()
+        if nbytes:
+            data = self._mirror.memory[offset : offset + words(nbytes)]
+            self._run_once(Submission([], uploads=[(data, self._arena, offset)]))
 
     def read_input(self, index: int) -> Array:
         """What an input's slot on the device holds now, as a fresh array."""
         self._known(index, self._traffic.inputs, "input")
-        with self._alone():
-            return self._fetch(self._traffic.inputs[index][0], self._schedule.inputs[index].type)
+        offset = self._traffic.inputs[index][0]
+        return self._fetch(self._arena, offset, self._schedule.inputs[index].type)
 
     def read_row(self, out_index: int, row: int) -> Array:
         """One row of an output of the last run, read from the device alone.
@@ -435,11 +445,11 @@ class WebGpuExecutable:
                 describe(f"output {out_index} has no row {row}", got=f"shape {type.shape}")
             )
         one = TensorType(type.shape[1:], type.dtype)
-        with self._alone():
-            return self._fetch(self._traffic.outputs[out_index][0] + row * device_bytes(one), one)
+        offset = self._traffic.outputs[out_index][0] + row * device_bytes(one)
+        return self._fetch(self._arena, offset, one)
 
-    def _fetch(self, offset: int, type: TensorType) -> Array:
-        """The bytes of a value in the arena, and at most three beside them."""
+    def _fetch(self, source: Any, offset: int, type: TensorType) -> Array:
+        """The bytes of a value in a buffer, and at most three beside them."""
         nbytes = device_bytes(type)
         start, end = offset // 4 * 4, words(offset + nbytes)
         data = np.zeros(end - start, np.uint8)
@@ -447,7 +457,7 @@ class WebGpuExecutable:
             if self._row_buffer is None or self._row_buffer.size < data.size:
                 size = max(256, 1 << (data.size - 1).bit_length())
                 self._row_buffer = self._gpu.buffer("rows", size, "MAP_READ", "COPY_DST")
-            copies, reads = [(self._arena, start, 0, data.size)], [(0, data)]
+            copies, reads = [(source, start, 0, data.size)], [(0, data)]
             buffer = self._row_buffer
             work = Submission([], copies=copies, staging=buffer, staged=data.size, reads=reads)
             self._run_once(work)
@@ -471,12 +481,11 @@ class WebGpuExecutable:
 
     def record(self, recorder: Recorder | None) -> None:
         """Times every kernel and transfer of later runs; None ends it."""
-        with self._alone():
-            try:
-                self._drain()
-            finally:
-                self._record(recorder)
-            self._prepare()
+        try:
+            self._drain()
+        finally:
+            self._record(recorder)
+        self._prepare()
 
     def _record(self, recorder: Recorder | None) -> None:
         self._prepared.clear()
@@ -495,13 +504,21 @@ class WebGpuExecutable:
 
     def set_param(self, name: str, array: Array) -> None:
         """Uploads a weight."""
-        self._fixed.set_param(name, array)
+        self._fixed.set_params({name: array})
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Uploads several weights, which every run sees all or none of."""
+        self._fixed.set_params(values)
 
     def read_param(self, name: str) -> Array:
         """Reads a weight back."""
-        with self._alone():
-            self._drain()
-            return self._fixed.read_param(name)
+        self._drain()
+        for program in self._fixed.readers(name):
+            return program.read_param(name)
+        if name in self._fixed.unread:
+            return self._fixed.unread[name].copy()
+        value = self._schedule.params[name]
+        return self._fetch(self._fixed.buffers[value.id], 0, value.type)
 
     def clone(self) -> WebGpuExecutable:
         """The same dispatches on an arena of their own, where nothing is resident or fed."""
@@ -535,9 +552,10 @@ class WebGpuExecutable:
         """Frees the arena; params go with the last clone."""
         if self._closed:
             return
-        # Kept for good: wgpu-native ends the process when a run meets a freed buffer.
-        self._busy.acquire()
         self._closed = True
+        entry = self._entry()
+        if entry is not None:
+            entry.prepare(None, self._given())
         self._prepared.clear()
         self._batches = self._whole = [[]]
         self._fewer.clear()

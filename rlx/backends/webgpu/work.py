@@ -8,15 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlx._ext.owner import Owner
+from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import Wide
-from rlx.errors import InputError
+from rlx.backends.webgpu.native import binding
+from rlx.errors import DeviceUnavailableError, InputError
 from rlx.ir.opdef import Array
 
 Batch = list[tuple[Any, Any, int, int]]
 
 # What a run comes back with; the numbers are those of cython_src/webgpu_run.h.
-OK, ERROR, MEMORY, LOST, RANGE = range(5)
+OK, ERROR, MEMORY, LOST, RANGE, STOPPED = range(6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,17 @@ class PythonRunner:
         compute.end()
 
     def _send(self, commands: Any) -> None:
-        self._gpu.queue.submit([commands])
+        known = binding()
+        if known is None:
+            self._gpu.queue.submit([commands])
+            return
+        # wgpu-native panics when it is given commands for a device that is gone.
+        ffi, _, api = known
+        queue, encoded = (
+            ffi.cast("uintptr_t", one._internal) for one in (self._gpu.queue, commands)
+        )
+        if not api.send(int(queue), int(encoded)):
+            raise RuntimeError("the device is lost")
 
     def wait(self) -> int:
         """See ``Runner``."""
@@ -136,15 +149,26 @@ class PythonRunner:
         staging, staged = self._work.staging, self._work.staged
         staging.map_sync(self._read, 0, staged)
         try:
-            mapped = np.frombuffer(staging.read_mapped(0, staged, copy=False), np.uint8)
+            mapped = self._mapped(staging, staged)
             for at, data in self._work.reads:
                 data[:] = mapped[at : at + data.size]
                 self._moved[1] += data.size
-            del mapped
         finally:
             staging.unmap()
         for wide in self._work.widen:
             wide.widen()
+
+    @staticmethod
+    def _mapped(staging: Any, staged: int) -> Array:
+        """A copy of what a mapped buffer holds."""
+        known = binding()
+        if known is None:
+            return np.frombuffer(staging.read_mapped(0, staged), np.uint8)
+        ffi, _, api = known
+        found = np.empty(staged, np.uint8)
+        if not api.read(int(ffi.cast("uintptr_t", staging._internal)), found):
+            raise RuntimeError("the device is lost")
+        return found
 
     def run(self) -> int:
         """See ``Runner``."""
@@ -157,6 +181,8 @@ class PythonRunner:
     def _guarded(self, call: Callable[[], None]) -> int:
         import wgpu
 
+        if forked.dead():
+            return self._failed(STOPPED, DeviceUnavailableError(forked.ABSENT))
         try:
             call()
         except wgpu.GPUOutOfMemoryError as error:
@@ -176,10 +202,10 @@ class PythonEntry:
     """``run_slots`` in Python; see ``rlx._ext.webgpu_hot.Entry``, which does the same.
 
     Args:
-        guard: A lock that is held while the executable runs.
+        owner: Held while it runs.
         input_views: What the arguments are copied into.
         output_views: What is returned.
-        entered: Called without arguments when the lock is taken; raises.
+        memory: The bytes that ``input_views`` are views of.
         failed: Called with the runner that failed; raises.
         take: Called with the arguments; copies them or raises.
         slow: Runs the whole when there is more to it than one runner.
@@ -187,16 +213,16 @@ class PythonEntry:
 
     def __init__(
         self,
-        guard: Any,
+        owner: Owner,
         input_views: tuple[Array, ...],
         output_views: tuple[Array, ...],
-        entered: Callable[[], None],
+        memory: Array,
         failed: Callable[[Any], None],
         take: Callable[[Sequence[Any]], None],
         slow: Callable[[], None],
     ) -> None:
-        self._guard, self._views = guard, output_views
-        self._entered, self._failed, self._take, self._slow = entered, failed, take, slow
+        self._owner, self._views = owner, output_views
+        self._failed, self._take, self._slow = failed, take, slow
         self._runner: Runner | None = None
 
     def prepare(self, runner: Any, taken: tuple[Array, ...]) -> None:
@@ -205,15 +231,11 @@ class PythonEntry:
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """See ``CompiledGraph.run_slots``."""
-        if not self._guard.acquire(False):
-            self._entered()
-        try:
+        with self._owner:
             if arrays:
                 self._take(arrays)
             if self._runner is None:
                 self._slow()
             elif self._runner.run() != OK:
                 self._failed(self._runner)
-        finally:
-            self._guard.release()
         return self._views

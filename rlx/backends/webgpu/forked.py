@@ -1,0 +1,70 @@
+"""WebGPU after ``os.fork``: a driver's threads and locks don't come along, so the child must not use it.
+
+A child that calls the driver of its parent hangs for good. It gets a typed error instead, and frees nothing.
+Where the parent had not used WebGPU yet, the child may.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rlx.errors import DeviceUnavailableError, describe
+
+ABSENT = (
+    "this process was forked from one that used WebGPU, whose driver does not survive that; "
+    'start it with multiprocessing.get_context("spawn"), or fork before WebGPU is used'
+)
+
+
+class _State:
+    """Whether WebGPU was used in this process, and whether it was in the one that this was forked from."""
+
+    used = False
+    dead = False
+
+
+def mark_used() -> None:
+    """The driver has been asked for something."""
+    _State.used = True
+
+
+def dead() -> bool:
+    """Whether WebGPU can't be used for having been used before the fork."""
+    return _State.dead
+
+
+def check() -> None:
+    """Refuses the use of WebGPU in such a process.
+
+    Raises:
+        DeviceUnavailableError: It is one.
+    """
+    if _State.dead:
+        raise DeviceUnavailableError(
+            describe(
+                "WebGPU can't be used in a forked process", got=f"pid {os.getpid()}", hint=ABSENT
+            )
+        )
+
+
+def _in_child() -> None:
+    if not _State.used or _State.dead:
+        return
+    _State.dead = True
+    from rlx._ext import webgpu_hot
+
+    webgpu_hot.stop_all()
+    from wgpu.backends.wgpu_native import GPUAdapter, GPUDevice
+    from wgpu.backends.wgpu_native._api import GPUObjectBase
+
+    # The objects are the parent's. Freeing them takes the driver's locks, which nobody may hold any more.
+    for kind in (GPUObjectBase, GPUAdapter, GPUDevice):
+        kind._release = _keep
+
+
+def _keep(thing: object) -> None:
+    """Stands for the release of one of wgpu's objects."""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
