@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,14 +40,23 @@ class ReferenceExecutable(HostMemory):
         self.output_views = tuple(_read_only(array) for array in self._outputs)
         self._given = list(range(len(self.input_views)))
         self._feeds: list[tuple[int, int]] = []
-        self.run_slots: Callable[..., tuple[Array, ...]] = self._run_slots
 
-    def _run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
+        """Interprets the graph on the arguments, or on ``input_views`` without any."""
         if arrays:
             check_slots(arrays, len(self._given))
-            for at, (which, given) in enumerate(zip(self._given, arrays, strict=True)):
-                view = self.input_views[which]
-                view[...] = as_input(given, view, at)
+            views = [self.input_views[which] for which in self._given]
+            found = [
+                as_input(given, view, at)
+                for at, (view, given) in enumerate(zip(views, arrays, strict=True))
+            ]
+            # One may be the view of another input, which would be overwritten before it is read.
+            apart = [
+                array.copy() if any(np.may_share_memory(array, view) for view in views) else array
+                for array in found
+            ]
+            for view, array in zip(views, apart, strict=True):
+                view[...] = array
         graph, inputs = self._graph, self._inputs
         if self._fewer is not None:
             graph = self._fewer

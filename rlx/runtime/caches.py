@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -124,8 +122,7 @@ class CompileCache:
                 compiled.close()
                 self._find(key)
             self.misses += 1
-            gone = self._kept.put(key, compiled, nbytes)
-        _let_go(gone)
+            self._kept.put(key, compiled, nbytes)
         return compiled
 
     @property
@@ -144,9 +141,7 @@ class CompileCache:
 
     def clear(self) -> None:
         """Lets go of every graph, without closing it."""
-        gone = self._kept.values()
         self._kept.clear()
-        _let_go(gone)
 
     def close(self) -> None:
         """Closes every graph that is kept, and the cache. Closing twice does nothing."""
@@ -177,11 +172,3 @@ class _Gate:
         self.lock = threading.RLock()
         self.waiting = 0
 
-
-def _let_go(gone: list[CompiledGraph]) -> None:
-    """Drops graphs; the memory of those that nobody else holds is free afterwards."""
-    left = [weakref.ref(compiled._executable) for compiled in gone]
-    gone.clear()
-    # An executable on a GPU is part of reference cycles, and Python does not see how large it is.
-    if any(one() is not None for one in left):
-        gc.collect()
