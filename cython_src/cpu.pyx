@@ -1,7 +1,7 @@
 # The CPU's hot path: a flat program of kernel calls, run in one loop without the GIL.
 """Compiled kernels of the CPU backend, and the program that runs them."""
 
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
@@ -55,6 +55,7 @@ cdef extern from "Python.h":
 cdef enum:
     SIGNAL_NS = 5_000_000
     SIGNAL_TRIPS = 4
+    TOO_MANY_TRIPS = -1
 
 
 def clock_ns():
@@ -313,6 +314,7 @@ cdef class Program:
         arena: The memory that calls write to. What stands in it is copied before it is read.
         inputs_end: Bytes at its beginning that hold the inputs and nothing else.
         link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
+        most_trips: Trips that the loops of a run make at most, all together; None for no bound.
     """
 
     cdef rlx_call* _calls
@@ -323,6 +325,7 @@ cdef class Program:
     cdef Py_ssize_t _given_count
     cdef bint _away  # whether an input is read elsewhere than in its view
     cdef bint _stale
+    cdef int64_t _most_trips
     cdef tuple _input_views
     cdef tuple _output_views
     cdef Calls _used
@@ -336,7 +339,7 @@ cdef class Program:
 
     def __cinit__(
         self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena,
-        Py_ssize_t inputs_end, link,
+        Py_ssize_t inputs_end, link, most_trips,
     ):
         self._input_views = input_views
         self._output_views = output_views
@@ -344,6 +347,7 @@ cdef class Program:
         self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
         self._inputs_end = self._arena + inputs_end
         self._link = link
+        self._most_trips = INT64_MAX if most_trips is None else most_trips
         self._given = <rlx_slot*>calloc(max(1, len(input_views)), sizeof(rlx_slot))
         if self._given == NULL:
             raise MemoryError()
@@ -513,7 +517,7 @@ cdef class Program:
         cdef Py_ssize_t at, target
         cdef int status = 0
         cdef int64_t looked = 0
-        cdef unsigned int trips = 0
+        cdef int64_t trips = 0
         cdef list held
         if self._stale:
             self._refresh()
@@ -534,6 +538,9 @@ cdef class Program:
                         trips += 1
                         if trips % SIGNAL_TRIPS == 0:
                             _look_at_signals(&looked)
+                        if trips > self._most_trips:
+                            status = TOO_MANY_TRIPS
+                            break
                     at = target
                 else:
                     break
@@ -551,7 +558,7 @@ cdef class Program:
         """
         cdef Py_ssize_t at, target
         cdef int status = 0
-        cdef int64_t start, end, looked = 0
+        cdef int64_t start, end, looked = 0, trips = 0
         cdef bint kept = True
         cdef list held
         if self._stale:
@@ -573,7 +580,11 @@ cdef class Program:
                     target = self._calls[at].p[0].i
                     status = RLX_OK
                     if target <= at:
+                        trips += 1
                         _look_at_signals(&looked)
+                        if trips > self._most_trips:
+                            status = TOO_MANY_TRIPS
+                            break
                     at = target
                 else:
                     break
@@ -591,6 +602,14 @@ cdef class Program:
             function = <object>self._calls[at].p[0].p
             error, function.error = function.error, None
             raise error
+        if status == TOO_MANY_TRIPS:
+            raise InputError(
+                describe(
+                    "the loops of a run make more trips than they may",
+                    got=f"over {self._most_trips}",
+                    hint="CompileOptions(max_iterations=...) sets the bound",
+                )
+            )
         if status == RLX_CUSTOM_ERROR:
             raise RlxError(describe("a C function reports an error", where=self._used.names[at]))
         raise InputError(describe("an index is out of range", where=self._used.names[at]))

@@ -37,12 +37,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         var sum = {{ "d[channel] * x[at]" if has_d else "0.0" }};
 {% if unrolled %}
 {% for n in range(states) %}
-        h{{ n }} = exp(by * a{{ n }}) * h{{ n }} + enters * b[row + {{ n }}u];
+        h{{ n }} = select(exp(by * a{{ n }}) * h{{ n }}, 0.0, h{{ n }} == 0.0) + enters * b[row + {{ n }}u];
         sum += h{{ n }} * c[row + {{ n }}u];
 {% endfor %}
 {% else %}
         for (var n = 0u; n < STATES; n++) {
-            let h = exp(by * a[channel * STATES + n]) * kept[own + n] + enters * b[row + n];
+            let old = kept[own + n];
+            let rest = select(exp(by * a[channel * STATES + n]) * old, 0.0, old == 0.0);
+            let h = rest + enters * b[row + n];
             kept[own + n] = h;
             sum += h * c[row + n];
         }

@@ -14,6 +14,11 @@
 #define CAST_TO_f16(D, x) rlx_to_f16(x)
 #define CAST_FROM_bf16(D, x) rlx_from_bf16(x)
 #define CAST_TO_bf16(D, x) rlx_to_bf16(x)
+#define CAST_f16_OF_f64(D, x) rlx_to_f16(rlx_odd(x))
+#define CAST_bf16_OF_f64(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_i32(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_u32(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_i64(D, x) rlx_to_bf16(rlx_odd(rlx_odd_i64(x)))
 
 /* A result may stand at its operand's address: each element is read before it is written. */
 #define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)

@@ -30,6 +30,26 @@ static inline rlx_bf16 rlx_to_bf16(float x)
     return (rlx_bf16)PICK((bits & 0x7fffffffu) > 0x7f800000u, bits >> 16 | 0x40u, rounded);
 }
 
+/* To f32 so that rounding the result to fewer bits rounds x once: toward zero, and to an odd last bit where
+   something is left. */
+static inline float rlx_odd(double x)
+{
+    const float near = (float)x;
+    uint32_t bits = (uint32_t)as_bits(near);
+    bits -= (near > 0 ? near : -near) > (x > 0 ? x : -x);
+    bits |= near != x;
+    return as_float((int32_t)bits);
+}
+
+/* A 64-bit integer as a double that differs from it below the 53rd bit only, and is even only if exact. */
+static inline double rlx_odd_i64(int64_t x)
+{
+    const uint64_t size = x < 0 ? -(uint64_t)x : (uint64_t)x;
+    const double kept = (double)(int64_t)(size >> 11 | ((size & 2047) != 0)) * 2048;
+    const double wide = size >> 53 ? kept : (double)(int64_t)size;
+    return x < 0 ? -wide : wide;
+}
+
 /* Weights in 16 bits, widened: n of them. */
 static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t n)
 {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from rlx.cost.gate import IoFusionGate
-from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -90,6 +90,9 @@ class CompileOptions:
         reuse_memory: False gives each value memory of its own, to tell faults apart.
         keep_params: Whether values of params stay in host memory as well where a device may be lost, for
             ``CompiledGraph.recover``. Read-only arrays are kept without a copy.
+        max_iterations: Trips that the loops of a run make at most, all of them together; a run that makes
+            more is an ``InputError``. None sets no bound: a loop of a model that one does not trust may
+            then never end, though signals (Ctrl-C) end it.
     """
 
     fuse: bool = True
@@ -106,6 +109,7 @@ class CompileOptions:
     allow_host_fallback: bool = True
     reuse_memory: bool = True
     keep_params: bool = True
+    max_iterations: int | None = None
 
 
 class Moved(NamedTuple):
@@ -447,10 +451,40 @@ def as_array(value: Any) -> Array:
     import numpy as np
 
     if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
+        return value if type(value) is np.ndarray else value.view(np.ndarray)
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError, BufferError) as error:
+        if isinstance(error, RlxError):
+            raise
+        text = describe("this makes no array", got=f"{type(value).__name__}: {error}")
+        raise InputError(text) from error
+
+
+def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]) -> list[Array]:
+    """The arguments of a run as arrays that fit their slots and may be copied there in any order.
+
+    Args:
+        arrays: The arguments.
+        views: The slots.
+        memory: What the slots are in: an argument in it would be overwritten before it is read.
+
+    Raises:
+        InputError: Wrong shape or dtype; nothing has been written.
+    """
+    import numpy as np
+
+    check_slots(arrays, len(views))
+    found = [as_input(a, view, at) for at, (a, view) in enumerate(zip(arrays, views, strict=True))]
+    # Converting runs code of the caller's, which may have changed an array that came before.
+    for at, (array, view) in enumerate(zip(found, views, strict=True)):
+        as_input(array, view, at)
+    return [
+        array.copy() if any(np.may_share_memory(array, held) for held in memory) else array
+        for array in found
+    ]
 
 
 def as_input(value: Any, view: Array, position: int) -> Array:

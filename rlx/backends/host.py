@@ -11,11 +11,12 @@ from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
 
-def compile_host(graph: Graph) -> Executable:
+def compile_host(graph: Graph, max_iterations: int | None = None) -> Executable:
     """A graph of its own as a CPU executable.
 
     Args:
         graph: Its inputs are the values read from the device, its outputs those written back.
+        max_iterations: As in ``CompileOptions``.
     """
 
     def specialise(one: Graph) -> tuple[Graph, list[str]]:
@@ -26,4 +27,6 @@ def compile_host(graph: Graph) -> Executable:
         schedule = Scheduler(simplified, "cpu", {}, specialise).run()
         plan = plan_memory(schedule)
         info = BACKEND.devices()[0]
-        return BACKEND.load(info, simplified, schedule, plan, CompileOptions())
+        return BACKEND.load(
+            info, simplified, schedule, plan, CompileOptions(max_iterations=max_iterations)
+        )

@@ -12,12 +12,12 @@ from rlx.backends.base import (
     CompileOptions,
     DeviceInfo,
     HostMemory,
-    as_input,
-    check_slots,
+    taken,
 )
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ops.control import trips_of_a_run
 from rlx.ops.interpret import interpret
 from rlx.passes.extent import Extent
 
@@ -29,7 +29,8 @@ class ReferenceExecutable(HostMemory):
     output_slots: tuple[tuple[int, int], ...] = ()
     arena_ptr = 0
 
-    def __init__(self, graph: Graph, params: dict[str, Array]) -> None:
+    def __init__(self, graph: Graph, params: dict[str, Array], max_iterations: int | None) -> None:
+        self._max_iterations = max_iterations
         self._graph = graph
         self._fewer: Graph | None = None
         self._params = params
@@ -44,24 +45,16 @@ class ReferenceExecutable(HostMemory):
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """Interprets the graph on the arguments, or on ``input_views`` without any."""
         if arrays:
-            check_slots(arrays, len(self._given))
             views = [self.input_views[which] for which in self._given]
-            found = [
-                as_input(given, view, at)
-                for at, (view, given) in enumerate(zip(views, arrays, strict=True))
-            ]
-            # One may be the view of another input, which would be overwritten before it is read.
-            apart = [
-                array.copy() if any(np.may_share_memory(array, view) for view in views) else array
-                for array in found
-            ]
+            apart = taken(arrays, views, views)
             for view, array in zip(views, apart, strict=True):
                 view[...] = array
         graph, inputs = self._graph, self._inputs
         if self._fewer is not None:
             graph = self._fewer
             inputs = {name: array[_of(graph.named(name), array)] for name, array in inputs.items()}
-        results = interpret(graph, {**inputs, **self._params})
+        with trips_of_a_run(self._max_iterations):
+            results = interpret(graph, {**inputs, **self._params})
         for node, target, result in zip(graph.outputs, self._outputs, results, strict=True):
             target[_of(node, target)] = result
         for which, output in self._feeds:
@@ -90,7 +83,7 @@ class ReferenceExecutable(HostMemory):
 
     def clone(self) -> ReferenceExecutable:
         """Another interpreter of the same graph and params."""
-        return ReferenceExecutable(self._graph, self._params)
+        return ReferenceExecutable(self._graph, self._params, self._max_iterations)
 
     def memory(self) -> dict[str, int]:
         """NumPy allocates as it goes; only what stays is counted."""
@@ -141,7 +134,7 @@ class ReferenceBackend:
         options: CompileOptions,
     ) -> ReferenceExecutable:
         """Keeps the graph."""
-        return ReferenceExecutable(graph, {})
+        return ReferenceExecutable(graph, {}, options.max_iterations)
 
 
 BACKEND = ReferenceBackend()

@@ -119,6 +119,26 @@ def widen(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     return array.astype(np.float64) if dtype.is_float else array
 
 
+def _odd(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array in float32, so that rounding the result further rounds its values once.
+
+    Values between two floats become the one with an odd last bit.
+    """
+    if array.dtype.itemsize < 4 or array.dtype == np.float32:
+        return array.astype(np.float32)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        # What doubles can't tell apart: the bits below the 53rd are joined.
+        size = np.where(array < 0, np.zeros_like(array) - array, array).astype(np.uint64)
+        kept = ((size >> 11) | ((size & 2047) != 0)).astype(np.float64) * 2048
+        array = np.where(size >> 53, kept, size.astype(np.float64)) * np.where(array < 0, -1.0, 1.0)
+    wide = array.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = wide.astype(np.float32)
+        bits = near.view(np.uint32) - (np.abs(near) > np.abs(wide)).astype(np.uint32)
+        odd: np.ndarray[Any, Any] = bits | (near != wide).astype(np.uint32)
+    return odd.view(np.float32)
+
+
 def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """An array rounded once to the storage of ``dtype`` (bf16: to nearest, ties to even).
 
@@ -126,7 +146,7 @@ def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """
     if dtype is not DType.BF16 or array.dtype == np.uint16:
         return np.asarray(array, order="C").astype(dtype.numpy)
-    bits = np.asarray(array, order="C").astype(np.float32).view(np.uint32)
+    bits = _odd(np.asarray(array, order="C")).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     # Rounding would carry a NaN's bits away.
     nan = (bits & 0x7FFFFFFF) > 0x7F800000

@@ -7,12 +7,14 @@ passed as an operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe
+from rlx.errors import GraphError, InputError, describe
 from rlx.ir.dtype import ALL, DType, store
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
@@ -24,6 +26,50 @@ from rlx.ops.record import op
 # The samples' subgraphs are made of their records.
 _NEEDED = (elementwise, leaves)
 _COUNTER = TensorType((1,), DType.I32)
+# Calls that a GPU makes of a scan at most: each trip's are listed one by one.
+_MOST_STEPS = 1 << 16
+
+# Trips that references may still make in this run, in a list of one; None for no bound.
+_TRIPS: ContextVar[list[int] | None] = ContextVar("trips", default=None)
+
+
+@contextmanager
+def trips_of_a_run(most: int | None) -> Iterator[None]:
+    """Bounds the trips that the references of loops make inside, all together."""
+    token = _TRIPS.set(None if most is None else [most])
+    try:
+        yield
+    finally:
+        _TRIPS.reset(token)
+
+
+def _count_trip() -> None:
+    left = _TRIPS.get()
+    if left is None:
+        return
+    left[0] -= 1
+    if left[0] < 0:
+        raise InputError(
+            describe(
+                "the loops of a run make more trips than they may",
+                hint="CompileOptions(max_iterations=...) sets the bound",
+            )
+        )
+
+
+def _steps(graph: Graph) -> int:
+    """Nodes that a graph computes, each as often as its scans go around."""
+    found = 0
+    for node in graph.nodes:
+        inner = [value for value in node.attrs.values() if isinstance(value, Graph)]
+        trips = node.inputs[-1].shape[0] if node.op == "scan" else 1
+        found += trips * sum(map(_steps, inner)) if inner else 1
+    return found
+
+
+def _too_long(node: Node) -> str | None:
+    steps = _steps(node.attrs["body_graph"]) * node.inputs[-1].shape[0]
+    return f"{steps} steps of a scan, one dispatch each" if steps > _MOST_STEPS else None
 
 
 def _check(name: str, graph: Any, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -301,6 +347,7 @@ def while_(cond_graph: Any, body_graph: Any, *xs: Array, max_trips: Any = None) 
     state: list[Array] = list(xs)
     trips = 0
     while (max_trips is None or trips < max_trips) and _run(cond_graph, state)[0]:
+        _count_trip()
         state = _run(body_graph, state)
         trips += 1
     return tuple(state)
@@ -380,6 +427,7 @@ _FLAGS = _step(
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_scan),
     dtypes=ALL,
     webgpu_dtypes=ALL,
+    host_reason=_too_long,
     samples=(
         *(
             Sample(
@@ -427,6 +475,7 @@ def scan(body_graph: Any, carried: int, *xs: Array, reverse: bool = False) -> An
     # In storage, which is what a step gives: bf16 is carried in integers.
     stacked = [np.zeros((length, *type.shape), type.dtype.numpy) for type in outputs]
     for at in reversed(range(length)) if reverse else range(length):
+        _count_trip()
         found = _run(body_graph, [*state, *(s[at] for s in sequences)])
         state = found[:carried]
         for target, value in zip(stacked, found[carried:], strict=True):

@@ -45,9 +45,11 @@ def _selu(x: Any) -> Any:
 def _div(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind == "f":
         return x / y
-    wide = np.where(y == 0, 1, y).astype(np.float64)
-    quotient = np.trunc(x.astype(np.float64) / wide)
-    return np.where(y == 0, 0, quotient)
+    by = np.where(y == 0, np.ones_like(y), y)
+    quotient = np.floor_divide(x, by)
+    # Toward zero: one more than the floor where the signs differ and something is left.
+    below = (x != quotient * by) & ((x < 0) != (by < 0))
+    return np.where(y == 0, np.zeros_like(x), quotient + below.astype(quotient.dtype))
 
 
 def _pow(x: Any, y: Any) -> Any:
@@ -243,6 +245,10 @@ NARROW_TYPES = {
 }
 
 
+# Casts that would round twice if they went through f32.
+ROUNDED_ONCE = (("f64", "f16"), ("f64", "bf16"), ("i32", "bf16"), ("u32", "bf16"), ("i64", "bf16"))
+
+
 def casts() -> list[tuple[str, str, str]]:
     """The compiled casts: source, target and the C macro that converts one element."""
     wide = [(a, b, "CAST_BOOL" if b == "bool" else "CAST_PLAIN") for a in C_TYPES for b in C_TYPES]
@@ -251,7 +257,7 @@ def casts() -> list[tuple[str, str, str]]:
         floating = through == "f32"
         narrow.append((name, through, f"CAST_FROM_{name}" if floating else "CAST_PLAIN"))
         narrow.append((through, name, f"CAST_TO_{name}" if floating else "CAST_PLAIN"))
-    return wide + narrow
+    return wide + narrow + [(a, b, f"CAST_{b}_OF_{a}") for a, b in ROUNDED_ONCE]
 
 
 def loop_names() -> list[str]:

@@ -296,4 +296,4 @@ def gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array:
     flat = indices.reshape(len(flat_x), -1, depth)
     found = [part[tuple(np.moveaxis(at, -1, 0))] for part, at in zip(flat_x, flat, strict=True)]
     rest = x.shape[batch_dims + depth :]
-    return np.array(found).reshape(*batch, *indices.shape[batch_dims:-1], *rest)
+    return np.array(found).reshape((*batch, *indices.shape[batch_dims:-1], *rest))

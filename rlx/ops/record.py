@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, InputError, RlxError, ShapeError, describe
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Attrs, OpDef, TensorType, register
@@ -210,7 +210,14 @@ def evaluate_reference(
     wide = [widen(a, dtype) for a, dtype in zip(arrays, dtypes, strict=True)]
     with np.errstate(all="ignore"):
         bound = bind_reference(opdef, attrs, wide)
-        found = call_with(opdef.reference, opdef.signature, bound)
+        try:
+            found = call_with(opdef.reference, opdef.signature, bound)
+        except (IndexError, ValueError) as error:
+            if isinstance(error, RlxError) or opdef.name == "custom":
+                raise
+            # What NumPy finds wrong with values, as shapes and dtypes have been checked.
+            text = describe(f"[{opdef.name}] a value is out of range", got=error)
+            raise InputError(text) from error
         listed = found if isinstance(found, tuple) else (found,)
         results = [store(np.asarray(r), t.dtype) for r, t in zip(listed, types, strict=True)]
     for result, type in zip(results, types, strict=True):
@@ -261,6 +268,8 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         for name, value in given
     ]
     attrs = dict(bound.arguments)
+    for name, value in attrs.items():
+        _check_whole(opdef.name, name, value)
     if any(text.endswith("?") for text in opdef.operands):
         there = {name for name, _ in given}
         attrs["present"] = tuple(
@@ -275,6 +284,20 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     if len(node.types) == 1:
         return node
     return tuple(graph.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+
+
+# Whole numbers of attributes fit 64 bits: kernels take them so, and so does NumPy.
+_WHOLE = range(-(1 << 63), 1 << 63)
+
+
+def _check_whole(op: str, name: str, value: Any) -> None:
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            _check_whole(op, name, item)
+    elif isinstance(value, int) and value not in _WHOLE:
+        raise GraphError(
+            describe(f"[{op}] attribute {name!r}", got=value, expected="a whole number of 64 bits")
+        )
 
 
 def show_signature(opdef: OpDef) -> str:

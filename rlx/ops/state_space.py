@@ -135,7 +135,8 @@ def selective_scan(
 ) -> Array:
     """The recurrence of Mamba (arXiv:2312.00752, section 3): a linear state space model per channel.
 
-    h = exp(delta * a) * h + delta * b * x, from h = 0; y = sum over the states of c * h, plus d * x.
+    h = exp(delta * a) * h + delta * b * x, from h = 0; y = sum over the states of c * h, plus d * x. A
+    state of 0 adds 0, also where the exponential overflows.
 
     Args:
         x: ``[B, L, D]``: L steps of D channels.
@@ -152,6 +153,8 @@ def selective_scan(
     y = np.zeros(x.shape)
     for step in range(x.shape[1]):
         size_now = delta[:, step, :, None]
-        h = np.exp(size_now * a) * h + size_now * b[:, step, None, :] * x[:, step, :, None]
+        # Nothing stays of nothing, also where the factor overflows.
+        rest = np.where(h == 0, 0.0, np.exp(size_now * a) * h)
+        h = rest + size_now * b[:, step, None, :] * x[:, step, :, None]
         y[:, step] = np.sum(h * c[:, step, None, :], -1)
     return y if d is None else y + d * x

@@ -9,6 +9,7 @@ from rlx.ir.dtype import WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
+from rlx.ops.elementwise_table import ROUNDED_ONCE
 from rlx.ops.leaves import LEAVES
 from rlx.ops.record import main_dtype, operand_names
 from rlx.passes.gated import Specialisation
@@ -105,7 +106,8 @@ def _cast_chain(rewriter: Rewriter, node: Node) -> Node:
     """A cast from or to a narrow type goes through the type that computes for it."""
     value = rewriter[node.inputs[0]]
     source, target = value.dtype, node.dtype
-    for through in (WIDER.get(source), WIDER.get(target)):
+    once = (str(source), str(target)) in ROUNDED_ONCE
+    for through in () if once else (WIDER.get(source), WIDER.get(target)):
         # The last step of a cast from a narrow type to its own wide one is the cast itself.
         if through is not None and through is not target:
             value = _cast(value, through)

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter
+from rlx.ops.control import trips_of_a_run
 from rlx.ops.record import evaluate
 
 # Folding must not turn a small graph into a large one.
 FOLD_LIMIT_BYTES = 16 << 20
+# Loops of more trips than this are left to the device, which knows them better than NumPy.
+_FOLDED_TRIPS = 1 << 10
 
 
 def dce(graph: Graph, notes: list[str]) -> Graph:
@@ -61,7 +65,14 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
         # Ops with several results are left: their parts would each need the others' work again.
         constant = constant and len(node.types) == 1
         if constant and node.type.nbytes <= FOLD_LIMIT_BYTES:
-            (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
+            try:
+                with trips_of_a_run(_FOLDED_TRIPS):
+                    (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
+            except InputError as error:
+                # The device says so when it runs, if it ever comes to that.
+                notes.append(f"fold: left {node.where()}: {error}")
+                rewriter.keep(node)
+                continue
             new = rewriter.new.constant(value, node.dtype)
             new.source = node.source
             rewriter.replace(node, new)

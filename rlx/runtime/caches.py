@@ -171,4 +171,3 @@ class _Gate:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.waiting = 0
-

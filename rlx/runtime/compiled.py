@@ -221,6 +221,9 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
         """Named inputs by position, all of them checked, none copied yet."""
         self._open()
+        if not isinstance(inputs, Mapping):
+            got, expected = type(inputs).__name__, "a mapping of names to arrays"
+            raise InputError(describe("the inputs of a run", got=got, expected=expected))
         for name in inputs:
             if name not in self._names:
                 raise UnknownNameError(
@@ -252,6 +255,11 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
                 dtype = self._graph.named(name).dtype
                 value = fit(inputs[name], view.shape, dtype, f"input {name!r}")
                 found.append((at, value))
+        # Converting runs code of the caller's, which may have changed an array that came before.
+        for at, value in found:
+            name, shape = self._names[at], self.input_views[at].shape
+            if value.shape != shape:
+                fit(value, shape, self._graph.named(name).dtype, f"input {name!r}")
         return found
 
     def _fill(self, inputs: Mapping[str, Any]) -> None:
@@ -260,16 +268,18 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         Raises:
             InputError: One does not fit, or a param was never set.
         """
-        found = self._checked(inputs)
+        found = self._apart(inputs)
         self._complete()
+        for at, value in found:
+            self.input_views[at][...] = value
+
+    def _apart(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
+        """``_checked``, with copies of values that are views of inputs, which runs write to."""
         views = self.input_views
-        # A value may be the view of another input, which is written to before it is read.
-        apart = [
+        return [
             (at, value.copy() if any(np.may_share_memory(value, view) for view in views) else value)
-            for at, value in found
+            for at, value in self._checked(inputs)
         ]
-        for at, value in apart:
-            views[at][...] = value
 
     def _complete(self) -> None:
         if isinstance(self.run_slots, Incomplete):

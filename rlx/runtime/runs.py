@@ -32,7 +32,9 @@ class Runs:
 
         def _fill(self, inputs: Mapping[str, Any]) -> None: ...
 
-        def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]: ...
+        def _apart(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]: ...
+
+        def _complete(self) -> None: ...
 
         def set_param(self, name: str, array: Any) -> None:
             """See ``CompiledGraph.set_param``."""
@@ -113,10 +115,10 @@ class Runs:
         Raises:
             InputError: See ``run``; nothing has run then.
         """
-        sets = [[value for _, value in self._checked(inputs)] for inputs in list_of_inputs]
+        sets = [[value for _, value in self._apart(inputs)] for inputs in list_of_inputs]
         if not sets:
             return []
-        self._fill(list_of_inputs[0])
+        self._complete()
         return self._executable.run_many(sets)
 
     # --- raw bytes -----------------------------------------------------------------------------------

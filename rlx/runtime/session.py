@@ -165,6 +165,11 @@ def _check_options(options: CompileOptions) -> None:
         raise CompileError(
             describe("arena_alignment", got=alignment, expected="a power of two from 64 on")
         )
+    trips = options.max_iterations
+    if trips is not None and (not isinstance(trips, int) or trips < 0):
+        raise CompileError(
+            describe("option max_iterations", got=repr(trips), expected="None or >= 0")
+        )
     limit, threads = options.memory_limit, options.threads
     if limit is not None and limit < 1:
         raise CompileError(describe("option memory_limit", got=limit, expected="None or >= 1"))

@@ -43,8 +43,6 @@ class WatchedExecutable:
         self, plain: Executable, recorder: Recorder, moved: Mapping[str, int] | None = None
     ) -> None:
         self.plain, self.recorder = plain, recorder
-        for name, shown in _CALLS.items():
-            setattr(self, name, self._spanned(name, shown))
         counts, before = self.plain.bytes_moved._asdict(), moved or {}
         self._base = {name: counts[name] - before.get(name, 0) for name in counts}
         self._record: Callable[[Recorder | None], None] = getattr(plain, "record", _nothing)
@@ -61,17 +59,6 @@ class WatchedExecutable:
         """From now on nothing is recorded."""
         self._record(None)
 
-    def _spanned(self, name: str, shown: str) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            with self.recorder.span(shown):
-                found = getattr(self.plain, name)(*given)
-            if name in _RUNS:
-                self.recorder.runs += _RUNS[name](*given)
-            self._count()
-            return found
-
-        return call
-
     def moved(self) -> dict[str, int]:
         """Bytes moved since the recording began."""
         counts = self.plain.bytes_moved._asdict()
@@ -79,6 +66,25 @@ class WatchedExecutable:
 
     def _count(self) -> None:
         self.recorder.count("bytes moved", self.moved())
+
+
+def _spanned(name: str, shown: str) -> Callable[..., Any]:
+    """A method that calls the plain executable's within a span."""
+
+    def call(self: WatchedExecutable, *given: Any) -> Any:
+        with self.recorder.span(shown):
+            found = getattr(self.plain, name)(*given)
+        if name in _RUNS:
+            self.recorder.runs += _RUNS[name](*given)
+        self._count()
+        return found
+
+    return call
+
+
+# Methods of the class: functions kept in the object would refer to it, and keep it after its last use.
+for _name, _shown in _CALLS.items():
+    setattr(WatchedExecutable, _name, _spanned(_name, _shown))
 
 
 def _nothing(recorder: Recorder | None) -> None:

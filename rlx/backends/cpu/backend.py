@@ -72,9 +72,10 @@ class CpuExecutable(HostMemory):
         weights: Weights,
         isa: str,
         threads: int,
+        most_trips: int | None,
     ) -> None:
         self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
-        self._threads = threads
+        self._threads, self._most_trips = threads, most_trips
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
         self.input_views = tuple(
@@ -98,6 +99,7 @@ class CpuExecutable(HostMemory):
                 self._arena,
                 plan.inputs_end,
                 self._programs.link,
+                most_trips,
             )
             weights.readers.add(self._program)
         self._recorder: Recorder | None = None
@@ -146,7 +148,9 @@ class CpuExecutable(HostMemory):
 
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
-        return CpuExecutable(self._schedule, self._plan, self._weights, self._isa, self._threads)
+        return CpuExecutable(
+            self._schedule, self._plan, self._weights, self._isa, self._threads, self._most_trips
+        )
 
     def memory(self) -> dict[str, int]:
         """The arena is host memory, so nothing is staged. Other threads have scratch of their own."""
@@ -211,7 +215,8 @@ class CpuBackend:
             weights = weights_for(schedule, isa)
         with phase("link"):
             threads = thread_count(options.threads)
-            return CpuExecutable(schedule, plan, weights, isa, threads)
+            most = options.max_iterations
+            return CpuExecutable(schedule, plan, weights, isa, threads, most)
 
 
 BACKEND = CpuBackend()

@@ -69,7 +69,9 @@ class WebGpuBackend:
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
         with phase("allocate"), gpu.all_or_nothing():
-            return WebGpuExecutable(gpu, schedule, plan, work, Fixed(gpu, schedule))
+            return WebGpuExecutable(
+                gpu, schedule, plan, work, Fixed(gpu, schedule, options.max_iterations)
+            )
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -39,7 +39,9 @@ class Fixed:
         DeviceMemoryError: One is above the device's limits.
     """
 
-    def __init__(self, gpu: GpuDevice, schedule: Schedule) -> None:
+    def __init__(
+        self, gpu: GpuDevice, schedule: Schedule, max_iterations: int | None = None
+    ) -> None:
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
         self.unread: dict[str, Array] = {}
@@ -59,7 +61,7 @@ class Fixed:
                 self._write([(value, value.array)])
         for call in schedule.calls:
             if call.kernel == HOST and id(call) not in self._programs:
-                self._programs[id(call)] = compile_host(_graph(call))
+                self._programs[id(call)] = compile_host(_graph(call), max_iterations)
 
     def program(self, call: Call) -> Executable:
         """A host part as a program with an arena of its own."""

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, Moved, as_input, check_slots
+from rlx.backends.base import Capabilities, Moved, as_input, taken
 from rlx.backends.record import Recorder
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
-from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
@@ -33,6 +33,8 @@ __all__ = ["WebGpuExecutable", "padded"]
 
 # Prepared runs, and extents, that an executable keeps.
 _MOST_PREPARED = 64
+# Dispatches of one submission.
+_MOST_DISPATCHES = 4096
 
 
 class WebGpuExecutable:
@@ -66,11 +68,17 @@ class WebGpuExecutable:
         self._mirror = Mirror(schedule, plan)
         self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
         self._staging = self._traffic.staging
-        self._host_steps = [
-            HostStep(gpu, one, fixed.program(one), self._place)
-            for one in work
-            if isinstance(one, Call)
-        ]
+        self._parts: list[list[Dispatch]] = [[]]
+        self._host_steps: list[Any] = []
+        for one in work:
+            if isinstance(one, Call):
+                self._host_steps.append(HostStep(gpu, one, fixed.program(one), self._place))
+                self._parts.append([])
+                continue
+            if len(self._parts[-1]) >= _MOST_DISPATCHES:
+                self._host_steps.append(Pause())
+                self._parts.append([])
+            self._parts[-1].append(one)
         dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
         groups = {
             at: gpu.bind(one, [self._resource(v, one) for v in one.values])
@@ -113,15 +121,11 @@ class WebGpuExecutable:
         return (*self._place(value), size)
 
     def _batched(self, extent: Extent | None) -> list[Batch]:
-        """Batches of dispatches; the host's parts stand between them."""
-        batches: list[Batch] = [[]]
-        for one in self._work:
-            if isinstance(one, Call):
-                batches.append([])
-                continue
-            x, y = shrunk(one, extent)
-            if x and y:
-                batches[-1].append((*self._bound[id(one)], x, y))
+        """Batches of dispatches; the host's parts, and pauses, stand between them."""
+        batches: list[Batch] = []
+        for part in self._parts:
+            sizes = [(one, *shrunk(one, extent)) for one in part]
+            batches.append([(*self._bound[id(one)], x, y) for one, x, y in sizes if x and y])
         return batches
 
     # --- preparing submissions ---------------------------------------------------------------------
@@ -190,23 +194,11 @@ class WebGpuExecutable:
         self._run_all()
         return self.output_views
 
-    def _check(self, arrays: Sequence[Any]) -> list[tuple[Array, Array]]:
-        """Views and what goes into them; nothing is written yet."""
-        taken = self._given()
-        check_slots(arrays, len(taken))
-        return [
-            (view, as_input(array, view, at))
-            for at, (array, view) in enumerate(zip(arrays, taken, strict=True))
-        ]
-
     def _take(self, arrays: Sequence[Any]) -> None:
-        # All are checked before one is copied, so that a refused call changes nothing. One that is
-        # another input's view would be overwritten before it is read.
-        found = [
-            (view, array.copy() if np.may_share_memory(array, self._mirror.inputs) else array)
-            for view, array in self._check(arrays)
-        ]
-        for view, array in found:
+        # All are checked before one is copied, so that a refused call changes nothing.
+        views = self._given()
+        found = taken(arrays, views, [self._mirror.inputs])
+        for view, array in zip(views, found, strict=True):
             np.copyto(view, array, casting="same_kind")
 
     def _run_all(self, outputs: tuple[int, ...] | None = None) -> None:
@@ -303,15 +295,16 @@ class WebGpuExecutable:
         Raises:
             InputError: A set does not fit; none has run then.
         """
-        wide = self._mirror.wide_inputs
-        for arrays in sets:
-            for view, array in self._check(arrays):
+        views, wide = self._given(), self._mirror.wide_inputs
+        found = [taken(arrays, views, [self._mirror.inputs]) for arrays in sets]
+        for arrays in found:
+            for view, array in zip(views, arrays, strict=True):
                 for one in wide.values():
                     if one.wide is view:
                         narrowed(array, one.name)
         results: list[list[Array]] = []
-        while len(results) < len(sets):
-            results += self._run_some(sets[len(results) :])
+        while len(results) < len(found):
+            results += self._run_some(found[len(results) :])
         return results
 
     def _run_some(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:

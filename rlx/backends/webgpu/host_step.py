@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,22 @@ from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
+
+
+class Pause:
+    """Between two submissions of a long run, so that signals are handled and the driver is not choked."""
+
+    copies: Sequence[tuple[Any, int, int, int]] = ()
+    reads: Sequence[tuple[int, Array]] = ()
+    uploads: Sequence[tuple[Array, Any, int]] = ()
+    staging: Any = None
+    staged = 0
+
+    def run(self) -> None:
+        """Nothing: coming back to Python is what it is for."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class HostStep:

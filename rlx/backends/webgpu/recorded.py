@@ -171,7 +171,7 @@ class Recording:
         recorder: Recorder,
         work: Sequence[Dispatch | Call],
         bound: Mapping[int, tuple[Any, Any]],
-        steps: Iterable[HostStep],
+        steps: Iterable[Any],
         extent: Extent | None,
     ) -> None:
         self._gpu, self.recorder = gpu, recorder
@@ -184,12 +184,15 @@ class Recording:
             Timestamps(gpu, recorder, self._groups) if timed else SubmissionTimes(recorder)
         )
         hosted = [one for one in work if isinstance(one, Call)]
-        kernels = kernels_of(hosted)
+        kernels, calls = kernels_of(hosted), iter(hosted)
         self._plain = list(steps)
-        self.steps: list[Any] = [
-            RecordedStep(step, kernels[id(call)], call.params["reasons"], recorder)
-            for step, call in zip(self._plain, hosted, strict=True)
-        ]
+        self.steps: list[Any] = []
+        for step in self._plain:
+            if isinstance(step, HostStep):
+                call = next(calls)
+                reasons = call.params["reasons"]
+                step = RecordedStep(step, kernels[id(call)], reasons, recorder)
+            self.steps.append(step)
 
     def describe(self, extent: Extent | None) -> None:
         """Says what later dispatches do: they compute the rows of an extent."""
@@ -201,7 +204,7 @@ class Recording:
         """A submission that records itself."""
         return RecordedRunner(self, self._gpu, work, moved)
 
-    def end(self) -> list[HostStep]:
+    def end(self) -> list[Any]:
         """Frees what it held, and gives back the host parts as they were."""
         self.clock.close()
         return self._plain

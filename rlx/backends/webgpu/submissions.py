@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.host_step import HostStep
+from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.mirror import Mirror, Wide, device_bytes
 from rlx.backends.webgpu.transfers import spans, words
 from rlx.backends.webgpu.work import Batch, Submission
@@ -69,7 +69,7 @@ class Traffic:
     def submissions(
         self,
         batches: Sequence[Batch],
-        steps: Sequence[HostStep],
+        steps: Sequence[HostStep | Pause],
         outputs: Sequence[int],
         whole: bool = False,
     ) -> list[Submission]:
@@ -84,7 +84,7 @@ class Traffic:
         memory = self._mirror.memory
         chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
         narrow = self.narrow()
-        uploads = [
+        uploads: Sequence[tuple[Any, Any, int]] = [
             (memory[offset : offset + size], self._arena, offset)
             for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
         ]

@@ -12,6 +12,7 @@ import numpy as np
 from rlx.errors import ImportModelError, UnsupportedOpError, describe
 from rlx.importers.onnx import schema
 from rlx.importers.onnx.elements import BOOL, ELEMENTS, STRING, Element, name_of
+from rlx.ir.shape import MAX_SIZE
 
 Array = np.ndarray[Any, Any]
 EXTERNAL = 1
@@ -61,6 +62,8 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
         raise ImportModelError(describe("a dimension is negative", where=where, got=shape))
     if len(shape) > 32:
         raise ImportModelError(describe("too many dimensions", where=where, got=len(shape)))
+    if math.prod(dim or 1 for dim in shape) > MAX_SIZE:
+        raise ImportModelError(describe("a shape that no array can have", where=where, got=shape))
     count = math.prod(shape)
     if element is STRING:
         found = np.array([bytes(s.view) for s in tensor.strings], object)

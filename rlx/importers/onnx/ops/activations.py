@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.ir.graph import Node
+from rlx.ir.shape import as_axis
 from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
 
 
@@ -135,7 +137,7 @@ def binarizer(call: Call) -> Any:
 def hardmax(call: Call) -> Any:
     """1 at the first largest entry of an axis, 0 elsewhere."""
     g, x = call.g, call.x()
-    axis = call.integer("axis", -1) % max(len(x.shape), 1)
+    axis = axis_of(call, -1)
     limited((x.shape[axis],))
     return g.one_hot(g.argmax(x, axis), x.shape[axis], axis=axis, dtype=x.dtype)
 
@@ -151,8 +153,9 @@ def softmax(call: Call) -> Any:
 def softmax_flat(call: Call) -> Any:
     """Before version 13: along everything from an axis on."""
     g, x = call.g, call.x()
-    axis = call.integer("axis", 1)
-    axis += len(x.shape) if axis < 0 else 0
+    # An axis behind the last one is legal here, and leaves one column.
+    rank, axis = len(x.shape), call.integer("axis", 1)
+    axis = rank if axis == rank else as_axis(axis, rank, where="axis")
     rows = 1
     for dim in x.shape[:axis]:
         rows *= dim

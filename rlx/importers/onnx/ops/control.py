@@ -25,7 +25,10 @@ from rlx.ir.graph import Graph, Node
 
 # Loops of fewer nodes than this, trips times body, are written out.
 WRITTEN_OUT = 512
+# Loops that can only be written out have at most so many trips.
 MOST_TRIPS = 1 << 13
+# Loops whose trips are numbered by a constant; those of more trips count as they run.
+MOST_COUNTED = 1 << 20
 
 
 def _listed(found: Any) -> list[Node]:
@@ -78,7 +81,7 @@ def loop(call: Call) -> Any:
                 return _while(call, body, start)
         except RefusedError:
             pass
-    trips = min(int(call.number(0)), MOST_TRIPS + 1) if call.has(0) else None
+    trips = int(call.number(0)) if call.has(0) else None
     if goes_on is None:
         goes_on = bool(call.number(1))
     if trips is not None and goes_on and trips * len(body.nodes) > WRITTEN_OUT:
@@ -87,6 +90,12 @@ def loop(call: Call) -> Any:
                 return _counted(call, body, start, trips)
         except RefusedError:
             pass
+        if not scans:
+            try:
+                with attempt(call):
+                    return _while(call, body, start)
+            except RefusedError:
+                pass
     if not call.has(0) and not scans:
         try:
             with attempt(call):
@@ -110,7 +119,7 @@ def _unrolled(
     rows: list[list[Held]] = [[] for _ in range(len(body.outputs) - 1 - len(state))]
     trip = 0
     while goes_on and (trips is None or trip < trips):
-        if trip > MOST_TRIPS:
+        if trip >= MOST_TRIPS:
             raise RefusedError(f"a loop of more than {MOST_TRIPS} trips")
         number = Value(INT64, np.array(trip, np.int64))
         found = written_out(call, body, [number, Value(BOOL, np.array(True)), *state])
@@ -147,6 +156,8 @@ def _same_types(nodes: Sequence[Node], values: Sequence[Node]) -> None:
 
 def _counted(call: Call, body: GraphDef, start: Sequence[Held], trips: int) -> list[Value]:
     """A loop whose condition stays true, as a scan over the number of the trip."""
+    if trips > MOST_COUNTED:
+        raise RefusedError(f"a loop of more than {MOST_COUNTED} trips")
     state = _values(start)
     around = captured(call, (body,))
     number = Value(INT64, np.array(0, np.int64))

@@ -78,7 +78,9 @@ def layer_norm(call: Call) -> Any:
     mean = g.mean(wide, axes, True)
     centred = g.sub(wide, mean)
     inverse = g.rsqrt(g.add(g.mean(g.mul(centred, centred), axes, True), eps))
-    return y, mean, inverse
+    # Computed in a type no narrower than x, and given in the one that the node asks for.
+    stash = element_of(call.integer("stash_type", 1), "stash_type").dtype or dtype
+    return y, _in(g, mean, stash), _in(g, inverse, stash)
 
 
 @onnx_op("RMSNormalization", since=23)

@@ -15,6 +15,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
+from rlx.ir.shape import as_axis
 
 
 def _spread(call: Call, node: Node, x: Node) -> Node:
@@ -22,7 +23,7 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
     g, rank = call.g, len(x.shape)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
         return g.reshape(node, ())  # type: ignore[no-any-return]
-    axis = call.integer("axis", 1) % rank
+    axis = as_axis(call.integer("axis", 1), rank, where="axis")
     block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
         shape = [1] * rank

@@ -14,6 +14,7 @@ from rlx.importers.onnx.registry import Handler, onnx_op
 from rlx.importers.onnx.values import Result, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import as_axes
 
 # ONNX's name, rlx's, and the first version that takes the axes as an operand.
 TABLE = (
@@ -28,7 +29,7 @@ def _axes(call: Call, since: int) -> tuple[tuple[int, ...] | None, bool]:
     axes = axes_of(call, since)
     if not axes:
         return None, bool(call.integer("noop_with_empty_axes", 0))
-    return tuple(a % max(call.rank(), 1) for a in axes), False
+    return as_axes(axes, call.rank(), where="axes"), False
 
 
 def _reduce(g: Graph, method: str, x: Node, axes: tuple[int, ...] | None, keep: bool) -> Node:

@@ -15,6 +15,7 @@ from rlx.importers.onnx.ops.shapes import checked_shape, limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import as_axis
 
 
 @onnx_op("Resize", since=11)
@@ -22,7 +23,7 @@ def resize(call: Call) -> Any:
     """By scales or to sizes."""
     x = call.x()
     axes = call.int_list("axes") or tuple(range(len(x.shape)))
-    axes = tuple(a % len(x.shape) for a in axes)
+    axes = tuple(as_axis(a, len(x.shape), where="axes") for a in axes)
     scales: list[float] | None = None
     size = list(x.shape)
     if call.has(3) and call.shape(3) != (0,):

@@ -13,6 +13,7 @@ from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.ops.subgraphs import stacked, written_out
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import Items, Nothing, Value
+from rlx.ir.shape import as_axis
 
 
 @onnx_op("SequenceConstruct", raw=True)
@@ -73,8 +74,8 @@ def concat(call: Call) -> Any:
     if not items:
         raise ImportModelError("nothing to join")
     nodes = [call.site.node(value) for value in items]
-    rank = len(nodes[0].shape)
-    joined = nodes[0] if len(nodes) == 1 else call.g.concat(nodes, axis % rank)
+    axis = as_axis(axis, len(nodes[0].shape), where="axis")
+    joined = nodes[0] if len(nodes) == 1 else call.g.concat(nodes, axis)
     return Value(items[0].element, node=joined)
 
 

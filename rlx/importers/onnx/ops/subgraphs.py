@@ -14,6 +14,7 @@ from rlx.importers.onnx.lower import used_names
 from rlx.importers.onnx.schema import GraphDef
 from rlx.importers.onnx.values import Held, MissingError, RefusedError, Site, Value, inputs_of
 from rlx.ir.graph import Graph, Node
+from rlx.ir.shape import as_axis
 
 
 def known_bool(call: Call, held: Held) -> bool | None:
@@ -127,10 +128,10 @@ def stacked(call: Call, values: Sequence[Held], axis: int = 0) -> Value:
     if not tensors or len(tensors) != len(values):
         raise RefusedError("results of no trips")
     element = tensors[0].element
+    axis = as_axis(axis, len(tensors[0].shape) + 1, where="axis")
     if all(value.array is not None for value in tensors):
         arrays = [value.array for value in tensors if value.array is not None]
         return Value(element, np.stack(arrays, axis))
     g = call.g
-    rank = len(tensors[0].shape)
-    nodes = [g.unsqueeze(call.site.node(value), (axis % (rank + 1),)) for value in tensors]
-    return Value(element, node=nodes[0] if len(nodes) == 1 else g.concat(nodes, axis % (rank + 1)))
+    nodes = [g.unsqueeze(call.site.node(value), (axis,)) for value in tensors]
+    return Value(element, node=nodes[0] if len(nodes) == 1 else g.concat(nodes, axis))

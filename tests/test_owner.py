@@ -1,0 +1,602 @@
+"""One call at a time uses a graph: threads, calls from inside a run, weights that clones share, and memory."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import rlx
+
+N = 1 << 12
+# What the custom operation "reenters" does.
+ACTION = []
+
+
+def _reenter(x):
+    ACTION[0]()
+    return x + 0
+
+
+rlx.register_custom_op("reenters", shape=lambda x: x, numpy=_reenter)
+
+
+def _in_place(x):
+    x += 100
+    return x
+
+
+rlx.register_custom_op("in_place", shape=lambda x: x, numpy=_in_place)
+
+
+def doubled(device, n=N):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (n,)) * 2.0])
+    return rlx.compile(g, device)
+
+
+def product(rows, n=256):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (rows, n)) @ g.param("w", (n, n))])
+    return g
+
+
+@pytest.fixture(params=["cpu", "reference", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def target_device(request):
+    """Each device that runs."""
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else request.param
+
+
+@pytest.fixture(autouse=True)
+def often():
+    """Threads change places as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+# --- two threads ------------------------------------------------------------------------------------------
+
+
+def test_a_second_thread_is_told_and_never_wrong(target_device):
+    cg = doubled(target_device)
+    found = {"right": 0, "told": 0}
+
+    def work(value):
+        x = np.full(N, value, np.float32)
+        for _ in range(150):
+            try:
+                (y,) = cg.run({"x": x})
+            except rlx.BusyError:
+                found["told"] += 1
+                continue
+            np.testing.assert_array_equal(y, 2 * value)
+            found["right"] += 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (1.0, 2.0)))
+    assert sum(found.values()) == 300
+    assert found["right"]
+
+
+def test_every_call_is_refused_while_another_is_under_way(target_device):
+    cg = doubled(target_device)
+    x = np.ones(N, np.float32)
+    calls = {
+        "run": lambda: cg.run({"x": x}),
+        "run_raw": lambda: cg.run_raw({"x": x}),
+        "call": lambda: cg(x=x),
+        "run_slots": lambda: cg.run_slots(x),
+        "run_read_outputs": lambda: cg.run_read_outputs({"x": x}),
+        "read_output_row": lambda: cg.read_output_row(0, 0),
+        "commit_no_wait": lambda: cg.commit_no_wait({"x": x}),
+        "sync_pending": cg.sync_pending,
+        "run_pipelined": lambda: cg.run_pipelined([{"x": x}]),
+        "run_typed": lambda: cg.run_typed([("x", x.tobytes(), "f32")]),
+        "bind_handle": lambda: cg.bind_handle("x", x),
+        "bind_gpu_handle": lambda: cg.bind_gpu_handle("x", x),
+        "read_handle": lambda: cg.read_handle("x"),
+        "set_gpu_handle_feed": lambda: cg.set_gpu_handle_feed("x", 0),
+        "run_feed_gpu_handle": lambda: cg.run_feed_gpu_handle({}, "x", 0),
+        "set_param": lambda: cg.set_param("x", x),
+        "set_param_typed": lambda: cg.set_param_typed("x", x.tobytes(), "f32"),
+        "set_active_extent": lambda: cg.set_active_extent((1, N)),
+        "recover": cg.recover,
+        "profile": lambda: cg.profile({"x": x}, runs=1),
+        "close": cg.close,
+    }
+    with cg._owner, ThreadPoolExecutor(1) as pool:
+        for name, call in calls.items():
+            if name in ("set_param_typed", "profile"):
+                continue
+            with pytest.raises(rlx.BusyError, match="further up in this thread"):
+                call()
+            with pytest.raises(rlx.BusyError, match="in another thread"):
+                pool.submit(call).result()
+        assert pool.submit(lambda: cg.clone().run({"x": x})[0][0]).result() == 2
+    np.testing.assert_array_equal(cg.run({"x": x})[0], 2)
+
+
+# --- a call from inside a call ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run", "run_slots", "set_param", "close", "recover", "bind"])
+def test_a_custom_operation_cannot_use_its_own_graph(name, target_device):
+    g = rlx.Graph()
+    x, w = g.input("x", (4,), "i32"), g.param("w", (4,), "i32")
+    g.set_outputs([g.custom("reenters", [x]) + w])
+    ones = np.ones(4, np.int32)
+    cg = rlx.compile(g, target_device, {"w": ones})
+    ACTION[:] = [
+        {
+            "run": lambda: cg.run({"x": ones}),
+            "run_slots": lambda: cg.run_slots(ones),
+            "set_param": lambda: cg.set_param("w", ones * 5),
+            "close": cg.close,
+            "recover": cg.recover,
+            "bind": lambda: cg.bind_handle("x", ones),
+        }[name]
+    ]
+    for call in (lambda: cg.run({"x": ones})[0], lambda: cg.run_slots(ones)[0]):
+        with pytest.raises(rlx.BusyError, match="further up in this thread"):
+            call()
+    ACTION[:] = [lambda: None]
+    np.testing.assert_array_equal(cg.run({"x": ones})[0], 2)
+
+
+@pytest.mark.parametrize("name", ["run", "close", "set_param"])
+def test_an_argument_that_is_converted_cannot_use_the_graph(name, target_device):
+    g = rlx.Graph()
+    a, b = g.input("a", (4,)), g.input("b", (4,))
+    g.set_outputs([a + b * g.param("w", (4,))])
+    ones = np.ones(4, np.float32)
+    cg = rlx.compile(g, target_device, {"w": ones})
+    calls = {
+        "run": lambda: cg.run_slots(ones, ones),
+        "close": cg.close,
+        "set_param": lambda: cg.set_param("w", ones),
+    }
+
+    class Calls:
+        def __array__(self, *given, **named):
+            calls[name]()
+            return ones
+
+    for call in (lambda: cg.run_slots(ones, Calls()), lambda: cg.run({"a": ones, "b": Calls()})):
+        with pytest.raises(rlx.BusyError, match="further up in this thread"):
+            call()
+    np.testing.assert_array_equal(cg.run_slots(ones, ones)[0], 2)
+
+
+HANDLER = """
+import faulthandler, os, signal, sys, threading, numpy as np, rlx
+faulthandler.dump_traceback_later(60, exit=True)
+g = rlx.Graph()
+y = x = g.input("x", (1 << 16,), "f64")
+for _ in range(30):
+    y = g.sin(y) + x
+g.set_outputs([y])
+cg = rlx.compile(g, sys.argv[1])
+x = np.zeros(1 << 16)
+def stop(*_):
+    try:
+        cg.close()
+    except rlx.BusyError:
+        print("busy")
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, stop)
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+try:
+    while True:
+        cg.run({"x": x})
+except KeyboardInterrupt:
+    cg.run({"x": x})
+    cg.close()
+    print("closed")
+"""
+
+
+def test_a_signal_handler_cannot_close_the_graph_that_runs(target_device):
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLER, target_device], capture_output=True, text=True, timeout=120
+    )
+    # Between two runs the handler may close it; nothing hangs.
+    assert done.stdout.split() in (["busy", "closed"], []), done.stdout + done.stderr
+    assert done.returncode == 0 or "is closed" in done.stderr, done.stderr
+
+
+def test_a_model_is_owned_as_well(target_device):
+    onnx = pytest.importorskip("onnx")
+    from onnx import helper
+
+    node = helper.make_node("Tanh", ["x"], ["y"])
+    ports = [helper.make_tensor_value_info(name, 1, ["n", 8]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    opset = [helper.make_opsetid("", 17)]
+    raw = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    model = rlx.onnx.Model(raw, device=target_device)
+    found = {"right": 0, "told": 0}
+
+    def work(at):
+        for k in range(40):
+            rows, value = 1 + (k * 7 + at) % 9, np.float32(0.1 * (at + 1))
+            try:
+                (y,) = model.run({"x": np.full((rows, 8), value)})
+            except rlx.BusyError:
+                found["told"] += 1
+                continue
+            assert y.shape == (rows, 8)
+            np.testing.assert_allclose(y, np.tanh(value), atol=1e-5)
+            found["right"] += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert found["right"]
+    with model._owner:
+        for call in (lambda: model.run({}), lambda: model.compile({}), model.close):
+            with pytest.raises(rlx.BusyError):
+                call()
+    assert onnx
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def test_the_views_of_inputs_as_arguments(target_device):
+    g = rlx.Graph()
+    a, b, c = (g.input(name, (5,)) for name in "abc")
+    g.set_outputs([a + b * 10.0 + c * 100.0])
+    cg = rlx.compile(g, target_device)
+    for way in (
+        lambda p, q, r: cg.run_slots(p, q, r)[0],
+        lambda p, q, r: cg.run({"a": p, "b": q, "c": r})[0],
+        lambda p, q, r: cg.run_read_outputs({"a": p, "b": q, "c": r})[0],
+        lambda p, q, r: cg.run_pipelined([{"a": p, "b": q, "c": r}])[0][0],
+    ):
+        for order in ((0, 1, 2), (1, 0, 2), (2, 0, 1), (1, 1, 0), (2, 2, 2)):
+            for at, view in enumerate(cg.input_views):
+                view[:] = at + 1
+            given = [cg.input_views[at] for at in order]
+            want = sum((at + 1) * 10.0**k for k, at in enumerate(order))
+            np.testing.assert_array_equal(way(*given), want)
+    # A view turned around, and one of another dtype, overlap as well.
+    for at, view in enumerate(cg.input_views):
+        view[:] = np.arange(5) * 10**at
+    p, q, r = cg.input_views
+    np.testing.assert_array_equal(
+        cg.run_slots(q[::-1], p, r.astype(np.float64))[0],
+        np.arange(5)[::-1] * 10.0 + np.arange(5) * 10.0 + np.arange(5) * 10000.0,
+    )
+
+
+def test_the_views_of_outputs_as_arguments(target_device):
+    g = rlx.Graph()
+    a, b = g.input("a", (4,)), g.input("b", (4,))
+    g.set_outputs([b + 1.0, a * 2.0])
+    cg = rlx.compile(g, target_device)
+    first, second = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    outputs = cg.run_slots(first, second)
+    for _ in range(4):
+        first, second = second + 1, first * 2
+        np.testing.assert_array_equal(outputs, [first, second])
+        outputs = cg.run_slots(*outputs)
+
+
+def test_an_argument_that_frees_another(target_device):
+    g = rlx.Graph()
+    a, b = g.input("a", (1 << 16,)), g.input("b", (1 << 16,))
+    g.set_outputs([a + b])
+    cg = rlx.compile(g, target_device)
+    x, other = np.ones(1 << 16, np.float32), np.ones(1 << 16, np.float32)
+
+    class Frees:
+        def __array__(self, *given, **named):
+            x.resize((1,), refcheck=False)
+            return other
+
+    with pytest.raises(rlx.InputError, match="does not fit"):
+        cg.run_slots(x, Frees())
+    np.testing.assert_array_equal(cg.run_slots(other, other)[0], 2)
+
+
+def test_a_refused_argument_changes_nothing(target_device):
+    g = rlx.Graph()
+    a, b = g.input("a", (4,)), g.input("b", (4,))
+    g.set_outputs([a + b])
+    cg = rlx.compile(g, target_device)
+    for view in cg.input_views:
+        view[:] = 1
+    with pytest.raises(rlx.InputError):
+        cg.run_slots(np.arange(8.0)[::2], np.ones(3, np.float32))
+    np.testing.assert_array_equal(cg.run_slots()[0], 2)
+
+
+def test_arguments_that_are_no_arrays(target_device):
+    cg = doubled(target_device, 2)
+    for inputs in ([1, 2], None, "x"):
+        with pytest.raises(rlx.InputError, match="inputs of a run"):
+            cg.run(inputs)
+    for value in ([[1], [1, 2]], object(), "text", [2**70, 1]):
+        with pytest.raises(rlx.InputError):
+            cg.run({"x": value})
+        with pytest.raises(rlx.InputError):
+            cg.run_slots(value)
+
+
+# --- weights --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_a_run_sees_a_whole_weight(hosted, target_device):
+    """Set on one clone while another runs: every run has one value of it, and the next has the new one."""
+    n = 256
+    g = rlx.Graph()
+    x, w = g.input("x", (8, n)), g.param("w", (n, n))
+    y = x @ w
+    if (
+        hosted
+    ):  # a part on the host splits a run on a GPU into two submissions, before and after the weight
+        y = g.cast(g.cast(y, "f64") * 1.0, "f32") + x @ w - y
+    g.set_outputs([y])
+    ones = np.ones((n, n), np.float32)
+    cg = rlx.compile(g, target_device, {"w": ones})
+    clone, over = cg.clone(), threading.Event()
+    values = np.ones((8, n), np.float32)
+
+    def run():
+        runs = 0
+        while not over.is_set() or not runs:
+            (y,) = clone.run({"x": values})
+            assert len(np.unique(y)) == 1
+            assert y[0, 0] in (n, 2 * n)
+            runs += 1
+        return runs
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        end = time.monotonic() + 1.5
+        try:
+            at = 0
+            while time.monotonic() < end and not running.done():
+                at += 1
+                cg.set_param("w", ones * (1 + at % 2))
+                np.testing.assert_array_equal(cg.run({"x": values})[0], n * (1 + at % 2))
+        finally:
+            over.set()
+        assert running.result()
+
+
+def test_a_weight_that_two_graphs_share_is_pinned(target_device):
+    ones = np.ones((256, 256), np.float32)
+    for at in range(5):
+        one, other = (rlx.compile(product(rows), target_device, {"w": ones}) for rows in (1, 2))
+        clone, over = one.clone(), threading.Event()
+        x = np.ones((1, 256), np.float32)
+
+        def run(clone=clone, over=over, x=x):
+            while not over.is_set():
+                y = clone.run_slots(x)[0][0]
+                assert set(np.unique(y)) <= {256.0, 512.0}
+
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run)
+            try:
+                one.set_param("w", 2 * ones)
+                if at % 2:
+                    other.close()
+                del other
+                gc.collect()
+                junk = [np.full((256, 256), 7.0, np.float32) for _ in range(8)]
+                time.sleep(0.02)
+            finally:
+                over.set()
+            running.result()
+        assert junk
+        np.testing.assert_array_equal(clone.run_slots(x)[0], 512)
+
+
+def test_a_function_that_was_taken_before_sees_new_weights(target_device):
+    cg = rlx.compile(product(1), target_device, {"w": np.eye(256, dtype=np.float32)})
+    clone = cg.clone()
+    taken, x = clone.run_slots, np.ones((1, 256), np.float32)
+    del clone
+    cg.set_param("w", 3 * np.eye(256, dtype=np.float32))
+    np.testing.assert_array_equal(taken(x)[0], 3)
+
+
+def test_a_param_that_nothing_reads(target_device):
+    g = rlx.Graph()
+    g.param("unused", (2,))
+    g.set_outputs([g.exp(g.input("x", (2,)))])
+    cg = rlx.compile(g, target_device, {"unused": np.ones(2, np.float32)})
+    cg.set_param("unused", np.zeros(2, np.float32))
+    np.testing.assert_allclose(cg.run({"x": np.zeros(2, np.float32)})[0], 1)
+    np.testing.assert_array_equal(cg._executable.read_param("unused"), 0)
+
+
+def test_custom_operations_get_views_that_they_cannot_write_to(target_device):
+    g = rlx.Graph()
+    x, p = g.input("x", (4,), "i32"), g.param("w", (4,), "i32")
+    y = x * 2
+    g.set_outputs([g.custom("in_place", [y]), y + 0, g.custom("in_place", [p])])
+    weight = np.zeros(4, np.int32)
+    cg = rlx.compile(g, target_device, {"w": weight})
+    with pytest.raises(ValueError, match="read-only"):
+        cg.run({"x": np.ones(4, np.int32)})
+    np.testing.assert_array_equal(weight, 0)
+    np.testing.assert_array_equal(cg._executable.read_param("w"), 0)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_the_last_reference_frees_everything(target_device):
+    gc.collect()
+    gc.disable()
+    try:
+        cg = rlx.compile(product(4), target_device, {"w": np.eye(256, dtype=np.float32)})
+        x = np.ones((4, 256), np.float32)
+        cg.run({"x": x})
+        with cg.trace(os.devnull):
+            cg.run_slots(x)
+        cg.commit_no_wait({"x": x})
+        cg.sync_pending()
+        cg.clone().run_slots(x)
+        held = [weakref.ref(cg), weakref.ref(cg._executable)]
+        memory = cg._executable
+        if target_device == "webgpu":
+            held += [weakref.ref(memory._arena), weakref.ref(memory._traffic.staging)]
+            held += [weakref.ref(buffer) for buffer in memory._fixed.buffers.values()]
+        elif target_device == "cpu":
+            held.append(weakref.ref(memory._arena))
+        run = cg.run_slots
+        del cg, memory
+        # The function keeps what it needs.
+        np.testing.assert_array_equal(run(x)[0], 1)
+        del run
+        assert [one() for one in held] == [None] * len(held)
+    finally:
+        gc.enable()
+
+
+def test_incomplete_and_closed_graphs_are_freed(target_device):
+    gc.disable()
+    try:
+        cg = rlx.compile(product(1), target_device)
+        with pytest.raises(rlx.InputError, match="never set"):
+            cg.run_slots(np.ones((1, 256), np.float32))
+        held = [weakref.ref(cg), weakref.ref(cg._executable)]
+        del cg
+        cg = rlx.compile(product(1), target_device)
+        cg.close()
+        held += [weakref.ref(cg), weakref.ref(cg._executable)]
+        del cg
+        assert [one() for one in held] == [None] * 4
+    finally:
+        gc.enable()
+
+
+# --- loops ------------------------------------------------------------------------------------------------------
+
+
+def endless():
+    again = rlx.Graph("again")
+    x = again.input("x", (), "i32")
+    again.set_outputs([again.eq(x, x)])
+    body = rlx.Graph("body")
+    body.set_outputs([body.input("x", (), "i32") * 1])
+    g = rlx.Graph()
+    g.set_outputs([g.while_(again, body, g.input("x", (), "i32"))])
+    return g
+
+
+class _Alarm(Exception):
+    pass
+
+
+def _ring(*given):
+    raise _Alarm
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no alarms")
+def test_signals_end_a_loop_that_does_not(target_device):
+    cg = rlx.compile(endless(), target_device)
+    before = signal.signal(signal.SIGALRM, _ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        start = time.monotonic()
+        with pytest.raises(_Alarm):
+            cg.run({"x": np.int32(1)})
+        assert time.monotonic() - start < 3
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_bound_of_trips(target_device):
+    options = rlx.CompileOptions(max_iterations=100)
+    cg = rlx.compile(endless(), target_device, options=options)
+    for call in (lambda: cg.run({"x": np.int32(1)}), lambda: cg.clone().run_slots(np.int32(1))):
+        with pytest.raises(rlx.InputError, match="more trips than they may"):
+            call()
+    with pytest.raises(rlx.CompileError, match="max_iterations"):
+        rlx.compile(endless(), target_device, options=rlx.CompileOptions(max_iterations=-1))
+
+
+def test_an_endless_loop_of_constants_is_not_folded(target_device):
+    g = endless()
+    outer = rlx.Graph()
+    outer.set_outputs([outer.while_(*_graphs(g), outer.constant(np.int32(1)))])
+    options = rlx.CompileOptions(max_iterations=50)
+    with pytest.raises(rlx.InputError, match="more trips than they may"):
+        rlx.compile(outer, target_device, options=options).run({})
+
+
+def _graphs(g):
+    node = next(node for node in g.nodes if node.op == "while_")
+    return node.attrs["cond_graph"], node.attrs["body_graph"]
+
+
+def test_a_scan_of_many_steps(target_device):
+    """Longer than one submission of a GPU, and longer than it may list."""
+    body = rlx.Graph("sum")
+    total = body.input("total", ()) + body.input("x", ())
+    body.set_outputs([total])
+    for steps in (9_000, 70_000):
+        g = rlx.Graph()
+        g.set_outputs([g.scan(body, 1, g.constant(np.float32(0)), g.input("x", (steps,)))])
+        cg = rlx.compile(g, target_device)
+        x = np.ones(steps, np.float32)
+        np.testing.assert_array_equal(cg.run({"x": x})[0], steps)
+        if target_device == "webgpu":
+            assert bool(cg.host_fallbacks) == (steps > 1 << 16)
+
+
+# --- fork -------------------------------------------------------------------------------------------------------
+
+FORK = """
+import os, sys, numpy as np, rlx
+def make(device):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (4,)) * 2.0])
+    return rlx.compile(g, device)
+x, cg = np.ones(4, np.float32), make("webgpu")
+cpu = make("cpu")
+cg.run_slots(x)
+pid = os.fork()
+if not pid:
+    for call in (lambda: cg.run_slots(x), lambda: cg.run({"x": x}), lambda: make("webgpu"), cg.clone):
+        try:
+            call()
+            print("no error")
+        except rlx.DeviceUnavailableError as error:
+            assert "fork" in str(error), error
+            print("told")
+    print(float(cpu.run_slots(x)[0][0]), float(make("auto").run_slots(x)[0][0]), flush=True)
+    os._exit(0)  # as multiprocessing does: the driver's own exit handlers fail in a forked process
+_, status = os.waitpid(pid, 0)
+print("child", status, "parent", float(cg.run_slots(x)[0][0]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+@pytest.mark.parametrize("hot", ["1", "0"])
+def test_a_forked_process_is_told(hot, webgpu):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        env={**os.environ, "RLX_WEBGPU_HOT": hot},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == [*["told"] * 4, "2.0", "2.0", "child", "0", "parent", "2.0"], (
+        done.stdout + done.stderr
+    )
