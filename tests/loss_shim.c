@@ -1,0 +1,65 @@
+/* wgpu-native's functions, each of which may first destroy the device: for tests of a device that is lost at a
+   certain step of a run. Built by test_device_loss.py. */
+#include "webgpu_run.h"
+
+static rlx_wgpu real;
+static void (*destroy)(rlx_handle device);
+static rlx_handle victim;
+static int left;
+
+static void step(void) {
+    if (left > 0 && --left == 0)
+        destroy(victim);
+}
+
+static rlx_handle create_encoder(rlx_handle a, const rlx_label *b) { step(); return real.create_encoder(a, b); }
+static rlx_handle begin_pass(rlx_handle a, const rlx_pass_label *b) { step(); return real.begin_pass(a, b); }
+static void set_pipeline(rlx_handle a, rlx_handle b) { step(); real.set_pipeline(a, b); }
+static void set_group(rlx_handle a, uint32_t b, rlx_handle c, size_t d, const uint32_t *e) {
+    step();
+    real.set_group(a, b, c, d, e);
+}
+static void dispatch(rlx_handle a, uint32_t b, uint32_t c, uint32_t d) { step(); real.dispatch(a, b, c, d); }
+static void end_pass(rlx_handle a) { step(); real.end_pass(a); }
+static void release_pass(rlx_handle a) { step(); real.release_pass(a); }
+static void copy(rlx_handle a, rlx_handle b, uint64_t c, rlx_handle d, uint64_t e, uint64_t f) {
+    step();
+    real.copy(a, b, c, d, e, f);
+}
+static rlx_handle finish(rlx_handle a, const rlx_label *b) { step(); return real.finish(a, b); }
+static void release_encoder(rlx_handle a) { step(); real.release_encoder(a); }
+static void release_commands(rlx_handle a) { step(); real.release_commands(a); }
+static uint64_t submit(rlx_handle a, size_t b, const rlx_handle *c) { step(); return real.submit(a, b, c); }
+static uint32_t poll_device(rlx_handle a, uint32_t b, const uint64_t *c) { step(); return real.poll(a, b, c); }
+static void write_buffer(rlx_handle a, rlx_handle b, uint64_t c, const void *d, size_t e) {
+    step();
+    real.write(a, b, c, d, e);
+}
+static rlx_future map(rlx_handle a, uint64_t b, size_t c, size_t d, rlx_map_info e) {
+    step();
+    return real.map(a, b, c, d, e);
+}
+static const void *mapped(rlx_handle a, size_t b, size_t c) { step(); return real.mapped(a, b, c); }
+static void *writable(rlx_handle a, size_t b, size_t c) { step(); return real.writable(a, b, c); }
+static void unmap(rlx_handle a) { step(); real.unmap(a); }
+static void push_scope(rlx_handle a, int b) { step(); real.push_scope(a, b); }
+static rlx_future pop_scope(rlx_handle a, rlx_scope_info b) { step(); return real.pop_scope(a, b); }
+
+static rlx_wgpu shim = {create_encoder, begin_pass,   set_pipeline,  set_group,       dispatch,
+                        end_pass,       release_pass, copy,          finish,          release_encoder,
+                        release_commands, submit,     poll_device,   write_buffer,    map,
+                        mapped,         writable,     unmap,         push_scope,      pop_scope};
+
+/* ``addresses``: those of wgpu-native's functions in, those of the functions above out. */
+void shim_install(void **addresses, void *destroys) {
+    memcpy(&real, addresses, sizeof real);
+    memcpy(addresses, &shim, sizeof shim);
+    destroy = (void (*)(rlx_handle))destroys;
+}
+
+/* The device is destroyed before the ``steps``-th call from now on. Returns how many calls were left of the last. */
+int shim_arm(void *device, int steps) {
+    const int before = left;
+    victim = device, left = steps;
+    return before;
+}

@@ -1,0 +1,97 @@
+"""A device that is lost inside a run, at each of the calls that a run makes: a typed error, and recover() works."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.webgpu
+HERE = Path(__file__).parent
+PROGRAM = """
+import ctypes, os, sys
+import numpy as np, rlx
+from rlx._ext import webgpu_hot
+from rlx.backends.webgpu import hot, native, work
+
+library, way, graph = sys.argv[1:]
+shim = ctypes.CDLL(library)
+shim.shim_arm.argtypes = [ctypes.c_void_p, ctypes.c_int]
+ffi, module, _ = native.binding()
+from wgpu.backends.wgpu_native import lib
+address = lambda name: int(ffi.cast("uintptr_t", ffi.addressof(lib, name)))
+table = (ctypes.c_void_p * len(webgpu_hot.FUNCTIONS))(*map(address, webgpu_hot.FUNCTIONS))
+shim.shim_install(table, ctypes.c_void_p(address("wgpuDeviceDestroy")))
+api = webgpu_hot.Api([int(one) for one in table])
+hot.binding = work.binding = lambda: (ffi, module, api)
+
+g = rlx.Graph()
+x, s = g.input("x", (4, 16)), g.input("s", (4, 16))
+y = g.tanh(x @ g.param("w", (16, 16))) + s
+if graph == "hosted":
+    y = g.cast(g.exp(g.cast(y, "f64")), "f32") + x
+g.set_outputs([y, g.sum(y)])
+w = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+a, b = np.ones((4, 16), np.float32), np.full((4, 16), 2, np.float32)
+cg = rlx.compile(g, "webgpu", {"w": w})
+ways = {
+    "run_slots": lambda: [one.copy() for one in cg.run_slots(a, b)],
+    "read": lambda: cg.run_read_outputs({"x": a, "s": b}, [0, 1]),
+    "later": lambda: [cg.commit_no_wait({"x": a, "s": b}), cg.sync_pending(), *cg.run({"x": a, "s": b})][2:],
+    "many": lambda: cg.run_pipelined([{"x": a, "s": b}] * 2)[1],
+    "param": lambda: [cg._executable.read_param("w"), *cg.run({"x": a, "s": b})][1:],
+    "trace": lambda: traced(),
+}
+def traced():
+    with cg.trace(os.devnull):
+        return cg.run({"x": a, "s": b})
+run = ways[way]
+handle = lambda: int(ffi.cast("uintptr_t", cg._executable._gpu.device._internal))
+want = run()
+run()
+shim.shim_arm(handle(), 1 << 30)
+run()
+steps = (1 << 30) - shim.shim_arm(None, 0)
+lost = 0
+for step in range(1, steps + 1):
+    shim.shim_arm(handle(), step)
+    try:
+        found = run()
+    except rlx.DeviceLostError:
+        lost += 1
+    else:
+        for one, other in zip(found, want, strict=True):
+            np.testing.assert_array_equal(one, other)
+    shim.shim_arm(None, 0)
+    cg.recover()
+    for one, other in zip(run(), want, strict=True):
+        np.testing.assert_array_equal(one, other)
+print(steps, lost)
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler, "the tests build the package, so there is a C compiler"
+    built = tmp_path_factory.mktemp("shim") / "shim.so"
+    command = [compiler, "-shared", "-fPIC", "-g", "-O1", f"-I{HERE.parent / 'cython_src'}"]
+    subprocess.run([*command, HERE / "loss_shim.c", "-o", built], check=True)
+    return built
+
+
+@pytest.mark.parametrize("graph", ["plain", "hosted"])
+@pytest.mark.parametrize("way", ["run_slots", "read", "later", "many", "param", "trace"])
+def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(library), way, graph],
+        env={**os.environ, "RUST_BACKTRACE": "0", "RLX_CACHE": "off"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps, lost = map(int, done.stdout.split())
+    assert lost > steps // 2
