@@ -42,10 +42,8 @@ cdef extern from "clock.h" nogil:
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        unsigned long holder
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
+        uintptr_t holder
+    const uintptr_t RLX_ME
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -413,6 +411,7 @@ cdef class Program:
         cdef Py_ssize_t at
         cdef rlx_slot* slot
         cdef const char* data
+        cdef bint copied = False
         if len(arrays) != self._given_count:
             check_slots(arrays, self._given_count)
         for at in range(self._given_count):
@@ -420,11 +419,18 @@ cdef class Program:
             if not _fits(arrays[at], slot):
                 return self._stage(arrays)
             data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
-            # A copy into one slot must not overwrite what another argument is read from.
-            if self._among_inputs(data) and data != slot.memory and slot.nbytes:
+            if (data >= self._arena_end or data < self._arena) and self._used.movable(slot.which):
+                self._used.point(slot.which, <void*>data)
+                self._away = True
+            elif self._among_inputs(data) and data != slot.memory and slot.nbytes:
+                # A copy into one slot must not overwrite what another argument is read from.
                 return self._stage(arrays)
-        for at in range(self._given_count):
-            self._bring(&self._given[at], <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at]))
+            else:
+                copied = True
+        if copied:
+            for at in range(self._given_count):
+                slot = &self._given[at]
+                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at]))
         return None
 
     cdef list _stage(self, tuple arrays):
@@ -501,7 +507,7 @@ cdef class Program:
         """``run_slots`` under the owner that ``owned_by`` was given last."""
         if self._state.holder:
             self._owner.refuse()
-        self._state.holder = PyThread_get_thread_ident()
+        self._state.holder = RLX_ME
         try:
             self._run(arrays)
         finally:
@@ -513,7 +519,7 @@ cdef class Program:
         self._run(arrays)
         return self._output_views
 
-    cdef int _run(self, tuple arrays) except -1:
+    cdef inline int _run(self, tuple arrays) except -1:
         cdef Py_ssize_t at, target
         cdef int status = 0
         cdef int64_t looked = 0

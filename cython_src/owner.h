@@ -2,11 +2,23 @@
 #ifndef RLX_OWNER_H
 #define RLX_OWNER_H
 
+#include <stdint.h>
+
 typedef struct {
-    unsigned long holder; /* the thread's ident; 0: nobody */
+    uintptr_t holder; /* the thread, see RLX_ME; 0: nobody */
 } rlx_owner;
 
-/* No thread has this ident. What is closed stays in use for good, so that nothing gets in. */
-#define RLX_CLOSED ((unsigned long)-1)
+/* A number that tells this thread from others: in one instruction where the compiler knows how. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_thread_pointer) && (defined(__x86_64__) || defined(__aarch64__))
+#define RLX_ME ((uintptr_t)__builtin_thread_pointer())
+#endif
+#endif
+#ifndef RLX_ME
+#define RLX_ME ((uintptr_t)PyThread_get_thread_ident())
+#endif
+
+/* No thread has this number. What is closed stays in use for good, so that nothing gets in. */
+#define RLX_CLOSED ((uintptr_t)-1)
 
 #endif

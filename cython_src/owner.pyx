@@ -9,11 +9,9 @@ from rlx.errors import BusyError, InputError, describe
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        unsigned long holder
-    const unsigned long RLX_CLOSED
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
+        uintptr_t holder
+    const uintptr_t RLX_ME
+    const uintptr_t RLX_CLOSED
 
 
 @cython.final
@@ -48,7 +46,7 @@ cdef class Owner:
     def __enter__(self):
         if self.state.holder:
             self.refuse()
-        self.state.holder = PyThread_get_thread_ident()
+        self.state.holder = RLX_ME
 
     def __exit__(self, kind, value, trace):
         if self.state.holder != RLX_CLOSED:
@@ -67,7 +65,7 @@ cdef class Owner:
         """
         if self.state.holder == RLX_CLOSED:
             raise InputError(describe(f"{self._what} is closed", hint="make a new one"))
-        if self.state.holder == PyThread_get_thread_ident():
+        if self.state.holder == RLX_ME:
             raise BusyError(
                 describe(
                     f"{self._what} is already running, further up in this thread",

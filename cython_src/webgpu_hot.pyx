@@ -12,10 +12,8 @@ cnp.import_array()
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        unsigned long holder
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
+        uintptr_t holder
+    const uintptr_t RLX_ME
 
 cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_wgpu:
@@ -359,7 +357,7 @@ cdef class Entry:
         cdef int status
         if self._state.holder:
             self._owner.refuse()
-        self._state.holder = PyThread_get_thread_ident()
+        self._state.holder = RLX_ME
         try:
             if count:
                 if _fit(arrays, self._taken) and self._apart(arrays):

@@ -9,7 +9,6 @@ from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.ir.graph import Node
-from rlx.ir.shape import as_axis
 from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
 
 
@@ -153,9 +152,7 @@ def softmax(call: Call) -> Any:
 def softmax_flat(call: Call) -> Any:
     """Before version 13: along everything from an axis on."""
     g, x = call.g, call.x()
-    # An axis behind the last one is legal here, and leaves one column.
-    rank, axis = len(x.shape), call.integer("axis", 1)
-    axis = rank if axis == rank else as_axis(axis, rank, where="axis")
+    axis = axis_of(call, 1)
     rows = 1
     for dim in x.shape[:axis]:
         rows *= dim

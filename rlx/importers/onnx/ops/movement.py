@@ -33,8 +33,8 @@ def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> in
 @onnx_op("Concat", carried=True)
 def concat(call: Call) -> Any:
     """One after the other along an axis."""
-    xs = call.xs()
-    return xs[0] if len(xs) == 1 else call.g.concat(xs, axis_of(call))
+    xs, axis = call.xs(), axis_of(call)
+    return xs[0] if len(xs) == 1 else call.g.concat(xs, axis)
 
 
 @onnx_op("Split", carried=True)

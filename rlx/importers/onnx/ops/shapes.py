@@ -145,7 +145,10 @@ def resolved(dims: list[int], old: tuple[int, ...]) -> list[int]:
 def flatten(call: Call) -> Any:
     """Two axes: what stands before ``axis``, and the rest."""
     x, axis = call.x(), call.integer("axis", 1)
-    axis += len(x.shape) if axis < 0 else 0
+    rank = len(x.shape)
+    if not -rank <= axis <= rank:  # the place behind the last axis is one, too
+        raise ImportModelError(f"axis {axis} of a tensor of rank {rank}")
+    axis += rank if axis < 0 else 0
     return call.g.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
