@@ -139,7 +139,12 @@ cdef struct rlx_feed:
 
 cdef int _call_python(const rlx_call* call) noexcept with gil:
     """Runs a Python function amid the compiled kernels: the first parameter is the object."""
-    return RLX_OK if (<object>call.p[0].p)() else RLX_PYTHON_ERROR
+    function = <object>call.p[0].p
+    try:
+        return RLX_OK if function() else RLX_PYTHON_ERROR
+    except BaseException as error:  # of a signal handler, before the function could catch it
+        function.error = error
+        return RLX_PYTHON_ERROR
 
 
 def python_kernel():

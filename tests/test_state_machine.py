@@ -1,0 +1,492 @@
+"""Any sequence of calls on any graphs: hypothesis looks for one after which a number or an error is wrong.
+
+The model beside the graphs is NumPy on small whole numbers, so that every result is exact. A short part runs always. The
+slow part runs for ``RLX_TEST_SECONDS`` (ten minutes) on a fresh seed, which it prints; ``RLX_TEST_SEED`` repeats one.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import rlx
+
+ROWS, WIDTH = 3, 8
+KINDS = ("plain", "hosted", "custom")
+# What the custom operation "meddles" does before it returns; taken out by the call.
+ACTIONS = []
+
+
+def _meddle(x):
+    if ACTIONS:
+        ACTIONS.pop()()
+    return x
+
+
+rlx.register_custom_op("meddles", shape=lambda x: x, numpy=_meddle)
+
+
+def matrix(seed, rows=ROWS):
+    return np.random.default_rng(seed).integers(-4, 5, (rows, WIDTH)).astype(np.float32)
+
+
+def graph(kind):
+    """y = x @ w + s and t = x - s."""
+    g = rlx.Graph(kind)
+    x, s, w = (
+        g.input("x", (ROWS, WIDTH)),
+        g.input("s", (ROWS, WIDTH)),
+        g.param("w", (WIDTH, WIDTH)),
+    )
+    y = x @ w
+    if kind == "hosted":  # on a GPU, f64 is computed on the host between two submissions
+        y = g.cast(g.cast(y, "f64") * 1.0, "f32")
+    if kind == "custom":
+        y = g.custom("meddles", [y])
+    g.set_outputs([y + s, x - s])
+    return g
+
+
+class Meddled(Exception):
+    """Raised by the custom operation."""
+
+
+class Family:
+    """Graphs that share their params: one that was compiled, and its clones."""
+
+    def __init__(self, device, kind, weight):
+        self.device, self.kind, self.weight = device, kind, weight
+
+
+class Live:
+    """A compiled graph and what it should hold."""
+
+    def __init__(self, cg, family):
+        self.cg, self.family = cg, family
+        # Clones share the params until one of them recovers.
+        self.state = None  # the value of a handle on s
+        self.fed = False
+        self.taken = cg.run_slots
+
+    def outputs(self, x, s):
+        return x @ self.family.weight + s, x - s
+
+    def check(self, found, x, s):
+        for one, want in zip(found, self.outputs(x, s), strict=True):
+            np.testing.assert_array_equal(one, want)
+        if self.fed:
+            self.state = x - s
+
+
+class Calls(RuleBasedStateMachine):
+    """The rules."""
+
+    devices = ("cpu", "reference")
+    steps = 0
+
+    @initialize()
+    def begin(self):
+        ACTIONS.clear()
+        self.live = []
+
+    @property
+    def room(self):
+        return len(self.live) < 6
+
+    def one(self, at):
+        return self.live[at % len(self.live)]
+
+    def operands(self, live, seed):
+        """Values of x and s; s is what the handle holds where there is one."""
+        x = matrix(seed)
+        return x, live.state if live.state is not None else matrix(seed + 1)
+
+    @invariant()
+    def count(self):
+        Calls.steps += 1
+
+    # --- making and ending ---
+
+    @rule(device=st.integers(0, 2), kind=st.sampled_from(KINDS), seed=st.integers(0, 3))
+    def compile(self, device, kind, seed):
+        if not self.room:
+            return
+        device = self.devices[device % len(self.devices)]
+        weight = matrix(seed, WIDTH)
+        cg = rlx.compile(graph(kind), device, {"w": weight})
+        self.live.append(Live(cg, Family(device, kind, weight)))
+
+    @precondition(lambda self: self.live and self.room)
+    @rule(at=st.integers(0, 9))
+    def clone(self, at):
+        live = self.one(at)
+        self.live.append(Live(live.cg.clone(), live.family))
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), how=st.sampled_from(["close", "drop", "with"]))
+    def end(self, at, how):
+        live = self.live.pop(at % len(self.live))
+        if how == "drop":
+            return
+        if how == "with":
+            with live.cg:
+                pass
+        else:
+            live.cg.close()
+        live.cg.close()
+        x = matrix(0)
+        for call in (
+            lambda: live.cg.run({"x": x, "s": x}),
+            lambda: live.taken(x, x),
+            live.cg.clone,
+        ):
+            with pytest.raises(rlx.InputError, match="closed"):
+                call()
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9))
+    def recover(self, at):
+        """Without a loss it is allowed as well. Clones share params no longer."""
+        live = self.one(at)
+        live.cg.recover()
+        if live.family.device.startswith("webgpu"):
+            live.family = Family(live.family.device, live.family.kind, live.family.weight)
+            live.taken = live.cg.run_slots
+
+    # --- running ---
+
+    @precondition(lambda self: self.live)
+    @rule(
+        at=st.integers(0, 9),
+        seed=st.integers(0, 99),
+        how=st.sampled_from(
+            ["run", "raw", "slots", "taken", "strided", "wide", "lists", "views", "outputs",
+             "later", "many", "bytes"]
+        ),
+    )  # fmt: skip
+    def run(self, at, seed, how):
+        live = self.one(at)
+        cg = live.cg
+        x, s = self.operands(live, seed)
+        bound = live.state is not None
+        named = {"x": x} if bound else {"x": x, "s": s}
+        given = tuple(named.values())
+        if how == "run":
+            found = cg.run(named)
+        elif how == "raw":
+            found = cg.run_raw(named)
+        elif how == "slots":
+            found = cg.run_slots(*given)
+        elif how == "taken":
+            found = live.taken(*given)
+        elif how == "strided":
+            found = cg.run_slots(*(np.repeat(one, 2, 1)[:, ::2] for one in given))
+        elif how == "wide":
+            found = cg.run_slots(*(one.astype(np.float64) for one in given))
+        elif how == "lists":
+            found = cg.run({name: one.tolist() for name, one in named.items()})
+        elif how == "views":
+            found = self.views(cg, given, bound)
+        elif how == "outputs":
+            found = cg.run_read_outputs(named, [1, 0])[::-1]
+        elif how == "later":
+            cg.commit_no_wait(named)
+            cg.sync_pending()
+            found = [cg._executable.output_views[0].copy(), cg._executable.output_views[1].copy()]
+        elif how == "many":
+            found = cg.run_pipelined([named])[0]
+        else:
+            raw = cg.run_typed([(name, one.tobytes(), "f32") for name, one in named.items()])
+            found = [np.frombuffer(one, np.float32).reshape(ROWS, WIDTH) for one, _ in raw]
+        live.check(found, x, s)
+
+    @staticmethod
+    def views(cg, given, bound):
+        """The input views as arguments, each in the other's place."""
+        views = cg.input_views
+        if bound:
+            views[0][:] = given[0]
+            return cg.run_slots(views[0])
+        views[0][:], views[1][:] = given[1], given[0]
+        return cg.run_slots(views[1], views[0])
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), what=st.sampled_from(["shape", "count", "name", "text", "none"]))
+    def refuse(self, at, what):
+        live = self.one(at)
+        x = matrix(1)
+        bad = {
+            "shape": lambda: live.cg.run({"x": x[:1], "s": x}),
+            "count": lambda: live.cg.run_slots(x, x, x),
+            "name": lambda: live.cg.run({"x": x, "s": x, "z": x}),
+            "text": lambda: live.cg.run_slots("x", x),
+            "none": lambda: live.cg.run(None),
+        }
+        with pytest.raises(rlx.RlxError):
+            bad[what]()
+
+    # --- what stays ---
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
+    def set_param(self, at, seed):
+        live = self.one(at)
+        weight = matrix(seed, WIDTH)
+        live.cg.set_param("w", weight)
+        live.family.weight = weight
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99), kind=st.sampled_from(["host", "gpu"]))
+    def bind(self, at, seed, kind):
+        live = self.one(at)
+        live.state = matrix(seed)
+        (live.cg.bind_handle if kind == "host" else live.cg.bind_gpu_handle)("s", live.state)
+
+    @precondition(lambda self: any(live.state is not None for live in self.live))
+    @rule(at=st.integers(0, 9), how=st.sampled_from(["feed", "once", "read"]))
+    def feed(self, at, how):
+        bound = [live for live in self.live if live.state is not None]
+        live = bound[at % len(bound)]
+        if how == "feed":
+            live.cg.set_gpu_handle_feed("s", 1)
+            live.fed = True
+        elif how == "once":
+            x, s = self.operands(live, at)
+            found = live.cg.run_feed_gpu_handle({"x": x}, "s", 1)
+            np.testing.assert_array_equal(found, x - s)
+            live.state = x - s
+        np.testing.assert_array_equal(live.cg.read_gpu_handle("s"), live.state)
+
+    # --- from elsewhere ---
+
+    def custom(self, at):
+        found = [live for live in self.live if live.family.kind == "custom"]
+        return found[at % len(found)] if found else None
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
+    def raise_inside(self, at, seed):
+        """An exception of a custom operation comes out, and the graph goes on."""
+        live = self.custom(at)
+        if live is None:
+            return
+        x, s = self.operands(live, seed)
+        given = (x,) if live.state is not None else (x, s)
+
+        def fail():
+            raise Meddled
+
+        ACTIONS.append(fail)
+        with pytest.raises(Meddled):
+            live.cg.run_slots(*given)
+        live.check(live.cg.run_slots(*given), x, s)
+
+    @precondition(lambda self: self.live)
+    @rule(
+        at=st.integers(0, 9),
+        other=st.integers(0, 9),
+        seed=st.integers(0, 99),
+        what=st.sampled_from(["run", "set_param", "close", "recover", "bind", "clone"]),
+    )
+    def call_inside(self, at, other, seed, what):
+        """A custom operation uses another graph, or tries its own."""
+        live, used = self.custom(at), self.one(other)
+        if live is None or (used is not live and used.family is live.family):
+            return
+        x, s = self.operands(live, seed)
+        given = (x,) if live.state is not None else (x, s)
+        calls = {
+            "run": lambda: used.cg.run({"x": x} if used.state is not None else {"x": x, "s": x}),
+            "set_param": lambda: used.cg.set_param("w", used.family.weight),
+            "close": used.cg.close,
+            "recover": used.cg.recover,
+            "bind": lambda: used.cg.bind_handle("s", matrix(seed)),
+            "clone": used.cg.clone,
+        }
+        if used is live and what != "clone":
+            ACTIONS.append(calls[what])
+            with pytest.raises(rlx.BusyError):
+                live.cg.run_slots(*given)
+            ACTIONS.clear()
+        elif what in ("run", "clone", "set_param"):
+            made = []
+            ACTIONS.append(lambda: made.append(calls[what]()))
+            live.check(live.cg.run_slots(*given), x, s)
+            ACTIONS.clear()
+            if what == "run" and used.family.kind != "custom":
+                used.check(made[0], x, used.state if used.state is not None else x)
+            elif what == "run":
+                # Its own custom operation found no action any more.
+                used.check(made[0], x, used.state if used.state is not None else x)
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
+    def two_threads(self, at, seed):
+        """A clone runs in another thread while the params are set: each run has one whole value of them."""
+        live = self.one(at)
+        old, new = live.family.weight, matrix(seed, WIDTH)
+        x, s = matrix(seed + 1), matrix(seed + 2)
+        clone, begun = live.cg.clone(), threading.Event()
+
+        def work():
+            for _ in range(6):
+                found = clone.run({"x": x, "s": s})[0]
+                begun.set()
+                assert any(np.array_equal(found, x @ w + s) for w in (old, new))
+            return clone
+
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(work)
+            begun.wait(10)
+            live.cg.set_param("w", new)
+            live.family.weight = new
+            found = running.result().run({"x": x, "s": s})
+        np.testing.assert_array_equal(found[0], x @ new + s)
+
+    @precondition(lambda self: self.live)
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99))
+    def a_second_thread(self, at, seed):
+        """It is told while the first is inside, and runs afterwards."""
+        live = self.custom(at)
+        if live is None:
+            return
+        x, s = self.operands(live, seed)
+        given = (x,) if live.state is not None else (x, s)
+        inside, go_on = threading.Event(), threading.Event()
+
+        def wait():
+            inside.set()
+            assert go_on.wait(10)
+
+        ACTIONS.append(wait)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(lambda: [one.copy() for one in live.cg.run_slots(*given)])
+            try:
+                assert inside.wait(10)
+                for call in (lambda: live.cg.run_slots(*given), live.cg.close, live.cg.recover):
+                    with pytest.raises(rlx.BusyError):
+                        call()
+            finally:
+                go_on.set()
+            live.check(running.result(), x, s)
+
+    @precondition(lambda self: self.live and hasattr(signal, "setitimer"))
+    @rule(at=st.integers(0, 9), seed=st.integers(0, 99), after=st.floats(1e-5, 2e-3))
+    def interrupt(self, at, seed, after):
+        """A signal handler that uses the graph is refused, or comes between two calls; then it raises."""
+        live = self.one(at)
+        x, s = self.operands(live, seed)
+        state = live.state
+        named = {"x": x} if state is not None else {"x": x, "s": s}
+        if live.fed:
+            return
+
+        def handle(*given):
+            try:
+                live.check(live.cg.run(named), x, s)
+            except rlx.BusyError:
+                pass
+            raise Meddled
+
+        before = signal.signal(signal.SIGALRM, handle)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after)
+            while True:
+                live.check(live.cg.run(named), x, s)
+        except Meddled:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        live.check(live.cg.run(named), x, s)
+
+    # --- the device ---
+
+    @precondition(lambda self: any(live.family.device == "webgpu" for live in self.live))
+    @rule(at=st.integers(0, 60))
+    def lose_the_device(self, at):
+        """All graphs on it are told, and recover one after the other. Seldom, since a new device takes long."""
+        if at:
+            return
+        there = [live for live in self.live if live.family.device == "webgpu"]
+        there[0].cg._executable._gpu.device.destroy()
+        for live in there:
+            x, s = self.operands(live, at)
+            named = {"x": x} if live.state is not None else {"x": x, "s": s}
+            with pytest.raises(rlx.DeviceLostError):
+                live.cg.run(named)
+            live.cg.recover()
+            live.family = Family("webgpu", live.family.kind, live.family.weight)
+            live.taken = live.cg.run_slots
+            if live.state is not None:
+                # What the device computed is lost; the handle holds what it was bound to, or something older.
+                live.state = live.cg.read_gpu_handle("s").copy()
+                named = {"x": x}
+                s = live.state
+            live.check(live.cg.run(named), x, s)
+
+    def teardown(self):
+        """What is left is dropped without being closed."""
+        self.live = []
+
+
+class OnWebGpu(Calls):
+    """The same with graphs on a GPU among them."""
+
+    devices = ("cpu", "webgpu", "reference")
+
+
+def play(machine, examples, steps, seed=0):
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine.TestCase.settings = chosen
+
+    from hypothesis import seed as seeded
+
+    run_state_machine_as_test(seeded(seed)(machine), settings=chosen)
+
+
+def test_calls():
+    play(Calls, 25, 40)
+
+
+@pytest.mark.webgpu
+def test_calls_on_webgpu(webgpu):
+    play(OnWebGpu, 6, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("where", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_calls_for_long(where, request):
+    if where == "webgpu":
+        request.getfixturevalue("webgpu")
+    seconds = float(os.environ.get("RLX_TEST_SECONDS", "600"))
+    seed = int(os.environ.get("RLX_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+    begin, Calls.steps = time.monotonic(), 0
+    while time.monotonic() - begin < seconds:
+        print(f"state machine: seed {seed}, {Calls.steps} steps", flush=True)
+        play(OnWebGpu if where == "webgpu" else Calls, 100, 50, seed)
+        seed += 1
+    print(f"state machine: {Calls.steps} steps")
