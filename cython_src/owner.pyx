@@ -1,4 +1,9 @@
-"""The rule that one call at a time uses a graph: another thread's call, or one from inside it, is refused."""
+"""Who may use what: one call at a time a graph, and runs of several steps apart from changes of their weights.
+
+These are compiled so that no signal handler runs inside them: nothing stays taken when one raises.
+"""
+
+import time
 
 from libc.stdint cimport uintptr_t
 
@@ -76,3 +81,84 @@ cdef class Owner:
         raise BusyError(
             describe(f"{self._what} is already running in another thread", hint=self._hint)
         )
+
+
+@cython.final
+cdef class Gate:
+    """Keeps runs of several steps and changes of what they read apart; runs go side by side.
+
+    ``with gate.running():`` begins when nothing is being changed, ``with gate.changing():`` when the runs
+    under way have ended. A run inside a run of the same thread begins at once.
+    """
+
+    cdef dict _running
+    cdef Py_ssize_t _changes
+
+    def __cinit__(self):
+        self._running = {}
+
+    def running(self):
+        """Around a run."""
+        return _Running(self)
+
+    def changing(self):
+        """Around a change.
+
+        Raises:
+            BusyError: On entry: a run is under way further up in this thread, and would never end.
+        """
+        return _Changing(self)
+
+
+# How long a thread sleeps before it looks again whether it may go on, in seconds.
+cdef double _NAP = 0.0005
+
+
+@cython.final
+cdef class _Running:
+    cdef Gate _gate
+
+    def __cinit__(self, Gate gate):
+        self._gate = gate
+
+    def __enter__(self):
+        cdef uintptr_t me = RLX_ME
+        running = self._gate._running
+        while self._gate._changes and me not in running:
+            time.sleep(_NAP)
+        running[me] = running.get(me, 0) + 1
+
+    def __exit__(self, kind, value, trace):
+        cdef uintptr_t me = RLX_ME
+        running = self._gate._running
+        count = running.pop(me) - 1
+        if count:
+            running[me] = count
+
+
+@cython.final
+cdef class _Changing:
+    cdef Gate _gate
+
+    def __cinit__(self, Gate gate):
+        self._gate = gate
+
+    def __enter__(self):
+        cdef uintptr_t me = RLX_ME
+        if me in self._gate._running:
+            raise BusyError(
+                describe(
+                    "weights can't change inside a run of a clone that shares them",
+                    hint="set them when the run has returned",
+                )
+            )
+        self._gate._changes += 1
+        try:
+            while self._gate._running:
+                time.sleep(_NAP)
+        except BaseException:
+            self._gate._changes -= 1
+            raise
+
+    def __exit__(self, kind, value, trace):
+        self._gate._changes -= 1

@@ -6,10 +6,10 @@ from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
-from rlx.backends.webgpu.device import gpu_device_soon
+from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, gpu_device_soon
 from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
 from rlx.backends.webgpu.lower import Dispatch, lower
-from rlx.errors import CompileError, describe
+from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import phase
@@ -64,14 +64,28 @@ class WebGpuBackend:
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 lowered[id(call)] = one
-        with phase("device"):
-            gpu = device()
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
-        with phase("allocate"), gpu.all_or_nothing():
-            return WebGpuExecutable(
-                gpu, schedule, plan, work, Fixed(gpu, schedule, options.max_iterations)
-            )
+        with phase("device"):
+            gpu = device()
+        try:
+            return _loaded(gpu, schedule, plan, work, options)
+        except DeviceLostError:
+            # It went before, and nothing had noticed: whatever is compiled next gets a new one.
+            forget(gpu)
+        return _loaded(gpu_device(info), schedule, plan, work, options)
+
+
+def _loaded(
+    gpu: GpuDevice,
+    schedule: Schedule,
+    plan: MemoryPlan,
+    work: list[Dispatch | Call],
+    options: CompileOptions,
+) -> WebGpuExecutable:
+    with phase("allocate"), gpu.all_or_nothing():
+        fixed = Fixed(gpu, schedule, options.max_iterations)
+        return WebGpuExecutable(gpu, schedule, plan, work, fixed)
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from rlx._ext.owner import Gate
 from rlx.backends.base import Executable
 from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import device_bytes, to_device
 from rlx.backends.webgpu.work import OK, PythonRunner, Submission
-from rlx.errors import BusyError, DeviceLostError, DeviceMemoryError, describe
+from rlx.errors import DeviceLostError, DeviceMemoryError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
@@ -75,7 +73,7 @@ class Fixed:
         Raises:
             BusyError: One of those is under way further up in this thread.
         """
-        with self.gate.writing():
+        with self.gate.changing():
             self._write(
                 [
                     (self._schedule.params[name], array)
@@ -124,56 +122,6 @@ class Fixed:
                         "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"
                     )
                 )
-
-
-class Gate:
-    """Keeps the runs of clones that make several submissions apart from changes of their weights."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())
-        self._running: Counter[int] = Counter()
-        self._writers = 0
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Around such a run. It begins when no weights are being written."""
-        me = threading.get_ident()
-        with self._changed:
-            while self._writers and not self._running[me]:
-                self._changed.wait()
-            self._running[me] += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running[me] -= 1
-                if not self._running[me]:
-                    del self._running[me]
-                self._changed.notify_all()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Around a change. It begins when the runs that are under way have ended.
-
-        Raises:
-            BusyError: One of them is further up in this thread, and would never end.
-        """
-        with self._changed:
-            if self._running[threading.get_ident()]:
-                raise BusyError(
-                    describe(
-                        "weights can't change inside a run of a clone that shares them",
-                        hint="set them when the run has returned",
-                    )
-                )
-            self._writers += 1
-            try:
-                while self._running:
-                    self._changed.wait()
-                yield
-            finally:
-                self._writers -= 1
-                self._changed.notify_all()
 
 
 def _graph(call: Call) -> Graph:

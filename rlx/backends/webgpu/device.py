@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -72,6 +73,13 @@ class GpuDevice:
         self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._lock = threading.RLock()
         self._loading = threading.local()
+
+    def __del__(self) -> None:
+        # Objects of wgpu-py refer to each other, so that the driver's device would stay until Python's
+        # garbage collector comes by. It ends with the last graph on it, once it is forgotten.
+        device = getattr(self, "device", None)
+        if device is not None and not forked.dead() and not sys.is_finalizing():
+            device.destroy()
 
     def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
         """A buffer.
