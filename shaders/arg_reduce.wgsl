@@ -8,6 +8,10 @@
 var<workgroup> value: array<{{ T }}, {{ lanes }}>;
 var<workgroup> place: array<u32, {{ lanes }}>;
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 // Whether element (a, i) is chosen over (b, j).
 fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
 {% if T == "f32" %}
@@ -18,10 +22,10 @@ fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
     let a_nan = false;
     let b_nan = false;
 {% endif %}
-    let equal = (a_nan && b_nan) || a == b;
+    let equal = (a_nan && b_nan) || {{ operation(T, "==", "a", "b") }};
     if (equal) { return i {{ ">" if last else "<" }} j; }
     if (a_nan || b_nan) { return a_nan; }
-    return a {{ ">" if largest else "<" }} b;
+    return {{ operation(T, ">" if largest else "<", "a", "b") }};
 }
 
 @compute @workgroup_size({{ lanes }})

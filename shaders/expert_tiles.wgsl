@@ -1,7 +1,7 @@
 // The rows of each expert one after the other, and the tiles of up to BM of them: what grouped_tiles.wgsl goes by. One
 // workgroup counts, sums up and deals out. `table` holds the rows in their new order, then expert, first place and the
 // place behind the last of each tile; tiles that are not needed are empty.
-@group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<i32>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<{{ type[0] }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> table: array<i32>;
 
 var<workgroup> count: array<atomic<u32>, {{ experts }}>;
@@ -9,7 +9,11 @@ var<workgroup> count: array<atomic<u32>, {{ experts }}>;
 var<workgroup> first: array<u32, {{ experts + 1 }}>;
 var<workgroup> first_tile: array<u32, {{ experts + 1 }}>;
 
-fn expert_of(row: u32) -> u32 { return u32(clamp(idx[row], 0, {{ experts - 1 }})); }
+{% if type[0] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+
+{% endif %}
+fn expert_of(row: u32) -> u32 { return u32(clamp({{ index(type[0], "idx[row]") }}, 0, {{ experts - 1 }})); }
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lane: u32) {

@@ -70,7 +70,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% include "lib/part.wgsl" %}
 {% if by_expert is defined %}
     let a_matrix = z;
-    let b_matrix = u32(clamp(listed[z], 0, {{ experts - 1 }}));
+    let b_matrix = u32(clamp({{ index(type[type|length - parts|length - 1], "listed[z]") }}, 0, {{ experts - 1 }}));
 {% else %}
 {% include "lib/batch.wgsl" %}
 {% endif %}

@@ -1,8 +1,10 @@
 // All exchanges of the bitonic sort of long rows whose partners lie in one block of 1,024, from step
 // FIRST to step LAST, in workgroup memory.
-@group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<vec2<u32>>;
+{% set less = "(b.y < a.y || (b.y == a.y && (b.x < a.x || (b.x == a.x && b.z < a.z))))" if wide else "(b.x < a.x || (b.x == a.x && b.y < a.y))" %}
+{% set PAIR = "vec4<u32>" if wide else "vec2<u32>" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<{{ PAIR }}>;
 
-var<workgroup> held: array<vec2<u32>, 1024>;
+var<workgroup> held: array<{{ PAIR }}, 1024>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -19,7 +21,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 let a = held[i];
                 let b = held[j];
                 let up = (((base + i) % M) & size) == 0u;
-                if ((b.x < a.x || (b.x == a.x && b.y < a.y)) == up) {
+                if ({{ less }} == up) {
                     held[i] = b;
                     held[j] = a;
                 }

@@ -4,7 +4,8 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> values: array<{{ T }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> indices: array<i32>;
 
-var<workgroup> key: array<u32, {{ m }}>;
+{% set last = "vec2<u32>(0xffffffffu)" if T == two_words else "0xffffffffu" %}
+var<workgroup> key: array<{{ "vec2<u32>" if T == two_words else "u32" }}, {{ m }}>;
 var<workgroup> place: array<u32, {{ m }}>;
 
 {% include "lib/sort_key.wgsl" %}
@@ -14,7 +15,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = wid.x + wid.y * FOLD;
     if (row >= GROUPS) { return; }
     for (var i = lane; i < M; i += 128u) {
-        key[i] = 0xffffffffu;
+        key[i] = {{ last }};
         place[i] = i;
         if (i < N) { key[i] = sort_key(x[row * N + i]); }
     }

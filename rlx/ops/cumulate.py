@@ -19,10 +19,10 @@ _WALKERS, _WALK = 32768, 32
 
 def _blocks(problem: Reduction) -> tuple[int, int]:
     """Into how many blocks a line is cut, and how long each is in reads."""
-    outer, n, inner = problem
+    outer, n, inner, _ = problem
     if inner == 1:
-        return math.ceil((n // 4 if n % 4 == 0 else n) / _BLOCK), _BLOCK
-    columns = outer * (inner // 4 if inner % 4 == 0 else inner)
+        return math.ceil(problem.reads(n) / _BLOCK), _BLOCK
+    columns = outer * problem.reads(inner)
     count = min(math.ceil(_WALKERS / columns), n // _WALK)
     if count < 2:
         return 1, n
@@ -75,13 +75,13 @@ def emit_cumulate(
         totals, before = (emitter.temp(TensorType((outer, splits, inner), dtype)) for _ in "12")
         kind = "prod" if flags["product"] else "sum"
         emit_shares(emitter, kind, source, totals, problem, (splits, share))
-        blocks = Reduction(outer, splits, inner)
+        blocks = Reduction(outer, splits, inner, problem.single)
         emit_cumulate(emitter, totals, before, blocks, {**flags, "exclusive": 1}, dtype)
         inputs.append(before)
     params = {**problem._asdict(), **flags, "splits": splits, "share": share}
     if inner == 1:
         emitter.call("cumulate_rows", inputs, [result], params, outer * splits, unit=splits)
         return
-    columns = outer * (inner // 4 if inner % 4 == 0 else inner)
+    columns = outer * problem.reads(inner)
     groups = math.ceil(columns / 64) * splits
     emitter.call("cumulate_columns", inputs, [result], params, groups, unit=splits)

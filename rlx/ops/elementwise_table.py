@@ -6,7 +6,8 @@ This file is also run by ``setup.py`` while rlx is not importable, so it imports
 for that type in ``cython_src/kernels/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
 ``wgsl`` is a WGSL expression over operands of type ``V`` (four lanes of the element type; ``U`` is
 four lanes of u32); functions that WGSL lacks are in ``shaders/lib/math.wgsl``, and a name that ends
-in ``_T`` stands for one per element type. WGSL lets max, min and != lose a NaN, so those are written
+in ``_T`` stands for one per element type. i64, for which WGSL has no type, is computed by the function
+``wide_<name>`` of ``shaders/lib/wide.wgsl`` instead. WGSL lets max, min and != lose a NaN, so those are written
 with comparisons that keep it.
 """
 
@@ -45,9 +46,11 @@ def _selu(x: Any) -> Any:
 def _div(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind == "f":
         return x / y
-    wide = np.where(y == 0, 1, y).astype(np.float64)
-    quotient = np.trunc(x.astype(np.float64) / wide)
-    return np.where(y == 0, 0, quotient)
+    whole = np.where(y == 0, 1, y)
+    down = x // whole
+    # Rounded down, where the signs differ, is one below what is truncated unless nothing is left.
+    up = (down * whole != x) & ((x < 0) != (y < 0))
+    return np.where(y == 0, 0, down + up)
 
 
 def _pow(x: Any, y: Any) -> Any:

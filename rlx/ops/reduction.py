@@ -111,7 +111,7 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
 
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
-_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32})
+_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
 @_reduction("sum", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
@@ -310,7 +310,8 @@ def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], 
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
         if webgpu:
-            source, result, rows = emitter.operand(0), emitter.result(), Reduction(outer, n, inner)
+            source, result = emitter.operand(0), emitter.result()
+            rows = Reduction(outer, n, inner, node.dtype is DType.I64)
             more = {"product": int(product), **flags}
             emit_cumulate(emitter, source, result, rows, more, node.dtype)
             return

@@ -9,16 +9,18 @@ import numpy as np
 from rlx.backends.base import Executable
 from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
+from rlx.backends.webgpu.mirror import from_device, to_device
 from rlx.errors import DeviceMemoryError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
 
 
-def padded(nbytes: int) -> int:
-    """Bytes bound for a value: whole vectors, and never none."""
-    return max(16, -(-nbytes // 16) * 16)
+def padded(type: TensorType) -> int:
+    """Bytes bound for a value: whole vectors, of four i64 or of 16 bytes, and never none."""
+    unit = 32 if type.dtype is DType.I64 else 16
+    return max(unit, -(-type.nbytes // unit) * unit)
 
 
 class Fixed:
@@ -36,7 +38,7 @@ class Fixed:
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
-            size = padded(device_bytes(value.type))
+            size = padded(value.type)
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
             check_limit(gpu, "max-buffer-size", size, value.name)
             label = f"{value.kind} {value.name}"
@@ -77,8 +79,8 @@ class Fixed:
         ]
 
     def _write(self, value: Value, array: Array) -> None:
-        data = np.zeros(padded(device_bytes(value.type)), np.uint8)
-        raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
+        data = np.zeros(padded(value.type), np.uint8)
+        raw = to_device(array)
         data[: raw.size] = raw
         self._gpu.queue.write_buffer(self.buffers[value.id], 0, data)
 

@@ -16,11 +16,11 @@ from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
-from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
+from rlx.backends.webgpu.mirror import Mirror, from_device
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.transfers import Several, words
-from rlx.backends.webgpu.work import MEMORY, OK, RANGE, Batch, Runner, Submission
+from rlx.backends.webgpu.work import MEMORY, OK, Batch, Runner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, RlxError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
@@ -114,7 +114,7 @@ class WebGpuExecutable:
         return self._arena, self._plan.slots[value.id].offset
 
     def _resource(self, value: Value, dispatch: Dispatch) -> tuple[Any, int, int]:
-        size = padded(device_bytes(value.type))
+        size = padded(value.type)
         where = dispatch.call.node.where()
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
@@ -218,10 +218,7 @@ class WebGpuExecutable:
             step.run()
 
     def _fail(self, runner: Runner) -> NoReturn:
-        fault, said, at = runner.error()
-        if fault == RANGE:
-            one = self._traffic.narrow()[at]
-            narrowed(one.wide, one.name)
+        fault, said = runner.error()
         if fault == MEMORY:
             hint = "use smaller batches, or the CPU"
             raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
@@ -290,13 +287,9 @@ class WebGpuExecutable:
         Raises:
             InputError: A set does not fit; none has run then.
         """
-        wide = self._mirror.wide_inputs
         with self._alone():
             for arrays in sets:
-                for view, array in self._check(arrays):
-                    for one in wide.values():
-                        if one.wide is view:
-                            narrowed(array, one.name)
+                self._check(arrays)
             results: list[list[Array]] = []
             while len(results) < len(sets):
                 results += self._run_some(sets[len(results) :])
@@ -406,8 +399,6 @@ class WebGpuExecutable:
         view = self.input_views[index]
         with self._alone():
             np.copyto(view, as_input(array, view, index), casting="same_kind")
-            if index in self._mirror.wide_inputs:
-                self._mirror.wide_inputs[index].narrow()
             if nbytes:
                 data = self._mirror.memory[offset : offset + words(nbytes)]
                 self._run_once(Submission([], uploads=[(data, self._arena, offset)]))
@@ -436,11 +427,11 @@ class WebGpuExecutable:
             )
         one = TensorType(type.shape[1:], type.dtype)
         with self._alone():
-            return self._fetch(self._traffic.outputs[out_index][0] + row * device_bytes(one), one)
+            return self._fetch(self._traffic.outputs[out_index][0] + row * one.nbytes, one)
 
     def _fetch(self, offset: int, type: TensorType) -> Array:
         """The bytes of a value in the arena, and at most three beside them."""
-        nbytes = device_bytes(type)
+        nbytes = type.nbytes
         start, end = offset // 4 * 4, words(offset + nbytes)
         data = np.zeros(end - start, np.uint8)
         if nbytes:
