@@ -25,10 +25,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let first = min(lane * {{ (n + lanes - 1) // lanes }}u, N);
     let end = min(first + {{ (n + lanes - 1) // lanes }}u, N);
     var total = {{ start }};
-    for (var i = first; i < end; i++) { total = {{ operation(T, op, "total", "x[at(base, i)]") }}; }
+    for (var i = first; i < end; i++) { total = {{ operation(T, op, "total", "x[at(base, i)]") }}; } // trips: {{ (n + lanes - 1) // lanes }}
     part[lane] = total;
     workgroupBarrier();
-    for (var width = 1u; width < {{ lanes }}u; width *= 2u) {
+    for (var width = 1u; width < {{ lanes }}u; width *= 2u) { // trips: bits({{ lanes // 2 }})
         var below = {{ start }};
         if (lane >= width) { below = part[lane - width]; }
         workgroupBarrier();
@@ -37,7 +37,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     total = {{ start }};
     if (lane > 0u) { total = part[lane - 1u]; }
-    for (var i = first; i < end; i++) {
+    for (var i = first; i < end; i++) { // trips: {{ (n + lanes - 1) // lanes }}
         let next = {{ operation(T, op, "total", "x[at(base, i)]") }};
         y[at(base, i)] = {{ "total" if exclusive else "next" }};
         total = next;

@@ -29,7 +29,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let first = split * {{ share }}u;
     let count = {{ "min(" ~ share ~ "u, " ~ n ~ "u - first)" if n % share else share ~ "u" }};
     var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
-    for (var i = 0u; i < count; i += 8u) {
+    for (var i = 0u; i < count; i += 8u) { // trips: {{ share }} / 8
 {% for c in range(8) %}
 {% set at = "i + " ~ c ~ "u" %}
 {% set near = "min(" ~ at ~ ", count - 1u)" if ragged else "(" ~ at ~ ")" %}

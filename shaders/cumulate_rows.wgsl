@@ -54,7 +54,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var own = {{ "wide_four" if single else V }}({% for c in range(4) %}v{{ c }}{{ ".w" if wide }}{{ ", " if c < 3 }}{% endfor %});
     part[lane] = own;
     workgroupBarrier();
-    for (var width = 1u; width < 256u; width *= 2u) {
+    for (var width = 1u; width < 256u; width *= 2u) { // trips: 8
         var below = {{ "wide_all" if single else V }}({{ start }});
         if (lane >= width) { below = part[lane - width]; }
         workgroupBarrier();

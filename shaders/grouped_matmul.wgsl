@@ -18,6 +18,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let expert = u32(clamp({{ index(type[2], "idx[row]") }}, 0, {{ experts - 1 }}));
     let base = expert * (K * N) + column;
     var sum = 0.0;
-    for (var k = 0u; k < K; k++) { sum += x[row * K + k] * w[base + k * N]; }
+    for (var k = 0u; k < K; k++) { sum += x[row * K + k] * w[base + k * N]; } // trips: K
     y[row * N + column] = sum;
 }

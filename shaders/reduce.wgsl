@@ -48,13 +48,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
     var total = {{ number(T, 1 if kind == "prod" else 0) }};
 {% endif %}
-    for (var i = mine; i < N; i += {{ parts }}u) {
+    for (var i = mine; i < N; i += {{ parts }}u) { // trips: N / {{ parts }}
         total = combine(total, x[base + i * INNER]);
     }
 {% if parts > 1 %}
     part[lane] = total;
     workgroupBarrier();
-    for (var step = {{ parts // 2 }}u; step > 0u; step /= 2u) {
+    for (var step = {{ parts // 2 }}u; step > 0u; step /= 2u) { // trips: bits({{ parts // 2 }})
         if (mine < step) { part[lane] = combine(part[lane], part[lane + step * {{ apart }}u]); }
         workgroupBarrier();
     }

@@ -70,7 +70,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
     var all = {{ neutral }};
 {% endif %}
-    for (var i = start + mine; i < end; i += {{ parts * loads }}u) {
+    for (var i = start + mine; i < end; i += {{ parts * loads }}u) { // trips: {{ share }} / {{ parts * loads }}
 {% for c in range(loads) %}
 {% set at = "i + " ~ c * parts ~ "u" %}
         let v{{ c }} = x[base + {{ "min(" ~ at ~ ", end - 1u)" if ragged else "(" ~ at ~ ")" }} * {{ units }}u];

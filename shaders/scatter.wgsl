@@ -32,7 +32,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     rest /= {{ dims[d] }}u;
 {% endif %}
 {% endfor %}
-    for (var u = START; u < STOP; u++) {
+    for (var u = START; u < STOP; u++) { // trips: STOP - START
         var place = 0u;
         var at = base;
         var inside = true;

@@ -11,11 +11,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let base = g * 1024u;
-    for (var i = lane; i < 1024u; i += 256u) { held[i] = pairs[base + i]; }
+    for (var i = lane; i < 1024u; i += 256u) { held[i] = pairs[base + i]; } // trips: 4
     workgroupBarrier();
-    for (var size = FIRST; size <= LAST; size *= 2u) {
-        for (var stride = min(size / 2u, 512u); stride > 0u; stride /= 2u) {
-            for (var t = lane; t < 512u; t += 256u) {
+    for (var size = FIRST; size <= LAST; size *= 2u) { // trips: bits(LAST / FIRST)
+        for (var stride = min(size / 2u, 512u); stride > 0u; stride /= 2u) { // trips: 10
+            for (var t = lane; t < 512u; t += 256u) { // trips: 2
                 let i = 2u * t - (t & (stride - 1u));
                 let j = i + stride;
                 let a = held[i];
@@ -29,5 +29,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
     }
-    for (var i = lane; i < 1024u; i += 256u) { pairs[base + i] = held[i]; }
+    for (var i = lane; i < 1024u; i += 256u) { pairs[base + i] = held[i]; } // trips: 4
 }

@@ -13,6 +13,8 @@ from rlx.ops.reduce_rows import Reduction, emit_shares
 
 # Reads of a workgroup along a row; elements from which on a row is worth a workgroup of 256.
 _BLOCK, _LEAST = 1024, 512
+# The longest line of one workgroup.
+_LONGEST = 1 << 22
 # Lanes that walk down columns until they fill a large GPU, and the shortest walk.
 _WALKERS, _WALK = 32768, 32
 
@@ -31,7 +33,9 @@ def _blocks(problem: Reduction) -> tuple[int, int]:
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
-    return variant.name == "plain" or problem.inner > 1 or problem.n >= _LEAST
+    if variant.name == "plain":
+        return problem.n <= _LONGEST
+    return problem.inner > 1 or problem.n >= _LEAST
 
 
 def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:

@@ -13,6 +13,8 @@ from rlx.ir.variants import Family, Variant
 
 # Elements of a result from which on all lanes of a workgroup share it.
 _LONG = 8192
+# Elements, and trips of a loop, up to which one workgroup goes over all that makes a result.
+_LONGEST, _TRIPS = 1 << 22, 1 << 14
 # Reads that a lane has on their way.
 _LOADS = 8
 # Workgroups that keep a large GPU's multiprocessors busy: with fewer, long axes are split, into so many.
@@ -85,8 +87,13 @@ def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
+    if variant.name == "plain":
+        return problem.n <= _LONGEST
+    if variant.name == "split":
+        return shares(problem)[0] > 1
+    reads, _, lanes = _row_tiles(problem)
     # Nothing to read has no first element to start from.
-    return {"split": shares(problem)[0] > 1, "whole": problem.n > 0}.get(variant.name, True)
+    return 0 < problem.n and reads <= _LOADS * lanes * _TRIPS
 
 
 REDUCE = Family(

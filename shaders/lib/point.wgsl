@@ -178,7 +178,7 @@ fn quotient_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
 fn remainder_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let b = abs(y);
     var r = abs(x);
-    for (var k = 63; k >= 0; k--) {
+    for (var k = 63; k >= 0; k--) { // trips: 64
         let step = b * exp2(f32(k));
         r = select(r, r - step, r >= step);
     }
@@ -239,7 +239,7 @@ fn power_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
     var r = vec4<u32>(1u);
     var base = x;
     var e = y;
-    for (var bit = 0u; bit < 32u; bit++) {
+    for (var bit = 0u; bit < 32u; bit++) { // trips: 32
         r = select(r, r * base, (e & vec4<u32>(1u)) == vec4<u32>(1u));
         base *= base;
         e >>= vec4<u32>(1u);

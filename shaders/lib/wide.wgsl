@@ -144,7 +144,7 @@ fn wide_divide(x: Wide, y: Wide) -> WideQuotient {
     }
     var rest = wide_zero();
     var quotient = x;
-    for (var bit = 0u; bit < 64u; bit++) {
+    for (var bit = 0u; bit < 64u; bit++) { // trips: 64
         // The rest is below y, which is 2^63 at most, so its highest bit is free.
         rest = Wide((rest.lo << vec4<u32>(1u)) | (quotient.hi >> vec4<u32>(31u)), (rest.hi << vec4<u32>(1u)) | (rest.lo >> vec4<u32>(31u)));
         quotient = wide_left(quotient, vec4<u32>(1u));
@@ -179,7 +179,7 @@ fn wide_pow(x: Wide, y: Wide) -> Wide {
     var whole = one;
     var base = x;
     var e = y;
-    for (var bit = 0u; bit < 64u; bit++) {
+    for (var bit = 0u; bit < 64u; bit++) { // trips: 64
         if (all((e.lo | e.hi) == vec4<u32>(0u))) { break; }
         whole = wide_where((e.lo & vec4<u32>(1u)) == vec4<u32>(1u), wide_mul(whole, base), whole);
         base = wide_mul(base, base);
