@@ -193,6 +193,21 @@ def test_far_i64_indices_stay_out_of_range(webgpu):
     np.testing.assert_array_equal(h[:, 0], [0, 2**40, 2**40])
 
 
+@DEVICES
+def test_far_i64_lengths_are_whole_sequences(device):
+    rng = np.random.default_rng(1)
+    x, w, r = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((4, 3, 2), (1, 6, 2), (1, 6, 2)))
+    lengths = np.array([2**32 + 1, -(2**40), 3])
+    found = []
+    for given, dtype in ((lengths, "i64"), (np.int32([4, 0, 3]), "i32")):
+        g = rlx.Graph()
+        nodes = [g.input(f"x{at}", one.shape) for at, one in enumerate((x, w, r))]
+        g.set_outputs([g.gru(*nodes, seq_lens=g.input("lengths", (3,), dtype))[0]])
+        with rlx.compile(g, device) as compiled:
+            found.append(compiled.run({"x0": x, "x1": w, "x2": r, "lengths": given})[0])
+    np.testing.assert_array_equal(*found)
+
+
 # --- narrow types through every op that moves ---------------------------------------------------------
 
 # Sizes that end in the middle of a 32-bit word, offsets that begin there.

@@ -25,6 +25,9 @@ _MANY = 1 << 22
 # Vectors of a thread, by the most steps and operands that a program then has: text and registers grow with both.
 _AHEAD = ((12, 4), (32, 2))
 _OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
+# The register type whose four values are a structure, with functions in place of operators
+# (shaders/lib/wide.wgsl).
+_WIDE = "wide"
 # Names in a table expression that stand for something of the operands' type.
 _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
@@ -35,11 +38,6 @@ class _Operand:
 
     type: str
     value: str
-
-
-# The register type whose four values are a structure, with functions in place of operators
-# (shaders/lib/wide.wgsl).
-_WIDE = "wide"
 
 
 def vector(dtype: DType) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlx.errors import CompileError, describe
@@ -20,12 +20,11 @@ from rlx.errors import CompileError, describe
 # The trips that no invocation may reach.
 TOO_MANY = 65_535
 
-_DECLARED = re.compile(r"//\s*trips:\s*(.+?)(\s+in all)?\s*$")
-_ALL_DECLARED = re.compile(r"//\s*trips:\s*(.+?)(?:\s+in all)?\s*$", re.M)
-_BEGINS = re.compile(r"\b(?:for|while|loop)\b")
-_CONSTANT = re.compile(r"\bconst\s+(\w+)\s*:\s*[ui]32\s*=\s*(?:i32\()?(-?\d+)u?\)?\s*;")
-_COMMENT = re.compile(r"//.*$")
-_TOKEN = re.compile(r"\bfn\s+(\w+)|\b(for|while|loop)\b|(\w+)\s*(?=\()|([{}();])")
+_DECLARED = re.compile(r"//\s*trips:\s*(.+?)(\s+in all)?\s*$", re.M)
+_CONSTANT = re.compile(r"const (\w+)\s*:\s*[ui]32\s*=\s*(?:i32\()?(-?\d+)u?\)?\s*;")
+_COMMENT = re.compile(r"//[^\n]*")
+# What the count goes by: functions, loops and braces; calls are added where a function has loops.
+_TOKENS = r"fn +(\w+)|(?<!\w)(for|while|loop)\b|([{}])"
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,14 @@ class Loop:
     """One loop of a text.
 
     Attributes:
-        line: Its first line, without the declaration.
         declared: The declaration.
         trips: Its value: trips of the loop each time it is entered, or of all times.
         whole: Whether it is of all times.
-        function: The function that it stands in.
     """
 
-    line: str
     declared: str
     trips: int
     whole: bool
-    function: str
 
 
 @dataclass(frozen=True)
@@ -52,22 +47,27 @@ class Trips:
     """The loops of a text.
 
     Attributes:
-        loops: All of them.
-        total: The trips of one invocation at most, the last look of each loop at its condition included.
+        loops: All of them, in the order of the text.
+        functions: The trips of one call of each function at most.
     """
 
     loops: tuple[Loop, ...]
-    total: int
+    functions: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """The trips of one invocation at most."""
+        return self.functions.get("main", 0)
 
 
 def excess(source: str) -> int:
     """The trips of a text, as far as they are declared, where a driver may not finish them; else 0."""
-    declared = _ALL_DECLARED.findall(source)
+    declared = _DECLARED.findall(source)
     if not declared:
         return 0
     # Even all loops nested in each other are few trips mostly, and need no closer look.
     values, most = _constants(source), 1
-    for expression in declared:
+    for expression, _ in declared:
         most *= 2 + max(0, evaluate(expression, values))
     if most < TOO_MANY:
         return 0
@@ -76,100 +76,75 @@ def excess(source: str) -> int:
 
 
 def trips_of(source: str) -> Trips:
-    """Reads the loops of a WGSL text.
+    """Reads the loops of a WGSL text. Every loop has braces, and ends its line with its declaration.
 
     Raises:
         CompileError: A loop has no declaration, or a line has two.
     """
     values = _constants(source)
-    reader = _Reader()
-    for text in source.splitlines():
-        found = _DECLARED.search(text)
-        plain = _COMMENT.sub("", text)
-        begins = len(_BEGINS.findall(plain))
-        if begins != (found is not None):
-            raise CompileError(
-                describe(
-                    "a loop of a WGSL kernel does not declare its trips",
-                    got=text.strip(),
-                    expected="one loop in a line, which ends in: // trips: EXPRESSION",
-                )
-            )
-        loop = None
-        if found is not None:
-            trips = max(0, evaluate(found[1], values))
-            loop = Loop(plain.strip(), found[1], trips, found[2] is not None, "")
-        reader.read(plain, loop)
-    return Trips(tuple(reader.loops), reader.total("main"))
+    loops = tuple(
+        Loop(text, max(0, evaluate(text, values)), bool(whole))
+        for text, whole in _DECLARED.findall(source)
+    )
+    plain = _COMMENT.sub("", source)
+    own, calls = _count(plain, loops, ())
+    if any(cost for name, cost in own.items() if name != "main"):
+        own, calls = _count(plain, loops, tuple(own))
+
+    @functools.cache
+    def total(name: str) -> int:
+        return own[name] + sum(times * total(called) for called, times in calls[name].items())
+
+    return Trips(loops, {name: total(name) for name in own})
 
 
 def _constants(source: str) -> Mapping[str, int]:
     return {name: int(value) for name, value in _CONSTANT.findall(source)}
 
 
-class _Reader:
-    """Goes through a text token by token and adds up what each function does in its loops."""
+def _count(
+    plain: str, loops: Sequence[Loop], names: Sequence[str]
+) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """What the loops of each function cost by themselves, and how often it calls the functions named."""
+    own: dict[str, int] = {}
+    calls: dict[str, dict[str, int]] = {}
+    function, declared = "", iter(loops)
+    # How often what stands in each open brace runs, and what the next one is multiplied by.
+    factors, times = [1], 1
+    called = rf"|\b({'|'.join(names)})\s*\(" if names else "|(?!)()"
+    for name, begins, brace, call in re.findall(_TOKENS + called, plain):
+        if name:
+            function, factors, times = name, [1], 1
+            own[name], calls[name] = 0, {}
+        elif begins:
+            loop = next(declared, None)
+            if loop is None:
+                raise _undeclared(function)
+            entered = factors[-1]
+            trips = loop.trips if loop.whole else entered * loop.trips
+            # Each time that it is entered, the last trip is the one that finds the end.
+            own[function] += trips + entered
+            times = -(-trips // max(1, entered))
+        elif brace == "{":
+            factors.append(factors[-1] * times)
+            times = 1
+        elif brace == "}":
+            factors.pop()
+        elif function:
+            calls[function][call] = calls[function].get(call, 0) + factors[-1] * max(1, times)
+    if next(declared, None) is not None:
+        raise _undeclared("behind the last loop")
+    return own, calls
 
-    def __init__(self) -> None:
-        self.loops: list[Loop] = []
-        # By function: what its own loops cost, and how often it calls others.
-        self._own: dict[str, int] = {}
-        self._calls: dict[str, dict[str, int]] = {}
-        self._function = ""
-        # How often what stands here runs: the factor of every open brace and of a loop without one.
-        self._factors: list[int] = []
-        self._waiting: int | None = None
-        self._header = 0
 
-    def read(self, text: str, loop: Loop | None) -> None:
-        """One line; ``loop`` is what it declares."""
-        for token in _TOKEN.finditer(text):
-            name, begins, called, sign = token.groups()
-            if name:
-                self._function = name
-                self._own[name], self._calls[name] = 0, {}
-                self._factors = []
-            elif begins:
-                assert loop is not None
-                self._begin(loop)
-            elif called and called != self._function and self._factors:
-                calls = self._calls[self._function]
-                calls[called] = calls.get(called, 0) + self._factor() * (self._waiting or 1)
-            elif sign:
-                self._sign(sign)
-
-    def _factor(self) -> int:
-        return self._factors[-1] if self._factors else 1
-
-    def _begin(self, loop: Loop) -> None:
-        times = self._factor()
-        trips = loop.trips if loop.whole else times * loop.trips
-        # Every time that it is entered, the last trip is the one that finds the end.
-        self._own[self._function] += trips + times
-        self._waiting = max(1, -(-trips // times)) if times else 1
-        self.loops.append(Loop(loop.line, loop.declared, loop.trips, loop.whole, self._function))
-
-    def _sign(self, sign: str) -> None:
-        if sign == "(":
-            self._header += 1
-        elif sign == ")":
-            self._header -= 1
-        elif sign == "{":
-            self._factors.append(self._factor() * (self._waiting or 1))
-            self._waiting = None
-        elif sign == "}":
-            if self._factors:
-                self._factors.pop()
-        elif self._header == 0:
-            self._waiting = None
-
-    def total(self, function: str) -> int:
-        """The trips of a function and of those that it calls."""
-        return self._own[function] + sum(
-            times * self.total(called)
-            for called, times in self._calls[function].items()
-            if called in self._own
+def _undeclared(where: str) -> CompileError:
+    return CompileError(
+        describe(
+            "loops of a WGSL kernel and declarations of trips do not fit",
+            where=where,
+            expected="one loop in a line, which ends in: // trips: EXPRESSION",
         )
+    )
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
