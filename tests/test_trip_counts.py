@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -89,6 +90,14 @@ def test_the_page_lists_the_trips_of_now():
 )  # fmt: skip
 def test_trips_are_added_up(text, total):
     assert trips.trips_of(text).total == total
+
+
+def test_a_loop_in_a_function_counts_at_every_call():
+    helper = "fn f() { for (;;) { } // trips: 100\n}\n"
+    for calls, long in ((600, False), (700, True)):
+        text = f"{helper}fn main() {{ {'f(); ' * calls}}}"
+        assert trips.trips_of(text).total == calls * 101
+        assert trips.excess(text) == (calls * 101 if long else 0)
 
 
 @looped(
@@ -289,7 +298,10 @@ LARGE = {
         (whole((1, 1, 1, 66)) * 0, whole((1, 1, 30_000, 66)), np.ones((1, 1, 30_000, 66), np.float32)),
         lambda q, k, v: np.ones_like(q),
     ),
-    "conv1d": (lambda g, x, w: g.conv1d(x, w), (whole((1, 1, 90_000)), whole((8, 1, 80_001), 1)), None),
+    "conv1d": (lambda g, x, w: g.conv1d(x, w), (whole((1, 1, 71_000)), whole((8, 1, 70_001), 1)), None),
+    "find_peaks": (
+        lambda g, x: g.find_peaks(x, prominence=1.0)[0], (whole((1 << 19) + 77).cumsum(),), None,
+    ),
     "topk": (lambda g, x: g.topk(x, 3)[1], (whole(1 << 20).cumsum(),), lambda x: np.argsort(-x, kind="stable")[:3]),
 }  # fmt: skip
 
@@ -310,6 +322,41 @@ def test_long_axes(name, webgpu):
     else:
         wanted = expected(*operands)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.webgpu
+@pytest.mark.timeout(600)
+@looped(
+    ("kind", "variant", "layout", "queries", "d"),
+    [
+        ("none", "tiles", "bhsd", 70, 24),
+        ("causal", "tiles", "bshd", 200, 16),
+        ("sliding:50", "tiles", "bhsd", 100, 17),
+        ("none", "wide", "bshd", 130, 16),
+        ("sliding:50", "deep", "bhsd", 70, 24),
+        ("causal", "deep", "bshd", 200, 17),
+    ],
+)
+def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, webgpu):
+    """Stretches of 64 keys, of queries that see all of them, some, or none."""
+    attention = importlib.import_module("rlx.ops.attention")
+    rng = np.random.default_rng(5)
+    sizes = ((queries, d), (150, d), (150, 33))
+    shapes = [(1, 2, s, e) if layout == "bhsd" else (1, s, 2, e) for s, e in sizes]
+    operands = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    g = rlx.Graph()
+    nodes = [g.input(f"x{at}", shape) for at, shape in enumerate(shapes)]
+    g.set_outputs([g.attention(*nodes, kind=kind, layout=layout)])
+    with rlx.compile(g, "cpu") as compiled:
+        expected = compiled.run_slots(*operands)[0].copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_MOST_TRIPS", 30)
+        patch.setenv("RLX_VARIANT", f"attention={variant}")
+        patch.setenv("RLX_CACHE", "off")
+        with rlx.compile(g, webgpu) as compiled:
+            assert len(compiled._executable._work) == 3
+            got = compiled.run_slots(*operands)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_no_problem_is_on_the_host_for_another_reason():
