@@ -43,11 +43,6 @@ cdef extern from "webgpu_run.h" nogil:
         void* to
         uint64_t size
 
-    ctypedef struct rlx_wide:
-        int64_t* wide
-        int* held
-        int64_t count
-
     ctypedef struct rlx_work:
         const rlx_wgpu* api
         void* device
@@ -58,17 +53,14 @@ cdef extern from "webgpu_run.h" nogil:
         uint64_t porch_bytes
         int64_t spin_ns
         int64_t* moved
-        size_t dispatches, uploads, moves, copies, reads, narrow, widen
+        size_t dispatches, uploads, moves, copies, reads
         const rlx_dispatch* dispatch
         const rlx_upload* upload
         const rlx_move* move
         const rlx_move* copy
         const rlx_read* read
-        const rlx_wide* narrowed
-        const rlx_wide* widened
         int mapped
         int status
-        int64_t wrong
         char* message
 
     ctypedef struct rlx_string:
@@ -218,8 +210,6 @@ cdef class Runner:
         staging: Handle of the staging buffer.
         staged: Bytes of it that ``wait`` maps; 0 brings nothing back.
         reads: ``(offset in the staging buffer, address, size)``.
-        narrow: ``(i64 address, i32 address, count)`` before the uploads.
-        widen: The same, after the reads.
         porch: Handle of a buffer, mapped for writing, that the uploads go through; 0 for none.
         porch_bytes: Its size.
         spin_ns: How long ``wait`` asks the device before it sleeps.
@@ -232,7 +222,7 @@ cdef class Runner:
 
     def __cinit__(
         self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
-        staged, reads, narrow, widen, porch, porch_bytes, spin_ns,
+        staged, reads, porch, porch_bytes, spin_ns,
         cnp.ndarray moved, keep,
     ):
         cdef rlx_work* work = &self.work
@@ -263,8 +253,6 @@ cdef class Runner:
         work.read = read = <rlx_read*>_table(work.reads, sizeof(rlx_read))
         for at, (offset, address, size) in enumerate(reads):
             read[at] = rlx_read(offset, _pointer(address), size)
-        work.narrow, work.narrowed = len(narrow), _wide_table(narrow)
-        work.widen, work.widened = len(widen), _wide_table(widen)
 
     def __dealloc__(self):
         if self.work.api != NULL and not rlx_stopped:
@@ -273,8 +261,6 @@ cdef class Runner:
         free(<void*>self.work.move)
         free(<void*>self.work.copy)
         free(<void*>self.work.read)
-        free(<void*>self.work.narrowed)
-        free(<void*>self.work.widened)
 
     def submit(self, uint64_t shift=0):
         """Uploads and enqueues; the results go to ``shift`` in the staging buffer. 0 if all is well."""
@@ -298,8 +284,8 @@ cdef class Runner:
         return status
 
     def error(self):
-        """``(status, message, which of narrow)`` of the last call."""
-        return self.work.status, (<bytes>self.work.message).decode(errors="replace"), self.work.wrong
+        """``(status, message)`` of the last call."""
+        return self.work.status, (<bytes>self.work.message).decode(errors="replace")
 
 
 cdef class Entry:
@@ -382,13 +368,6 @@ cdef void* _table(size_t count, size_t size) except NULL:
     if found == NULL:
         raise MemoryError()
     return found
-
-
-cdef rlx_wide* _wide_table(rows) except NULL:
-    cdef rlx_wide* table = <rlx_wide*>_table(len(rows), sizeof(rlx_wide))
-    for at, (wide, held, count) in enumerate(rows):
-        table[at] = rlx_wide(<int64_t*>_pointer(wide), <int*>_pointer(held), count)
-    return table
 
 
 cdef void* _pointer(address):

@@ -121,13 +121,7 @@ typedef struct { /* staging to host memory */
     uint64_t size;
 } rlx_read;
 
-typedef struct { /* an i64 array that the caller sees, and the i32 one that travels */
-    int64_t *wide;
-    int32_t *held;
-    int64_t count;
-} rlx_wide;
-
-enum { RLX_GPU_OK, RLX_GPU_ERROR, RLX_GPU_MEMORY, RLX_GPU_LOST, RLX_GPU_RANGE, RLX_GPU_STOPPED };
+enum { RLX_GPU_OK, RLX_GPU_ERROR, RLX_GPU_MEMORY, RLX_GPU_LOST, RLX_GPU_STOPPED };
 
 typedef struct {
     const rlx_wgpu *api;
@@ -138,15 +132,13 @@ typedef struct {
     int porch_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
     int64_t spin_ns;  /* how long to ask before sleeping until the device is done */
     int64_t *moved;   /* bytes uploaded, read back, copied on the device */
-    size_t dispatches, uploads, moves, copies, reads, narrow, widen;
+    size_t dispatches, uploads, moves, copies, reads;
     const rlx_dispatch *dispatch;
     const rlx_upload *upload;
     const rlx_move *move, *copy; /* after the dispatches: moves first, then copies to the staging buffer */
     const rlx_read *read;
-    const rlx_wide *narrowed, *widened;
     int mapped;      /* 0 while the map is pending, else its WGPUMapAsyncStatus */
     int status;
-    int64_t wrong;   /* which of ``narrowed`` holds a value out of range */
     char message[600];
 } rlx_work;
 
@@ -196,22 +188,6 @@ static void rlx_caught(rlx_work *work) {
         work->api->pop_scope(work->device, info);
 }
 
-static int rlx_narrow(rlx_work *work) {
-    for (size_t k = 0; k < work->narrow; k++) {
-        const rlx_wide *one = &work->narrowed[k];
-        int64_t lost = 0;
-        for (int64_t i = 0; i < one->count; i++) {
-            one->held[i] = (int32_t)one->wide[i];
-            lost |= one->wide[i] ^ (int64_t)one->held[i];
-        }
-        if (lost) {
-            work->wrong = (int64_t)k;
-            return work->status = RLX_GPU_RANGE;
-        }
-    }
-    return RLX_GPU_OK;
-}
-
 /* Uploads, encodes and submits; ``shift`` is where in the staging buffer the results go. */
 static int rlx_submit(rlx_work *work, uint64_t shift) {
     const rlx_wgpu *api = work->api;
@@ -219,8 +195,6 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     const rlx_pass_label pass_label = {NULL, {"rlx", 3}, NULL};
     work->status = RLX_GPU_OK;
     work->message[0] = 0;
-    if (rlx_narrow(work))
-        return work->status;
     rlx_catch(work);
     char *porch = NULL;
     if (work->porch != NULL && RLX_LOAD(&work->porch_open) == RLX_MAP_SUCCESS) {
@@ -329,9 +303,6 @@ static int rlx_wait(rlx_work *work) {
             work->moved[1] += (int64_t)r->size;
         }
     api->unmap(work->staging);
-    for (const rlx_wide *w = work->widened; w < work->widened + work->widen; w++)
-        for (int64_t i = 0; i < w->count; i++)
-            w->wide[i] = w->held[i];
     return work->status;
 }
 

@@ -1,13 +1,24 @@
 // Position of the extreme of n elements that are `inner` apart; one workgroup per result. NaN counts
-// as more extreme than any number.
+// as more extreme than any number. Of a long line workgroups first find the places of shares; then one goes over
+// those that are listed.
+{% set shared = splits is defined and not listed %}
+{% set joins = splits is defined and listed %}
+{% set out = 2 if joins else 1 %}
 {% set T = type[0] %}
 {% set lanes = 64 if n <= 256 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<i32>;
+{% if joins %}
+@group(0) @binding(1) var<storage, {{ access[1] }}> places: array<i32>;
+{% endif %}
+@group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<i32>;
 
 var<workgroup> value: array<{{ T }}, {{ lanes }}>;
 var<workgroup> place: array<u32, {{ lanes }}>;
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 // Whether element (a, i) is chosen over (b, j).
 fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
 {% if T == "f32" %}
@@ -18,20 +29,35 @@ fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
     let a_nan = false;
     let b_nan = false;
 {% endif %}
-    let equal = (a_nan && b_nan) || a == b;
+    let equal = (a_nan && b_nan) || {{ operation(T, "==", "a", "b") }};
     if (equal) { return i {{ ">" if last else "<" }} j; }
     if (a_nan || b_nan) { return a_nan; }
-    return a {{ ">" if largest else "<" }} b;
+    return {{ operation(T, ">" if largest else "<", "a", "b") }};
 }
 
 @compute @workgroup_size({{ lanes }})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
+{% if shared %}
+    let line = g / SPLITS;
+    let base = (line / INNER) * N * INNER + line % INNER;
+    let begin = (g % SPLITS) * SHARE;
+    var best = x[base + begin * INNER];
+    var at = begin;
+    for (var i = begin + lane; i < min(begin + SHARE, N); i += {{ lanes }}u) { // trips: SHARE / {{ lanes }}
+{% elif joins %}
+    let base = (g / INNER) * N * INNER + g % INNER;
+    var at = u32(places[g * SPLITS]);
+    var best = x[base + at * INNER];
+    for (var j = lane; j < SPLITS; j += {{ lanes }}u) { // trips: SPLITS / {{ lanes }}
+        let i = u32(places[g * SPLITS + j]);
+{% else %}
     let base = (g / INNER) * N * INNER + g % INNER;
     var best = x[base];
     var at = 0u;
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
+{% endif %}
         let v = x[base + i * INNER];
         if (chosen(v, i, best, at)) {
             best = v;
@@ -41,7 +67,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     value[lane] = best;
     place[lane] = at;
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (lane < width && chosen(value[lane + width], place[lane + width], value[lane], place[lane])) {
             value[lane] = value[lane + width];
             place[lane] = place[lane + width];

@@ -37,7 +37,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if has_mask %}
     let mask_base = batch * {{ mask_steps[0] }}u + head * {{ mask_steps[1] }}u + row * {{ mask_steps[2] }}u;
 {% endif %}
-    for (var i = lane; i < D; i += 64u) { query[i] = q[q_base + i] * SCALE; }
+    for (var i = lane; i < D; i += 64u) { query[i] = q[q_base + i] * SCALE; } // trips: D / 64
     workgroupBarrier();
 
     // The visible keys of this query stand in [low, high).
@@ -55,14 +55,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for p in range(pieces) %}
     var acc{{ p }} = 0.0;
 {% endfor %}
-    for (var block = low; block < high; block += 64) {
+    for (var block = low; block < high; block += 64) { // trips: SK / 64
         let key = u32(block) + lane;
         var visible = i32(key) < high;
         var score = LOWEST;
         if (visible) {
             var sum = 0.0;
             let base = k_base + key * {{ k_steps[2] }}u;
-            for (var i = 0u; i < D; i++) { sum += query[i] * k[base + i]; }
+            for (var i = 0u; i < D; i++) { sum += query[i] * k[base + i]; } // trips: D
 {% if softcap != 0.0 %}
             sum = SOFTCAP * safe_tanh_s(sum / SOFTCAP);
 {% endif %}
@@ -76,7 +76,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         part[lane] = score;
         workgroupBarrier();
-        for (var width = 32u; width > 0u; width /= 2u) {
+        for (var width = 32u; width > 0u; width /= 2u) { // trips: 6
             if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
             workgroupBarrier();
         }
@@ -90,7 +90,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
         part[lane] = e;
         workgroupBarrier();
-        for (var width = 32u; width > 0u; width /= 2u) {
+        for (var width = 32u; width > 0u; width /= 2u) { // trips: 6
             if (lane < width) { part[lane] += part[lane + width]; }
             workgroupBarrier();
         }
@@ -99,7 +99,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for p in range(pieces) %}
         if (lane + {{ 64 * p }}u < DV) {
             acc{{ p }} *= rescale;
-            for (var i = 0u; i < count; i++) {
+            for (var i = 0u; i < count; i++) { // trips: 64
                 acc{{ p }} += weight[i] * v[v_base + (u32(block) + i) * {{ v_steps[2] }}u + lane + {{ 64 * p }}u];
             }
         }

@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var top = -3.0e38;
     var sum = vec4<f32>(0.0);
     var total = 0.0;
-    for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * shares }}u) {
+    for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * shares }}u) { // trips: SPLITS / {{ 4 * shares }}
 {% for u in range(4) %}
         let i{{ u }} = min(i + {{ u * shares }}u, SPLITS - 1u);
         let s{{ u }} = stats[base + i{{ u }}];

@@ -48,7 +48,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let split = (g / {{ blocks }}u) % {{ splits }}u;
     let kv_head = (g / {{ blocks * splits }}u) % {{ kv_heads }}u;
     let batch = g / {{ blocks * splits * kv_heads }}u;
-    for (var i = lane; i < {{ rows * dq }}u; i += {{ threads }}u) {
+    for (var i = lane; i < {{ rows * dq }}u; i += {{ threads }}u) { // trips: {{ rows * dq }} / {{ threads }}
         let at = place(block, i / {{ dq }}u, kv_head);
         query[i] = q[batch * {{ q_steps[0] // 4 }}u + at.x * {{ q_steps[1] // 4 }}u + at.y * {{ q_steps[2] // 4 }}u + i % {{ dq }}u] * SCALE;
     }
@@ -109,7 +109,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 {% endfor %}
 {% if softcap != 0.0 %}
-    for (var i = 0u; i < 4u; i++) { score[i] = SOFTCAP * safe_tanh_s(score[i] / SOFTCAP); }
+    for (var i = 0u; i < 4u; i++) { score[i] = SOFTCAP * safe_tanh_s(score[i] / SOFTCAP); } // trips: 4
 {% endif %}
     let at = place(block, my_row, kv_head);
     let key = vec4<u32>(my_keys) + vec4<u32>(0u, 1u, 2u, 3u);
@@ -152,7 +152,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum{{ r }} = vec4<f32>(0.0);
 {% endfor %}
 {% if step < per %}
-    for (var j = share * {{ per }}u; j < share * {{ per }}u + {{ per }}u; j += {{ step }}u) {
+    for (var j = share * {{ per }}u; j < share * {{ per }}u + {{ per }}u; j += {{ step }}u) { // trips: {{ per }} / {{ step }}
 {% else %}
     {
         let j = share * {{ per }}u;
@@ -180,14 +180,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lane < {{ vq }}u{{ " && block * " ~ rows ~ "u + " ~ r ~ "u < " ~ (share * sq) ~ "u" if blocks * rows > share * sq }}) {
         var all = part[{{ threads }}u + lane];
 {% if threads // columns > 16 %}
-        for (var i = 1u; i < {{ threads // columns }}u; i++) { all += part[{{ threads }}u + i * {{ columns }}u + lane]; }
+        for (var i = 1u; i < {{ threads // columns }}u; i++) { all += part[{{ threads }}u + i * {{ columns }}u + lane]; } // trips: {{ threads // columns }}
 {% else %}
 {% for i in range(1, threads // columns) %}
         all += part[{{ threads + i * columns }}u + lane];
 {% endfor %}
 {% endif %}
         var weights = vec4<f32>(0.0);
-        for (var i = 0u; i < {{ groups // 4 }}u; i++) { weights += edge[{{ r * groups // 4 }}u + i]; }
+        for (var i = 0u; i < {{ groups // 4 }}u; i++) { weights += edge[{{ r * groups // 4 }}u + i]; } // trips: {{ groups // 4 }}
         let total = dot(weights, vec4<f32>(1.0));
         let to = place(block, {{ r }}u, kv_head);
 {% if splits > 1 %}

@@ -2,6 +2,9 @@
 // scores, 4 x 4 a thread, are a product of tiles; the running maximum and sum make the softmax online (Milakov &
 // Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
 {% set pieces = (dv + 63) // 64 %}
+{% set cut = key_to is defined %}
+{% set met = key_to - key_from if cut else [sk, window + 64]|min if kind == 2 else sk %}
+{% set last_call = not cut or key_to >= sk %}
 {% include "lib/attention.wgsl" %}
 
 // Queries, then weights: row r at r * 5, one vector of padding keeps rows in different banks.
@@ -36,16 +39,36 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if kind == 2 %}
     low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
 {% endif %}
+{% if cut %}
+    // Keys outside the given range belong to other calls, which go on from what this one leaves.
+    low = max(low / 64u * 64u, KEY_FROM);
+    high = min(high, KEY_TO);
+    let states = (batch * HEADS + head) * SQ;
+{% endif %}
     var top = vec4<f32>(LOWEST);
     var total = vec4<f32>(0.0);
 {% for p in range(pieces) %}{% for i in range(4) %}
     var sum{{ p }}_{{ i }} = vec4<f32>(0.0);
 {% endfor %}{% endfor %}
-    for (var block = low; block < high; block += 64u) {
+{% if cut and key_from %}
+{% for i in range(4) %}
+    if (row + {{ i }}u < SQ) {
+        let held = state[states + row + {{ i }}u];
+        top[{{ i }}] = held.x;
+        // One of the lanes that share a query has what all of them had.
+        total[{{ i }}] = select(0.0, held.y, tx == 0u);
+        let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
+{% for p in range(pieces) %}{% for c in range(4) %}
+        if (tx * 4u + {{ 64 * p + c }}u < DV) { sum{{ p }}_{{ i }}[{{ c }}] = y[at + {{ 64 * p + c }}u]; }
+{% endfor %}{% endfor %}
+    }
+{% endfor %}
+{% endif %}
+    for (var block = low; block < high; block += 64u) { // trips: {{ met }} / 64 + 1
 {% for i in range(4) %}
         var s{{ i }} = vec4<f32>(0.0);
 {% endfor %}
-        for (var d0 = 0u; d0 < D; d0 += 16u) {
+        for (var d0 = 0u; d0 < D; d0 += 16u) { // trips: D / 16
             let part_row = lane / 4u;
             let column = d0 + (lane % 4u) * 4u;
             left[part_row * 5u + lane % 4u] = load_q(q_base, row0 + part_row, {{ q_steps[2] }}u, column) * SCALE;
@@ -72,7 +95,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         part[tx * 16u + ty] = vec4<f32>({% for i in range(4) %}max(max(s{{ i }}.x, s{{ i }}.y), max(s{{ i }}.z, s{{ i }}.w)){{ ", " if i < 3 }}{% endfor %});
         workgroupBarrier();
         var next = top;
-        for (var t = 0u; t < 16u; t++) { next = max(next, part[t * 16u + ty]); }
+        for (var t = 0u; t < 16u; t++) { next = max(next, part[t * 16u + ty]); } // trips: 16
         let rescale = exp(top - next);
         top = next;
 {% for i in range(4) %}
@@ -82,7 +105,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for p in range(pieces) %}{% for i in range(4) %}
         sum{{ p }}_{{ i }} *= rescale[{{ i }}];
 {% endfor %}{% endfor %}
-        for (var quarter = 0u; quarter < 4u; quarter++) {
+        for (var quarter = 0u; quarter < 4u; quarter++) { // trips: 4
             // Lanes of these 16 keys hand out their weights.
             if (tx / 4u == quarter) {
 {% for i in range(4) %}
@@ -110,12 +133,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     part[tx * 16u + ty] = total;
     workgroupBarrier();
     var all = vec4<f32>(0.0);
-    for (var t = 0u; t < 16u; t++) { all += part[t * 16u + ty]; }
+    for (var t = 0u; t < 16u; t++) { all += part[t * 16u + ty]; } // trips: 16
 {% for i in range(4) %}
     if (row + {{ i }}u < SQ) {
+{% if last_call %}
         // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
         var share = 0.0;
         if (!(all[{{ i }}] == 0.0)) { share = 1.0 / all[{{ i }}]; }
+{% else %}
+        let share = 1.0;
+        if (tx == 0u) { state[states + row + {{ i }}u] = vec2<f32>(top[{{ i }}], all[{{ i }}]); }
+{% endif %}
         let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}
         if (tx * 4u + {{ 64 * p + c }}u < DV) { y[at + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * share; }

@@ -8,6 +8,9 @@
 {% set brings = 16 * 8 * ((dv + 31) // 32) // threads %}
 {% set pieces = (dv + 31) // 32 %}
 {% set rows = queries // 4 %}
+{% set cut = key_to is defined %}
+{% set met = key_to - key_from if cut else [sk, window + queries]|min if kind == 2 else sk %}
+{% set last_call = not cut or key_to >= sk %}
 {% set wide = 8 * pieces %}
 {% include "lib/attention.wgsl" %}
 
@@ -78,6 +81,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if kind == 2 %}
     low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
 {% endif %}
+{% if cut %}
+    // Keys outside the given range belong to other calls, which go on from what this one leaves.
+    low = max(low / 64u * 64u, KEY_FROM);
+    high = min(high, KEY_TO);
+    let states = (batch * HEADS + head) * SQ;
+{% endif %}
 {% for i in range(strips) %}
     let mine{{ i }} = row0 + (ty + {{ lines * i }}u) * 4u;
     var top{{ i }} = vec4<f32>(LOWEST);
@@ -85,12 +94,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for r in range(4) %}{% for p in range(pieces) %}
     var sum{{ i }}_{{ r }}_{{ p }} = vec4<f32>(0.0);
 {% endfor %}{% endfor %}
+{% if cut and key_from %}
+{% for r in range(4) %}
+    if (mine{{ i }} + {{ r }}u < SQ) {
+        let held = state[states + mine{{ i }} + {{ r }}u];
+        top{{ i }}[{{ r }}] = held.x;
+        // One of the lanes that share a query has what all of them had.
+        total{{ i }}[{{ r }}] = select(0.0, held.y, tx == 0u);
+        let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
+{% for p in range(pieces) %}{% for c in range(4) %}
+        if (tx * 4u + {{ 32 * p + c }}u < DV) { sum{{ i }}_{{ r }}_{{ p }}[{{ c }}] = y[at + {{ 32 * p + c }}u]; }
+{% endfor %}{% endfor %}
+    }
 {% endfor %}
-    for (var block = low; block < high; block += 64u) {
+{% endif %}
+{% endfor %}
+    for (var block = low; block < high; block += 64u) { // trips: {{ met }} / 64 + 1
 {% for i in range(strips) %}{% for r in range(4) %}{% for j in range(2) %}
         var s{{ i }}_{{ r }}_{{ j }} = vec4<f32>(0.0);
 {% endfor %}{% endfor %}{% endfor %}
-        for (var d0 = 0u; d0 < D; d0 += 16u) {
+        for (var d0 = 0u; d0 < D; d0 += 16u) { // trips: D / 16
             let column = d0 + quad * 4u;
 {% for n in range(queries // across) %}
             let q{{ n }} = load_q(q_base, row0 + lane / 4u + {{ across * n }}u, {{ q_steps[2] }}u, column) * SCALE;
@@ -154,7 +177,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}{% endfor %}
         }
 {% endfor %}
-        for (var quarter = 0u; quarter < 4u; quarter++) {
+        for (var quarter = 0u; quarter < 4u; quarter++) { // trips: 4
 {% for n in range(brings) %}
             let v{{ n }} = load_v(v_base, block + quarter * 16u + (lane + {{ threads * n }}u) / {{ wide }}u, {{ v_steps[2] }}u, ((lane + {{ threads * n }}u) % {{ wide }}u) * 4u);
 {% endfor %}
@@ -201,9 +224,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% for r in range(4) %}
         if (mine{{ i }} + {{ r }}u < SQ) {
+{% if last_call %}
             // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
             var share = 0.0;
             if (!(all[{{ r }}] == 0.0)) { share = 1.0 / all[{{ r }}]; }
+{% else %}
+            let share = 1.0;
+            if (tx == 0u) { state[states + mine{{ i }} + {{ r }}u] = vec2<f32>(top{{ i }}[{{ r }}], all[{{ r }}]); }
+{% endif %}
             let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}
             store(at + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * share);

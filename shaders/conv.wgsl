@@ -60,7 +60,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(4) %}
     var acc{{ i }} = vec4<f32>(0.0);
 {% endfor %}
-    for (var k0 = 0u; k0 < K; k0 += 16u) {
+    for (var k0 = 0u; k0 < K; k0 += 16u) { // trips: K / 16
         left[(lane / 4u) * 5u + lane % 4u] = load_w(part * (M * K), row0 + lane / 4u, k0 + (lane % 4u) * 4u);
         let k = k0 + ty;
         var v = vec4<f32>(0.0);

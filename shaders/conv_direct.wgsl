@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let base = (image * CHANNELS + (o / {{ m }}u) * {{ c }}u) * PLANE;
     let start = window_start(row * WIDTH + x0);
     var sum = vec4<f32>({{ "bias[o]" if has_bias else "0.0" }});
-    for (var i = 0u; i < {{ c }}u * TAPS; i++) {
+    for (var i = 0u; i < {{ c }}u * TAPS; i++) { // trips: {{ c }} * TAPS
         let by = w[o * {{ c }}u * TAPS + i];
         let plane = base + (i / TAPS) * PLANE;
         let step = tap_step(i % TAPS);

@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {
         let i = 0u;
 {% else %}
-    for (var i = 0u; i < {{ c * kernel[0] }}u; i++) {
+    for (var i = 0u; i < {{ c * kernel[0] }}u; i++) { // trips: {{ c * kernel[0] }}
 {% endif %}
         let z = i32(deep * {{ stride[0] }}u + (i % {{ kernel[0] }}u) * {{ dilation[0] }}u) - {{ before[0] }};
 {% if checks[0] %}

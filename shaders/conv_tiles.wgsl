@@ -174,7 +174,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let end = min(begin + {{ each }}u, {{ c * per }}u);
 {% if k > 0 %}
 {{ load("begin") }}
-    for (var line0 = begin; line0 < end; line0 += {{ lines }}u) {
+    for (var line0 = begin; line0 < end; line0 += {{ lines }}u) { // trips: {{ each }} / {{ lines }}
 {% for i in range(loads_w) %}
         {{ "if (lane + %du < %du) " % (i * threads, size_w) if loop.index * threads > size_w }}{
             let e = lane + {{ i * threads }}u;

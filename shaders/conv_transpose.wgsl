@@ -35,7 +35,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let o{{ j }} = min(block * PER_THREAD + {{ j }}u, {{ m - 1 }}u);
     var sum{{ j }} = 0.0;
 {% endfor %}
-    for (var tap = TAP_FROM; tap < TAP_TO; tap++) {
+    for (var tap = TAP_FROM; tap < TAP_TO; tap++) { // trips: TAP_TO - TAP_FROM
         let z = pz - i32((tap / {{ kernel[1] * kernel[2] }}u) * {{ dilation[0] }}u);
         let y_ = py - i32(((tap / {{ kernel[2] }}u) % {{ kernel[1] }}u) * {{ dilation[1] }}u);
         let x_ = px - i32((tap % {{ kernel[2] }}u) * {{ dilation[2] }}u);
@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let origin = vec3<u32>(u32(z) / {{ stride[0] }}u, u32(y_) / {{ stride[1] }}u, u32(x_) / {{ stride[2] }}u);
         if (origin.x >= {{ out[0] }}u || origin.y >= {{ out[1] }}u || origin.z >= {{ out[2] }}u) { continue; }
         let entry = x_base + (origin.x * {{ out[1] }}u + origin.y) * {{ out[2] }}u + origin.z;
-        for (var c = CHANNEL_FROM; c < CHANNEL_TO; c++) {
+        for (var c = CHANNEL_FROM; c < CHANNEL_TO; c++) { // trips: CHANNEL_TO - CHANNEL_FROM
             let value = x[entry + c * ENTRIES];
             let row = w_base + c * PER_CHANNEL + tap;
 {% for j in range(per_thread) %}

@@ -2,13 +2,17 @@
 // a piece of the line, the pieces' totals are scanned, then every lane goes over its piece again.
 {% set T = type[0] %}
 {% set op = "*" if product else "+" %}
-{% set start = T ~ ("(1)" if product else "(0)") %}
+{% set start = number(T, 1 if product else 0) %}
 {% set lanes = 64 if n <= 512 else 256 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
 
 var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 fn at(base: u32, i: u32) -> u32 {
     return base + {{ "(N - 1u - i)" if reverse else "i" }} * INNER;
 }
@@ -21,20 +25,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let first = min(lane * {{ (n + lanes - 1) // lanes }}u, N);
     let end = min(first + {{ (n + lanes - 1) // lanes }}u, N);
     var total = {{ start }};
-    for (var i = first; i < end; i++) { total = total {{ op }} x[at(base, i)]; }
+    for (var i = first; i < end; i++) { total = {{ operation(T, op, "total", "x[at(base, i)]") }}; } // trips: {{ (n + lanes - 1) // lanes }}
     part[lane] = total;
     workgroupBarrier();
-    for (var width = 1u; width < {{ lanes }}u; width *= 2u) {
+    for (var width = 1u; width < {{ lanes }}u; width *= 2u) { // trips: bits({{ lanes // 2 }})
         var below = {{ start }};
         if (lane >= width) { below = part[lane - width]; }
         workgroupBarrier();
-        part[lane] = below {{ op }} part[lane];
+        part[lane] = {{ operation(T, op, "below", "part[lane]") }};
         workgroupBarrier();
     }
     total = {{ start }};
     if (lane > 0u) { total = part[lane - 1u]; }
-    for (var i = first; i < end; i++) {
-        let next = total {{ op }} x[at(base, i)];
+    for (var i = first; i < end; i++) { // trips: {{ (n + lanes - 1) // lanes }}
+        let next = {{ operation(T, op, "total", "x[at(base, i)]") }};
         y[at(base, i)] = {{ "total" if exclusive else "next" }};
         total = next;
     }

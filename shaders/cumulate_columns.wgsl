@@ -1,11 +1,12 @@
 // Running sums or products of n elements that are `inner` apart; a lane walks down {{ share }} of them, of four columns at
 // once where they divide, with eight reads on their way.{{ " What stands before its share is in `carry`." if splits > 1 }}
 {% set T = type[0] %}
-{% set wide = inner % 4 == 0 %}
+{% set wide = inner % 4 == 0 and T != two_words %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
 {% set units = inner // 4 if wide else inner %}
 {% set op = "*" if product else "+" %}
-{% set start = E ~ "(" ~ T ~ ("(1)" if product else "(0)") ~ ")" %}
+{% set one = number(T, 1 if product else 0) %}
+{% set start = one if T == two_words else E ~ "(" ~ one ~ ")" %}
 {% set ragged = n % share != 0 or share % 8 != 0 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
 {% if splits > 1 %}
@@ -13,6 +14,10 @@
 {% endif %}
 @group(0) @binding({{ 2 if splits > 1 else 1 }}) var<storage, {{ access[2 if splits > 1 else 1] }}> y: array<{{ E }}>;
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
@@ -24,7 +29,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let first = split * {{ share }}u;
     let count = {{ "min(" ~ share ~ "u, " ~ n ~ "u - first)" if n % share else share ~ "u" }};
     var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
-    for (var i = 0u; i < count; i += 8u) {
+    for (var i = 0u; i < count; i += 8u) { // trips: {{ share }} / 8
 {% for c in range(8) %}
 {% set at = "i + " ~ c ~ "u" %}
 {% set near = "min(" ~ at ~ ", count - 1u)" if ragged else "(" ~ at ~ ")" %}
@@ -33,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% for c in range(8) %}
         {{ "if (i + " ~ c ~ "u < count) {" if ragged and c else "{" }}
-            let next = total {{ op }} x{{ c }};
+            let next = {{ operation(T, op, "total", "x" ~ c) }};
             y[i{{ c }}] = {{ "total" if exclusive else "next" }};
             total = next;
         }

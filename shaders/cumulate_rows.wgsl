@@ -1,11 +1,15 @@
 // Running sums or products of n neighbours; a workgroup takes 1024 vectors (or numbers, where rows do not divide
 // by four) of a row. {{ "What stands before its block is in `carry`." if splits > 1 else "" }}
 {% set T = type[0] %}
-{% set wide = n % 4 == 0 %}
+{% set wide = n % 4 == 0 and not single %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
 {% set m = n // 4 if wide else n %}
 {% set op = "*" if product else "+" %}
-{% set start = T ~ ("(1)" if product else "(0)") %}
+{% set start = number(T, 1 if product else 0) %}
+{# Four totals at once: of i64 as a structure of words. #}
+{% set V = "Wide" if single else "vec4<" ~ T ~ ">" %}
+{% macro of_four(v, c) %}{{ "vec2<u32>(%s.lo[%d], %s.hi[%d])" | format(v, c, v, c) if single else v ~ "[" ~ c ~ "]" }}{% endmacro %}
+{% macro before(c) %}{{ operation(T, op, "b" ~ c, of_four("before", c)) }}{% endmacro %}
 {% set ragged = m % 1024 != 0 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
 {% if splits > 1 %}
@@ -14,7 +18,13 @@
 @group(0) @binding({{ 2 if splits > 1 else 1 }}) var<storage, {{ access[2 if splits > 1 else 1] }}> y: array<{{ E }}>;
 
 // The totals of a lane's four places, so that all four are scanned at once.
-var<workgroup> part: array<vec4<{{ T }}>, 256>;
+{% if single %}
+{% include "lib/wide.wgsl" %}
+
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
+var<workgroup> part: array<{{ V }}, 256>;
 
 // Totals up to each element of a vector.
 fn running(v: {{ E }}) -> {{ E }} {
@@ -41,29 +51,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for c in range(4) %}
     let v{{ c }} = running({{ "select(" ~ E ~ "(" ~ start ~ "), x" ~ c ~ ", lane + " ~ c * 256 ~ "u < count)" if ragged else "x" ~ c }});
 {% endfor %}
-    var own = vec4<{{ T }}>({% for c in range(4) %}v{{ c }}{{ ".w" if wide }}{{ ", " if c < 3 }}{% endfor %});
+    var own = {{ "wide_four" if single else V }}({% for c in range(4) %}v{{ c }}{{ ".w" if wide }}{{ ", " if c < 3 }}{% endfor %});
     part[lane] = own;
     workgroupBarrier();
-    for (var width = 1u; width < 256u; width *= 2u) {
-        var below = vec4<{{ T }}>({{ start }});
+    for (var width = 1u; width < 256u; width *= 2u) { // trips: 8
+        var below = {{ "wide_all" if single else V }}({{ start }});
         if (lane >= width) { below = part[lane - width]; }
         workgroupBarrier();
-        own = below {{ op }} own;
+        own = {{ "wide_%s(below, own)" % ("mul" if product else "add") if single else "below " ~ op ~ " own" }};
         part[lane] = own;
         workgroupBarrier();
     }
     let all = part[255];
-    var before = vec4<{{ T }}>({{ start }});
+    var before = {{ "wide_all" if single else V }}({{ start }});
     if (lane > 0u) { before = part[lane - 1u]; }
     let b0 = {{ "carry[g]" if splits > 1 else start }};
 {% for c in range(1, 4) %}
-    let b{{ c }} = b{{ c - 1 }} {{ op }} all[{{ c - 1 }}];
+    let b{{ c }} = {{ operation(T, op, "b" ~ (c - 1), of_four("all", c - 1)) }};
 {% endfor %}
 {% for c in range(4) %}
     {{ "if (lane + " ~ c * 256 ~ "u < count) { " if ragged }}{% if exclusive %}
-y[base + i{{ c }}] = {% if wide %}{{ E }}(b{{ c }} {{ op }} before[{{ c }}], (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.x, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.y, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.z){{ ".wzyx" if reverse }}{% else %}b{{ c }} {{ op }} before[{{ c }}]{% endif %};
+y[base + i{{ c }}] = {% if wide %}{{ E }}(b{{ c }} {{ op }} before[{{ c }}], (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.x, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.y, (b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}.z){{ ".wzyx" if reverse }}{% else %}{{ before(c) }}{% endif %};
 {%- else %}
-y[base + i{{ c }}] = ((b{{ c }} {{ op }} before[{{ c }}]) {{ op }} v{{ c }}){{ ".wzyx" if reverse and wide }};
+y[base + i{{ c }}] = {{ operation(T, op, before(c), "v" ~ c) if single else "((" ~ before(c) ~ ") " ~ op ~ " v" ~ c ~ ")" }}{{ ".wzyx" if reverse and wide }};
 {%- endif %}{{ " }" if ragged }}
 
 {% endfor %}

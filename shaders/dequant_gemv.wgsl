@@ -48,9 +48,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {
         let first = {{ "min(start + turn, " ~ (pieces - 1) ~ "u)" if uneven else "start + turn" }};
 {{ ask("first") }}    }
-    for (var begin = start; begin < end; begin += {{ lanes }}u) {
+    for (var begin = start; begin < end; begin += {{ lanes }}u) { // trips: {{ each }} / {{ lanes }}
         workgroupBarrier();
-        for (var i = lane; i < {{ m * quads * lanes }}u; i += {{ threads }}u) {
+        for (var i = lane; i < {{ m * quads * lanes }}u; i += {{ threads }}u) { // trips: {{ m * quads * lanes }} / {{ threads }}
             let r = i / {{ quads * lanes }}u;
             let j = i % {{ quads * lanes }}u;
             let source = begin * {{ quads }}u + j;
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     shared_memory[{{ r * threads }}u + lane] = sum{{ first + r }};
 {% endfor %}
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (turn < width) {
 {% for r in range(several) %}
             shared_memory[{{ r * threads }}u + lane] += shared_memory[{{ r * threads }}u + lane + width];

@@ -4,12 +4,17 @@
 {% set next = namespace(at=1) %}
 {% include "lib/scales.wgsl" %}
 {% if index_bytes %}
-@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> rows: array<i32>;
+@group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> rows: array<{{ type[next.at] }}>;
+{% set R = type[next.at] %}
 {% set next.at = next.at + 1 %}
 {% endif %}
 @group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> y: array<vec4<f32>>;
 
 {% include "lib/blocks.wgsl" %}
+{% if index_bytes and R == two_words %}
+
+{% include "lib/wide_index.wgsl" %}
+{% endif %}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -17,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let r = e / {{ k // 4 }}u;
     if (r >= COUNT) { return; }
 {% if index_bytes %}
-    let asked = rows[r];
+    let asked = {{ index(R, "rows[r]") }};
     let row = u32(clamp(select(asked, asked + {{ table }}, asked < 0), 0, {{ table - 1 }}));
 {% else %}
     let row = r;

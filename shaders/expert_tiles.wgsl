@@ -1,7 +1,7 @@
 // The rows of each expert one after the other, and the tiles of up to BM of them: what grouped_tiles.wgsl goes by. One
 // workgroup counts, sums up and deals out. `table` holds the rows in their new order, then expert, first place and the
 // place behind the last of each tile; tiles that are not needed are empty.
-@group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<i32>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<{{ type[0] }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> table: array<i32>;
 
 var<workgroup> count: array<atomic<u32>, {{ experts }}>;
@@ -9,18 +9,22 @@ var<workgroup> count: array<atomic<u32>, {{ experts }}>;
 var<workgroup> first: array<u32, {{ experts + 1 }}>;
 var<workgroup> first_tile: array<u32, {{ experts + 1 }}>;
 
-fn expert_of(row: u32) -> u32 { return u32(clamp(idx[row], 0, {{ experts - 1 }})); }
+{% if type[0] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+
+{% endif %}
+fn expert_of(row: u32) -> u32 { return u32(clamp({{ index(type[0], "idx[row]") }}, 0, {{ experts - 1 }})); }
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lane: u32) {
-    for (var e = lane; e < EXPERTS; e += 256u) { atomicStore(&count[e], 0u); }
+    for (var e = lane; e < EXPERTS; e += 256u) { atomicStore(&count[e], 0u); } // trips: EXPERTS / 256
     workgroupBarrier();
-    for (var row = lane; row < M; row += 256u) { atomicAdd(&count[expert_of(row)], 1u); }
+    for (var row = lane; row < M; row += 256u) { atomicAdd(&count[expert_of(row)], 1u); } // trips: M / 256
     workgroupBarrier();
     if (lane == 0u) {
         var rows = 0u;
         var tiles = 0u;
-        for (var e = 0u; e < EXPERTS; e++) {
+        for (var e = 0u; e < EXPERTS; e++) { // trips: EXPERTS
             first[e] = rows;
             first_tile[e] = tiles;
             let here = atomicLoad(&count[e]);
@@ -31,14 +35,14 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         first_tile[EXPERTS] = tiles;
     }
     workgroupBarrier();
-    for (var e = lane; e < EXPERTS; e += 256u) { atomicStore(&count[e], first[e]); }
-    for (var t = first_tile[EXPERTS] + lane; t < TILES; t += 256u) {
+    for (var e = lane; e < EXPERTS; e += 256u) { atomicStore(&count[e], first[e]); } // trips: EXPERTS / 256
+    for (var t = first_tile[EXPERTS] + lane; t < TILES; t += 256u) { // trips: TILES / 256
         table[M + 3u * t] = 0;
         table[M + 3u * t + 1u] = 0;
         table[M + 3u * t + 2u] = 0;
     }
-    for (var e = lane; e < EXPERTS; e += 256u) {
-        for (var t = first_tile[e]; t < first_tile[e + 1u]; t++) {
+    for (var e = lane; e < EXPERTS; e += 256u) { // trips: EXPERTS / 256
+        for (var t = first_tile[e]; t < first_tile[e + 1u]; t++) { // trips: TILES in all
             let begin = first[e] + (t - first_tile[e]) * {{ bm }}u;
             table[M + 3u * t] = i32(e);
             table[M + 3u * t + 1u] = i32(begin);
@@ -46,5 +50,5 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         }
     }
     workgroupBarrier();
-    for (var row = lane; row < M; row += 256u) { table[atomicAdd(&count[expert_of(row)], 1u)] = i32(row); }
+    for (var row = lane; row < M; row += 256u) { table[atomicAdd(&count[expert_of(row)], 1u)] = i32(row); } // trips: M / 256
 }

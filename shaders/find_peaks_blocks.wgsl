@@ -11,7 +11,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let base = (t / BLOCKS) * N;
     var low = x[base + first];
     var high = low;
-    for (var i = first + 1u; i < min(first + BLOCK, N); i++) {
+    for (var i = first + 1u; i < min(first + BLOCK, N); i++) { // trips: BLOCK
         low = min(low, x[base + i]);
         high = max(high, x[base + i]);
     }

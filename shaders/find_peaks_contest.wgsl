@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let height = x[row * N + u32(at)];
     var open = false;
 {% for step, inside, beats in [("-", "k >= 0", ">"), ("+", "k < count", ">=")] %}
-    for (var k = peak {{ step }} 1; {{ inside }}; k {{ step }}= 1) {
+    for (var k = peak {{ step }} 1; {{ inside }}; k {{ step }}= 1) { // trips: min(DISTANCE / 2 + 1, CANDIDATES)
         let there = positions[base + k];
         if (abs(there - at) >= i32(DISTANCE)) { break; }
         let state = atomicLoad(&keep[base + k]);

@@ -15,7 +15,7 @@ fn is_peak(row: u32, i: u32) -> bool {
     if (x[base + i - 1u] > value || x[base + i + 1u] > value) { return false; }
     // The run of equal samples is first to last.
     var first = i;
-    loop {
+    loop { // trips: N / BLOCK + 2 * BLOCK
         if (first == 0u) { return false; }
         if (first % BLOCK == 0u && flat(row * BLOCKS + first / BLOCK - 1u, value)) {
             first -= BLOCK;
@@ -25,7 +25,7 @@ fn is_peak(row: u32, i: u32) -> bool {
         first--;
     }
     var last = i;
-    loop {
+    loop { // trips: N / BLOCK + 2 * BLOCK
         if (last + 1u >= N) { return false; }
         if ((last + 1u) % BLOCK == 0u && flat(row * BLOCKS + (last + 1u) / BLOCK, value)) {
             last += BLOCK;

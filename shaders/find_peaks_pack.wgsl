@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (row >= GROUPS) { return; }
     let count = {{ "u32(counts[row])" if final else "N" }};
     var total = 0u;
-    for (var first = 0u; first < {{ items }}; first += 256u) {
+    for (var first = 0u; first < {{ items }}; first += 256u) { // trips: {{ items }} / 256
         let item = first + lane;
         var mine = 0u;
         if (item < count) { mine = u32(keep[row * {{ items }} + item]); }
@@ -56,12 +56,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     if (lane == 0u) { listed[row] = i32(total); }
 {% if final %}
-    for (var slot = total + lane; slot < SLOTS; slot += 256u) {
+    for (var slot = total + lane; slot < SLOTS; slot += 256u) { // trips: SLOTS / 256
         list[row * SLOTS + slot] = -1;
         drops[row * SLOTS + slot] = 0.0;
     }
 {% elif spaced %}
-    for (var slot = lane; slot < CANDIDATES; slot += 256u) {
+    for (var slot = lane; slot < CANDIDATES; slot += 256u) { // trips: CANDIDATES / 256
         states[row * CANDIDATES + slot] = 2;
         order[row * CANDIDATES + slot] = -1;
     }

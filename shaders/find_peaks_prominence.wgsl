@@ -13,7 +13,7 @@
 fn lowest_{{ side }}(row: u32, peak: i32, top: f32) -> f32 {
     var low = top;
     var i = peak;
-    while (i >= 0 && i < i32(N)) {
+    while (i >= 0 && i < i32(N)) { // trips: N / BLOCK + 2 * BLOCK
         if ({{ edge[side] }}) {
             let block = row * BLOCKS + u32(i) / BLOCK;
             if (extremes[ROWS * BLOCKS + block] <= top) {
@@ -34,7 +34,7 @@ fn lowest_{{ side }}(row: u32, peak: i32, top: f32) -> f32 {
 // Distance from a peak to where the signal crosses a level below it.
 fn crossing_{{ side }}(row: u32, peak: i32, level: f32) -> f32 {
     var i = peak;
-    while (i {{ sign }} 1 >= 0 && i {{ sign }} 1 < i32(N)) {
+    while (i {{ sign }} 1 >= 0 && i {{ sign }} 1 < i32(N)) { // trips: N / BLOCK + 2 * BLOCK
         if ({{ edge[side] }} && i {{ sign }} i32(BLOCK) >= 0 && i {{ sign }} i32(BLOCK) < i32(N)) {
             if (extremes[row * BLOCKS + u32(i) / BLOCK] > level) {
                 i {{ sign }}= i32(BLOCK);

@@ -18,7 +18,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let base = row * CANDIDATES;
     let height = x[row * N + u32(positions[t])];
     var rank = {{ "ranks[t]" if start else "0" }};
-    for (var other = START; other < min(END, count); other++) {
+    for (var other = START; other < min(END, count); other++) { // trips: END - START
         if (keep[base + other] != 2) { continue; }
         let value = x[row * N + u32(positions[base + other])];
         rank += i32(value > height || (value == height && other > peak));

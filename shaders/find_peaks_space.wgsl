@@ -17,23 +17,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         // The open peaks stand first in the order; behind them it is -1.
         var low = 0u;
         var high = u32(count);
-        while (low < high) {
+        while (low < high) { // trips: bits(CANDIDATES)
             let middle = (low + high) / 2u;
             if (order[base + middle] < 0) { high = middle; } else { low = middle + 1u; }
         }
         open = low;
     }
     let ranks = min(END, workgroupUniformLoad(&open));
-    for (var rank = START; rank < ranks; rank++) {
+    for (var rank = START; rank < ranks; rank++) { // trips: END - START
         let peak = order[base + rank];
         let won = keep[base + u32(peak)] == 2;
         if (won) {
             let at = positions[base + u32(peak)];
-            for (var k = peak - 1 - i32(lane); k >= 0; k -= 64) {
+            for (var k = peak - 1 - i32(lane); k >= 0; k -= 64) { // trips: min(CANDIDATES / 64 + END - START, (END - START) * (DISTANCE / 128 + 2)) in all
                 if (at - positions[base + u32(k)] >= i32(DISTANCE)) { break; }
                 keep[base + u32(k)] = 0;
             }
-            for (var k = peak + 1 + i32(lane); k < count; k += 64) {
+            for (var k = peak + 1 + i32(lane); k < count; k += 64) { // trips: min(CANDIDATES / 64 + END - START, (END - START) * (DISTANCE / 128 + 2)) in all
                 if (positions[base + u32(k)] - at >= i32(DISTANCE)) { break; }
                 keep[base + u32(k)] = 0;
             }

@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% set rounds = (pairs + count - 1) // count %}
 {% if rounds > 1 %}
-    for (var pair = c; pair < {{ rounds * count }}u; pair += {{ count }}u) {
+    for (var pair = c; pair < {{ rounds * count }}u; pair += {{ count }}u) { // trips: {{ rounds }}
 {% else %}
     {
         let pair = c;
@@ -99,7 +99,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             sum += sums[c * {{ threads }}u + {{ i }}u];
 {% endfor %}
 {% else %}
-            for (var i = 0u; i < {{ threads }}u; i++) { sum += sums[c * {{ threads }}u + i]; }
+            for (var i = 0u; i < {{ threads // 8 * 8 }}u; i += 8u) { // trips: {{ threads // 8 }}
+{% for j in range(8) %}
+                sum += sums[c * {{ threads }}u + i + {{ j }}u];
+{% endfor %}
+            }
+{% for i in range(threads // 8 * 8, threads) %}
+            sum += sums[c * {{ threads }}u + {{ i }}u];
+{% endfor %}
 {% endif %}
             let mean = sum * (1.0 / {{ n }}.0);
 {% for i in range(radices[0] * ((n // radices[0] + threads - 1) // threads)) %}
@@ -149,7 +156,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var place = 0u;
     if (lane < {{ holders }}u) {
 {% set whole = holders // 4 * 4 %}
-        for (var j = 0u; j < {{ whole }}u; j += 4u) {
+        for (var j = 0u; j < {{ whole }}u; j += 4u) { // trips: {{ whole }} / 4
 {% for i in range(4) %}
             place += u32(comes_before(best[j + {{ i }}u], j + {{ i }}u, first, lane));
 {% endfor %}
@@ -174,10 +181,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     workgroupBarrier();
     let many = atomicLoad(&found);
-    for (var i = lane; i < many; i += {{ lanes }}u) {
+    for (var i = lane; i < many; i += {{ lanes }}u) { // trips: {{ kept }} / {{ lanes }}
         let mine = kept[i];
         var rank = 0u;
-        for (var j = 0u; j < many; j++) {
+        for (var j = 0u; j < many; j++) { // trips: {{ kept }}
             let other = kept[j];
             rank += u32(comes_before(other.x, other.y, mine.x, mine.y));
         }

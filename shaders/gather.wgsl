@@ -1,9 +1,13 @@
 // Result element c reads data[c . data_steps + indices[c . index_steps + d] . axis_steps]. An index
 // out of range takes the nearest entry: a shader can't report it.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ type[0] }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ type[0] }}>;
 
+{% if type[1] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+
+{% endif %}
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
@@ -19,7 +23,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% endfor %}
 {% for d in range(depth) %}
-    let i{{ d }} = indices[which + {{ d }}u];
+    let i{{ d }} = {{ index(type[1], "indices[which + " ~ d ~ "u]") }};
     at += u32(clamp(select(i{{ d }}, i{{ d }} + {{ sizes[d] }}, i{{ d }} < 0), 0, {{ sizes[d] - 1 }})) * {{ axis_steps[d] }}u;
 {% endfor %}
     y[e] = x[at];

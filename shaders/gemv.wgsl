@@ -70,7 +70,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% include "lib/part.wgsl" %}
 {% if by_expert is defined %}
     let a_matrix = z;
-    let b_matrix = u32(clamp(listed[z], 0, {{ experts - 1 }}));
+    let b_matrix = u32(clamp({{ index(type[type|length - parts|length - 1], "listed[z]") }}, 0, {{ experts - 1 }}));
 {% else %}
 {% include "lib/batch.wgsl" %}
 {% endif %}
@@ -92,9 +92,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var s{{ row }} = {{ V }}(0.0);
 {% endfor %}
     let begin = share * {{ each_k }}u;
-    for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) {
+    for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) { // trips: {{ each_k }} / {{ stage }}
     workgroupBarrier();
-    for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) {
+    for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) { // trips: {{ m * stage // 4 }} / 256
         let k = k0 + i % {{ stage // 4 }}u * 4u;
         if (k + 3u < k_end) { staged[i] = four(a_base + place(i / {{ stage // 4 }}u, k)); }
     }
@@ -104,7 +104,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {
         var q = k0 / 4u + strip;
         let whole = stop / 4u;
-        for (; q + {{ strips }}u < whole; q += {{ 2 * strips }}u) {
+        for (; q + {{ strips }}u < whole; q += {{ 2 * strips }}u) { // trips: {{ stage // 4 }} / {{ 2 * strips }}
 {{ fours("w" ~ (weight + loop.index0), n, 2) }}
         }
         if (q < whole) {
@@ -116,7 +116,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if not wide_k %}
 {% for n in parts %}
     if ({{ "part == " ~ loop.index0 ~ "u && " if several }}column < {{ n // each }}u) {
-        for (var k = k_end / 4u * 4u + strip; k < k_end; k += {{ strips }}u) {
+        for (var k = k_end / 4u * 4u + strip; k < k_end; k += {{ strips }}u) { // trips: 3
             let w = {{ V }}(w{{ weight + loop.index0 }}[b_base + k * {{ n // each }}u + column]);
 {% for row in range(m) %}
             s{{ row }} += f32(a[a_base + place({{ row }}u, k)]) * w;
@@ -132,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     workgroupBarrier();
     if (mine < {{ [rows, m - round * rows]|min }}u) {
-        for (var i = 0u; i < {{ strips }}u; i++) { total{{ side }}{{ round }} += sums[mine * 256u + i * {{ lanes }}u + lane % {{ lanes }}u]; }
+        for (var i = 0u; i < {{ strips }}u; i++) { total{{ side }}{{ round }} += sums[mine * 256u + i * {{ lanes }}u + lane % {{ lanes }}u]; } // trips: {{ strips }}
     }
 {% endfor %}
     }

@@ -1,9 +1,13 @@
 // Row m times the matrix of its expert; a workgroup makes 64 columns of one row.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> idx: array<i32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> idx: array<{{ type[2] }}>;
 @group(0) @binding(3) var<storage, {{ access[3] }}> y: array<f32>;
 
+{% if type[2] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+
+{% endif %}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;
@@ -11,9 +15,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = g / {{ (n + 63) // 64 }}u;
     let column = (g % {{ (n + 63) // 64 }}u) * 64u + lane;
     if (column >= N) { return; }
-    let expert = u32(clamp(idx[row], 0, {{ experts - 1 }}));
+    let expert = u32(clamp({{ index(type[2], "idx[row]") }}, 0, {{ experts - 1 }}));
     let base = expert * (K * N) + column;
     var sum = 0.0;
-    for (var k = 0u; k < K; k++) { sum += x[row * K + k] * w[base + k * N]; }
+    for (var k = 0u; k < K; k++) { sum += x[row * K + k] * w[base + k * N]; } // trips: K
     y[row * N + column] = sum;
 }

@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         return;
     }
     var sum = {{ "y[e]" if tap_from else "0.0" }};
-    for (var t = row + TAP_FROM; t < row + TAP_TO; t++) {
+    for (var t = row + TAP_FROM; t < row + TAP_TO; t++) { // trips: TAP_TO - TAP_FROM
         // A tap of weight 0 is not looked at: it may be infinite.
         if (weights[t] != 0.0) { sum += weights[t] * x[base + u32(indices[t]) * INNER]; }
     }

@@ -28,7 +28,7 @@ var<workgroup> part: array<f32, {{ lanes }}>;
 fn total(value: f32, lane: u32) -> f32 {
     part[lane] = value;
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (lane < width) { part[lane] += part[lane + width]; }
         workgroupBarrier();
     }
@@ -43,7 +43,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let base = g * N;
 {% macro first(value) %}
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
 {% if has_residual %}
         let v = x[base + i] + residual[base + i];
         {{ row }}[base + i] = v;
@@ -62,13 +62,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let mean = total(all, lane) / f32(N);
     all = 0.0;
     // A second pass over the row: the mean of squares minus the squared mean would cancel.
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
         let d = {{ row }}[base + i] - mean;
         all += d * d;
     }
 {% endif %}
     let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
         let v = ({{ row }}[base + i] - mean) * scale;
         y[base + i] = v{{ " * weight[i]" if has_weight }}{{ " + bias[i]" if has_bias }};
     }

@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let mine = lane % 16u;
     var top = {{ V }}(-3.0e38);
 {% macro load() %}
-            for (var i = lane; i < count; i += 256u) {
+            for (var i = lane; i < count; i += 256u) { // trips: {{ chunk }} / 256
                 power[i] = {{ V }}({% for f in range(frames) %}power_of(row0 + {{ f }}u, bin0 + i){{ ", " if not loop.last }}{% endfor %});
             }
             workgroupBarrier();
@@ -46,22 +46,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ load() }}
     }
 {% endif %}
-    for (var mel0 = 0u; mel0 < MELS; mel0 += 16u) {
+    for (var mel0 = 0u; mel0 < MELS; mel0 += 16u) { // trips: MELS / 16
         let mel = mel0 + lane / 16u;
         var sum = {{ V }}(0.0);
-        for (var bin0 = 0u; bin0 < BINS; bin0 += {{ chunk }}u) {
+        for (var bin0 = 0u; bin0 < BINS; bin0 += {{ chunk }}u) { // trips: BINS / {{ chunk }}
             let count = min({{ chunk }}u, BINS - bin0);
 {% if not once %}
             workgroupBarrier();
 {{ load() }}
 {% endif %}
             if (mel < MELS) {
-                for (var i = mine; i < count; i += 16u) { sum += power[i] * filters[mel * BINS + bin0 + i]; }
+                for (var i = mine; i < count; i += 16u) { sum += power[i] * filters[mel * BINS + bin0 + i]; } // trips: {{ chunk }} / 16
             }
         }
         part[lane] = sum;
         workgroupBarrier();
-        for (var width = 8u; width > 0u; width /= 2u) {
+        for (var width = 8u; width > 0u; width /= 2u) { // trips: 4
             if (mine < width) { part[lane] += part[lane + width]; }
             workgroupBarrier();
         }
@@ -80,7 +80,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if not floor_all and not linear %}
     part[lane] = top;
     workgroupBarrier();
-    for (var width = 128u; width > 0u; width /= 2u) {
+    for (var width = 128u; width > 0u; width /= 2u) { // trips: 8
         if (lane < width) {
 {% for f in range(frames) %}
 {% set at = "[" ~ f ~ "]" if frames > 1 else "" %}
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     let lowest = part[0] - 8.0;
     // Each lane reads back only what it wrote itself.
-    for (var mel = lane / 16u; mine == 0u && mel < MELS; mel += 16u) {
+    for (var mel = lane / 16u; mine == 0u && mel < MELS; mel += 16u) { // trips: MELS / 16
 {% for f in range(frames) %}
         if (row0 + {{ f }}u < ROWS) {
             let at = (row0 + {{ f }}u) * MELS + mel;

@@ -14,11 +14,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let lowest = max(1e-8 * top[{{ "0" if floor_all else "g" }}], 1e-10);
-    for (var bin0 = 0u; bin0 < N_FFT; bin0 += 256u) {
+    for (var bin0 = 0u; bin0 < N_FFT; bin0 += 256u) { // trips: N_FFT / 256
         let bin = bin0 + lane;
         var sum = 0.0;
         // Bins above half the sample rate have no part in the mels.
-        for (var mel0 = 0u; mel0 < MELS && bin0 < BINS; mel0 += 256u) {
+        for (var mel0 = 0u; mel0 < MELS && bin0 < BINS; mel0 += 256u) { // trips: MELS / 256
             let count = min(256u, MELS - mel0);
             if (lane < count) {
                 let at = g * MELS + mel0 + lane;
@@ -27,7 +27,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             }
             workgroupBarrier();
             if (bin < BINS) {
-                for (var i = 0u; i < count; i++) { sum += part[i] * filters[(mel0 + i) * BINS + bin]; }
+                for (var i = 0u; i < count; i++) { sum += part[i] * filters[(mel0 + i) * BINS + bin]; } // trips: min(256, MELS)
             }
             workgroupBarrier();
         }

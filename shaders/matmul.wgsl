@@ -257,7 +257,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // The next step is on its way from memory while this one is multiplied.
 {{ load("k_begin") }}
 {% endif %}
-    for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) {
+    for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ each_k }} / {{ bk }}
 {% if not ahead %}
 {{ load("k0") }}
 {% endif %}
@@ -301,7 +301,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% if unrolled %}
 {% if bk > 16 %}
-        for (var part_k = 0u; part_k < {{ bk }}u; part_k += 16u) {
+        for (var part_k = 0u; part_k < {{ bk }}u; part_k += 16u) { // trips: {{ bk }} / 16
             let left_at = part_k * {{ bm // 4 }}u;
             let right_at = part_k * {{ bn // 4 }}u;
 {% endif %}
@@ -312,7 +312,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
         {{ "}" if bk > 16 }}
 {% else %}
-        for (var kk = 0u; kk < {{ bk }}u; kk++) {
+        for (var kk = 0u; kk < {{ bk }}u; kk++) { // trips: {{ bk }}
 {{ step("kk") }}
         }
 {% endif %}
@@ -327,7 +327,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% macro stores(part) %}
 {% if act > 1 and splits == 1 %}
-    for (var i = 0u; i < {{ tm * jb }}u; i++) {
+    for (var i = 0u; i < {{ tm * jb }}u; i++) { // trips: {{ tm * jb }}
         let row = row0 + (ty + (i / {{ 4 * jb }}u) * {{ ny }}u) * 4u + (i / {{ jb }}u) % 4u;
         store{{ part }}(y_base, row, column0 + (tx + (i % {{ jb }}u) * {{ nx }}u) * 4u{% for side in sides %}, sums{{ side }}[i]{% endfor %});
     }

@@ -32,7 +32,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let a_base = a_matrix * (M * K) + row * K;
     let b_base = b_matrix * (K * N) + column;
     var sum = vec4<i32>(0);
-    for (var k = 0u; k < K; k++) { sum += byte_a(a_base + k) * bytes_b(b_base + k * N); }
+    for (var k = 0u; k < K; k++) { sum += byte_a(a_base + k) * bytes_b(b_base + k * N); } // trips: K
     let at = (z * M + row) * N + column;
     let v = finished(sum, column);
     y[at] = v.x;

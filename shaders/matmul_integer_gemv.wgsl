@@ -57,9 +57,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     {{ "var of_column = vec4<i32>(0);" if shift_a }}
     var q = strip;
-    for (; q + {{ 3 * strips }}u < {{ inner }}u; q += {{ 4 * strips }}u) {
+    for (; q + {{ 3 * strips }}u < {{ inner }}u; q += {{ 4 * strips }}u) { // trips: {{ inner }} / {{ 4 * strips }}
 {{ squares(4) }}    }
-    for (; q < {{ inner }}u; q += {{ strips }}u) {
+    for (; q < {{ inner }}u; q += {{ strips }}u) { // trips: 4
 {{ squares(1) }}    }
 {% for first in range(0, m, rows) %}
 {% set several = [rows, m - first]|min %}
@@ -68,7 +68,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     sums[{{ r * threads }}u + lane] = sum{{ first + r }}{{ " + 128 * of_column" if shift_a }};
 {% endfor %}
     workgroupBarrier();
-    for (var width = {{ strips // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ strips // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ strips // 2 }})
         if (strip < width) {
 {% for r in range(several) %}
             sums[{{ r * threads }}u + lane] += sums[{{ r * threads }}u + lane + width * {{ lanes }}u];

@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     // The next step is on its way from memory while this one is multiplied.
 {{ load("0u") }}
-    for (var k0 = 0u; k0 < {{ inner }}u; k0 += {{ bk }}u) {
+    for (var k0 = 0u; k0 < {{ inner }}u; k0 += {{ bk }}u) { // trips: {{ inner }} / {{ bk }}
 {% for i in range(loads_a) %}
         left[({{ word(i) }} * {{ bm }}u + {{ row(i) }}) / 4u][{{ row(i) }} % 4u] = mine{{ i }};
 {% endfor %}

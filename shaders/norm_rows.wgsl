@@ -69,7 +69,7 @@
     var squares = {{ E }}(0.0);
     var count = 0.0;
     var i = own;
-    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
         let v{{ c }} = {{ load("i + " ~ c * lanes ~ "u") }};
 {% endfor %}
@@ -92,7 +92,7 @@
         count = next;
 {% endif %}
     }
-    for (; i < {{ m }}u; i += {{ lanes }}u) {
+    for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         let v = {{ load("i") }};
 {% if has_residual %}
         {{ kept }}[base + i] = v;
@@ -115,7 +115,7 @@
 {% endif %}
     let scale = 1.0 / sqrt(row_sum({{ sum_of.format("squares") }}, lane) / f32(N) + EPS);
     i = own;
-    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
         let v{{ c }} = {{ again.format("i + " ~ c * lanes ~ "u") }};
 {% endfor %}
@@ -123,7 +123,7 @@
         {{ store("i + " ~ c * lanes ~ "u", "(v" ~ c ~ " - mean)") }}
 {% endfor %}
     }
-    for (; i < {{ m }}u; i += {{ lanes }}u) {
+    for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         let v = {{ again.format("i") }};
         {{ store("i", "(v - mean)") }}
     }

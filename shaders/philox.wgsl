@@ -37,7 +37,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (block * 4u >= COUNT) { return; }
     var c = vec4<u32>(block, 0u, STREAM, 0u);
     var k = vec2<u32>(seed[0], {{ "seed[1]" if words > 1 else "0u" }});
-    for (var round = 0u; round < 10u; round++) {
+    for (var round = 0u; round < 10u; round++) { // trips: 10
         c = vec4<u32>(
             high_product(c.z, 0xCD9E8D57u) ^ c.y ^ k.x,
             c.z * 0xCD9E8D57u,
@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         );
         k += vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
     }
-    for (var j = 0u; j < 4u; j++) {
+    for (var j = 0u; j < 4u; j++) { // trips: 4
         if (block * 4u + j < COUNT) { y[block * 4u + j] = number(c[j]); }
     }
 }

@@ -44,14 +44,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
     var total = bitcast<i32>(0x80000000u);
 {% endif %}
-    for (var tap = {{ "lane" if shared else "0u" }}; tap < {{ taps }}u; tap += {{ step }}u) {
+    for (var tap = {{ "lane" if shared else "0u" }}; tap < {{ taps }}u; tap += {{ step }}u) { // trips: {{ taps }} / {{ step }}
         let p = start + tap_step(tap);
         if (inside(p)) { total = combine(total, x[base + offset_in_plane(p)]); }
     }
 {% if shared %}
     part[lane] = total;
     workgroupBarrier();
-    for (var width = 128u; width > 0u; width /= 2u) {
+    for (var width = 128u; width > 0u; width /= 2u) { // trips: 8
         if (lane < width) { part[lane] = combine(part[lane], part[lane + width]); }
         workgroupBarrier();
     }

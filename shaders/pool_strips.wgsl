@@ -60,7 +60,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {
         let i = 0u;
 {% else %}
-    for (var i = 0u; i < {{ kernel[0] }}u; i++) {
+    for (var i = 0u; i < {{ kernel[0] }}u; i++) { // trips: {{ kernel[0] }}
 {% endif %}
         let z = z0 + i32(i * {{ dilation[0] }}u);
 {% if checks[0] %}

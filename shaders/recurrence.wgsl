@@ -33,12 +33,12 @@ fn product(weights: u32, gate: u32, unit: u32, from_row: u32) -> f32 {
     var sum = 0.0;
     var at = weights + gate * HIDDEN + unit;
     var k = 0u;
-    for (; k + 4u <= HIDDEN; k += 4u) {
+    for (; k + 4u <= HIDDEN; k += 4u) { // trips: HIDDEN / 4
         sum += r[at] * rows[from_row + k] + r[at + {{ gates * hidden }}u] * rows[from_row + k + 1u]
              + r[at + {{ 2 * gates * hidden }}u] * rows[from_row + k + 2u] + r[at + {{ 3 * gates * hidden }}u] * rows[from_row + k + 3u];
         at += {{ 4 * gates * hidden }}u;
     }
-    for (; k < HIDDEN; k++) {
+    for (; k < HIDDEN; k++) { // trips: 3
         sum += r[at] * rows[from_row + k];
         at += {{ gates * hidden }}u;
     }
@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let weights = d * {{ hidden * gates * hidden }}u;
     let old = {{ "0u" if local else "g * " ~ (2 * hidden) ~ "u" }};
     let other = old + HIDDEN;
-    for (var i = lane; i < HIDDEN; i += {{ lanes }}u) {
+    for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { // trips: HIDDEN / {{ lanes }}
 {% if first == 0 and not has_h0 %}
         rows[old + i] = 0.0;
 {% else %}
@@ -70,14 +70,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {{ wait() }}
     let end = {{ "u32(clamp(lengths[b], 0, " ~ steps ~ "))" if has_seq_lens else "STEPS" }};
     let backwards = {{ "true" if reverse|min else ("d == " ~ (0 if reverse[0] else 1) ~ "u" if reverse|max else "false") }};
-    for (var step = FIRST; step < LAST; step++) {
+    for (var step = FIRST; step < LAST; step++) { // trips: LAST - FIRST
         // A sequence that is over keeps its states; its results are 0.
         let running = step < end;
         let at = select(step, end - 1u - step, running && backwards);
         let x = ((at * BATCH + b) * DIRECTIONS + d) * {{ gates * hidden }}u;
         let to = ((at * DIRECTIONS + d) * BATCH + b) * HIDDEN;
 {% if gru %}
-        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) {
+        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { // trips: HIDDEN / {{ lanes }}
             let reset = opened(xw[x + HIDDEN + i] + product(weights, 1u, i, old));
 {% if cell == "gru" %}
             rows[other + i] = reset * rows[old + i];
@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             y[to + i] = opened(xw[x + i] + product(weights, 0u, i, old));
         }
         {{ wait() }}
-        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) {
+        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { // trips: HIDDEN / {{ lanes }}
             let inner = {{ "product(weights, 2u, i, other)" if cell == "gru" else "rows[other + i]" }};
             let update = y[to + i];
             let before = rows[old + i];
@@ -98,7 +98,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         {{ wait() }}
 {% else %}
-        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) {
+        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { // trips: HIDDEN / {{ lanes }}
 {% if cell == "lstm" %}
             let c = last_c[g * HIDDEN + i];
             let in_gate = opened(xw[x + i] + product(weights, 0u, i, old){{ " + peep[d * 3u * HIDDEN + i] * c" if has_p }});
@@ -121,9 +121,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             rows[other + i] = select(rows[old + i], h, running);
         }
         {{ wait() }}
-        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { rows[old + i] = rows[other + i]; }
+        for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { rows[old + i] = rows[other + i]; } // trips: HIDDEN / {{ lanes }}
         {{ wait() }}
 {% endif %}
     }
-    for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { last_h[g * HIDDEN + i] = rows[old + i]; }
+    for (var i = lane; i < HIDDEN; i += {{ lanes }}u) { last_h[g * HIDDEN + i] = rows[old + i]; } // trips: HIDDEN / {{ lanes }}
 }

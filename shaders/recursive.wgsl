@@ -36,7 +36,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
     let end = row * N + min((block + 1u) * LENGTH, N);
-    for (var i = row * N + block * LENGTH; i < end; i++) {
+    for (var i = row * N + block * LENGTH; i < end; i++) { // trips: LENGTH
         let v0 = x[i];
 {% for s in range(sections) %}
 {% set c = coefficients[s] %}

@@ -14,23 +14,23 @@ var<workgroup> next: array<f32, {{ states }}>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = wid.x + wid.y * FOLD;
     if (row >= GROUPS) { return; }
-    for (var i = lane; i < STATES; i += 64u) {
+    for (var i = lane; i < STATES; i += 64u) { // trips: STATES / 64
         state[i] = {{ "zi[((i / ORDER) * ROWS + row) * ORDER + i % ORDER]" if has_zi else "0.0" }};
     }
     workgroupBarrier();
-    for (var block = 0u; block < BLOCKS; block++) {
+    for (var block = 0u; block < BLOCKS; block++) { // trips: BLOCKS
         let base = (row * BLOCKS + block) * STATES;
-        for (var i = lane; i < STATES; i += 64u) {
+        for (var i = lane; i < STATES; i += 64u) { // trips: STATES / 64
             before[base + i] = state[i];
             var sum = 0.0;
             if (block + 1u < BLOCKS) {
                 sum = added[base + i];
-                for (var j = 0u; j < STATES; j++) { sum += power[i * STATES + j] * state[j]; }
+                for (var j = 0u; j < STATES; j++) { sum += power[i * STATES + j] * state[j]; } // trips: STATES
             }
             next[i] = sum;
         }
         workgroupBarrier();
-        for (var i = lane; i < STATES; i += 64u) { state[i] = next[i]; }
+        for (var i = lane; i < STATES; i += 64u) { state[i] = next[i]; } // trips: STATES / 64
         workgroupBarrier();
     }
 }

@@ -10,17 +10,21 @@
 var<workgroup> part: array<{{ T }}, 256>;
 {% endif %}
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% if kind == "prod" %}
-    return a * b;
+    return {{ operation(T, "*", "a", "b") }};
 {% elif kind in ("sum", "mean") %}
-    return a + b;
+    return {{ operation(T, "+", "a", "b") }};
 {% elif T == "f32" %}
     // NaN stays: {{ kind }} alone may return the other operand, and a driver may assume that there is none.
     let nan = max(bitcast<u32>(a) & 0x7fffffffu, bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u;
     return select({{ kind }}(a, b), a + b, nan);
 {% else %}
-    return {{ kind }}(a, b);
+    return {{ operation(T, kind, "a", "b") }};
 {% endif %}
 }
 
@@ -42,15 +46,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // Every lane starts from the first element: an extreme may count it many times.
     var total = x[base];
 {% else %}
-    var total = {{ T }}({{ 1 if kind == "prod" else 0 }});
+    var total = {{ number(T, 1 if kind == "prod" else 0) }};
 {% endif %}
-    for (var i = mine; i < N; i += {{ parts }}u) {
+    for (var i = mine; i < N; i += {{ parts }}u) { // trips: N / {{ parts }}
         total = combine(total, x[base + i * INNER]);
     }
 {% if parts > 1 %}
     part[lane] = total;
     workgroupBarrier();
-    for (var step = {{ parts // 2 }}u; step > 0u; step /= 2u) {
+    for (var step = {{ parts // 2 }}u; step > 0u; step /= 2u) { // trips: bits({{ parts // 2 }})
         if (mine < step) { part[lane] = combine(part[lane], part[lane + step * {{ apart }}u]); }
         workgroupBarrier();
     }

@@ -2,7 +2,7 @@
 // {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane has
 // {{ loads }} reads on their way.
 {% set T = type[0] %}
-{% set wide = (n if inner == 1 else inner) % 4 == 0 %}
+{% set wide = (n if inner == 1 else inner) % 4 == 0 and not single %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
 {% set rows = inner == 1 %}
 {% set width = 256 // parts %}
@@ -13,6 +13,7 @@
 {% set ragged = m % share != 0 or share % (parts * loads) != 0 %}
 {% set extreme = kind in ("max", "min") %}
 {% set bits = "vec4<u32>" if wide else "u32" %}
+{% set neutral = number(E, 1 if kind == "prod" else 0) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ P }}>;
 
@@ -23,18 +24,22 @@ var<workgroup> part: array<{{ P }}, 256>;
 {% macro function(name, type, bits) %}
 fn {{ name }}(a: {{ type }}, b: {{ type }}) -> {{ type }} {
 {% if kind == "prod" %}
-    return a * b;
+    return {{ operation(type, "*", "a", "b") }};
 {% elif not extreme %}
-    return a + b;
+    return {{ operation(type, "+", "a", "b") }};
 {% elif T == "f32" %}
     // NaN stays: {{ kind }} alone may return the other operand, and a driver may assume that there is none.
     let nan = max(bitcast<{{ bits }}>(a) & {{ bits }}(0x7fffffffu), bitcast<{{ bits }}>(b) & {{ bits }}(0x7fffffffu)) > {{ bits }}(0x7f800000u);
     return select({{ kind }}(a, b), a + b, nan);
 {% else %}
-    return {{ kind }}(a, b);
+    return {{ operation(type, kind, "a", "b") }};
 {% endif %}
 }
 {% endmacro %}
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
 {{ function("combine", E, bits) }}
 {% if rows and wide %}
 {{ function("combine_one", T, "u32") }}
@@ -63,16 +68,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // Every lane starts from an element: an extreme may count it many times.
     var all = x[base + start * {{ units }}u];
 {% else %}
-    var all = {{ E }}({{ 1 if kind == "prod" else 0 }});
+    var all = {{ neutral }};
 {% endif %}
-    for (var i = start + mine; i < end; i += {{ parts * loads }}u) {
+    for (var i = start + mine; i < end; i += {{ parts * loads }}u) { // trips: {{ share }} / {{ parts * loads }}
 {% for c in range(loads) %}
 {% set at = "i + " ~ c * parts ~ "u" %}
         let v{{ c }} = x[base + {{ "min(" ~ at ~ ", end - 1u)" if ragged else "(" ~ at ~ ")" }} * {{ units }}u];
 {% endfor %}
 {% for c in range(loads) %}
 {% if ragged and not extreme and c %}
-        all = combine(all, select({{ E }}({{ 1 if kind == "prod" else 0 }}), v{{ c }}, i + {{ c * parts }}u < end));
+        all = combine(all, select({{ neutral }}, v{{ c }}, i + {{ c * parts }}u < end));
 {% else %}
         all = combine(all, v{{ c }});
 {% endif %}

@@ -2,9 +2,17 @@
 // no two write the same element and the order of updates is kept. Indices out of range are left out.
 {% set T = type[2] %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> updates: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ T }}>;
 
+{% if T == two_words %}
+{% include "lib/wide_one.wgsl" %}
+
+{% endif %}
+{% if type[1] == two_words %}
+{% include "lib/wide_index.wgsl" %}
+
+{% endif %}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let t = (wid.x + wid.y * FOLD) * 64u + lane;
@@ -24,13 +32,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     rest /= {{ dims[d] }}u;
 {% endif %}
 {% endfor %}
-    for (var u = START; u < STOP; u++) {
+    for (var u = START; u < STOP; u++) { // trips: STOP - START
         var place = 0u;
         var at = base;
         var inside = true;
 {% for d in range(depth) %}
         {
-            let raw = indices[which + u * INDEX_STEP + {{ d }}u];
+            let raw = {{ index(type[1], "indices[which + u * INDEX_STEP + " ~ d ~ "u]") }};
             let i = select(raw, raw + {{ sizes[d] }}, raw < 0);
             inside = inside && i >= 0 && i < {{ sizes[d] }};
             let held = u32(clamp(i, 0, {{ [sizes[d] - 1, 0]|max }}));
@@ -42,6 +50,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let value = updates[source + u * UPDATE_STEP];
 {% if reduction == 0 %}
             y[at] = value;
+{% elif T == two_words %}
+            y[at] = {{ operation(T, ["", "+", "*", "min", "max"][reduction], "y[at]", "value") }};
 {% elif reduction == 1 %}
             y[at] += value;
 {% elif reduction == 2 %}

@@ -20,6 +20,7 @@ var<workgroup> key: array<u32, {{ piece }}>;
 {% include "lib/sort_key.wgsl" %}
 
 {% if not short %}
+{% set most = piece %}
 {% include "lib/select.wgsl" %}
 {% endif %}
 
@@ -41,7 +42,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = g / PIECES;
     let from0 = (g % PIECES) * PIECE;
     let count = min(PIECE, COUNT - from0);
-    for (var i = lane; i < count; i += 256u) {
+    for (var i = lane; i < count; i += 256u) { // trips: PIECE / 256
         let at = row * COUNT + from0 + i;
         key[i] = {{ "sort_key(x[at])" if first else "candidates[at].x" }};
     }
@@ -50,7 +51,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lane < count) {
         let mine = key[lane];
         var rank = 0u;
-        for (var j = 0u; j < count; j++) { rank += u32(comes_before(key[j], j, mine, lane)); }
+        for (var j = 0u; j < count; j++) { rank += u32(comes_before(key[j], j, mine, lane)); } // trips: min(PIECE, 256)
         if (rank < K) { put(g, row, rank, from0, lane); }
     }
 {% else %}
@@ -59,6 +60,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% if not last %}
     // A last piece of fewer entries: what stands behind everything fills its list.
-    for (var i = count + lane; i < K; i += 256u) { pairs[g * K + i] = vec2<u32>(0xffffffffu, 0u); }
+    for (var i = count + lane; i < K; i += 256u) { pairs[g * K + i] = vec2<u32>(0xffffffffu, 0u); } // trips: K / 256
 {% endif %}
 }

@@ -27,9 +27,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let a{{ n }} = a[channel * STATES + {{ n }}u];
 {% endfor %}
 {% elif first == 0 %}
-    for (var n = 0u; n < STATES; n++) { kept[own + n] = 0.0; }
+    for (var n = 0u; n < STATES; n++) { kept[own + n] = 0.0; } // trips: STATES
 {% endif %}
-    for (var step = FIRST; step < LAST; step++) {
+    for (var step = FIRST; step < LAST; step++) { // trips: LAST - FIRST
         let at = (item * LENGTH + step) * CHANNELS + channel;
         let row = (item * LENGTH + step) * STATES;
         let by = delta[at];
@@ -41,7 +41,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         sum += h{{ n }} * c[row + {{ n }}u];
 {% endfor %}
 {% else %}
-        for (var n = 0u; n < STATES; n++) {
+        for (var n = 0u; n < STATES; n++) { // trips: STATES
             let old = kept[own + n];
             let rest = select(exp(by * a[channel * STATES + n]) * old, 0.0, old == 0.0);
             let h = rest + enters * b[row + n];

@@ -13,10 +13,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let base = (g / INNER) * N * INNER + g % INNER;
     var top = x[base];
-    for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, x[base + i * INNER]); }
+    for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, x[base + i * INNER]); } // trips: N / {{ lanes }}
     part[lane] = top;
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (lane < width) { part[lane] = max(part[lane], part[lane + width]); }
         workgroupBarrier();
     }
@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // Everyone has read the maximum before the memory is used for the sum.
     workgroupBarrier();
     var total = 0.0;
-    for (var i = lane; i < N; i += {{ lanes }}u) {
+    for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
         let e = nan_exp(x[base + i * INNER] - top);
 {% if not log %}
         y[base + i * INNER] = e;
@@ -33,16 +33,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     part[lane] = total;
     workgroupBarrier();
-    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) {
+    for (var width = {{ lanes // 2 }}u; width > 0u; width /= 2u) { // trips: bits({{ lanes // 2 }})
         if (lane < width) { part[lane] += part[lane + width]; }
         workgroupBarrier();
     }
 {% if log %}
     let level = nan_log(part[0]);
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - top - level; }
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - top - level; } // trips: N / {{ lanes }}
 {% else %}
     let share = 1.0 / part[0];
     // Each lane reads back only what it wrote itself.
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= share; }
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= share; } // trips: N / {{ lanes }}
 {% endif %}
 }

@@ -60,7 +60,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     var part = {{ E }}(0.0);
 {% set u = 8 %}
     var i = own;
-    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
         let v{{ c }} = x[base + i + {{ c * lanes }}u];
 {% endfor %}
@@ -69,7 +69,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
         part = part * exp(top - next){% for c in range(u) %} + expo(v{{ c }} - next){% endfor %};
         top = next;
     }
-    for (; i < {{ m }}u; i += {{ lanes }}u) {
+    for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         let v = x[base + i];
         let next = max(top, {{ largest.format("v") }});
         part = part * exp(top - next) + expo(v - next);
@@ -83,7 +83,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     let share = 1.0 / total;
 {% endif %}
     i = own;
-    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) {
+    for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
         let v{{ c }} = x[base + i + {{ c * lanes }}u];
 {% endfor %}
@@ -91,7 +91,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
         y[base + i + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * share" }};
 {% endfor %}
     }
-    for (; i < {{ m }}u; i += {{ lanes }}u) {
+    for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         y[base + i] = {{ "(x[base + i] - all) - level" if log else "expo(x[base + i] - all) * share" }};
     }
 {% endif %}

@@ -1,7 +1,10 @@
 // Keys and positions of rows that are too long for workgroup memory, padded to a power of two.
 {% set T = type[0] %}
+{# A key of two words, and the position behind it. #}
+{% set PAIR = "vec4<u32>" if wide else "vec2<u32>" %}
+{% set last = "vec2<u32>(0xffffffffu)" if wide else "0xffffffffu" %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> pairs: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> pairs: array<{{ PAIR }}>;
 
 {% include "lib/sort_key.wgsl" %}
 
@@ -10,7 +13,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let t = (wid.x + wid.y * FOLD) * 256u + lane;
     if (t >= ROWS * M) { return; }
     let i = t % M;
-    var key = 0xffffffffu;
+    var key = {{ last }};
     if (i < N) { key = sort_key(x[(t / M) * N + i]); }
-    pairs[t] = vec2<u32>(key, i);
+    pairs[t] = {{ PAIR }}(key, i{{ ", 0u" if wide }});
 }

@@ -4,7 +4,8 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> values: array<{{ T }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> indices: array<i32>;
 
-var<workgroup> key: array<u32, {{ m }}>;
+{% set last = "vec2<u32>(0xffffffffu)" if T == two_words else "0xffffffffu" %}
+var<workgroup> key: array<{{ "vec2<u32>" if T == two_words else "u32" }}, {{ m }}>;
 var<workgroup> place: array<u32, {{ m }}>;
 
 {% include "lib/sort_key.wgsl" %}
@@ -13,15 +14,15 @@ var<workgroup> place: array<u32, {{ m }}>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = wid.x + wid.y * FOLD;
     if (row >= GROUPS) { return; }
-    for (var i = lane; i < M; i += 128u) {
-        key[i] = 0xffffffffu;
+    for (var i = lane; i < M; i += 128u) { // trips: M / 128
+        key[i] = {{ last }};
         place[i] = i;
         if (i < N) { key[i] = sort_key(x[row * N + i]); }
     }
     workgroupBarrier();
-    for (var size = 2u; size <= M; size *= 2u) {
-        for (var stride = size / 2u; stride > 0u; stride /= 2u) {
-            for (var t = lane; t < M / 2u; t += 128u) {
+    for (var size = 2u; size <= M; size *= 2u) { // trips: bits(M)
+        for (var stride = size / 2u; stride > 0u; stride /= 2u) { // trips: bits(M)
+            for (var t = lane; t < M / 2u; t += 128u) { // trips: M / 256
                 let i = 2u * t - (t & (stride - 1u));
                 let j = i + stride;
                 let up = (i & size) == 0u;
@@ -37,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             workgroupBarrier();
         }
     }
-    for (var i = lane; i < K; i += 128u) {
+    for (var i = lane; i < K; i += 128u) { // trips: K / 128
         values[row * K + i] = x[row * N + place[i]];
         indices[row * K + i] = i32(place[i]);
     }

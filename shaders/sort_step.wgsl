@@ -1,5 +1,7 @@
 // One exchange of the bitonic sort of long rows, with partners `stride` apart.
-@group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<vec2<u32>>;
+{% set less = "(b.y < a.y || (b.y == a.y && (b.x < a.x || (b.x == a.x && b.z < a.z))))" if wide else "(b.x < a.x || (b.x == a.x && b.y < a.y))" %}
+{% set PAIR = "vec4<u32>" if wide else "vec2<u32>" %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<{{ PAIR }}>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -11,7 +13,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let a = pairs[i];
     let b = pairs[j];
     let up = ((i % M) & SIZE) == 0u;
-    if ((b.x < a.x || (b.x == a.x && b.y < a.y)) == up) {
+    if ({{ less }} == up) {
         pairs[i] = b;
         pairs[j] = a;
     }

@@ -16,6 +16,7 @@ var<workgroup> {{ "key: array<u32" if select else "power: array<f32" }}, {{ bins
 {% if select %}
 {% set T, largest = "f32", 1 %}
 {% include "lib/sort_key.wgsl" %}
+{% set most = bins %}
 {% include "lib/select.wgsl" %}
 {% else %}
 {% include "lib/beats.wgsl" %}
@@ -35,18 +36,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
 {% if select %}
-    for (var bin = lane; bin < BINS; bin += 256u) { key[bin] = sort_key(welch(g, bin)); }
+    for (var bin = lane; bin < BINS; bin += 256u) { key[bin] = sort_key(welch(g, bin)); } // trips: BINS / 256
     workgroupBarrier();
     let filled = select_firsts(BINS, lane);
     if (lane < filled) { put(g * K + rank_of(lane, filled), list_at[lane], value_of(list_key[lane])); }
 {% else %}
-    for (var bin = lane; bin < BINS; bin += 256u) { power[bin] = welch(g, bin); }
+    for (var bin = lane; bin < BINS; bin += 256u) { power[bin] = welch(g, bin); } // trips: BINS / 256
     workgroupBarrier();
-    for (var bin = lane; bin < BINS; bin += 256u) {
+    for (var bin = lane; bin < BINS; bin += 256u) { // trips: BINS / 256
         let mine = power[bin];
         var rank = 0u;
         // Most bins are out long before the end.
-        for (var j = 0u; j < BINS && rank < K; j++) { rank += u32(beats(power[j], j, mine, bin)); }
+        for (var j = 0u; j < BINS && rank < K; j++) { rank += u32(beats(power[j], j, mine, bin)); } // trips: BINS
         if (rank < K) { put(g * K + rank, bin, mine); }
     }
 {% endif %}

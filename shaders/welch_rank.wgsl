@@ -18,7 +18,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let bin = t % BINS;
     let mine = power[t];
     var rank = 0u;
-    for (var j = 0u; j < BINS; j++) {
+    for (var j = 0u; j < BINS; j++) { // trips: BINS
         rank += u32(beats(power[signal * BINS + j], j, mine, bin));
         // Most bins are out long before the end.
         if (rank >= K) { return; }

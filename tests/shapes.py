@@ -17,7 +17,7 @@ from rlx.ops.cases import Case
 
 DIMS = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 33, 64, 65, 127, 257)
 MOST = 6000
-NUMBERS = (DType.F32, DType.F32, DType.I32)
+NUMBERS = (DType.F32, DType.F32, DType.I32, DType.I64)
 ANY = (DType.F32, DType.I32, DType.BOOL, DType.U8, DType.F16, DType.I64)
 
 
@@ -79,7 +79,11 @@ def filled(draw, name, made, dtypes=(DType.F32,), exact=False, low=-2.0, high=2.
 @st.composite
 def elementwise(draw, row):
     """One row of the elementwise table on broadcasting operands."""
-    kinds = {"f": (DType.F32, DType.F16), "i": (DType.I32, DType.U32, DType.I8), "b": (DType.BOOL,)}
+    kinds = {
+        "f": (DType.F32, DType.F16),
+        "i": (DType.I32, DType.U32, DType.I64, DType.I8),
+        "b": (DType.BOOL,),
+    }
     dtypes = [dtype for kind in row.kinds for dtype in kinds[kind]]
     made = draw(broadcast(row.operands))
     # A remainder jumps where the quotient is whole, unless the operands are exact.

@@ -1,4 +1,4 @@
-"""What each dtype is on each device: i64 carried in 32 bits, narrow types that share words, f64 on the host."""
+"""What each dtype is on each device: i64 in two words, narrow types that share words, f64 on the host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from shapes import case, values
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.ir.dtype import DType, store, widen
+from rlx.ops.cases import EDGES
+from rlx.ops.elementwise_table import TABLE
 
 DEVICES = pytest.mark.parametrize(
     "device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)], indirect=True
 )
-I32 = np.iinfo(np.int32)
+I64 = np.iinfo(np.int64)
 
 # --- i64 ----------------------------------------------------------------------------------------------
 
@@ -29,12 +31,12 @@ def doubled(dtype="i64"):
 @DEVICES
 def test_i64_comes_back_as_i64(device):
     with rlx.compile(doubled(), device) as compiled:
-        ids = np.array([I32.min, 5, I32.max], np.int64)
+        ids = np.array([I64.min, 5, I64.max])
         for _ in range(2):
             same, positive, at = compiled.run({"ids": ids})
             assert same.dtype == positive.dtype == np.int64
             np.testing.assert_array_equal(same, ids)
-            np.testing.assert_array_equal(positive, [[0], [5], [I32.max]])
+            np.testing.assert_array_equal(positive, [[0], [5], [I64.max]])
             assert at == 2
         views = compiled.run_slots(ids)
         assert views[0].dtype == np.int64
@@ -42,38 +44,168 @@ def test_i64_comes_back_as_i64(device):
         assert not views[0].flags.writeable
 
 
-@pytest.mark.webgpu
-@pytest.mark.parametrize("wrong", [I32.max + 1, I32.min - 1, 2**62])
-def test_i64_that_webgpu_can_not_carry_is_refused(wrong, webgpu):
-    good, bad = np.array([1, 2, 3]), np.array([1, wrong, 3])
-    with rlx.compile(doubled(), webgpu) as compiled:
-        for call in (lambda x: compiled.run({"ids": x}), lambda x: compiled.run_slots(x)):
-            with pytest.raises(rlx.InputError, match="input 'ids'") as caught:
-                call(bad)
-            assert str(wrong) in str(caught.value)
-            assert "run it on the CPU" in str(caught.value)
-            np.testing.assert_array_equal(call(good)[0], good)
-
-
-@pytest.mark.webgpu
-def test_i64_params_and_constants_are_named(webgpu):
+@DEVICES
+def test_i64_is_whole_in_params_constants_handles_and_pipelines(device):
+    large = np.array([2**40 + 1, -(2**62), I64.max])
     g = rlx.Graph()
-    x = g.input("x", (1,), "i64")
-    g.set_outputs([x + g.param("offset", (1,), "i64")])
-    with rlx.compile(g, webgpu, params={"offset": np.array([7])}) as compiled:
-        with pytest.raises(rlx.InputError, match="param 'offset'"):
-            compiled.set_param("offset", np.array([2**40]))
-        assert compiled.run({"x": np.array([1])})[0].tolist() == [8]
+    x = g.input("x", (3,), "i64")
+    g.set_outputs([x + g.param("offset", (3,), "i64") - g.constant(large), x])
+    offset = np.array([7, I64.min, 2**33])
+    with rlx.compile(g, device, params={"offset": offset}) as compiled:
+        expected = large + offset - large
+        np.testing.assert_array_equal(compiled.run({"x": large})[0], expected)
+        np.testing.assert_array_equal(compiled.read_output_row(1, 2), I64.max)
+        many = compiled.run_pipelined([{"x": large}, {"x": -large}])
+        np.testing.assert_array_equal([one[1] for one in many], [large, -large])
+        compiled.set_param("offset", large)
+        np.testing.assert_array_equal(compiled.run({"x": large})[0], large)
+        compiled.bind_gpu_handle("x", offset)
+        np.testing.assert_array_equal(compiled.run({})[1], offset)
+        np.testing.assert_array_equal(compiled.read_gpu_handle("x"), offset)
+
+
+INTEGER_ROWS = [row for row in TABLE if "i" in row.kinds]
+
+
+@DEVICES
+@looped("row", INTEGER_ROWS, ids=lambda row: row.name)
+def test_i64_operations_are_exact(row, device):
+    """Every pair of edges, against Python's integers where those say it, else against NumPy."""
+    edges = np.array(EDGES)
+    a, b = (x.ravel() for x in np.meshgrid(edges, edges, indexing="ij"))
+    operands = [a, b, b[::-1].copy()][: row.operands]
+    one = case(row.name, operands, [DType.I64] * row.operands)
+    graph = one.graph()
+    with rlx.compile(graph, device) as compiled:
+        assert not compiled.host_fallbacks
+        got = compiled.run_slots(*operands)[0]
+    np.testing.assert_array_equal(got, one.expected(graph, operands)[0])
+    if row.name not in EXACT:
+        return
+    wanted = [EXACT[row.name](int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    wrapped = [(n + 2**63) % 2**64 - 2**63 for n in wanted]
+    np.testing.assert_array_equal(got, np.array(wrapped, np.int64))
+
+
+def truncated(x, y):
+    """The quotient without what is behind the point; 0 for y = 0."""
+    return 0 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+EXACT = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": truncated,
+    "fmod": lambda x, y: x - y * truncated(x, y) if y else 0,
+    "mod": lambda x, y: x % y if y else 0,
+    "pow": lambda x, y: pow(x, y, 2**64) if y >= 0 else {1: 1, -1: 1 - 2 * (y & 1)}.get(x, 0),
+    "shift_left": lambda x, y: x << y if 0 <= y < 64 else 0,
+    "shift_right": lambda x, y: x >> (y if 0 <= y < 64 else 63),
+}
+
+
+@DEVICES
+@looped("literal", [2**40, -(2**63), 2**63 - 1, 2**32, -1, -(2**31) - 1])
+def test_i64_literals_are_whole(literal, device):
+    x = np.array([1, -5, 2**35, I64.min, I64.max])
     g = rlx.Graph()
-    g.set_outputs([g.input("x", (1,), "i64") + g.constant(np.array([2**40]))])
-    with pytest.raises(rlx.InputError, match="constant"):
-        rlx.compile(g, webgpu)
+    node = g.input("x", x.shape, "i64")
+    g.set_outputs([g.bit_xor(node + literal, node * literal)])
+    with np.errstate(all="ignore"), rlx.compile(g, device) as compiled:
+        expected = (x + np.int64(literal)) ^ (x * np.int64(literal))
+        np.testing.assert_array_equal(compiled.run({"x": x})[0], expected)
 
 
-def test_i64_on_the_cpu_is_whole():
-    large = np.array([2**62, -(2**62), 2**40])
-    with rlx.compile(doubled(), "cpu") as compiled:
-        np.testing.assert_array_equal(compiled.run({"ids": large})[0], large)
+@DEVICES
+@looped("dtype", [d for d in DType if d not in (DType.F64, DType.I64)], ids=str)
+def test_i64_casts_both_ways(dtype, device):
+    rng = np.random.default_rng(3)
+    random = rng.integers(I64.min, I64.max, 4097) >> rng.integers(0, 63, 4097)
+    # Halves of the step of f32 and its neighbours, where rounding decides.
+    ties = (2**24 + np.arange(-9, 9))[:, None] << np.arange(0, 39) | 1 << np.arange(0, 39) >> 1
+    wide = np.concatenate([random, EDGES, ties.ravel(), -ties.ravel()])
+    if dtype.is_float:
+        fractions = np.concatenate(
+            [wide.astype(np.float64), wide / 2.0**40, [-0.0, 1e-40, 0.99, -0.99]]
+        )
+        with np.errstate(over="ignore"):
+            back = store(fractions, dtype)
+        # What is out of range has no integer.
+        back = back[np.abs(widen(back, dtype)) < 2.0**63]
+    else:
+        back = wide.astype(dtype.numpy)
+    for operand, to in ((wide, dtype), (back, DType.I64)):
+        given = DType.I64 if to is dtype else dtype
+        one = case("cast", [operand], [given], {"dtype": to})
+        graph = one.graph()
+        with rlx.compile(graph, device) as compiled:
+            assert not compiled.host_fallbacks
+            got = compiled.run_slots(operand)[0]
+        with np.errstate(over="ignore"):
+            expected = one.expected(graph, [operand])[0]
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.webgpu
+def test_floats_without_an_i64_give_the_least_one(webgpu):
+    g = rlx.Graph()
+    g.set_outputs([g.cast(g.input("x", (6,)), "i64")])
+    x = np.float32([np.inf, -np.inf, np.nan, 2.0**63, -(2.0**63), 3e38])
+    with rlx.compile(g, webgpu) as compiled:
+        assert compiled.run({"x": x})[0].tolist() == [I64.min] * 6
+
+
+FAR = np.array([2**32, 2**32 + 1, -(2**32), -(2**32) - 1, I64.max, I64.min, 2**33 - 2, -1, 1])
+# The nearest of three entries.
+NEAREST = np.array([2, 2, 0, 0, 2, 0, 2, 2, 1])
+
+
+@pytest.mark.webgpu
+def test_far_i64_indices_stay_out_of_range(webgpu):
+    """The high word counts: an index of 2^32 does not become 0."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    g = rlx.Graph()
+    node, at = g.input("x", (3, 4)), g.input("at", FAR.shape, "i64")
+    weights = g.constant(np.arange(12, dtype=np.float32).reshape(3, 4, 1))
+    g.set_outputs([
+        g.gather(node, at),
+        g.gather_elements(g.transpose(node), g.expand(g.reshape(at, (1, -1)), (4, len(FAR))), 1),
+        g.gather_nd(node, g.reshape(at, (-1, 1))),
+        g.scatter_elements(g.narrow(node, 1, 0, 1), g.reshape(at, (-1, 1)), g.constant(np.ones((9, 1), "f4")), 0, "add"),
+        g.scatter_nd(node, g.reshape(at, (-1, 1)), g.constant(np.ones((9, 4), "f4")), "add"),
+        g.grouped_matmul(g.constant(np.ones((9, 4), np.float32)), weights, at),
+        g.one_hot(at, 3),
+        g.scatter_elements(g.cast(node, "i64"), g.reshape(at, (-1, 1)), g.constant(np.full((9, 1), 2**40)), 0),
+    ])  # fmt: skip
+    with rlx.compile(g, webgpu) as compiled:
+        assert not compiled.host_fallbacks
+        a, b, c, d, e, f, hot, h = compiled.run({"x": x, "at": FAR})
+    np.testing.assert_array_equal(a, x[NEAREST])
+    np.testing.assert_array_equal(b, x.T[:, NEAREST])
+    np.testing.assert_array_equal(c, x[NEAREST])
+    added = np.array([[0], [1], [1]], np.float32)  # by the two that are in range
+    np.testing.assert_array_equal(d, x[:, :1] + added)
+    np.testing.assert_array_equal(e, x + added)
+    # An expert is not counted from the end.
+    np.testing.assert_array_equal(f, x.sum(1)[np.where(FAR < 0, 0, NEAREST)][:, None])
+    np.testing.assert_array_equal(hot, (np.where(FAR < 0, FAR + 3, FAR)[:, None] == np.arange(3)))
+    np.testing.assert_array_equal(h[:, 0], [0, 2**40, 2**40])
+
+
+@DEVICES
+def test_far_i64_lengths_are_whole_sequences(device):
+    rng = np.random.default_rng(1)
+    x, w, r = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((4, 3, 2), (1, 6, 2), (1, 6, 2)))
+    lengths = np.array([2**32 + 1, -(2**40), 3])
+    found = []
+    for given, dtype in ((lengths, "i64"), (np.int32([4, 0, 3]), "i32")):
+        g = rlx.Graph()
+        nodes = [g.input(f"x{at}", one.shape) for at, one in enumerate((x, w, r))]
+        g.set_outputs([g.gru(*nodes, seq_lens=g.input("lengths", (3,), dtype))[0]])
+        with rlx.compile(g, device) as compiled:
+            found.append(compiled.run({"x0": x, "x1": w, "x2": r, "lengths": given})[0])
+    np.testing.assert_array_equal(*found)
 
 
 # --- narrow types through every op that moves ---------------------------------------------------------

@@ -60,7 +60,7 @@ def test_a_part_of_the_node_cases(device):
 def test_all_node_cases(device):
     failed, passed = failures(node_cases(), device)
     assert not failed
-    assert passed >= (1640 if device == "cpu" else 1638)
+    assert passed >= 1640
 
 
 @pytest.mark.timeout(900)

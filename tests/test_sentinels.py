@@ -21,7 +21,6 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import lower
 from rlx.backends.webgpu.executable import WebGpuExecutable, padded
-from rlx.backends.webgpu.mirror import device_bytes
 from rlx.device.names import info_of
 from rlx.passes.memory import plan_memory
 
@@ -34,7 +33,7 @@ OPTIONS = CompileOptions(reuse_memory=False, fold=False)
 
 def on_device(value):
     """Bytes of a value in GPU memory, with its padding."""
-    return padded(device_bytes(value.type))
+    return padded(value.type)
 
 
 def in_host(value):
@@ -67,7 +66,7 @@ def check_inputs(memory, compiled, before):
     """Kernels leave the graph's inputs alone."""
     for value in compiled._lowered.schedule.inputs:
         start = compiled._lowered.plan.slots[value.id].offset
-        part = slice(start, start + device_bytes(value.type))
+        part = slice(start, start + value.type.nbytes)
         np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
 
 

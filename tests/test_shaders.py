@@ -26,7 +26,7 @@ _BINDING = re.compile(r"@binding\((\d+)\)\s*var<storage")
 _COMMENT = re.compile(r"//[^\n]*")
 _FLOAT = re.compile(r"(?<![\w.])(\d+\.?\d*e\+?\d+|\d+\.\d*)f?\b", re.I)
 _NAME = re.compile(r"(?<![\w.])(?:nan|inf|infinity)\b", re.I)
-_BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4}
+_BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4, "Wide": 32}
 
 
 def shared_bytes(kind):

@@ -121,3 +121,41 @@ def test_a_row_keeps_its_special_values(case, value, device):
         got = rlx.Session(device).compile(graph).run_slots(*operands)[0]
     assert not np.isfinite(got[0]).all()
     assert np.array_equal(got[1:], clean[1:])
+
+
+# --- pow ----------------------------------------------------------------------------------------------
+
+FLT_MAX = np.finfo(np.float32).max
+BASES = np.float32([
+    0.0, 1.0, 1e-45, 1e-40, 1.17e-38, 1e-20, 0.5, 0.9, 0.999, 1.001, 1.5, 2.0, 3.0, 10.0, 1e20, 3.4e38, FLT_MAX, np.inf,
+])  # fmt: skip
+EXPONENTS = np.float32([
+    0.0, 1e-45, 1e-20, 0.001, 0.5, 0.99, 1.0, 1.5, 2.0, 3.0, 7.0, 100.0, 2**23 + 1, 8388607.5, 2**24 - 1, 2**24, 2**24 + 2,
+    2**31, 2**32, 1e20, FLT_MAX, np.inf,
+])  # fmt: skip
+
+
+def test_pow_of_extremes(device):
+    """Signs, zeros, infinities and NaN of every pair are NumPy's; numbers are as near as exp2(y * log2(x))."""
+    bases = np.concatenate([BASES, -BASES, np.float32([np.nan])])
+    exponents = np.concatenate([EXPONENTS, -EXPONENTS, np.float32([np.nan])])
+    x, y = (a.ravel().copy() for a in np.meshgrid(bases, exponents, indexing="ij"))
+    g = rlx.Graph()
+    g.set_outputs([g.pow(g.input("x", x.shape), g.input("y", y.shape))])
+    with rlx.compile(g, device) as compiled:
+        got = compiled.run_slots(x, y)[0]
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+        # The error of log2 is within 2^-21 near 1, and relative elsewhere; the exponent multiplies it.
+        power = np.abs(y * np.log2(np.abs(x.astype(np.float64))))
+        allowed = 1e-5 + 1e-6 * np.where(np.isfinite(power), np.minimum(power, 200), 0)
+    for a, b, one, wanted, error in zip(x, y, got, expected, allowed, strict=True):
+        where = f"pow({a}, {b}) = {one}, not {wanted}"
+        assert np.isnan(one) == np.isnan(wanted), where
+        if np.isnan(wanted):
+            continue
+        assert np.signbit(one) == np.signbit(wanted), where
+        if np.isinf(wanted) or abs(wanted) < 1.2e-38:  # a device may take subnormals for 0
+            assert one == wanted or abs(one) < 1.2e-38 > abs(wanted), where
+        else:
+            assert abs(one / np.float64(wanted) - 1) <= error, where

@@ -210,7 +210,7 @@ def test_feeds(way):
     after = one.bytes_moved
     assert after.uploaded == before.uploaded
     assert after.read_back - before.read_back == 5 * 4
-    assert after.copied - before.copied == 5 * 2 * (20 + 20 + 12)
+    assert after.copied - before.copied == 5 * 2 * (20 + 20 + 24)
     assert one.read_input(0).tolist() == [values[0]] * 5
     assert one.read_input(1).tolist() == [values[1]] * 5
     assert one.read_input(2).tolist() == [0, 32, 64]
@@ -307,23 +307,19 @@ def test_dropped_while_running(way):
 # --- errors --------------------------------------------------------------------------------------------
 
 
-def test_wide_values_that_do_not_fit(way):
+def test_wide_values_travel_whole(way):
     one = executable("mixed")
-    good = arguments("mixed")
-    expected = one.run_slots(*good)[0].copy()
-    moved = one.bytes_moved
-    bad = [good[0] + 2**31, *good[1:]]
-    for call in (
-        lambda: one.run_slots(*bad),
-        lambda: one.submit(*bad),
-        lambda: one.run_many([good, bad]),
-        lambda: one.write_input(0, bad[0]),
-    ):
-        with pytest.raises(rlx.InputError, match="out of the range") as caught:
-            call()
-        assert "input 'i'" in str(caught.value)
-        assert one.bytes_moved == moved
-    np.testing.assert_array_equal(one.run_slots(*good)[0], expected)
+    small = arguments("mixed")
+    large = [small[0] * 2**40 - 2**62, *small[1:]]
+    for given in (small, large):
+        expected = given[0] + given[0]
+        np.testing.assert_array_equal(one.run_slots(*given)[0], expected)
+        one.submit(*given)
+        np.testing.assert_array_equal(one.wait()[0], expected)
+    many = one.run_many([small, large])
+    np.testing.assert_array_equal(many[1][0], large[0] + large[0])
+    one.write_input(0, large[0])
+    np.testing.assert_array_equal(one.read_input(0), large[0])
 
 
 def test_arguments_that_do_not_fit(way):

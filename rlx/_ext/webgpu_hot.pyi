@@ -30,8 +30,6 @@ class Runner:
         staging: int,
         staged: int,
         reads: Sequence[tuple[int, int, int]],
-        narrow: Sequence[tuple[int, int, int]],
-        widen: Sequence[tuple[int, int, int]],
         porch: int,
         porch_bytes: int,
         spin_ns: int,
@@ -41,7 +39,7 @@ class Runner:
     def submit(self, shift: int = 0) -> int: ...
     def wait(self) -> int: ...
     def run(self) -> int: ...
-    def error(self) -> tuple[int, str, int]: ...
+    def error(self) -> tuple[int, str]: ...
 
 class Entry:
     def __init__(

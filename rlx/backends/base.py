@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from rlx.cost.gate import IoFusionGate
-from rlx.errors import DeviceUnavailableError, InputError, RlxError, describe
-from rlx.ir.graph import Graph
+from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.extent import Extent
@@ -110,6 +110,20 @@ class CompileOptions:
     reuse_memory: bool = True
     keep_params: bool = True
     max_iterations: int | None = None
+
+
+class KernelLimitError(CompileError):
+    """A device's kernels can't do some nodes at their sizes; ``Backend.load`` raises it.
+
+    The compile moves the nodes to the host and loads again.
+
+    Attributes:
+        reasons: What is too much, by node.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[Node, str]) -> None:
+        super().__init__(message)
+        self.reasons = dict(reasons)
 
 
 class Moved(NamedTuple):

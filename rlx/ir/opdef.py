@@ -242,7 +242,9 @@ class OpDef:
     cpu: Kernels | None = None
     webgpu: Kernels | None = None
     dtypes: frozenset[DType] = ALL
-    webgpu_dtypes: frozenset[DType] = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
+    webgpu_dtypes: frozenset[DType] = frozenset(
+        {DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL}
+    )
     webgpu_f16: bool = False
     tolerance: Mapping[DType, float] = field(default_factory=dict)
     bound: Callable[[Node], float] | None = None

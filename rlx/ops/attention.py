@@ -122,6 +122,8 @@ class Heads:
 # Queries from which on WebGPU shares the keys that it reads between 64 of them, and the widest values then.
 _TILED = 16
 _WIDEST = 256
+# Trips of the loops of one call.
+_MOST_TRIPS = 50_000
 # Queries from which on the CPU multiplies matrices; keys of a tile, queries that meet it together (kernels/attention.h),
 # and elements of a vector at most.
 _FEWEST, _KEYS, _QUERIES, _LANES = 4, 128, 64, 16
@@ -199,21 +201,44 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     if h.sq >= _TILED and h.dv <= _WIDEST:
-        problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv)
-        variant = PREFILL.choose(problem, emitter)
-        kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
-        work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])
-        _call(kernel, node, emitter, work, more=variant.params)
+        _tiles(node, emitter, h)
         return
     name, window = _kind(node.attrs["kind"])
     # Keys before the first query's window are seen by none.
     first = max(0, h.sk - h.sq - window) if name == "sliding" else 0
     few = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
     variant = DECODE.choose(few, emitter)
-    if variant.name == "plain":
-        _call("attention", node, emitter, h.batch * h.heads * h.sq)
-    else:
+    if variant.name != "plain":
         _split(node, emitter, few, variant, first)
+    elif _plain_trips(h) > _MOST_TRIPS and h.dv <= _WIDEST:
+        _tiles(node, emitter, h)
+    else:
+        _call("attention", node, emitter, h.batch * h.heads * h.sq)
+
+
+def _plain_trips(h: Heads) -> int:
+    """Trips of the kernel that takes one query: a block of 64 keys meets its elements, then those of the values."""
+    return math.ceil(h.sk / 64) * (h.d + 20 + 65 * math.ceil(h.dv / 64))
+
+
+def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
+    """Tiles of queries, which share the keys that they read."""
+    problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv)
+    variant = PREFILL.choose(problem, emitter)
+    kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
+    work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])
+    name, window = _kind(node.attrs["kind"])
+    met = min(h.sk, window + variant.params["queries"]) if name == "sliding" else h.sk
+    # Blocks of 64 keys that a call goes over: a block is a loop over elements, and some short ones.
+    keys = 64 * (_MOST_TRIPS // (math.ceil(h.d / 16) + 25))
+    if met <= keys:
+        _call(kernel, node, emitter, work, more=variant.params)
+        return
+    state = emitter.temp(TensorType((h.batch, h.heads, h.sq, 2), DType.F32))
+    outputs = [emitter.result(), state]
+    for start in range(0, h.sk, keys):
+        part = {"key_from": start, "key_to": min(start + keys, h.sk)}
+        _call(kernel, node, emitter, work, outputs, {**variant.params, **part})
 
 
 def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, first: int) -> None:

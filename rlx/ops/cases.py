@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,19 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY, Array, OpDef, Sample
 from rlx.ops.interpret import interpret
 from rlx.ops.record import call_with, evaluate_reference
+
+# Where i64 wraps, changes its sign, or needs its second word.
+EDGES = (
+    *(
+        sign * (1 << bits) + more
+        for bits in (0, 16, 31, 32, 53, 62)
+        for sign in (1, -1)
+        for more in (-1, 0, 1)
+    ),
+    2**63 - 1,
+    -(2**63),
+    -(2**63) + 1,
+)
 
 
 @dataclass(frozen=True)
@@ -25,16 +38,18 @@ class Case:
         sample: The sample it comes from.
         dtypes: dtype of each operand.
         number: Position among the op's samples.
+        wide: Operands of i64 that are no indices take values of all its 64 bits.
     """
 
     opdef: OpDef
     sample: Sample
     dtypes: tuple[DType, ...]
     number: int
+    wide: bool = False
 
     def __str__(self) -> str:
         dtypes = "-".join(dict.fromkeys(map(str, self.dtypes)))
-        return f"{self.opdef.name}-{self.number}-{dtypes}"
+        return f"{self.opdef.name}-{self.number}-{dtypes}{'-wide' if self.wide else ''}"
 
     def graph(self) -> Graph:
         """A graph of this one op, its operands as inputs and its results as outputs."""
@@ -71,12 +86,25 @@ class Case:
 
     def operands(self, seed: int = 0) -> list[Array]:
         """The operands: the sample's own, or random ones of its range."""
+        rng = np.random.default_rng([seed, self.number])
+        found = self._given(rng)
+        if not self.wide:
+            return found
+        names = _names(self.opdef, self.sample)
+        return [
+            _whole(rng, array.shape)
+            if array.dtype == np.int64 and name not in self.opdef.free
+            else array
+            for name, array in zip(names, found, strict=True)
+        ]
+
+    def _given(self, rng: np.random.Generator) -> list[Array]:
+        """The operands as the sample says."""
         if self.sample.values is not None:
             return [
                 np.asarray(value, dtype.numpy, order="C")
                 for value, dtype in zip(self.sample.values, self.dtypes, strict=True)
             ]
-        rng = np.random.default_rng([seed, self.number])
         low, high = self.sample.low, self.sample.high
         made = []
         for at, (shape, dtype) in enumerate(zip(self.sample.shapes, self.dtypes, strict=True)):
@@ -143,7 +171,8 @@ class Case:
         finite = np.isfinite(ref)
         if not np.array_equal(wide[~finite & ~np.isnan(ref)], ref[~finite & ~np.isnan(ref)]):
             return float("inf"), 0.0
-        difference, ref = np.abs(wide - ref)[finite], ref[finite]
+        ref = ref[finite]
+        difference = np.abs(wide[finite] - ref)
         if ref.size == 0:
             return 0.0, allowed
         if self.opdef.bound is not None:
@@ -151,6 +180,33 @@ class Case:
             return float(np.linalg.norm(difference)) / norm, self.opdef.bound(node)
         largest = float(np.max(np.abs(ref))) or 1.0
         return float(np.max(difference)) / largest, allowed
+
+
+def _whole(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Values of i64: half of them edges, half random numbers of any magnitude."""
+    random = rng.integers(-(2**63), 2**63, shape) >> rng.integers(0, 63, shape)
+    return np.where(rng.integers(0, 2, shape) == 0, rng.choice(EDGES, shape), random)
+
+
+def _names(opdef: OpDef, sample: Sample) -> list[str]:
+    """The parameter of each operand of a sample; what it leaves out stands among its attributes."""
+    names = [text.rstrip("?*") for text in opdef.operands if text.rstrip("?*") not in sample.attrs]
+    names = names[: len(sample.shapes)]
+    return names + names[-1:] * (len(sample.shapes) - len(names))
+
+
+def _widened(case: Case) -> Case | None:
+    """The case with i64 of all 64 bits in place of its main operands; None for an op without such."""
+    names = _names(case.opdef, case.sample)
+    main = [name not in case.opdef.free for name in names]
+    # A composite's sample may state dtypes because only they fit its attributes.
+    stated = case.opdef.expand is not None and case.sample.dtypes is not None
+    if not any(main) or DType.I64 not in case.opdef.dtypes or stated:
+        return None
+    dtypes = tuple(
+        DType.I64 if own else dtype for own, dtype in zip(main, case.dtypes, strict=True)
+    )
+    return replace(case, dtypes=dtypes, wide=True)
 
 
 def cases(*, bench: bool = False, only: str | None = None) -> Iterator[Case]:
@@ -163,6 +219,7 @@ def cases(*, bench: bool = False, only: str | None = None) -> Iterator[Case]:
     for opdef in list(REGISTRY.values()):
         if only not in (None, opdef.name):
             continue
+        seen: set[tuple[Any, str]] = set()
         for number, sample in enumerate(opdef.samples):
             if sample.bench != bench:
                 continue
@@ -177,3 +234,9 @@ def cases(*, bench: bool = False, only: str | None = None) -> Iterator[Case]:
                 choices = [(dtype,) * len(sample.shapes) for dtype in taken]
             for dtypes in choices:
                 yield Case(opdef, sample, dtypes, number)
+            wide = _widened(Case(opdef, sample, choices[0], number))
+            # Samples may differ in nothing but the dtypes that are replaced.
+            key = sample.shapes, str(sample.attrs)
+            if wide is not None and not bench and key not in seen:
+                seen.add(key)
+                yield wide

@@ -13,16 +13,18 @@ from rlx.ops.reduce_rows import Reduction, emit_shares
 
 # Reads of a workgroup along a row; elements from which on a row is worth a workgroup of 256.
 _BLOCK, _LEAST = 1024, 512
+# The longest line of one workgroup.
+_LONGEST = 1 << 22
 # Lanes that walk down columns until they fill a large GPU, and the shortest walk.
 _WALKERS, _WALK = 32768, 32
 
 
 def _blocks(problem: Reduction) -> tuple[int, int]:
     """Into how many blocks a line is cut, and how long each is in reads."""
-    outer, n, inner = problem
+    outer, n, inner, _ = problem
     if inner == 1:
-        return math.ceil((n // 4 if n % 4 == 0 else n) / _BLOCK), _BLOCK
-    columns = outer * (inner // 4 if inner % 4 == 0 else inner)
+        return math.ceil(problem.reads(n) / _BLOCK), _BLOCK
+    columns = outer * problem.reads(inner)
     count = min(math.ceil(_WALKERS / columns), n // _WALK)
     if count < 2:
         return 1, n
@@ -31,7 +33,9 @@ def _blocks(problem: Reduction) -> tuple[int, int]:
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
-    return variant.name == "plain" or problem.inner > 1 or problem.n >= _LEAST
+    if variant.name == "plain":
+        return problem.n <= _LONGEST
+    return problem.inner > 1 or problem.n >= _LEAST
 
 
 def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
@@ -75,13 +79,13 @@ def emit_cumulate(
         totals, before = (emitter.temp(TensorType((outer, splits, inner), dtype)) for _ in "12")
         kind = "prod" if flags["product"] else "sum"
         emit_shares(emitter, kind, source, totals, problem, (splits, share))
-        blocks = Reduction(outer, splits, inner)
+        blocks = Reduction(outer, splits, inner, problem.single)
         emit_cumulate(emitter, totals, before, blocks, {**flags, "exclusive": 1}, dtype)
         inputs.append(before)
     params = {**problem._asdict(), **flags, "splits": splits, "share": share}
     if inner == 1:
         emitter.call("cumulate_rows", inputs, [result], params, outer * splits, unit=splits)
         return
-    columns = outer * (inner // 4 if inner % 4 == 0 else inner)
+    columns = outer * problem.reads(inner)
     groups = math.ceil(columns / 64) * splits
     emitter.call("cumulate_columns", inputs, [result], params, groups, unit=splits)

@@ -17,7 +17,7 @@ from rlx.ops.record import op
 
 _KINDS = {"f": FLOATS, "i": INTEGERS, "b": frozenset({DType.BOOL})}
 CPU_DTYPES = frozenset(DType(name) for name in C_TYPES)
-WEBGPU_DTYPES = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
+WEBGPU_DTYPES = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.BOOL})
 
 # One step of an elementwise program: op, operands (numbers below the count of the region's inputs
 # are inputs, the rest earlier steps), dtype of the result, and the number of a "literal" step.

@@ -6,7 +6,8 @@ This file is also run by ``setup.py`` while rlx is not importable, so it imports
 for that type in ``cython_src/kernels/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
 ``wgsl`` is a WGSL expression over operands of type ``V`` (four lanes of the element type; ``U`` is
 four lanes of u32); functions that WGSL lacks are in ``shaders/lib/math.wgsl``, and a name that ends
-in ``_T`` stands for one per element type. WGSL lets max, min and != lose a NaN, so those are written
+in ``_T`` stands for one per element type. i64, for which WGSL has no type, is computed by the function
+``wide_<name>`` of ``shaders/lib/wide.wgsl`` instead. WGSL lets max, min and != lose a NaN, so those are written
 with comparisons that keep it.
 """
 

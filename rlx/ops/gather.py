@@ -133,6 +133,7 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
         for dtype, index_dtype in (
             (DType.F32, DType.I32), (DType.I32, DType.I64), (DType.F16, DType.I32),
             (DType.BOOL, DType.I32), (DType.U8, DType.I64), (DType.F64, DType.I32),
+            (DType.F32, DType.I64),
         )
         for shape, indices, axis in (
             ((5, 3), [[0, 4], [2, -1]], 0),
@@ -195,9 +196,14 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
             (shape, np.shape(indices)),
             {"axis": axis},
             values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, DType.I32),
+            dtypes=(dtype, index),
         )
-        for dtype in (DType.F32, DType.I32, DType.I8)
+        for dtype, index in (
+            (DType.F32, DType.I32),
+            (DType.I32, DType.I32),
+            (DType.I8, DType.I32),
+            (DType.F32, DType.I64),
+        )
         for shape, indices, axis in (
             ((3, 4), [[0, 2, -1, 1], [1, 1, 0, 0]], 0),
             ((3, 4), [[3], [0], [-2]], 1),
@@ -266,9 +272,13 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
             (shape, np.shape(indices)),
             {"batch_dims": batch},
             values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
-            dtypes=(dtype, DType.I32),
+            dtypes=(dtype, index),
         )
-        for dtype in (DType.F32, DType.I32)
+        for dtype, index in (
+            (DType.F32, DType.I32),
+            (DType.I32, DType.I32),
+            (DType.F32, DType.I64),
+        )
         for shape, indices, batch in (
             ((3, 4), [[0, 1], [2, -1]], 0),
             ((3, 4), [[2], [0]], 0),

@@ -71,6 +71,8 @@ ENOUGH = 120
 # Sums are split where even the small tiles are fewer, each share at least this long.
 LEAST_SHARE = 256
 MOST_SHARES = 16
+# The longest share of a thread's loops; longer sums are split in any case.
+LONGEST_SHARE = 1 << 19
 
 
 def tiles(problem: Problem, variant: Variant) -> int:
@@ -98,10 +100,16 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     for name, enough in order:
         if name in found and count[name] >= enough:
             return found[name]
-    return found.get("small", found["plain"])
+    return found["small"] if "small" in found else found["plain"]
+
+
+# The plain tiles go over all of a sum in one loop.
+_PLAIN_SUM = 1 << 15
 
 
 def _takes(variant: Variant, problem: Problem) -> bool:
+    if variant.name == "plain" and problem.k > _PLAIN_SUM:
+        return False
     # Two products keep twice the sums.
     return not problem.gated or variant.params["tm"] * variant.params["tn"] <= 32
 
@@ -120,6 +128,7 @@ def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
     count = min(MOST_SHARES, k // LEAST_SHARE, most // max(1, tiles(problem, variant)))
+    count = max(count, -(-k // LONGEST_SHARE))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
     each = -(-k // (count * bk)) * bk
@@ -234,6 +243,8 @@ class Grouped(NamedTuple):
 
 # What shaders/expert_tiles.wgsl counts in workgroup memory.
 MOST_EXPERTS = 1024
+# Rows that its one workgroup lists.
+MOST_LISTED = 1 << 20
 
 
 def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
@@ -255,7 +266,8 @@ def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
 def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
     if variant.name == "plain":
         return True
-    return problem.k > 0 and (variant.name == "rows" or problem.experts <= MOST_EXPERTS)
+    listed = problem.experts <= MOST_EXPERTS and problem.m <= MOST_LISTED
+    return problem.k > 0 and (variant.name == "rows" or listed)
 
 
 # Each row by itself costs no list of rows, but reads its expert's weights for itself.
@@ -314,6 +326,7 @@ def strips(problem: Problem) -> Strips:
     stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
     count = min(MOST_SHARES, problem.k // LEAST_SHARE, most // max(1, groups))
+    count = max(count, -(-problem.k // LONGEST_SHARE))
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1
     # A share is whole stretches of the left operand, or part of one.

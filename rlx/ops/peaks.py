@@ -19,13 +19,15 @@ from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 Bounds = tuple[float | None, float | None]
 
 _WORKGROUP = 64
-# Samples whose least and largest stand in one table entry; walks on WebGPU jump over whole blocks.
+# Samples whose least and largest stand in one table entry, at least; walks on WebGPU jump over whole blocks.
 _BLOCK = 64
+# Rows of more samples have larger blocks.
+_LONG = 1 << 19
 # Steps that an invocation takes at most, far below the 65,535 after which lavapipe (Mesa 22.3)
 # silently leaves a loop.
 _ITERATIONS = 50_000
 # Peaks that one dispatch takes in the order of their height: each takes a few steps.
-_SPACED = 10_000
+_SPACED = 5_000
 # Rounds in which all peaks contest their place at once. What is left after them (on signals whose
 # peaks rise one after the other) is taken in order.
 _ROUNDS = 12
@@ -108,8 +110,10 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if rows == 0:
         return
     x = emitter.operand(0)
-    blocks = math.ceil(n / _BLOCK)
-    common = {**params, "blocks": blocks, "block": _BLOCK}
+    # A walk over a row is shortest where its steps within two blocks are about as many as those over blocks.
+    block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)
+    blocks = math.ceil(n / block)
+    common = {**params, "blocks": blocks, "block": block}
 
     def call(kernel: str, inputs: list[Any], outputs: list[Any], threads: int, **more: Any) -> None:
         groups = math.ceil(threads / _WORKGROUP)

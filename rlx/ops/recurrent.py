@@ -117,7 +117,8 @@ def _layer(
             raise DTypeError(
                 describe(f"[{op}] seq_lens", got=seq_lens.dtype, expected="i32 or i64")
             )
-        seq_lens = g.cast(seq_lens, "i32")
+        # A length past 32 bits is as long as the sequence, not what is left of its bits.
+        seq_lens = g.cast(g.clip(seq_lens, 0, x.shape[0]), "i32")
     options = {"bias": bias, "h0": h0, "c0": c0, "p": p, "seq_lens": seq_lens}
     given = {name: node for name, node in options.items() if node is not None}
     node = g.add_node(

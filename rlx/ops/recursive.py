@@ -25,8 +25,8 @@ Section = tuple[float, ...]
 
 _LANES = 8  # rows that the C kernel filters side by side (kernels/recursive.h)
 _WORKGROUP = 64
-# WebGPU filters blocks of one row in parallel, at least this long, and at most as many iterations
-# per invocation as lavapipe (Mesa 22.3) lets a loop run.
+# WebGPU filters blocks of one row in parallel, at least this long, and as few that the loops of one invocation
+# end before lavapipe (Mesa 22.3) ends them.
 _SHORTEST_BLOCK = 256
 _ITERATIONS = 50_000
 _F32_MOST = 3e38
@@ -151,7 +151,9 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         return
     x = emitter.operand(0)
     zi = emitter.operand(1) if params["has_zi"] else None
-    most = max(1, _ITERATIONS // max(1, states))
+    # Trips that recursive_carry makes for a block: loops over the states, and inside one of them another.
+    per_block = 3 + math.ceil(states / _WORKGROUP) * (states + 3)
+    most = max(1, _ITERATIONS // per_block)
     blocks = min(most, max(1, n // _SHORTEST_BLOCK)) if states else 1
     length = max(1, math.ceil(n / blocks))
     blocks = max(1, math.ceil(n / length))

@@ -13,6 +13,8 @@ from rlx.ir.variants import Family, Variant
 
 # Elements of a result from which on all lanes of a workgroup share it.
 _LONG = 8192
+# Elements, and trips of a loop, up to which one workgroup goes over all that makes a result.
+_LONGEST, _TRIPS = 1 << 22, 1 << 14
 # Reads that a lane has on their way.
 _LOADS = 8
 # Workgroups that keep a large GPU's multiprocessors busy: with fewer, long axes are split, into so many.
@@ -32,21 +34,30 @@ def as_rows(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 class Reduction(NamedTuple):
-    """``outer`` x ``n`` x ``inner`` elements, of which the middle axis goes."""
+    """``outer`` x ``n`` x ``inner`` elements, of which the middle axis goes.
+
+    Attributes:
+        single: Elements are read one by one, not in vectors of four: i64, which is two words.
+    """
 
     outer: int
     n: int
     inner: int
+    single: bool = False
+
+    def reads(self, count: int) -> int:
+        """Reads that make so many neighbours."""
+        return count // 4 if count % 4 == 0 and not self.single else count
 
 
 def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
     """What is read at a time along the reduced axis, results of such, and lanes of a result."""
-    outer, n, inner = problem
+    outer, n, inner, _ = problem
     if inner == 1:
-        reads = n // 4 if n % 4 == 0 else n
+        reads = problem.reads(n)
         lanes = next((lanes for lanes in (8, 32, 128) if reads <= _LOADS * lanes), 256)
         return reads, outer, lanes
-    results = outer * (inner // 4 if inner % 4 == 0 else inner)
+    results = outer * problem.reads(inner)
     if results < 32:
         return n, results, 256 // _power_above(results, 32)
     # Four lines of memory for each read, or one where workgroups are few.
@@ -76,8 +87,13 @@ def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
+    if variant.name == "plain":
+        return problem.n <= _LONGEST
+    if variant.name == "split":
+        return shares(problem)[0] > 1
+    reads, _, lanes = _row_tiles(problem)
     # Nothing to read has no first element to start from.
-    return {"split": shares(problem)[0] > 1, "whole": problem.n > 0}.get(variant.name, True)
+    return 0 < problem.n and reads <= _LOADS * lanes * _TRIPS
 
 
 REDUCE = Family(
@@ -97,17 +113,17 @@ def emit_reduce(
     dtype: DType = DType.F32,
 ) -> None:
     """The WebGPU kernels over (outer, n, inner); ``kind`` is sum, mean, prod, max or min."""
-    problem = Reduction(*rows)
+    problem = Reduction(*rows, single=dtype is DType.I64)
     variant = REDUCE.choose(problem, emitter)
     if variant.name == "plain":
         _plain(emitter, kind, source, result, problem)
         return
     if variant.name == "split":
-        outer, n, inner = problem
+        outer, n, inner, single = problem
         count, _ = shares(problem)
         some = emitter.temp(TensorType((outer, count, inner), dtype))
         _tiles(emitter, "sum" if kind == "mean" else kind, source, some, problem, n)
-        _tiles(emitter, kind, some, result, Reduction(outer, count, inner), n, whole=True)
+        _tiles(emitter, kind, some, result, Reduction(outer, count, inner, single), n, whole=True)
     else:
         _tiles(emitter, kind, source, result, problem, rows[1], whole=True)
 
@@ -161,7 +177,7 @@ def emit_shares(
 
 
 def _plain(emitter: Emitter, kind: str, source: Any, result: Any, problem: Reduction) -> None:
-    outer, n, inner = problem
+    outer, n, inner, _ = problem
     # Lanes for each result: a few elements for each lane, and whole lines of memory for each read.
     parts = _power_above(n / 4, 256) if inner == 1 else _power_above(n / 8, 32)
     if n > _LONG:

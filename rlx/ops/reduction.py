@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -111,7 +112,7 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
 
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
-_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32})
+_WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
 @_reduction("sum", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
@@ -229,19 +230,27 @@ def _infer_arg(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     return TensorType((*shape[:axis], *middle, *shape[axis + 1 :]), DType.I32)
 
 
-def _lower_arg(largest: bool) -> Callable[[Node, Emitter], None]:
+# WebGPU searches a longer line in shares of so many elements, then the places that these give.
+_SHARE = 1 << 16
+
+
+def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         outer, n, inner = _line(node.inputs[0].shape, node.attrs["axis"])
-        if outer * inner:
-            params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
-            last = int(node.attrs["select_last"])
-            emitter.call(
-                "arg_reduce",
-                [emitter.operand(0)],
-                [emitter.result()],
-                {**params, "last": last},
-                outer * inner,
-            )
+        if outer * inner == 0:
+            return
+        x, result = emitter.operand(0), emitter.result()
+        params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
+        params["last"] = int(node.attrs["select_last"])
+        if not webgpu or n <= 4 * _SHARE:
+            emitter.call("arg_reduce", [x], [result], params, outer * inner)
+            return
+        splits = math.ceil(n / _SHARE)
+        places = emitter.temp(TensorType((outer, inner, splits), DType.I32))
+        params |= {"splits": splits, "share": _SHARE}
+        work = outer * inner * splits
+        emitter.call("arg_reduce", [x], [places], {**params, "listed": False}, work, unit=splits)
+        emitter.call("arg_reduce", [x, places], [result], {**params, "listed": True}, outer * inner)
 
     return lower
 
@@ -252,14 +261,14 @@ def _line(shape: Shape, axis: int) -> tuple[int, int, int]:
 
 
 def _arg(largest: bool) -> Callable[[Any], OpDef]:
-    kernels = Kernels(("arg_reduce",), _lower_arg(largest))
-    shapes = (((3, 5), 1), ((3, 5), 0), ((2, 300, 3), 1), ((1,), 0), ((0, 4), 1), ((2, 700), -1))
+    shapes = (((3, 5), 1), ((3, 5), 0), ((2, 300, 3), 1), ((1,), 0), ((0, 4), 1), ((2, 700), -1),
+              ((270001, 2), 0))  # fmt: skip
     attrs: tuple[dict[str, Any], ...] = ({}, {"keepdims": True}, {"select_last": True})
     return op(
         infer=_infer_arg,
         flops=lambda node: size(node.inputs[0].shape),
-        cpu=kernels,
-        webgpu=kernels,
+        cpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=False)),
+        webgpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=True)),
         dtypes=_NUMBERS,
         webgpu_dtypes=_WEBGPU_NUMBERS,
         # Small whole numbers, so that there are ties.
@@ -310,7 +319,8 @@ def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], 
         params = {"outer": outer, "n": n, "inner": inner, "product": int(product)}
         flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
         if webgpu:
-            source, result, rows = emitter.operand(0), emitter.result(), Reduction(outer, n, inner)
+            source, result = emitter.operand(0), emitter.result()
+            rows = Reduction(outer, n, inner, node.dtype is DType.I64)
             more = {"product": int(product), **flags}
             emit_cumulate(emitter, source, result, rows, more, node.dtype)
             return

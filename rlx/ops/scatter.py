@@ -161,7 +161,7 @@ def _lower_scatter_elements(node: Node, emitter: Emitter) -> None:
 
 
 _SCATTER_CPU = frozenset({DType.F32, DType.F64, DType.I32, DType.U32, DType.I64, DType.BOOL})
-_SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32})
+_SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
 @op(
@@ -181,11 +181,12 @@ _SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32})
                 np.array(indices, np.int32),
                 (np.arange(np.size(indices)).reshape(np.shape(indices)) * 7 + 3) % 11,
             ),
-            dtypes=(dtype, DType.I32, dtype),
+            dtypes=(dtype, index, dtype),
         )
-        for dtype, reduction in (
-            *((DType.F32, r) for r in (None, "add", "mul", "min", "max")),
-            (DType.I32, "add"), (DType.F16, "add"), (DType.U8, None), (DType.F64, "max"),
+        for dtype, index, reduction in (
+            *((DType.F32, DType.I32, r) for r in (None, "add", "mul", "min", "max")),
+            (DType.I32, DType.I32, "add"), (DType.F16, DType.I32, "add"), (DType.U8, DType.I64, None),
+            (DType.F64, DType.I32, "max"), (DType.F32, DType.I64, "add"),
         )
         for shape, indices, axis in (
             ((3, 4), [[0, 2, -1, 1], [1, 1, 0, 1], [1, 1, 2, 2], [0, 0, 0, 0]], 0),
@@ -257,7 +258,7 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
         Sample(
             (shape, np.shape(indices), (*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])),
             {"reduction": reduction},
-            dtypes=(dtype, DType.I32, dtype),
+            dtypes=(dtype, index, dtype),
             values=(
                 np.arange(math.prod(shape)).reshape(shape),
                 np.array(indices, np.int32),
@@ -265,7 +266,9 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
                 .reshape(*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :]) % 13,
             ),
         )
-        for dtype, reduction in ((DType.F32, None), (DType.F32, "add"), (DType.I32, "max"))
+        for dtype, index, reduction in (
+            (DType.F32, DType.I32, None), (DType.F32, DType.I32, "add"), (DType.I32, DType.I64, "max"),
+        )
         for shape, indices in (
             ((8,), [[4], [3], [1], [-1], [4]]),
             ((4, 3), [[0], [2], [0]]),

@@ -12,8 +12,11 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import as_axis, size
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.reduce_rows import as_rows
+from rlx.ops.reduce_rows import as_rows, emit_reduce
 from rlx.ops.row_tiles import ROWS, Rows, row_call
+
+# Elements of a line, of neighbours and of others, that one workgroup of a GPU goes over.
+_LONGEST, _LONGEST_APART = 1 << 24, 1 << 20
 
 
 def _infer_softmax(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -41,6 +44,9 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     outer, n, inner = rows
     if not size(node.shape):
         return
+    if n > (_LONGEST if inner == 1 else _LONGEST_APART):
+        _lower_long(node, emitter, rows)
+        return
     problem = Rows(outer, n)
     variant = ROWS.choose(problem, emitter)
     if inner != 1 or variant.name == "plain":
@@ -53,12 +59,33 @@ def _lower_softmax_webgpu(node: Node, emitter: Emitter) -> None:
     )
 
 
+def _lower_long(node: Node, emitter: Emitter, rows: tuple[int, int, int]) -> None:
+    """As reductions and elementwise passes, whose workgroups share a line."""
+    axis, f32 = node.attrs["axis"], DType.F32
+    line = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
+    x, result = emitter.operand(0), emitter.result()
+    top, total = (emitter.temp(TensorType(line, f32)) for _ in "12")
+    powers = emitter.temp(TensorType(node.shape, f32))
+    emit_reduce(emitter, "max", x, top, rows)
+    program: tuple[Any, ...] = (("sub", (0, 1), f32, None), ("exp", (2,), f32, None))
+    emitter.elementwise(program, [x, top], powers, (node.shape, line))
+    emit_reduce(emitter, "sum", powers, total, rows)
+    if node.op == "softmax":
+        program = (("div", (0, 1), f32, None),)
+        emitter.elementwise(program, [powers, total], result, (node.shape, line))
+        return
+    program = (("sub", (0, 1), f32, None), ("log", (2,), f32, None), ("sub", (3, 4), f32, None))
+    emitter.elementwise(program, [x, top, total], result, (node.shape, line, line))
+
+
 def _softmax(**fields: Any) -> Callable[[Any], OpDef]:
     return op(
         infer=_infer_softmax,
         flops=lambda node: 12.0 * size(node.shape),
         cpu=Kernels(("softmax",), _lower_softmax),
-        webgpu=Kernels(("softmax", "softmax_rows"), _lower_softmax_webgpu),
+        webgpu=Kernels(
+            ("softmax", "softmax_rows", "reduce", "reduce_tiles"), _lower_softmax_webgpu
+        ),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 5e-6},  # the GPU's exp is 3 + 2|x| ULP

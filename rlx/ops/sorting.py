@@ -52,21 +52,23 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     rows, k = params["rows"], params["k"]
-    if k <= _FEW and 4 * k <= params["n"]:
+    # Keys of i64 are two words, which the kernel that selects has no room for.
+    wide = node.inputs[0].dtype is DType.I64
+    if k <= _FEW and 4 * k <= params["n"] and not wide:
         _select(emitter, params)
         return
     m = max(2, 1 << (params["n"] - 1).bit_length())
-    params["m"] = m
+    params.update(m=m, wide=wide)
     if m <= _BLOCK:
         emitter.call("sort_rows", [emitter.operand(0)], emitter.results(), params, rows)
         return
-    pairs = emitter.temp(TensorType((rows * m, 2), DType.U32))
+    pairs = emitter.temp(TensorType((rows * m, 4 if wide else 2), DType.U32))
     emitter.call(
         "sort_keys", [emitter.operand(0)], [pairs], params, math.ceil(rows * m / _WORKGROUP)
     )
 
     def block(first: int, last: int) -> None:
-        steps = {"first": first, "last": last, "m": m}
+        steps = {"first": first, "last": last, "m": m, "wide": wide}
         emitter.call("sort_block", [], [pairs], steps, rows * m // _BLOCK)
 
     block(2, _BLOCK)
@@ -74,7 +76,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     while length <= m:
         stride = length // 2
         while stride >= _BLOCK:
-            step = {"size": length, "stride": stride, "rows": rows, "m": m}
+            step = {"size": length, "stride": stride, "rows": rows, "m": m, "wide": wide}
             emitter.call("sort_step", [], [pairs], step, math.ceil(rows * m / 2 / _WORKGROUP))
             stride //= 2
         block(length, length)
@@ -129,7 +131,7 @@ def _order(x: Array, largest: bool) -> Array:
     cpu=Kernels(("topk",), _lower_cpu),
     webgpu=Kernels(_KERNELS, _lower_webgpu),
     dtypes=_NUMBERS,
-    webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32}),
+    webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64}),
     internal=True,
     samples=(
         *(

@@ -25,8 +25,7 @@ def native(node: Node, kernel_set: str) -> frozenset[DType]:
     taken = node.opdef.webgpu_dtypes
     if kernel_set == "webgpu-f16" and node.opdef.webgpu_f16:
         taken |= {DType.F16}
-    # i64 is carried as i32 on WebGPU.
-    return taken | {DType.I64} if DType.I32 in taken and DType.I64 in node.opdef.dtypes else taken
+    return taken
 
 
 def widened(node: Node, kernel_set: str) -> DType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Scheduler:
         limits: The device's limits, for rules that choose between kernels.
         specialise: What made the graph ready for the backend; subgraphs are made ready by it too.
         choices: What is known about variants of kernels, besides their rules.
+        host: Nodes of the graph that run on the host besides those without a kernel, by id, and why.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Scheduler:
         limits: Mapping[str, int],
         specialise: Callable[[Graph], tuple[Graph, list[str]]],
         choices: Choices = _NONE_KNOWN,
+        host: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.limits, self.choices = limits, choices
         self._backend = backend
@@ -52,6 +55,7 @@ class Scheduler:
         self._users: dict[int, list[Node]]
         self._tables: dict[tuple[str, bytes], Value] = {}
         self._enter(graph)
+        self._host |= host
 
     def run(self) -> Schedule:
         """The schedule of the whole graph."""

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import cast
 
 from rlx import flags
-from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
+from rlx.backends.base import (
+    Backend,
+    CompileOptions,
+    DeviceInfo,
+    Executable,
+    KernelLimitError,
+    backend,
+)
 from rlx.backends.plugins import is_built_in, refusal
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS, Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, hoist
+from rlx.passes.legalize import blocked
 from rlx.passes.lift import lift
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
@@ -176,7 +185,9 @@ def _specialise(
     return run_pipeline(graph, enabled, target.kernel_set, options.io_gate, passes)
 
 
-def _schedule(graph: Graph, target: Target) -> Schedule:
+def _schedule(
+    graph: Graph, target: Target, host: Mapping[int, str] = MappingProxyType({})
+) -> Schedule:
     limits = dict(target.info.limits)
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
@@ -184,7 +195,7 @@ def _schedule(graph: Graph, target: Target) -> Schedule:
     def specialise(one: Graph) -> tuple[Graph, list[str]]:
         return _specialise(one, target)
 
-    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices).run()
+    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, host).run()
 
 
 def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
@@ -205,6 +216,42 @@ def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
         None if limit is None else limit - param_bytes,
         options.reuse_memory,
     )
+
+
+def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
+    """``load``; nodes that are too large for the target's kernels run on the host.
+
+    Returns:
+        What is loaded in the end, and its executable.
+
+    Raises:
+        UnsupportedOpError: There are such nodes, and the host may not help or can't.
+    """
+    try:
+        return lowered, load(lowered, target)
+    except KernelLimitError as error:
+        host = _moved(lowered.graph, error.reasons)
+        allowed = target.options.allow_host_fallback
+        if not allowed or any(blocked(lowered.graph.nodes[at], "cpu") for at in host):
+            raise UnsupportedOpError(str(error)) from error
+        schedule = _schedule(lowered.graph, target, host)
+        moved = replace(lowered, schedule=schedule, plan=_plan(schedule, target))
+        return moved, load(moved, target)
+
+
+def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
+    """The nodes of a graph that have to run on the host: those named, and those that hold one in a subgraph."""
+    found = {
+        node.id: reason
+        for node, reason in reasons.items()
+        if node.id < len(graph.nodes) and graph.nodes[node.id] is node
+    }
+    if len(found) < len(reasons):
+        inside = next(iter(reasons.values()))
+        for node in graph.nodes:
+            if any(isinstance(value, Graph) for value in node.attrs.values()):
+                found[node.id] = f"in its subgraph: {inside}"
+    return found
 
 
 def load(lowered: Lowered, target: Target) -> Executable:

@@ -22,7 +22,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 from rlx.lru import Lru
-from rlx.runtime.build import Lowered, Target, load, lower
+from rlx.runtime.build import Lowered, Target, loaded, lower
 from rlx.runtime.disk import DiskCache, disk_cache
 from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
@@ -159,7 +159,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             _in_memory(key, sources) or _in_model(name, sources) or _on_disk(disk, name, sources)
         )
     if found is not None:
-        lowered, executable = found, load(found, target)
+        lowered, executable = loaded(found, target)
     else:
         lowered, executable = _fresh(graph, target, ready)
         # The weights are the caller's; nothing reads them here.
@@ -228,7 +228,7 @@ def _entry(found: container.Container, name: str, sources: tuple[str, ...]) -> L
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
     lowered = ready or lower(graph, target)
     _count("lowered")
-    return lowered, load(lowered, target)
+    return loaded(lowered, target)
 
 
 def _in_memory(key: str, sources: tuple[str, ...]) -> Lowered | None:

@@ -15,7 +15,7 @@ from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
-from rlx.runtime.build import Lowered, Target, fewer_rows, load, lower
+from rlx.runtime.build import Lowered, Target, fewer_rows, load, loaded, lower
 from rlx.runtime.experts import Placement
 from rlx.runtime.owning import owned
 from rlx.runtime.watched import WatchedExecutable
@@ -101,8 +101,8 @@ class Recovery:
         handles = {
             name: self._executable.read_input(self._names.index(name)) for name in self._bound
         }
-        lowered = lower(graph, self._target)
-        executable = wrap(load(lowered, self._target))
+        lowered, made = loaded(lower(graph, self._target), self._target)
+        executable = wrap(made)
         extent = self._extent
         if extent is not None:
             extent = fewer_rows(lowered, self._target, extent.actual, extent.upper)

@@ -18,7 +18,7 @@ from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph
 from rlx.runtime import probes
-from rlx.runtime.build import Lowered, Target, load, lower
+from rlx.runtime.build import Lowered, Target, loaded, lower
 
 # Seconds that a device may take; what was begun is finished.
 BUDGET_S = 1.7
@@ -43,8 +43,8 @@ class Loaded:
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.lowered: Lowered = lower(graph, target)
-        self._executable = load(self.lowered, target)
+        self.lowered: Lowered
+        self.lowered, self._executable = loaded(lower(graph, target), target)
         for name, value in probes.values_of(graph).items():
             self._executable.set_param(name, value)
         self._inputs = [np.ones(v.shape, v.dtype) for v in self._executable.input_views]
@@ -120,7 +120,7 @@ class Stopwatch:
         def make(one: tuple[Graph, Target]) -> None:
             if time.monotonic() < until:
                 with suppress(CompileError, DeviceMemoryError):
-                    load(lower(*one), one[1]).close()
+                    loaded(lower(*one), one[1])[1].close()
 
         with ThreadPoolExecutor(min(8, max(1, (os.cpu_count() or 1) - 1))) as pool:
             list(pool.map(make, graphs))

@@ -13,6 +13,10 @@
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
+{% if key_to is defined %}
+// Of each query, between calls: the largest score, and the sum of weights. Sums of values wait in y.
+@group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> state: array<vec2<f32>>;
+{% endif %}
 
 {% if softcap != 0.0 %}
 {% include "lib/math.wgsl" %}

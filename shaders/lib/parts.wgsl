@@ -11,7 +11,10 @@
 @group(0) @binding({{ 1 + weights + i }}) var<storage, {{ access[1 + weights + i] }}> bias{{ i }}: array<{{ B }}>;
 {% endfor %}
 {% if listed %}
-@group(0) @binding({{ 1 + weights + biases }}) var<storage, {{ access[1 + weights + biases] }}> listed: array<i32>;
+@group(0) @binding({{ 1 + weights + biases }}) var<storage, {{ access[1 + weights + biases] }}> listed: array<{{ type[1 + weights + biases] }}>;
+{% endif %}
+{% if listed and type[1 + weights + biases] == two_words %}
+{% include "lib/wide_index.wgsl" %}
 {% endif %}
 {% for i in range(parts|length) %}
 {% set at = 1 + weights + biases + listed + i %}

@@ -178,7 +178,7 @@ fn quotient_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
 fn remainder_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let b = abs(y);
     var r = abs(x);
-    for (var k = 63; k >= 0; k--) {
+    for (var k = 63; k >= 0; k--) { // trips: 64
         let step = b * exp2(f32(k));
         r = select(r, r - step, r >= step);
     }
@@ -209,25 +209,37 @@ fn modulo_i32(x: vec4<i32>, y: vec4<i32>) -> vec4<i32> {
 
 fn modulo_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> { return remainder_u32(x, y); }
 
-// pow with C's meaning for x <= 0, which WGSL leaves undefined.
+// pow with C's meaning of signs, zeros, infinities and NaN, by bits: WGSL leaves x <= 0 undefined, and a driver may
+// assume that there is no infinity and take subnormals for 0.
 fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    let at_zero = select(vec4<f32>(0.0), infinity_like(x), y < vec4<f32>(0.0));
-    let r = select(pow(abs(x), y), at_zero, x == vec4<f32>(0.0));
-    let whole = floor(y) == y;
-    let odd = floor(y * 0.5) * 2.0 != y;
-    let signed = select(r, -r, whole & odd);
-    let negative = select(nan_like(x), signed, whole | (abs(x) > vec4<f32>(3.4e38)));
-    let y_infinite = abs(y) > vec4<f32>(3.4e38);
-    let one = (y == vec4<f32>(0.0)) | (x == vec4<f32>(1.0)) | (y_infinite & (x == vec4<f32>(-1.0)));
-    let power = select(r, negative, x < vec4<f32>(0.0));
-    return select(select(power, nan_like(x), nan_bits(x) | nan_bits(y)), vec4<f32>(1.0), one);
+    let least = vec4<u32>(0x00800000u);
+    let one = vec4<u32>(0x3f800000u);
+    let infinity = vec4<u32>(0x7f800000u);
+    let negative = bitcast<vec4<u32>>(x) >= vec4<u32>(0x80000000u);
+    let a = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);
+    let b = bitcast<vec4<u32>>(y) & vec4<u32>(0x7fffffffu);
+    // A subnormal is so many times 2^-149.
+    let small = exp2(y * (log2(vec4<f32>(max(a, vec4<u32>(1u)))) - 149.0));
+    let near = select(pow(abs(x), y), small, a < least);
+    let grows = (a > one) != (bitcast<vec4<u32>>(y) >= vec4<u32>(0x80000000u));
+    let far = select(vec4<f32>(0.0), infinity_like(x), grows);
+    // x to the power 1 is x, which rounding could bring to infinity.
+    let known = select(near, abs(x), bitcast<vec4<u32>>(y) == one);
+    let r = select(select(known, far, (a == vec4<u32>(0u)) | (a == infinity) | (b == infinity)), vec4<f32>(1.0), a == one);
+    // From 2^24 on all numbers are even.
+    let whole = (floor(y) == y) | (b >= vec4<u32>(0x4b800000u));
+    let odd = (b < vec4<u32>(0x4b800000u)) & (floor(y) == y) & !(floor(y * 0.5) * 2.0 == y);
+    let signed = select(r, -r, negative & odd);
+    let none = negative & !whole & (a != vec4<u32>(0u)) & (a < infinity);
+    let power = select(signed, nan_like(x), none | (a > infinity) | (b > infinity));
+    return select(power, vec4<f32>(1.0), (b == vec4<u32>(0u)) | (bitcast<vec4<u32>>(x) == one));
 }
 
 fn power_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
     var r = vec4<u32>(1u);
     var base = x;
     var e = y;
-    for (var bit = 0u; bit < 32u; bit++) {
+    for (var bit = 0u; bit < 32u; bit++) { // trips: 32
         r = select(r, r * base, (e & vec4<u32>(1u)) == vec4<u32>(1u));
         base *= base;
         e >>= vec4<u32>(1u);

@@ -36,7 +36,7 @@ fn {{ name }}(value: f32, lane: u32) -> f32 {
         workgroupBarrier();
         let first = turn + lane / {{ lanes }}u * ({{ lanes }}u / together);
         var all = found[first];
-        for (var i = 1u; i < {{ lanes }}u / together; i++) { {{ joined.format("found[first + i]") }} }
+        for (var i = 1u; i < {{ lanes }}u / together; i++) { {{ joined.format("found[first + i]") }} } // trips: {{ lanes }} / 8
         turn = {{ threads // 8 }}u - turn;
         return all;
     }

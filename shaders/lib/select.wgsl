@@ -13,7 +13,7 @@ var<workgroup> list_at: array<u32, {{ list }}>;
 fn digit_of(wanted: u32, lane: u32) -> vec3<u32> {
     let mine = atomicLoad(&digits[lane]);
     var sum = mine;
-    for (var step = 1u; step < 256u; step *= 2u) {
+    for (var step = 1u; step < 256u; step *= 2u) { // trips: 8
         sums[lane] = sum;
         workgroupBarrier();
         if (lane >= step) { sum += sums[lane - step]; }
@@ -33,9 +33,9 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
     atomicStore(&digits[lane], 0u);
     if (lane == 0u) { atomicStore(&listed, 0u); }
     workgroupBarrier();
-    for (var shift = 32u; shift > 0u;) {
+    for (var shift = 32u; shift > 0u;) { // trips: 4
         shift -= 8u;
-        for (var i = lane; i < count; i += 256u) {
+        for (var i = lane; i < count; i += 256u) { // trips: {{ most }} / 256
             if ((key[i] & known) == last) { atomicAdd(&digits[(key[i] >> shift) & 255u], 1u); }
         }
         workgroupBarrier();
@@ -50,9 +50,9 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
     if (wanted < equal) {
         var place = 0u;
         var settled = 0u;
-        for (var shift = 16u; shift > 0u;) {
+        for (var shift = 16u; shift > 0u;) { // trips: 2
             shift -= 8u;
-            for (var i = lane; i < count; i += 256u) {
+            for (var i = lane; i < count; i += 256u) { // trips: {{ most }} / 256
                 if (key[i] == last && (i & settled) == place) { atomicAdd(&digits[(i >> shift) & 255u], 1u); }
             }
             workgroupBarrier();
@@ -63,7 +63,7 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
         }
         end = place + 1u;
     }
-    for (var i = lane; i < count; i += 256u) {
+    for (var i = lane; i < count; i += 256u) { // trips: {{ most }} / 256
         if (key[i] < last || (key[i] == last && i < end)) {
             let slot = atomicAdd(&listed, 1u);
             list_key[slot] = key[i];
@@ -77,7 +77,7 @@ fn select_firsts(count: u32, lane: u32) -> u32 {
 // The place of an entry of the list in order.
 fn rank_of(slot: u32, filled: u32) -> u32 {
     var rank = 0u;
-    for (var j = 0u; j < filled; j++) {
+    for (var j = 0u; j < filled; j++) { // trips: LIST
         rank += u32(comes_before(list_key[j], list_at[j], list_key[slot], list_at[slot]));
     }
     return rank;

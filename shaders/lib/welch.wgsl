@@ -1,7 +1,7 @@
 // Welch's averaged power of one bin. Without weights it is one-sided: inner bins count twice.
 fn welch(signal: u32, bin: u32) -> f32 {
     var sum = 0.0;
-    for (var s = 0u; s < SEGMENTS; s++) {
+    for (var s = 0u; s < SEGMENTS; s++) { // trips: SEGMENTS
         let at = (signal * SEGMENTS + s) * {{ 2 * n_fft }}u + bin;
         let re = spec[at];
         let im = spec[at + N_FFT];

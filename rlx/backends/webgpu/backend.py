@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, gpu_device_soon
 from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
 from rlx.backends.webgpu.lower import Dispatch, lower
+from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, describe
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import phase
 
@@ -45,6 +46,7 @@ class WebGpuBackend:
 
         Raises:
             CompileError: A kernel does not compile, or binds more buffers than the device allows.
+            KernelLimitError: Loops of kernels are too long for a GPU.
             DeviceMemoryError: A buffer is above the device's limits.
         """
         assert schedule is not None
@@ -54,6 +56,7 @@ class WebGpuBackend:
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
+        too_long: dict[Node, str] = {}
         with phase("render"):
             for at, call in enumerate(schedule.calls):
                 if id(call) in lowered:
@@ -63,7 +66,11 @@ class WebGpuBackend:
                 one = call if call.kernel == HOST else schedule.rendered[at]
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
+                    if one.excess:
+                        too_long[call.node] = "its loops are longer than a GPU may run"
                 lowered[id(call)] = one
+        if too_long:
+            raise _too_long(too_long)
         found = (lowered[id(call)] for call in schedule.calls)
         work = [one for one in found if one is not None]
         with phase("device"):
@@ -86,6 +93,19 @@ def _loaded(
     with phase("allocate"), gpu.all_or_nothing():
         fixed = Fixed(gpu, schedule, options.max_iterations)
         return WebGpuExecutable(gpu, schedule, plan, work, fixed)
+
+
+def _too_long(reasons: dict[Node, str]) -> KernelLimitError:
+    first = next(iter(reasons))
+    return KernelLimitError(
+        describe(
+            f"the loops of {len(reasons)} nodes are longer than a GPU may run",
+            where=first.where(),
+            expected=f"fewer than {TOO_MANY} trips in each kernel",
+            hint="compile for the CPU, or cut the axis into parts",
+        ),
+        reasons,
+    )
 
 
 def _check_bindings(dispatch: Dispatch, limit: int) -> None:

@@ -11,17 +11,19 @@ from rlx._ext.owner import Gate
 from rlx.backends.base import Executable
 from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import device_bytes, to_device
+from rlx.backends.webgpu.mirror import to_device
 from rlx.backends.webgpu.work import OK, PythonRunner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
 
 
-def padded(nbytes: int) -> int:
-    """Bytes bound for a value: whole vectors, and never none."""
-    return max(16, -(-nbytes // 16) * 16)
+def padded(type: TensorType) -> int:
+    """Bytes bound for a value: whole vectors, of four i64 or of 16 bytes, and never none."""
+    unit = 32 if type.dtype is DType.I64 else 16
+    return max(unit, -(-type.nbytes // unit) * unit)
 
 
 class Fixed:
@@ -49,7 +51,7 @@ class Fixed:
         for value in schedule.values:
             if value.kind in ARENA:
                 continue
-            size = padded(device_bytes(value.type))
+            size = padded(value.type)
             check_limit(gpu, "max-storage-buffer-binding-size", size, value.name)
             check_limit(gpu, "max-buffer-size", size, value.name)
             label = f"{value.kind} {value.name}"
@@ -102,9 +104,9 @@ class Fixed:
         copies = []
         at = 0
         for value, array in pairs:
-            size = padded(device_bytes(value.type))
+            size = padded(value.type)
             data = np.zeros(size, np.uint8)
-            raw = to_device(array, value.type, f"{value.kind} {value.name!r}")
+            raw = to_device(array)
             data[: raw.size] = raw
             copies.append((data, at, self.buffers[value.id]))
             at += size

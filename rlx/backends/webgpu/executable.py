@@ -18,11 +18,11 @@ from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.lower import Dispatch, shrunk
-from rlx.backends.webgpu.mirror import Mirror, device_bytes, from_device, narrowed
+from rlx.backends.webgpu.mirror import Mirror, from_device
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic
 from rlx.backends.webgpu.transfers import Several, words
-from rlx.backends.webgpu.work import MEMORY, OK, RANGE, STOPPED, Batch, Runner, Submission
+from rlx.backends.webgpu.work import MEMORY, OK, STOPPED, Batch, Runner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, InputError, describe
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Value
@@ -115,7 +115,7 @@ class WebGpuExecutable:
         return self._arena, self._plan.slots[value.id].offset
 
     def _resource(self, value: Value, dispatch: Dispatch) -> tuple[Any, int, int]:
-        size = padded(device_bytes(value.type))
+        size = padded(value.type)
         where = dispatch.call.node.where()
         check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
         return (*self._place(value), size)
@@ -223,10 +223,7 @@ class WebGpuExecutable:
             step.run()
 
     def _fail(self, runner: Runner) -> NoReturn:
-        fault, said, at = runner.error()
-        if fault == RANGE:
-            one = self._traffic.narrow()[at]
-            narrowed(one.wide, one.name)
+        fault, said = runner.error()
         if fault == STOPPED:
             forked.check()
         if fault == MEMORY:
@@ -295,13 +292,8 @@ class WebGpuExecutable:
         Raises:
             InputError: A set does not fit; none has run then.
         """
-        views, wide = self._given(), self._mirror.wide_inputs
+        views = self._given()
         found = [taken(arrays, views, [self._mirror.inputs]) for arrays in sets]
-        for arrays in found:
-            for view, array in zip(views, arrays, strict=True):
-                for one in wide.values():
-                    if one.wide is view:
-                        narrowed(array, one.name)
         results: list[list[Array]] = []
         while len(results) < len(found):
             results += self._run_some(found[len(results) :])
@@ -409,8 +401,6 @@ class WebGpuExecutable:
         offset, nbytes = self._traffic.inputs[self._known(index, self._traffic.inputs, "input")]
         view = self.input_views[index]
         np.copyto(view, as_input(array, view, index), casting="same_kind")
-        if index in self._mirror.wide_inputs:
-            self._mirror.wide_inputs[index].narrow()
         if nbytes:
             data = self._mirror.memory[offset : offset + words(nbytes)]
             self._run_once(Submission([], uploads=[(data, self._arena, offset)]))
@@ -438,12 +428,12 @@ class WebGpuExecutable:
                 describe(f"output {out_index} has no row {row}", got=f"shape {type.shape}")
             )
         one = TensorType(type.shape[1:], type.dtype)
-        offset = self._traffic.outputs[out_index][0] + row * device_bytes(one)
+        offset = self._traffic.outputs[out_index][0] + row * one.nbytes
         return self._fetch(self._arena, offset, one)
 
     def _fetch(self, source: Any, offset: int, type: TensorType) -> Array:
         """The bytes of a value in a buffer, and at most three beside them."""
-        nbytes = device_bytes(type)
+        nbytes = type.nbytes
         start, end = offset // 4 * 4, words(offset + nbytes)
         data = np.zeros(end - start, np.uint8)
         if nbytes:

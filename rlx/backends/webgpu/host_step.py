@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.base import Executable
 from rlx.backends.webgpu.buffers import check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import device_bytes, from_device, to_device
+from rlx.backends.webgpu.mirror import from_device, to_device
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
 
@@ -60,30 +60,26 @@ class HostStep:
         for value in call.inputs:
             if value is None:
                 continue
-            data = np.zeros(padded(device_bytes(value.type)), np.uint8)
+            data = np.zeros(padded(value.type), np.uint8)
             self.copies.append((*place(value), self.staged, data.size))
             self.reads.append((self.staged, data))
             self._operands.append((data, value.type))
             self.staged += data.size
         for value in call.outputs:
-            data = np.zeros(padded(device_bytes(value.type)), np.uint8)
+            data = np.zeros(padded(value.type), np.uint8)
             self.uploads.append((data, *place(value)))
-            self._results.append((data, value))
+            self._results.append(data)
         check_limit(gpu, "max-buffer-size", self.staged, call.node.where())
         label, size = f"read-back for {call.node.op}", max(16, self.staged)
         self.staging: Any = gpu.buffer(label, size, "MAP_READ", "COPY_DST")
 
     def run(self) -> None:
-        """Computes on the CPU; the operands have been read back.
-
-        Raises:
-            InputError: An i64 result is out of the range that the device carries.
-        """
+        """Computes on the CPU; the operands have been read back."""
         for view, (data, type) in zip(self.executable.input_views, self._operands, strict=True):
             # A value may be read as a view, under another shape.
             view[...] = from_device(data, type).reshape(view.shape)
-        for result, (data, value) in zip(self.executable.run_slots(), self._results, strict=True):
-            raw = to_device(result, value.type, value.name)
+        for result, data in zip(self.executable.run_slots(), self._results, strict=True):
+            raw = to_device(result)
             data[: raw.size] = raw
 
     def close(self) -> None:

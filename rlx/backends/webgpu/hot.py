@@ -73,8 +73,6 @@ class Maker:
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
             [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
-            [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.narrow],
-            [(one.wide.ctypes.data, one.held.ctypes.data, one.wide.size) for one in work.widen],
             handle(porch) if porch is not None else 0,
             size,
             self._gpu.spin_ns,

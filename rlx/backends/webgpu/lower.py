@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rlx.backends.webgpu.region import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
+from rlx.backends.webgpu.trips import excess
 from rlx.backends.webgpu.wgsl import header, render
 from rlx.ir.plan import ARENA, Call, Value
 from rlx.passes.extent import Extent, scaled
@@ -24,6 +25,7 @@ class Dispatch:
         access: "read" or "read_write" of each.
         grid: Workgroups in x and y.
         work: Workgroups that have something to do.
+        excess: Trips of its loops where these are more than a driver may finish, else 0.
     """
 
     call: Call
@@ -33,6 +35,7 @@ class Dispatch:
     access: tuple[str, ...]
     grid: tuple[int, int]
     work: int
+    excess: int = 0
 
 
 def grid(work: int, limit: int) -> tuple[int, int]:
@@ -97,4 +100,6 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     body = render(kernel, {**call.params, "access": access, "type": types})
     enable = "enable f16;\n" if call.params.get("half") else ""
     source = enable + header(call.params, call.work, x) + body
-    return Dispatch(call, label, source, values, tuple(access), (x, y), call.work)
+    # What a user wrote declares no trips, and is not cut up either.
+    trips = 0 if kernel == "custom" else excess(source)
+    return Dispatch(call, label, source, values, tuple(access), (x, y), call.work, trips)

@@ -25,6 +25,9 @@ _MANY = 1 << 22
 # Vectors of a thread, by the most steps and operands that a program then has: text and registers grow with both.
 _AHEAD = ((12, 4), (32, 2))
 _OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
+# The register type whose four values are a structure, with functions in place of operators
+# (shaders/lib/wide.wgsl).
+_WIDE = "wide"
 # Names in a table expression that stand for something of the operands' type.
 _PLACEHOLDER = re.compile(r"\b([xyzVU])\b|\b(\w+)_T\(")
 
@@ -39,7 +42,8 @@ class _Operand:
 
 def vector(dtype: DType) -> str:
     """The type of four values in registers."""
-    return f"vec4<{STORAGE[dtype].register}>"
+    register = STORAGE[dtype].register
+    return "Wide" if register == _WIDE else f"vec4<{register}>"
 
 
 def ahead(params: Mapping[str, Any]) -> int:
@@ -67,6 +71,8 @@ def _raw(name: str, index: str, dtype: DType) -> str:
 def _four(raw: Sequence[str], dtype: DType) -> str:
     """Four registers from four elements, or from one that all share."""
     storage = STORAGE[dtype]
+    if storage.register == _WIDE:
+        return f"wide_{'all' if len(raw) == 1 else 'four'}({', '.join(raw)})"
     if storage.per_word == 1:
         return f"{vector(dtype)}({', '.join(raw)})"
     return storage.load.format(f"vec4<u32>({', '.join(raw)})")
@@ -75,12 +81,16 @@ def _four(raw: Sequence[str], dtype: DType) -> str:
 def packed(dtype: DType) -> str:
     """The type of four neighbours in memory."""
     storage = STORAGE[dtype]
+    if storage.register == _WIDE:
+        return "WidePacked"
     return {1: f"vec4<{storage.word}>", 2: "vec2<u32>", 4: "u32"}[storage.per_word]
 
 
 def _unpacked(value: str, dtype: DType) -> str:
     """Four registers from four neighbours in memory."""
     storage = STORAGE[dtype]
+    if storage.register == _WIDE:
+        return f"wide_load({value})"
     if storage.per_word == 1:
         return value
     if storage.per_word == 2:
@@ -93,6 +103,8 @@ def _unpacked(value: str, dtype: DType) -> str:
 def _packed(value: str, dtype: DType) -> str:
     """Four registers as four neighbours in memory."""
     storage = STORAGE[dtype]
+    if storage.register == _WIDE:
+        return f"wide_store({value})"
     if storage.per_word == 1:
         return value
     raw = storage.store.format(value)
@@ -142,6 +154,9 @@ def _literal(value: Any, dtype: DType) -> str:
     vec = vector(dtype)
     if dtype is DType.BOOL:
         return f"{vec}({'true' if value else 'false'})"
+    if STORAGE[dtype].register == _WIDE:
+        low, high = (int(value) >> shift & 0xFFFFFFFF for shift in (0, 32))
+        return f"wide_all(vec2<u32>({low}u, {high}u))"
     if dtype.is_float and not math.isfinite(np.float32(value)):
         # WGSL forbids constants that are not finite; `i & 0u` makes the bits a run-time value.
         bits = int(np.float32(value).view(np.uint32))
@@ -151,6 +166,12 @@ def _literal(value: Any, dtype: DType) -> str:
 
 def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     vec = vector(target)
+    given, wanted = STORAGE[source].register, STORAGE[target].register
+    if given == _WIDE:
+        converted = value if wanted == _WIDE else f"wide_to_{wanted}({value})"
+        return converted if last else STORAGE[target].round.format(converted)
+    if wanted == _WIDE:
+        return f"wide_from_{given}({value})"
     if target is DType.BOOL:
         return value if source is DType.BOOL else f"!({value} == {vector(source)}(0))"
     converted = value if vec == vector(source) else f"{vec}({value})"
@@ -163,10 +184,14 @@ def _step(step: Any, args: list[str], kinds: list[DType], last: bool) -> str:
     if name == "literal":
         return _literal(value, dtype)
     if name == "where":
+        if STORAGE[dtype].register == _WIDE:
+            return f"wide_where({', '.join(args)})"
         return f"select({args[2]}, {args[1]}, {args[0]})"
     if name == "cast":
         return _cast(args[0], kinds[0], dtype, last)
     register = STORAGE[kinds[0]].register
+    if register == _WIDE:
+        return f"wide_{name}({', '.join(args)})"
     names = {**dict(zip("xyz", args, strict=False)), "V": vector(kinds[0]), "U": "vec4<u32>"}
     return _PLACEHOLDER.sub(
         lambda match: names[match[1]] if match[1] else f"{match[2]}_{register}(", ROWS[name].wgsl
@@ -212,7 +237,8 @@ def definitions(text: str) -> dict[str, str]:
 @functools.cache
 def _functions() -> dict[str, tuple[str, frozenset[str]]]:
     """Text of every library function, and the names of those that it calls."""
-    text = "\n".join([render("lib/math", {}), render("lib/point", {}), _PAIR])
+    names = ("lib/math", "lib/point", "lib/wide")
+    text = "\n".join([*(render(name, {}) for name in names), _PAIR])
     found = definitions(text)
     return {
         name: (source, frozenset(_CALL.findall(source)) & found.keys() - {name})
@@ -220,15 +246,22 @@ def _functions() -> dict[str, tuple[str, frozenset[str]]]:
     }
 
 
+@functools.cache
+def _structures() -> dict[str, str]:
+    """Text of every structure of the library, by its name."""
+    found = re.finditer(r"struct (\w+) {[^}]*}\n", render("lib/wide", {}))
+    return {match[1]: match[0] for match in found}
+
+
 def library(body: str) -> str:
-    """The library functions that a kernel's text calls, and those that they call."""
+    """The library functions that a kernel's text calls, those that they call, and structures they name."""
     functions = _functions()
     wanted = set(_CALL.findall(body)) & functions.keys()
-    while True:
-        more = {called for name in wanted for called in functions[name][1]} - wanted
-        if not more:
-            return "\n".join(source for name, (source, _) in functions.items() if name in wanted)
+    while more := {called for name in wanted for called in functions[name][1]} - wanted:
         wanted |= more
+    text = "\n".join(source for name, (source, _) in functions.items() if name in wanted)
+    named = set(re.findall(r"\bWide\w*", text)) & _structures().keys()
+    return "".join(_structures()[name] for name in sorted(named)) + text
 
 
 def region_source(

@@ -1,4 +1,4 @@
-"""How each dtype is held in WebGPU memory and in registers; i64 is carried as i32."""
+"""How each dtype is held in WebGPU memory and in registers: i64 in two words, narrow types several to a word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Storage(NamedTuple):
     Attributes:
         word: WGSL type of the array that holds it; narrow types share 32-bit words.
         per_word: Elements in a word.
-        register: WGSL type of one value in a register.
+        register: WGSL type of one value in a register; "wide" stands for two words, which WGSL has no number for.
         load: Four registers from four raw elements (u32), for types that share words.
         store: Four raw elements from four registers.
         round: A value in a register brought to what the type can hold.
@@ -31,7 +31,8 @@ STORAGE: dict[DType, Storage] = {
     DType.F32: Storage("f32", 1, "f32"),
     DType.I32: Storage("i32", 1, "i32"),
     DType.U32: Storage("u32", 1, "u32"),
-    DType.I64: Storage("i32", 1, "i32"),
+    # The low word first, as in host memory.
+    DType.I64: Storage("vec2<u32>", 1, "wide"),
     # Moved as it is, never computed with.
     DType.F64: Storage("vec2<u32>", 1, "never"),
     DType.BOOL: Storage(
@@ -48,8 +49,3 @@ STORAGE: dict[DType, Storage] = {
     DType.F16: Storage("u32", 2, "f32", "from_f16({})", "to_f16({})", "from_f16(to_f16({}))"),
     DType.BF16: Storage("u32", 2, "f32", "from_bf16({})", "to_bf16({})", "from_bf16(to_bf16({}))"),
 }  # fmt: skip
-
-
-def device_itemsize(dtype: DType) -> int:
-    """Bytes of one element in GPU memory; f64 is held there but never computed with."""
-    return 4 if dtype is DType.I64 else dtype.itemsize

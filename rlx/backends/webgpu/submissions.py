@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.host_step import HostStep, Pause
-from rlx.backends.webgpu.mirror import Mirror, Wide, device_bytes
+from rlx.backends.webgpu.mirror import Mirror
 from rlx.backends.webgpu.transfers import spans, words
 from rlx.backends.webgpu.work import Batch, Submission
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -39,10 +39,10 @@ class Traffic:
         self, gpu: GpuDevice, schedule: Schedule, plan: MemoryPlan, arena: Any, mirror: Mirror
     ) -> None:
         self._gpu, self._arena, self._mirror = gpu, arena, mirror
-        self.inputs = [(plan.slots[v.id].offset, device_bytes(v.type)) for v in schedule.inputs]
+        self.inputs = [(plan.slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
         self.extent: Extent | None = None
         pairs = zip(schedule.outputs, schedule.output_types, strict=True)
-        self.outputs = [(plan.slots[v.id].offset, device_bytes(type)) for v, type in pairs]
+        self.outputs = [(plan.slots[v.id].offset, type.nbytes) for v, type in pairs]
         self.every = tuple(range(len(self.outputs)))
         self.staging_bytes = max(256, self._staged(self.every, True)[1])
         self.staging = gpu.buffer("staging", self.staging_bytes, "MAP_READ", "COPY_DST")
@@ -54,10 +54,6 @@ class Traffic:
     def skipped(self) -> frozenset[int]:
         """Inputs whose slots hold them already: resident ones, and those that are fed."""
         return self.resident | {to for to, _ in self.feeds}
-
-    def narrow(self) -> list[Wide]:
-        """The 64-bit inputs among those that are uploaded."""
-        return [wide for at, wide in self._mirror.wide_inputs.items() if at not in self.skipped]
 
     def set_feeds(self, feeds: Sequence[tuple[int, int]]) -> None:
         """Chooses the feeds, and makes room for what travels between two slots."""
@@ -83,7 +79,6 @@ class Traffic:
         """
         memory = self._mirror.memory
         chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
-        narrow = self.narrow()
         uploads: Sequence[tuple[Any, Any, int]] = [
             (memory[offset : offset + size], self._arena, offset)
             for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
@@ -93,7 +88,6 @@ class Traffic:
             found.append(
                 Submission(
                     batch,
-                    narrow,
                     uploads,
                     copies=step.copies,
                     staging=step.staging,
@@ -102,19 +96,17 @@ class Traffic:
                     often=True,
                 )
             )
-            narrow, uploads = [], step.uploads
+            uploads = step.uploads
         copies, staged = self._staged(outputs, whole)
         found.append(
             Submission(
                 batches[-1],
-                narrow,
                 uploads,
                 moves=self._moves(),
                 copies=copies,
                 staging=self.staging,
                 staged=staged,
                 reads=[(to, memory[offset : offset + size]) for _, offset, to, size in copies],
-                widen=[w for at, w in self._mirror.wide_outputs.items() if at in outputs],
                 often=True,
             )
         )

@@ -74,7 +74,7 @@ class Several:
         self.blocks = memory.reshape(count, self.stride)
         staged, reads = (size, [(0, memory)]) if work.staged else (0, [])
         self.runner: Runner = maker.runner(
-            replace(work, staging=self.staging, staged=staged, reads=reads, widen=(), often=False)
+            replace(work, staging=self.staging, staged=staged, reads=reads, often=False)
         )
 
     @staticmethod

@@ -86,6 +86,37 @@ def _sine(numerator: int, denominator: int) -> str:
     return f"({literal(math.sin(2 * math.pi * (numerator % denominator) / denominator))})"
 
 
+# How kernels of sums, extremes and order spell an operation on two numbers of a type, where that has none
+# of its own: i64 is two words (shaders/lib/wide_one.wgsl).
+_TWO_WORDS = "vec2<u32>"
+_SPELLED = {
+    "+": "one_add({}, {})",
+    "*": "one_mul({}, {})",
+    "==": "one_equal({}, {})",
+    "<": "one_less({}, {})",
+    ">": "one_less({1}, {0})",
+    "max": "one_max({}, {})",
+    "min": "one_min({}, {})",
+}
+
+
+def _operation(type: str, name: str, a: str, b: str) -> str:
+    """``a`` and ``b`` of a WGSL type under an operator or ``max`` or ``min``."""
+    if type == _TWO_WORDS:
+        return _SPELLED[name].format(a, b)
+    return f"{name}({a}, {b})" if name.isalpha() else f"{a} {name} {b}"
+
+
+def _number(type: str, value: int) -> str:
+    """0 or 1 of a WGSL type."""
+    return f"{type}({value}u, 0u)" if type == _TWO_WORDS else f"{type}({value})"
+
+
+def _index(type: str, text: str) -> str:
+    """An index, read from an array of i32 or i64, as i32 (shaders/lib/wide_index.wgsl)."""
+    return f"index_of({text})" if type == _TWO_WORDS else text
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -95,7 +126,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(cosine=_cosine, sine=_sine, literal=literal)
+    environment.globals.update(
+        cosine=_cosine, sine=_sine, literal=literal,
+        operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
+    )  # fmt: skip
     return environment
 
 

@@ -11,15 +11,14 @@ import numpy as np
 from rlx._ext.owner import Owner
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.mirror import Wide
 from rlx.backends.webgpu.native import binding
-from rlx.errors import DeviceUnavailableError, InputError
+from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
 
 Batch = list[tuple[Any, Any, int, int]]
 
 # What a run comes back with; the numbers are those of cython_src/webgpu_run.h.
-OK, ERROR, MEMORY, LOST, RANGE, STOPPED = range(6)
+OK, ERROR, MEMORY, LOST, STOPPED = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,6 @@ class Submission:
     """What one submission does, in this order.
 
     Attributes:
-        narrow: 64-bit arrays brought into their 32-bit ones.
         uploads: ``(bytes, buffer, offset)``, whole words.
         batch: Dispatches as ``(pipeline, bind group, x, y)``.
         moves: ``(buffer, offset, buffer, offset, size)`` copied on the device.
@@ -35,19 +33,16 @@ class Submission:
         staging: The buffer that results come back through, None when there are none.
         staged: Bytes of it that are mapped.
         reads: ``(offset in staging, bytes)``.
-        widen: 32-bit arrays brought into their 64-bit ones.
         often: Whether it is worth preparing memory for the uploads.
     """
 
     batch: Batch
-    narrow: Sequence[Wide] = ()
     uploads: Sequence[tuple[Array, Any, int]] = ()
     moves: Sequence[tuple[Any, int, Any, int, int]] = ()
     copies: Sequence[tuple[Any, int, int, int]] = ()
     staging: Any = None
     staged: int = 0
     reads: Sequence[tuple[int, Array]] = ()
-    widen: Sequence[Wide] = ()
     often: bool = False
 
 
@@ -63,8 +58,8 @@ class Runner(Protocol):
     def run(self) -> int:
         """``submit``, then ``wait``."""
 
-    def error(self) -> tuple[int, str, int]:
-        """The fault of the last call, what the driver says, and which of ``narrow`` it is about."""
+    def error(self) -> tuple[int, str]:
+        """The fault of the last call, and what the driver says."""
 
 
 class PythonRunner:
@@ -81,16 +76,11 @@ class PythonRunner:
 
         self._gpu, self._work, self._moved = gpu, work, moved
         self._read = int(wgpu.MapMode.READ)
-        self._error: tuple[int, str, int] = (OK, "", 0)
+        self._error: tuple[int, str] = (OK, "")
 
     def submit(self, shift: int = 0) -> int:
         """See ``Runner``."""
         work = self._work
-        for at, wide in enumerate(work.narrow):
-            try:
-                wide.narrow()
-            except InputError as error:
-                return self._failed(RANGE, error, at)
         return self._guarded(lambda: self._submit(work, shift))
 
     def _submit(self, work: Submission, shift: int) -> None:
@@ -155,8 +145,6 @@ class PythonRunner:
                 self._moved[1] += data.size
         finally:
             staging.unmap()
-        for wide in self._work.widen:
-            wide.widen()
 
     @staticmethod
     def _mapped(staging: Any, staged: int) -> Array:
@@ -174,7 +162,7 @@ class PythonRunner:
         """See ``Runner``."""
         return self.submit() or self.wait()
 
-    def error(self) -> tuple[int, str, int]:
+    def error(self) -> tuple[int, str]:
         """See ``Runner``."""
         return self._error
 
@@ -193,8 +181,8 @@ class PythonRunner:
             return self._failed(LOST, error)
         return OK
 
-    def _failed(self, fault: int, error: Exception, at: int = 0) -> int:
-        self._error = (fault, str(error), at)
+    def _failed(self, fault: int, error: Exception) -> int:
+        self._error = (fault, str(error))
         return fault
 
 

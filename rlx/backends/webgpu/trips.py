@@ -1,0 +1,192 @@
+"""How many trips the loops of a kernel make: every loop of a WGSL text declares it, and a limit holds for all.
+
+lavapipe (Mesa 22.3) ends a shader's loops in silence once an invocation has made 65,535 trips, those of all its
+loops together. So each line that begins a loop ends in a comment: ``// trips: K / 16``, the most trips it makes
+each time that it is entered, or ``// trips: N in all``, those of all the times together. Expressions may use the
+constants of the text, numbers, ``+ - *``, ``/`` (which rounds up), ``min``, ``max`` and ``bits`` (the length of a
+number in binary).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlx.errors import CompileError, describe
+
+# The trips that no invocation may reach.
+TOO_MANY = 65_535
+
+_DECLARED = re.compile(r"//\s*trips:\s*(.+?)(\s+in all)?\s*$", re.M)
+_CONSTANT = re.compile(r"const (\w+)\s*:\s*[ui]32\s*=\s*(?:i32\()?(-?\d+)u?\)?\s*;")
+_COMMENT = re.compile(r"//[^\n]*")
+# What the count goes by: functions, loops and braces; calls are added where a function has loops.
+_TOKENS = r"fn +(\w+)|(?<!\w)(for|while|loop)\b|([{}])"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of a text.
+
+    Attributes:
+        declared: The declaration.
+        trips: Its value: trips of the loop each time it is entered, or of all times.
+        whole: Whether it is of all times.
+    """
+
+    declared: str
+    trips: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Trips:
+    """The loops of a text.
+
+    Attributes:
+        loops: All of them, in the order of the text.
+        functions: The trips of one call of each function at most.
+    """
+
+    loops: tuple[Loop, ...]
+    functions: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """The trips of one invocation at most."""
+        return self.functions.get("main", 0)
+
+
+def excess(source: str) -> int:
+    """The trips of a text, as far as they are declared, where a driver may not finish them; else 0."""
+    declared = _DECLARED.findall(source)
+    if not declared:
+        return 0
+    # Even all loops nested in each other are few trips mostly, and need no closer look; unless other functions
+    # have some, which may be called from many places.
+    values, most = _constants(source), 1
+    for expression, _ in declared:
+        most *= 2 + max(0, evaluate(expression, values))
+    if most < TOO_MANY and _DECLARED.search(source, 0, source.find("fn main(")) is None:
+        return 0
+    total = trips_of(source).total
+    return total if total >= TOO_MANY else 0
+
+
+def trips_of(source: str) -> Trips:
+    """Reads the loops of a WGSL text. Every loop has braces, and ends its line with its declaration.
+
+    Raises:
+        CompileError: A loop has no declaration, or a line has two.
+    """
+    values = _constants(source)
+    loops = tuple(
+        Loop(text, max(0, evaluate(text, values)), bool(whole))
+        for text, whole in _DECLARED.findall(source)
+    )
+    plain = _COMMENT.sub("", source)
+    own, calls = _count(plain, loops, ())
+    if any(cost for name, cost in own.items() if name != "main"):
+        own, calls = _count(plain, loops, tuple(own))
+
+    @functools.cache
+    def total(name: str) -> int:
+        return own[name] + sum(times * total(called) for called, times in calls[name].items())
+
+    return Trips(loops, {name: total(name) for name in own})
+
+
+def _constants(source: str) -> Mapping[str, int]:
+    return {name: int(value) for name, value in _CONSTANT.findall(source)}
+
+
+def _count(
+    plain: str, loops: Sequence[Loop], names: Sequence[str]
+) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """What the loops of each function cost by themselves, and how often it calls the functions named."""
+    own: dict[str, int] = {}
+    calls: dict[str, dict[str, int]] = {}
+    function, declared = "", iter(loops)
+    # How often what stands in each open brace runs, and what the next one is multiplied by.
+    factors, times = [1], 1
+    called = rf"|\b({'|'.join(names)})\s*\(" if names else "|(?!)()"
+    for name, begins, brace, call in re.findall(_TOKENS + called, plain):
+        if name:
+            function, factors, times = name, [1], 1
+            own[name], calls[name] = 0, {}
+        elif begins:
+            loop = next(declared, None)
+            if loop is None:
+                raise _undeclared(function)
+            entered = factors[-1]
+            trips = loop.trips if loop.whole else entered * loop.trips
+            # Each time that it is entered, the last trip is the one that finds the end.
+            own[function] += trips + entered
+            times = -(-trips // max(1, entered))
+        elif brace == "{":
+            factors.append(factors[-1] * times)
+            times = 1
+        elif brace == "}":
+            factors.pop()
+        elif function:
+            calls[function][call] = calls[function].get(call, 0) + factors[-1] * max(1, times)
+    if next(declared, None) is not None:
+        raise _undeclared("behind the last loop")
+    return own, calls
+
+
+def _undeclared(where: str) -> CompileError:
+    return CompileError(
+        describe(
+            "loops of a WGSL kernel and declarations of trips do not fit",
+            where=where,
+            expected="one loop in a line, which ends in: // trips: EXPRESSION",
+        )
+    )
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: -(-a // b),
+}
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "min": min,
+    "max": max,
+    "bits": lambda n: max(n, 0).bit_length(),
+}
+
+
+@functools.lru_cache(1024)
+def _parsed(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+def evaluate(expression: str, values: Mapping[str, int]) -> int:
+    """The value of a declaration.
+
+    Raises:
+        CompileError: It is none, or names a constant that there is not.
+    """
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.Name):
+            return values[node.id]
+        if isinstance(node, ast.BinOp):
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return _FUNCTIONS[node.func.id](*map(value, node.args))
+        raise KeyError(expression)
+
+    try:
+        return value(_parsed(expression))
+    except (KeyError, SyntaxError, ZeroDivisionError) as error:
+        raise CompileError(
+            describe("a WGSL kernel declares trips that can't be read", got=expression)
+        ) from error

@@ -1,0 +1,365 @@
+"""Loops of WGSL kernels end before lavapipe ends them: each declares its trips, and large problems keep to the limit."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trip_counts
+from dispatches import CASES, dispatches, native, thinned
+from samples import by_family, each, looped
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.backends.webgpu import lower, region, trips
+from rlx.backends.webgpu.wgsl import render, shader_files, shader_names, shader_text
+from rlx.ir.plan import HOST
+from rlx.passes.fuse import REGION_STEPS
+
+LOOP = re.compile(r"^\s*(?:\{%.*?%\}\s*)*(?:for|while|loop)\b")
+DECLARED = re.compile(r"// trips: \S")
+
+
+# --- what is declared ------------------------------------------------------------------------------------
+
+
+@looped("name", shader_files())
+def test_every_loop_of_every_file_declares_its_trips(name):
+    for line in shader_text(name).splitlines():
+        assert bool(LOOP.match(line)) == bool(DECLARED.search(line)), line
+
+
+def test_every_kernel_of_the_samples_keeps_to_the_limit():
+    """Each text is read as a whole: a loop without a declaration, or with one that can't be read, is an error."""
+    seen = set()
+    for case in CASES:
+        for one in dispatches(case):
+            if one.source in seen or one.call.kernel in ("elementwise", "custom"):
+                continue
+            seen.add(one.source)
+            assert trips.trips_of(one.source).total < trips.TOO_MANY, one.label
+            assert not one.excess
+    assert len(seen) > 1500
+
+
+def test_every_region_keeps_to_the_limit():
+    """The loops are in library functions, which a program calls at most once in each step of each vector."""
+    text = "\n".join(render(name, {}) for name in ("lib/math", "lib/point", "lib/wide"))
+    worst = max(trips.trips_of(text).functions.values())
+    assert worst >= 65
+    vectors = max(count for (steps, _), count in zip(region._AHEAD, (4, 2), strict=True))
+    assert REGION_STEPS * vectors * worst < trips.TOO_MANY
+
+
+@pytest.mark.parametrize("problem", trip_counts.PROBLEMS, ids=lambda one: one.name)
+def test_large_problems_keep_to_the_limit_or_run_on_the_host(problem):
+    made = list(trip_counts.dispatches(problem))
+    assert {one.call.kernel for one in made if one.excess} == problem.host
+    for one in made:
+        total = trips.trips_of(one.source).total
+        assert one.excess == (total if total >= trips.TOO_MANY else 0)
+
+
+def test_every_kernel_that_loops_has_a_large_problem():
+    seen = {one.call.kernel for p in trip_counts.PROBLEMS for one in trip_counts.dispatches(p)}
+    loops = {name for name in shader_names() if "// trips:" in shader_text(f"{name}.wgsl")}
+    assert not loops - seen
+    assert len(loops) > 50
+
+
+def test_the_page_lists_the_trips_of_now():
+    page = Path(__file__).parent.parent / "docs/explanation/trip_counts.md"
+    text = page.read_text(encoding="utf-8")
+    assert text == trip_counts.renewed(text), f"run: python tests/trip_counts.py {page}"
+
+
+@looped(
+    ("text", "total"),
+    [
+        ("fn main() { }", 0),
+        ("fn main() { for (;;) { } // trips: 10\n}", 11),
+        ("const N: u32 = 10u;\nfn main() { for (;;) { // trips: N / 4\n for (;;) { x(); } // trips: 2\n } }", 13),
+        ("fn main() { for (;;) { // trips: 3\n while (a) { } // trips: 5 in all\n } }", 12),
+        ("fn f() -> u32 { loop { } // trips: bits(8)\n }\nfn main() { f(); for (;;) { f(); } // trips: 2\n }", 18),
+        ("fn main() { for (;;) { x(); } // trips: max(min(7, 2), 1) * (3 + 1) - 2\n }", 7),
+        ("fn main() { for (;;) { a(); } // trips: 2\n for (;;) { a(); } // trips: 3\n }", 7),
+    ],
+)  # fmt: skip
+def test_trips_are_added_up(text, total):
+    assert trips.trips_of(text).total == total
+
+
+def test_a_loop_in_a_function_counts_at_every_call():
+    helper = "fn f() { for (;;) { } // trips: 100\n}\n"
+    for calls, long in ((600, False), (700, True)):
+        text = f"{helper}fn main() {{ {'f(); ' * calls}}}"
+        assert trips.trips_of(text).total == calls * 101
+        assert trips.excess(text) == (calls * 101 if long else 0)
+
+
+@looped(
+    "text",
+    [
+        "fn main() { for (;;) { } }",
+        "fn main() { loop { // trips: unknown\n } }",
+        "fn main() { for (;;) { for (;;) { } } // trips: 3\n }",
+        "fn main() { } // trips: 3",
+        "fn main() { for (;;) { } // trips: 3 % 2\n }",
+        "fn main() { for (;;) { } // trips: import os\n }",
+    ],
+)
+def test_what_is_not_declared_is_refused(text):
+    with pytest.raises(rlx.CompileError):
+        trips.trips_of(text)
+
+
+# --- what is declared holds ------------------------------------------------------------------------------
+
+
+def stopped(text: str, constants) -> str:
+    """A kernel whose loops end after as many trips as they declare."""
+    values = {**trips._constants(text), **constants}
+    lines = []
+    for at, line in enumerate(text.splitlines()):
+        found = trips._DECLARED.search(line)
+        if found is not None and found[2] is None:
+            most = max(0, trips.evaluate(found[1], values))
+            body = line.index("{", closing(line))
+            stop = f" trip{at} += 1u; if (trip{at} > {most}u) {{ break; }} "
+            start = len(line) - len(line.lstrip())
+            line = (
+                f"{line[:start]}var trip{at} = 0u; {line[start : body + 1]}{stop}{line[body + 1 :]}"
+            )
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def closing(line: str) -> int:
+    """Where the condition of a loop ends; 0 when it has none."""
+    depth = 0
+    for at, sign in enumerate(line):
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if sign == ")" and depth == 0:
+            return at
+    return 0
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
+def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
+    """With loops that stop there, every kernel gives what it gives."""
+
+    def stopping(name, context):
+        ints = {
+            key.upper(): value
+            for key, value in context.items()
+            if isinstance(value, int) and not isinstance(value, bool)
+        }
+        return stopped(render(name, context), ints)
+
+    monkeypatch.setattr(lower, "render", stopping)
+
+    def check(case):
+        graph, operands = case.graph(), case.operands()
+        with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
+            error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
+        assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
+
+    each(group, check)
+
+
+@pytest.mark.webgpu
+def test_the_check_of_declarations_sees_a_fault(webgpu, monkeypatch):
+    def wrong(name, context):
+        return stopped(
+            render(name, context).replace("// trips: N /", "// trips: N / 2 /"), {"N": context["n"]}
+        )
+
+    monkeypatch.setattr(lower, "render", wrong)
+    g = rlx.Graph()
+    g.set_outputs([g.argmax(g.input("x", (2, 700)), 1)])
+    x = np.arange(1400, dtype=np.float32).reshape(2, 700)
+    with rlx.compile(g, webgpu) as compiled:
+        assert compiled.run({"x": x})[0].tolist() != [699, 699]
+
+
+# --- what is too long runs on the host ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_trips(monkeypatch):
+    monkeypatch.setattr(trips, "TOO_MANY", 40)
+
+
+def long_row():
+    g = rlx.Graph("long")
+    x = g.input("x", (3, 200))
+    y = g.cumsum(x * 2.0, 1)
+    g.set_outputs([g.sort(y + 1.0), y])
+    return g
+
+
+REASON = "ordered: its loops are longer than a GPU may run"
+
+
+@pytest.mark.webgpu
+def test_too_long_loops_run_on_the_host(webgpu, few_trips):
+    x = np.random.default_rng(0).standard_normal((3, 200)).astype(np.float32)
+    with rlx.compile(long_row(), webgpu) as compiled:
+        assert compiled.host_fallbacks == (REASON,)
+        assert REASON in compiled.as_text("schedule")
+        for _ in range(2):
+            got, sums = compiled.run({"x": x})
+            np.testing.assert_allclose(sums, np.cumsum(x * 2, 1), rtol=1e-5, atol=1e-4)
+            np.testing.assert_array_equal(got, np.sort(sums + 1, 1))
+    # Found again in the cache, it is on the host again.
+    with rlx.compile(long_row(), webgpu) as compiled:
+        assert compiled.host_fallbacks == (REASON,)
+
+
+@pytest.mark.webgpu
+def test_too_long_loops_are_refused_without_the_host(webgpu, few_trips):
+    with pytest.raises(rlx.UnsupportedOpError, match="longer than a GPU may run") as caught:
+        rlx.compile(long_row(), webgpu, options=CompileOptions(allow_host_fallback=False))
+    assert "test_trip_counts.py:" in str(caught.value)
+
+
+@pytest.mark.webgpu
+def test_a_scan_with_too_long_loops_runs_on_the_host(webgpu, few_trips):
+    body = rlx.Graph("body")
+    total, row = body.input("total", (200,)), body.input("row", (200,))
+    body.set_outputs([total + row, body.sort(row)])
+    g = rlx.Graph()
+    start, rows = g.input("start", (200,)), g.input("rows", (4, 200))
+    g.set_outputs(g.scan(body, 1, start, rows))
+    a = np.random.default_rng(0).standard_normal((4, 200)).astype(np.float32)
+    with rlx.compile(g, webgpu) as compiled:
+        assert compiled.host_fallbacks == (
+            "scan: in its subgraph: its loops are longer than a GPU may run",
+        )
+        total, stacked = compiled.run({"start": a[0], "rows": a})
+    np.testing.assert_allclose(total, a[0] + a.sum(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(stacked, np.sort(a, 1))
+
+
+# --- long axes on the device ---------------------------------------------------------------------------------
+
+LONG = (1 << 24) + 1
+
+
+def whole(shape, seed=0):
+    """Small whole numbers, whose sums are exact in f32 as long as they are small."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
+
+
+def spiked(sign):
+    x = np.zeros(LONG, np.float32)
+    x[LONG - 3] = sign
+    return x
+
+
+def balanced(n):
+    """Sums of its beginnings stay between -1 and 1."""
+    return np.where(np.arange(n) % 2, -1, 1).astype(np.float32)
+
+
+LARGE = {
+    "argmax": (lambda g, x: g.argmax(x, 0), (spiked(1),), lambda x: LONG - 3),
+    "argmin": (lambda g, x: g.argmin(x, 0), (spiked(-1),), lambda x: LONG - 3),
+    "argmax-columns": (lambda g, x: g.argmax(x, 0), (whole((300_001, 3)).cumsum(0),), lambda x: x.argmax(0)),
+    "argmax-last": (
+        lambda g, x: g.argmax(x, 0, select_last=True), (whole(LONG),),
+        lambda x: np.flatnonzero(x == 1)[-1],
+    ),
+    "sum": (lambda g, x: g.sum(x), (balanced(LONG),), np.sum),
+    "max": (lambda g, x: g.max(x), (spiked(1),), np.max),
+    "cumsum": (lambda g, x: g.cumsum(x, 0), (balanced(LONG),), np.cumsum),
+    "cumsum-columns": (lambda g, x: g.cumsum(x, 0), (np.repeat(balanced(LONG // 4)[:, None], 3, 1),), lambda x: x.cumsum(0)),
+    "softmax": (lambda g, x: g.softmax(x), (np.zeros((1 << 20) + 3, np.float32),), lambda x: np.full_like(x, 1 / x.size)),
+    "softmax-columns": (
+        lambda g, x: g.softmax(x, 0), (np.zeros(((1 << 20) + 1, 2), np.float32),), lambda x: np.full_like(x, 1 / len(x)),
+    ),
+    "log_softmax-long": (
+        lambda g, x: g.log_softmax(x), (np.zeros(LONG, np.float32),), lambda x: np.full_like(x, -np.log(LONG)),
+    ),
+    "layer_norm": (lambda g, x: g.layer_norm(x, eps=0.0), (balanced(1 << 22)[None],), lambda x: x),
+    "matmul": (lambda g, a, b: a @ b, (whole((65, 100_003)), whole((100_003, 67), 1)), np.matmul),
+    "matmul-few": (lambda g, a, b: a @ b, (whole((2, 1 << 21)), whole((1 << 21, 3), 1)), np.matmul),
+    "matmul-row": (lambda g, a, b: a @ b, (balanced(1 << 23)[None], balanced(1 << 23)[:, None]), np.matmul),
+    "max_pool": (lambda g, x: g.max_pool(x, (100_000,)), (whole((1, 1, 200_000)),), None),
+    "sosfilt": (
+        lambda g, x: g.sosfilt(x, [[1.0, 0, 0, 1.0, -0.5, 0]])[0], (whole(1 << 21),), None,
+    ),
+    "attention-odd": (
+        lambda g, q, k, v: g.attention(q, k, v),
+        (whole((1, 1, 1, 66)) * 0, whole((1, 1, 30_000, 66)), np.ones((1, 1, 30_000, 66), np.float32)),
+        lambda q, k, v: np.ones_like(q),
+    ),
+    "conv1d": (lambda g, x, w: g.conv1d(x, w), (whole((1, 1, 71_000)), whole((8, 1, 70_001), 1)), None),
+    "find_peaks": (
+        lambda g, x: g.find_peaks(x, prominence=1.0)[0], (whole((1 << 19) + 77).cumsum(),), None,
+    ),
+    "topk": (lambda g, x: g.topk(x, 3)[1], (whole(1 << 20).cumsum(),), lambda x: np.argsort(-x, kind="stable")[:3]),
+}  # fmt: skip
+
+
+@pytest.mark.webgpu
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", LARGE)
+def test_long_axes(name, webgpu):
+    build, operands, expected = LARGE[name]
+    g = rlx.Graph(name)
+    g.set_outputs([build(g, *(g.input(f"x{at}", one.shape) for at, one in enumerate(operands)))])
+    with rlx.compile(g, webgpu) as compiled:
+        assert not compiled.host_fallbacks
+        got = compiled.run_slots(*operands)[0].copy()
+    if expected is None:
+        with rlx.compile(g, "cpu") as compiled:
+            wanted = compiled.run_slots(*operands)[0].copy()
+    else:
+        wanted = expected(*operands)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.webgpu
+@pytest.mark.timeout(600)
+@looped(
+    ("kind", "variant", "layout", "queries", "d"),
+    [
+        ("none", "tiles", "bhsd", 70, 24),
+        ("causal", "tiles", "bshd", 200, 16),
+        ("sliding:50", "tiles", "bhsd", 100, 17),
+        ("none", "wide", "bshd", 130, 16),
+        ("sliding:50", "deep", "bhsd", 70, 24),
+        ("causal", "deep", "bshd", 200, 17),
+    ],
+)
+def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, webgpu):
+    """Stretches of 64 keys, of queries that see all of them, some, or none."""
+    attention = importlib.import_module("rlx.ops.attention")
+    rng = np.random.default_rng(5)
+    sizes = ((queries, d), (150, d), (150, 33))
+    shapes = [(1, 2, s, e) if layout == "bhsd" else (1, s, 2, e) for s, e in sizes]
+    operands = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    g = rlx.Graph()
+    nodes = [g.input(f"x{at}", shape) for at, shape in enumerate(shapes)]
+    g.set_outputs([g.attention(*nodes, kind=kind, layout=layout)])
+    with rlx.compile(g, "cpu") as compiled:
+        expected = compiled.run_slots(*operands)[0].copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_MOST_TRIPS", 30)
+        patch.setenv("RLX_VARIANT", f"attention={variant}")
+        patch.setenv("RLX_CACHE", "off")
+        with rlx.compile(g, webgpu) as compiled:
+            assert len(compiled._executable._work) == 3
+            got = compiled.run_slots(*operands)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_no_problem_is_on_the_host_for_another_reason():
+    """Each problem is one of kernels of the device, as far as their records say."""
+    for problem in trip_counts.PROBLEMS:
+        assert all(one.call.kernel != HOST for one in trip_counts.dispatches(problem))

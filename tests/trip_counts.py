@@ -1,0 +1,224 @@
+"""Large problems for every WGSL kernel that loops, and the table of their trips.
+
+usage: python tests/trip_counts.py docs/explanation/trip_counts.md
+
+Graphs hold shapes, not memory, so that kernels are lowered here for tensors as large as a buffer may be.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import rlx
+from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.backends.webgpu.lower import Dispatch, lower
+from rlx.backends.webgpu.trips import Trips, trips_of
+from rlx.ir.plan import HOST
+from rlx.ir.variants import Choices
+from rlx.passes.pipeline import run_pipeline
+from rlx.passes.schedule import Scheduler
+
+# Elements of f32 in the 2 GiB that the largest binding has.
+ALL = 1 << 29
+
+
+class Problem(NamedTuple):
+    """A graph of one operation.
+
+    Attributes:
+        name: What it is called.
+        build: Adds it to a graph.
+        variant: ``RLX_VARIANT`` for it.
+        host: The kernels whose loops would be too long, so that the operation runs on the host.
+    """
+
+    name: str
+    build: Callable[[rlx.Graph], object]
+    variant: tuple[str, str] | None = None
+    host: frozenset[str] = frozenset()
+
+
+def f(g: rlx.Graph, *shape: int, dtype: str = "f32") -> rlx.Node:
+    """Another input of a graph."""
+    return g.input(f"x{len(g.input_names)}", shape, dtype)
+
+
+def _integers(g: rlx.Graph, m: int, k: int, n: int) -> object:
+    return g.add_node("matmul_integer", [f(g, m, k, dtype="u8"), f(g, k, n, dtype="i8")])
+
+
+def _attention(g: rlx.Graph, queries: int, keys: int, d: int, dv: int, **attrs: object) -> object:
+    return g.attention(f(g, 1, 1, queries, d), f(g, 1, 1, keys, d), f(g, 1, 1, keys, dv), **attrs)
+
+
+def _lstm(g: rlx.Graph, steps: int, hidden: int) -> object:
+    return g.lstm(f(g, steps, 1, 8), f(g, 1, 4 * hidden, 8), f(g, 1, 4 * hidden, hidden))[0]
+
+
+def _scan(g: rlx.Graph, length: int, states: int) -> object:
+    line, narrow = (1, length, 8), (1, length, states)
+    return g.selective_scan(
+        f(g, *line), f(g, *line), f(g, 8, states), f(g, *narrow), f(g, *narrow), f(g, 8)
+    )
+
+
+def _experts(g: rlx.Graph, rows: int, k: int, n: int) -> object:
+    return g.grouped_matmul(f(g, rows, k), f(g, 8, k, n), f(g, rows, dtype="i32"))
+
+
+def _blocks(g: rlx.Graph, m: int, k: int, n: int) -> object:
+    return g.dequant_matmul(f(g, m, k), f(g, n, k // 32 * 18, dtype="u8"), "Q4_0")
+
+
+def _frames(g: rlx.Graph, samples: int, length: int, k: int) -> object:
+    attrs = {"hop": 128, "centred": True, "k": k, "pairs": True}
+    return g.add_node("frame_peaks", [f(g, 1, samples), f(g, length), f(g, length // 2 + 1)], attrs)
+
+
+def _on_host(*kernels: str) -> frozenset[str]:
+    return frozenset(kernels)
+
+
+PROBLEMS = (
+    Problem("sum", lambda g: g.sum(f(g, ALL))),
+    Problem("sum of an odd number", lambda g: g.sum(f(g, ALL - 1))),
+    Problem("sum of i64", lambda g: g.sum(f(g, ALL // 2, dtype="i64"))),
+    Problem("sum over the first axis", lambda g: g.sum(f(g, ALL // 3, 3), (0,))),
+    Problem("sums of some rows", lambda g: g.sum(f(g, 120, ALL // 120), (1,))),
+    Problem("sum, plain", lambda g: g.sum(f(g, 1 << 22)), ("reduce", "plain")),
+    Problem("argmax", lambda g: g.argmax(f(g, ALL), 0)),
+    Problem("argmax over the first axis", lambda g: g.argmax(f(g, ALL // 4, 4), 0)),
+    Problem("argmax, one share", lambda g: g.argmax(f(g, 1 << 18), 0)),
+    Problem("cumsum", lambda g: g.cumsum(f(g, ALL), 0)),
+    Problem("cumsum of i64", lambda g: g.cumsum(f(g, ALL // 2, dtype="i64"), 0)),
+    Problem("cumsum over the first axis", lambda g: g.cumsum(f(g, ALL // 7, 7), 0)),
+    Problem("cumsum, plain", lambda g: g.cumsum(f(g, 1 << 22), 0), ("cumulate", "plain")),
+    Problem("softmax", lambda g: g.softmax(f(g, ALL))),
+    Problem("softmax of a row", lambda g: g.softmax(f(g, 1 << 24))),
+    Problem("softmax of an odd row", lambda g: g.softmax(f(g, (1 << 24) - 1))),
+    Problem("softmax over the first axis", lambda g: g.softmax(f(g, ALL // 4, 4), 0)),
+    Problem("softmax of columns", lambda g: g.softmax(f(g, 1 << 20, 4), 0)),
+    Problem("layer_norm", lambda g: g.layer_norm(f(g, 1, 1 << 27))),
+    Problem("layer_norm of an odd row", lambda g: g.layer_norm(f(g, 1, (1 << 25) - 1))),
+    Problem("layer_norm, plain", lambda g: g.layer_norm(f(g, 1, 1 << 22)), ("rows", "plain")),
+    Problem("layer_norm of too long a row", lambda g: g.layer_norm(f(g, 1, ALL - 1)), None, _on_host("norm_rows")),
+    Problem("matmul of a row and a column", lambda g: f(g, 1, ALL) @ f(g, ALL, 1)),
+    Problem("matmul of 16 rows", lambda g: f(g, 16, ALL // 16) @ f(g, ALL // 16, 16)),
+    Problem("matmul of 64 rows", lambda g: f(g, 64, ALL // 64) @ f(g, ALL // 64, 64)),
+    Problem("matmul", lambda g: f(g, 4096, 1 << 17) @ f(g, 1 << 17, 4096)),
+    Problem("matmul, plain", lambda g: f(g, 4096, 1 << 15) @ f(g, 1 << 15, 4096), ("matmul", "plain")),
+    Problem("product of bytes", lambda g: _integers(g, 64, 1 << 20, 64)),
+    Problem("product of bytes, few rows", lambda g: _integers(g, 4, 1 << 20, 64)),
+    Problem("product of bytes, odd", lambda g: _integers(g, 33, 60001, 33)),
+    Problem("product of bytes, odd and long", lambda g: _integers(g, 33, 100001, 33), None, _on_host("matmul_integer")),
+    Problem("product of blocks", lambda g: _blocks(g, 64, 1 << 20, 512)),
+    Problem("product of blocks, few rows", lambda g: _blocks(g, 1, 1 << 22, 512)),
+    Problem("product by experts", lambda g: _experts(g, 1 << 20, 64, 64)),
+    Problem("product by experts, few rows", lambda g: _experts(g, 4, 1 << 16, 64)),
+    Problem("product by experts, plain", lambda g: _experts(g, 64, 60000, 64), ("grouped_matmul", "plain")),
+    Problem("convolution", lambda g: g.conv2d(f(g, 1, 1 << 16, 14, 14), f(g, 64, 1 << 16, 3, 3))),
+    Problem("convolution by a long filter", lambda g: g.conv1d(f(g, 1, 1, 1 << 20), f(g, 8, 1, 200_000))),
+    Problem("convolution, plain", lambda g: g.conv2d(f(g, 1, 4096, 14, 14), f(g, 64, 4096, 7, 7)), ("conv", "plain")),
+    Problem("depthwise convolution", lambda g: g.conv2d(f(g, 1, 8, 512, 512), f(g, 8, 1, 5, 5), groups=8)),
+    Problem("depthwise convolution in space", lambda g: g.conv3d(f(g, 1, 2, 512, 9, 9), f(g, 2, 1, 512, 3, 3), groups=2)),
+    Problem("depthwise convolution by many taps", lambda g: g.conv2d(f(g, 1, 2, 512, 512), f(g, 2, 1, 128, 128), groups=2)),
+    Problem("transposed convolution", lambda g: g.conv_transpose1d(f(g, 1, 100_000, 16), f(g, 100_000, 4, 16))),
+    Problem("attention", lambda g: _attention(g, 4096, 1 << 17, 128, 128)),
+    Problem("attention, tiles", lambda g: _attention(g, 32, 1 << 17, 64, 256)),
+    Problem("attention in a window", lambda g: _attention(g, 1 << 20, 1 << 20, 128, 128, kind="sliding:4096")),
+    Problem("attention of one query", lambda g: _attention(g, 1, 1 << 22, 128, 128)),
+    Problem("attention of one query, odd", lambda g: _attention(g, 1, 1 << 17, 127, 127)),
+    Problem("attention of one query, plain", lambda g: _attention(g, 1, 10_000, 117, 117)),
+    Problem("attention of many keys", lambda g: _attention(g, 4096, 1 << 21, 128, 128)),
+    Problem("attention of wide values", lambda g: _attention(g, 64, 1 << 12, 1500, 1500), None, _on_host("attention")),
+    Problem("lstm", lambda g: _lstm(g, 100_000, 64)),
+    Problem("lstm of many units", lambda g: _lstm(g, 10, 2048)),
+    Problem("lstm of too many units", lambda g: _lstm(g, 10, 8192), None, _on_host("recurrence")),
+    Problem("selective_scan", lambda g: _scan(g, 1 << 20, 16)),
+    Problem("selective_scan of many states", lambda g: _scan(g, 1 << 16, 256)),
+    Problem("sort", lambda g: g.sort(f(g, 1 << 26))),
+    Problem("sort of i64", lambda g: g.sort(f(g, 1 << 25, dtype="i64"))),
+    Problem("sort of short rows", lambda g: g.sort(f(g, 1 << 18, 1000))),
+    Problem("topk", lambda g: g.topk(f(g, ALL // 2), 64)[0]),
+    Problem("topk of short rows", lambda g: g.topk(f(g, 1 << 18, 200), 5)[0]),
+    Problem("scatter", lambda g: g.scatter_elements(f(g, 1 << 20), f(g, 1 << 20, dtype="i32"), f(g, 1 << 20), 0)),
+    Problem("pool", lambda g: g.max_pool(f(g, 1, 2, 4096, 4096), (2048, 2048))),
+    Problem("pool in space", lambda g: g.max_pool(f(g, 1, 2, 64, 64, 64), (3, 3, 3))),
+    Problem("pool of a large window", lambda g: g.max_pool(f(g, 1, 1, 8192, 8192), (8192, 8192)), None, _on_host("pool")),
+    Problem("resize", lambda g: g.resize(f(g, 1, 1, 1 << 16, 64), (1, 1, 1, 64), "linear", antialias=True)),
+    Problem("find_peaks", lambda g: g.find_peaks(f(g, 1 << 20), distance=100, prominence=1, width=3)[0]),
+    Problem("find_peaks of a long row", lambda g: g.find_peaks(f(g, 1 << 23), distance=3, prominence=1)[0]),
+    Problem("find_peaks of too long a row", lambda g: g.find_peaks(f(g, 1 << 25), prominence=1)[0], None, _on_host("find_peaks_pack")),
+    Problem("sosfilt", lambda g: g.sosfilt(f(g, 1 << 26), [[1.0, 0, 0, 1.0, -0.5, 0]])),
+    Problem("welch_peaks", lambda g: g.welch_peaks(f(g, 8, 1 << 16), 1024, 8)),
+    Problem("welch_peaks of all bins", lambda g: g.welch_peaks(f(g, 64, 1 << 12), 100, 8)),
+    Problem("welch_peaks of few bins", lambda g: g.welch_peaks(f(g, 1 << 12, 1 << 10), 100, 1 << 10)),
+    Problem("welch_peaks of too many bins", lambda g: g.welch_peaks(f(g, 4, 1 << 19), 1 << 17, 2), None, _on_host("welch_rank")),
+    Problem("Welch's peaks of frames", lambda g: _frames(g, 1 << 19, 2048, 64)),
+    Problem("log_mel", lambda g: g.log_mel(f(g, 100, 1 << 17), f(g, 128, (1 << 15) + 1))),
+    Problem("log_mel_backward", lambda g: g.log_mel_backward(f(g, 100, 1 << 15), f(g, 128, (1 << 13) + 1), f(g, 100, 128))),
+    Problem("random_normal", lambda g: g.random_normal((ALL,), seed=1)),
+)  # fmt: skip
+
+
+def dispatches(problem: Problem) -> Iterator[Dispatch]:
+    """What a problem becomes, kernels that would be too long among it."""
+
+    def specialise(graph: rlx.Graph) -> tuple[rlx.Graph, list[str]]:
+        return run_pipeline(graph, lambda option: option != "fold", "webgpu")
+
+    graph = rlx.Graph(problem.name)
+    graph.set_outputs(problem.build(graph))
+    fused, _ = specialise(graph)
+    forced = Choices((problem.variant,) if problem.variant else ())
+    for call in Scheduler(fused, "webgpu", DEFAULT_LIMITS, specialise, forced).run().calls:
+        assert call.kernel != HOST, problem.name
+        made = lower(call, DEFAULT_LIMITS["max-compute-workgroups-per-dimension"])
+        if made is not None and call.kernel != "elementwise":
+            yield made
+
+
+def worst() -> dict[str, tuple[str, Trips]]:
+    """For each kernel the problem in which it makes most trips and still runs on the device."""
+    found: dict[str, tuple[str, Trips]] = {}
+    for problem in (one for one in PROBLEMS if not one.host):
+        for one in dispatches(problem):
+            trips = trips_of(one.source)
+            known = found.get(one.call.kernel)
+            if known is None or trips.total > known[1].total:
+                found[one.call.kernel] = problem.name, trips
+    return found
+
+
+def table() -> str:
+    """The Markdown of all kernels that loop."""
+    lines = [
+        "| kernel | trips | in | loops: what each declares, and what that is |",
+        "|---|---|---|---|",
+    ]
+    for kernel, (problem, trips) in sorted(worst().items()):
+        if trips.loops:
+            shown = dict.fromkeys(
+                f"`{one.declared}`{' in all' if one.whole else ''} = {one.trips:,}"
+                for one in trips.loops
+            )
+            loops = ", ".join(shown)
+            lines.append(f"| `{kernel}` | {trips.total:,} | {problem} | {loops} |")
+    return "\n".join(lines) + "\n"
+
+
+BEGIN, END = "<!-- trips: made by tests/trip_counts.py -->\n", "<!-- end of trips -->\n"
+
+
+def renewed(text: str) -> str:
+    """A page with the table of now."""
+    head, _, rest = text.partition(BEGIN)
+    return head + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
