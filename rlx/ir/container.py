@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 import os
 import struct
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import RlxError, describe
+from rlx.ir.dtype import stored_array
 from rlx.ir.opdef import Array
 
 MAGIC = b"\x93RLXBOX\n"
@@ -136,24 +136,11 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     try:
         header = json.loads(bytes(view[_HEADER_AT:start]))
         kind, data, places = header["kind"], header["data"], header["arrays"]
-        arrays = [_array(raw, start, *place) for place in places]
+        body = view[start:]
+        arrays = [stored_array(body, dtype, shape, offset) for offset, dtype, shape in places]
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise refuse("a container file is malformed", f"{type(error).__name__}: {error}") from None
     return Container(kind, data, arrays)
-
-
-def _array(raw: bytes | mmap.mmap, start: int, offset: int, dtype: str, shape: list[int]) -> Array:
-    kind = np.dtype(dtype)
-    count = math.prod(shape)
-    if kind.kind not in _KINDS or kind.itemsize > 8 or offset < 0 or min(shape, default=0) < 0:
-        raise ValueError(f"array {dtype}{shape} at {offset}")
-    if start + offset + count * kind.itemsize > len(raw):
-        raise ValueError(f"array {dtype}{shape} at {offset} is outside of the file")
-    if not count:
-        made: Array = np.zeros(shape, kind)
-        made.setflags(write=False)
-        return made
-    return np.frombuffer(raw, kind, count, start + offset).reshape(shape)
 
 
 def read(path: str | os.PathLike[str]) -> Container:

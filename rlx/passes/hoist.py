@@ -5,9 +5,12 @@ So is, when the graph is loaded, what depends on constants alone and was too lar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import TensorType
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.leaves import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
@@ -169,3 +172,56 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
         copies[at] = copy
     new.set_outputs([copies[node.id] for node in frontier])
     return new
+
+
+def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation]) -> None:
+    """Checks that two parts of a graph have the outside of the whole: they may come out of a file.
+
+    Args:
+        graph: The whole.
+        lowered: What every run computes.
+        preparations: What makes its prepared params.
+
+    Raises:
+        InputError: Inputs, params or outputs differ.
+    """
+    params = {name: graph.named(name).type for name in graph.param_names}
+    left = {name: lowered.named(name).type for name in lowered.param_names}
+    made: dict[str, TensorType] = {}
+    read: set[str] = set()
+    for one in preparations:
+        inputs = {name: one.graph.named(name).type for name in one.graph.input_names}
+        outputs = dict(zip(one.names, (node.type for node in one.graph.outputs), strict=True))
+        fits = not one.graph.param_names and len(outputs) == len(one.names)
+        # No two read the same param, and none makes what another makes.
+        if not fits or inputs.keys() & read or outputs.keys() & made.keys():
+            raise InputError(describe("a plan's preparations do not fit", got=one.names))
+        if not inputs.items() <= params.items():
+            raise InputError(describe("a plan prepares other params", got=sorted(inputs)))
+        read |= inputs.keys()
+        made |= outputs
+    own = left.keys() - made.keys()
+    # Only beside preparations may params be left out that nothing needs.
+    missing = params.keys() - own - read if not preparations else ()
+    if made.keys() & params.keys() or not (made | params).items() >= left.items() or missing:
+        raise InputError(describe("a plan has other params than its graph", got=sorted(left)))
+    if not made.items() <= left.items():
+        raise InputError(describe("a plan prepares what it does not read", got=sorted(made)))
+    check_same(graph, lowered)
+
+
+def check_same(one: Graph, other: Graph) -> None:
+    """Checks that two graphs have inputs of the same names and types, and outputs of the same types.
+
+    Raises:
+        InputError: They have not.
+    """
+    first, second = (
+        [[(name, graph.named(name).type) for name in graph.input_names],
+         [node.type for node in graph.outputs]]
+        for graph in (one, other)
+    )  # fmt: skip
+    if first != second:
+        raise InputError(
+            describe("a plan's graph has another outside", got=other.name, expected=one.name)
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,14 +13,22 @@ from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
-from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
+from rlx.errors import (
+    CompileError,
+    DeviceMemoryError,
+    InputError,
+    RlxError,
+    UnsupportedOpError,
+    describe,
+)
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS, Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
-from rlx.passes.hoist import Hoisted, Preparation, hoist
+from rlx.passes.hoist import Hoisted, Preparation, check_fit, check_same, hoist
+from rlx.passes.legalize import refuse_unready
 from rlx.passes.lift import lift
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
@@ -93,6 +101,8 @@ class Lowered:
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
         preparations: What is computed when params are set.
+        subgraphs: What the bodies of loops and branches became, in the order in which the schedule
+            writes them out.
         extents: What it is on fewer rows, for those numbers of rows that were asked for last.
     """
 
@@ -101,9 +111,29 @@ class Lowered:
     schedule: Schedule | None
     plan: MemoryPlan | None
     preparations: tuple[Preparation, ...] = ()
+    subgraphs: tuple[Graph, ...] = ()
     extents: Lru[tuple[int, int], Extent] = field(
         default_factory=lambda: Lru(MOST_EXTENTS), repr=False, compare=False
     )
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
+
+    Attributes:
+        graph: See ``Lowered``; every node has been inferred.
+        notes: See ``Lowered``.
+        preparations: See ``Lowered``.
+        subgraphs: See ``Lowered``.
+        offsets: Where temporaries lie; see ``MemoryPlan.temps``.
+    """
+
+    graph: Graph
+    notes: list[str]
+    preparations: tuple[Preparation, ...]
+    subgraphs: tuple[Graph, ...]
+    offsets: tuple[int, ...]
 
 
 def lower(graph: Graph, target: Target) -> Lowered:
@@ -140,11 +170,62 @@ def lower(graph: Graph, target: Target) -> Lowered:
         notes += more
     if not kernel_set:
         return Lowered(fused, notes, None, None)
+    subgraphs: list[Graph] = []
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        found = _specialise(one, target)
+        subgraphs.append(found[0])
+        return found
+
     with phase("schedule"):
-        schedule = _schedule(fused, target)
+        schedule = _schedule(fused, target, specialise)
     with phase("memory plan"):
         plan = _plan(schedule, target)
-    return Lowered(fused, notes, schedule, plan, hoisted.preparations)
+    return Lowered(fused, notes, schedule, plan, hoisted.preparations, tuple(subgraphs))
+
+
+def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+    """What ``lower`` gives, from what it decided once: the kernel calls are written anew.
+
+    The decisions are not believed. Calls and parameters come from the lowering rules of the operations
+    alone, so they stay within the memory of their operands as those of any graph do; the memory plan is
+    checked. What a plan computes is its own matter: it belongs to the file that it stands in.
+
+    Args:
+        graph: The verified graph that the decisions are for; it is not changed.
+        target: What it is for.
+        decisions: What was decided.
+
+    Raises:
+        RlxError: They are not decisions about such a graph for such a target.
+    """
+    check_fit(graph, decisions.graph, decisions.preparations)
+    refuse_unready([decisions.graph, *decisions.subgraphs], target.kernel_set)
+    allow_host = target.options.allow_host_fallback
+    check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
+    known = iter(decisions.subgraphs)
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        found = next(known, None)
+        if found is None:
+            raise InputError(describe("a plan without a subgraph that its graph has", got=one.name))
+        check_same(one, found)
+        return found, []
+
+    with phase("schedule"):
+        schedule = _schedule(decisions.graph, target, specialise)
+    with phase("memory plan"):
+        plan = _plan(schedule, target, decisions.offsets)
+    if next(known, None) is not None:
+        raise InputError(describe("a plan with subgraphs that its graph has not"))
+    return Lowered(
+        decisions.graph,
+        decisions.notes,
+        schedule,
+        plan,
+        decisions.preparations,
+        decisions.subgraphs,
+    )
 
 
 def _within_bindings(graph: Graph, target: Target, notes: list[str]) -> Graph:
@@ -159,7 +240,7 @@ def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Ext
     if found is None:
         found = extent_of(lowered.graph, actual, upper)
         if found.graph is not None and target.kernel_set == "cpu":
-            schedule = _schedule(found.graph, target)
+            schedule = _schedule(found.graph, target, lambda one: _specialise(one, target))
             found = replace(found, lowered=(schedule, _plan(schedule, target)))
         lowered.extents.put((actual, upper), found)
     return found
@@ -176,18 +257,17 @@ def _specialise(
     return run_pipeline(graph, enabled, target.kernel_set, options.io_gate, passes)
 
 
-def _schedule(graph: Graph, target: Target) -> Schedule:
+def _schedule(
+    graph: Graph, target: Target, specialise: Callable[[Graph], tuple[Graph, list[str]]]
+) -> Schedule:
     limits = dict(target.info.limits)
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
 
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
-        return _specialise(one, target)
-
     return Scheduler(graph, target.kernel_set, limits, specialise, target.choices).run()
 
 
-def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
+def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = None) -> MemoryPlan:
     options, limit = target.options, target.options.memory_limit
     param_bytes = sum(value.type.nbytes for value in schedule.params.values())
     if limit is not None and param_bytes > limit:
@@ -204,6 +284,7 @@ def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
         max(options.arena_alignment, alignment),
         None if limit is None else limit - param_bytes,
         options.reuse_memory,
+        offsets=offsets,
     )
 
 

@@ -1,4 +1,8 @@
-"""Compiling a graph that was compiled before: in this process, or by one that left it on disk."""
+"""Compiling a graph that was compiled before: in this process, or by one that left it on disk.
+
+Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
+checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import hashlib
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 
@@ -16,13 +21,14 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
+from rlx.errors import RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 from rlx.lru import Lru
-from rlx.runtime.build import Lowered, Target, load, lower
+from rlx.runtime.build import Lowered, Target, derive, load, lower
 from rlx.runtime.disk import DiskCache, disk_cache
 from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
@@ -43,7 +49,8 @@ class CacheStats:
         model_hits: Graphs that were found in the model file they came from.
         stored: Entries written to the cache folder.
         damaged: Entries of the cache folder that could not be used.
-        refused: Graphs that can't be cached, because they hold custom ops or Python objects.
+        refused: Plans in the cache folder or in a model file that failed their checks and were made
+            again, and graphs that can't be cached, because they hold custom ops or Python objects.
     """
 
     lowered: int = 0
@@ -55,12 +62,33 @@ class CacheStats:
     refused: int = 0
 
 
+# Each with the lines of code that its notes and messages name.
+_Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
+# What an entry that is not what it should be makes ``derive`` and ``load`` raise.
+_BAD = (
+    RlxError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+
+
+class _Plans:
+    """The plans of a model file, by name, and what became of them: the loaded graph's own."""
+
+    def __init__(self, raw: Mapping[str, Array]) -> None:
+        self.raw = raw
+        self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+
+
 _stats = CacheStats()
 _lock = threading.Lock()
-# Plans of model files that were loaded, by name.
-_offered: Lru[str, Array] = Lru(MOST_GRAPHS)
-# Each with the lines of code that its notes and messages name.
-_kept: Lru[str, tuple[Lowered, tuple[str, ...]]] = Lru(MOST_GRAPHS, MOST_BYTES)
+_kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+_of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
 
 
 def cache_stats() -> CacheStats:
@@ -96,6 +124,8 @@ def clear_cache() -> int:
         True
     """
     _kept.clear()
+    for plans in list(_of_files.values()):
+        plans.kept.clear()
     wanted = flags.CACHE.get()
     return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
 
@@ -118,7 +148,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
             return lower(graph, target)
-        found = _in_memory(key, tuple(sources_of(graph)))
+        found = _in_memory(graph, target, key, tuple(sources_of(graph)))
         if found is not None:
             return found
     return lower(graph, target)
@@ -151,23 +181,32 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         lowered, executable = _fresh(graph, target, ready)
         _refused(lowered, error)
         return lowered, executable
+    plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
         disk = disk_cache(wanted, flags.CACHE_BYTES.get())
         name = _name(key, target)
-        found = (
-            _in_memory(key, sources) or _in_model(name, sources) or _on_disk(disk, name, sources)
-        )
+        found = _in_memory(graph, target, key, sources)
     if found is not None:
-        lowered, executable = found, load(found, target)
-    else:
-        lowered, executable = _fresh(graph, target, ready)
+        return found, load(found, target)
+    request = _Request(graph, target, name, sources)
+    raw = None if plans is None else plans.raw.get(name)
+    if plans is not None and raw is not None:
+        where = "the model's plan"
+        made = _stored(request, "model_hits", where, lambda: container.load(raw.tobytes(), where))
+        if made is not None:
+            # Whatever the file's plan computes, equal graphs of other origin never see it.
+            plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
+            return made
+    made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
+    if made is None:
+        made = _fresh(graph, target, ready)
         # The weights are the caller's; nothing reads them here.
-        lowered.graph.param_values.clear()
+        made[0].graph.param_values.clear()
         with phase("store"):
-            _store(disk, name, lowered, sources)
-    _kept.put(key, (lowered, sources), _nbytes(lowered))
-    return lowered, executable
+            _store(disk, name, made[0], sources)
+    _kept.put(key, (made[0], sources), _nbytes(made[0]))
+    return made
 
 
 def _name(key: str, target: Target) -> str:
@@ -198,31 +237,49 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
     return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
 
-def offer(name: str, raw: Array) -> None:
-    """Lets graphs of that name be loaded from the container in ``raw``, the bytes of a model file."""
-    _offered.put(name, raw)
+def offer(graph: Graph, plans: Mapping[str, Array]) -> None:
+    """Lets one graph be loaded from containers of the file that it comes from.
+
+    Args:
+        graph: The graph; equal ones have no part in it.
+        plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+    """
+    _of_files[graph] = _Plans(dict(plans))
 
 
-def _in_model(name: str, sources: tuple[str, ...]) -> Lowered | None:
-    raw = _offered.get(name)
-    if raw is None:
-        return None
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What is compiled: the graph, for what, and the name and lines that an entry of it has."""
+
+    graph: Graph
+    target: Target
+    name: str
+    sources: tuple[str, ...]
+
+
+def _stored(
+    request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
+) -> tuple[Lowered, Executable] | None:
+    """What an entry holds, checked and loaded; None where there is none that can be used."""
     try:
-        lowered = _entry(container.load(raw.tobytes(), "the model's plan"), name, sources)
-    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
-        _count("damaged")
-        text = f"a model's compiled graph is not used and is made again: {error}"
+        with phase("cache"):
+            found = read()
+            if found is None:
+                return None
+            # A file under another's name would be some other graph.
+            if found.kind != KIND or found.data["name"] != request.name:
+                raise MalformedError("it is not the entry of its name")
+            decisions = unpack(found.data["lowered"], found.arrays, request.sources)
+            lowered = derive(request.graph, request.target, decisions)
+        made = lowered, load(lowered, request.target)
+    except _BAD as error:
+        _count("damaged" if isinstance(error, container.ContainerError) else "refused")
+        said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
+        text = f"{where}, a compiled graph, is not used and is made again: {said}"
         warnings.warn(text, RuntimeWarning, stacklevel=5)
         return None
-    _count("model_hits")
-    return lowered
-
-
-def _entry(found: container.Container, name: str, sources: tuple[str, ...]) -> Lowered:
-    # A file under another's name would be some other graph.
-    if found.kind != KIND or found.data["name"] != name:
-        raise MalformedError("it is not the entry of its name")
-    return unpack(found.data["lowered"], found.arrays, sources)
+    _count(hit)
+    return made
 
 
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
@@ -231,33 +288,19 @@ def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered
     return lowered, load(lowered, target)
 
 
-def _in_memory(key: str, sources: tuple[str, ...]) -> Lowered | None:
-    found = _kept.get(key)
-    if found is None:
+def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
+    plans = _of_files.get(graph)
+    found = _kept.get(key) or (plans and plans.kept.get(key))
+    if not found:
         return None
     lowered, lines = found
     if lines != sources:
         # An equal graph from elsewhere: its messages name its own lines.
         try:
-            lowered = unpack(*pack(lowered, lines), sources)
+            lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
         except OpaqueError:
             return None
     _count("memory_hits")
-    return lowered
-
-
-def _on_disk(disk: DiskCache, name: str, sources: tuple[str, ...]) -> Lowered | None:
-    try:
-        entry = disk.get(name)
-        if entry is None:
-            return None
-        lowered = _entry(entry, name, sources)
-    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
-        _count("damaged")
-        text = f"{disk.path(name)} is not used and is made again: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
-        return None
-    _count("disk_hits")
     return lowered
 
 
