@@ -193,7 +193,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
         where = "the model's plan"
-        made = _stored(request, "model_hits", where, lambda: container.load(raw.tobytes(), where))
+        made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
         if made is not None:
             # Whatever the file's plan computes, equal graphs of other origin never see it.
             plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
@@ -255,6 +255,13 @@ class _Request:
     target: Target
     name: str
     sources: tuple[str, ...]
+
+
+def _plan(raw: Array, where: str) -> container.Container:
+    """A plan of a model file, copied: what happens to the file afterwards does not matter."""
+    if raw.nbytes > container.MOST_BYTES:
+        raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
+    return container.load(raw.tobytes(), where)
 
 
 def _stored(

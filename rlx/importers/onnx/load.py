@@ -19,6 +19,7 @@ from rlx.errors import (
     describe,
     did_you_mean,
 )
+from rlx.files import open_regular
 from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
@@ -180,8 +181,8 @@ def open_model(path_or_bytes: Any) -> Source:
 
 def _map(path: Path) -> memoryview:
     try:
-        with path.open("rb") as file:
-            if not path.stat().st_size:
+        with open_regular(path) as file:
+            if not os.fstat(file.fileno()).st_size:
                 raise ImportModelError(describe("the file is empty", where=path.name))
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
