@@ -28,6 +28,7 @@ from rlx.backends.base import (
     Executable,
     register_backend,
 )
+from rlx.budget import limits
 from rlx.cost import (
     BackendCostModel,
     FusionBenefit,
@@ -63,6 +64,7 @@ from rlx.errors import (
     GraphError,
     ImportModelError,
     InputError,
+    LimitError,
     RlxError,
     ShapeError,
     UnknownNameError,
@@ -124,6 +126,7 @@ __all__ = [
     "ImportModelError",
     "InputError",
     "IoFusionGate",
+    "LimitError",
     "MoeResidencyStats",
     "Node",
     "Profile",
@@ -148,6 +151,7 @@ __all__ = [
     "graph_param_names",
     "host_sync_op_kinds",
     "is_available",
+    "limits",
     "load_model",
     "onnx",
     "ops",

@@ -5,18 +5,25 @@ So is, when the graph is loaded, what depends on constants alone and was too lar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlx.budget import spend
 from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import TensorType
 from rlx.ir.rewrite import Rewriter, users
+from rlx.ops.effort import effort
 from rlx.ops.leaves import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
 
 # What the name of a prepared param begins with; no param of a user can have it.
 PREPARED = "prepared:"
+# Work that is done with constants alone when a graph is loaded, in elements: some seconds.
+_MOST_CONSTANT = 2.0**34
+# The largest result of it, in bytes; a larger one may be so many times its largest constant.
+_MOST_CONSTANT_BYTES, _GROWS = 1 << 28, 4
 
 
 @dataclass(frozen=True)
@@ -94,17 +101,31 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
 def _fixed(graph: Graph) -> set[int]:
     """Nodes that depend on params alone, or on constants alone where those are not folded for their size."""
     fixed: set[int] = set()
-    constant: set[int] = set()
+    # Bytes of the largest constant that they depend on.
+    constant: dict[int, int] = {}
+    left = _MOST_CONSTANT
     for node in graph.nodes:
         if node.op == "param":
             fixed.add(node.id)
         elif node.op == "constant":
-            constant.add(node.id)
+            constant[node.id] = node.type.nbytes
         elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
             if len(node.types) > 1 or node.op == PART or node.op == "custom":
                 continue  # several results are no param, and a custom op may be watched by its owner
-            varies = any(o.id in fixed for o in node.inputs) or node.type.nbytes > FOLD_LIMIT_BYTES
-            (fixed if varies else constant).add(node.id)
+            work = effort(node)
+            if work == math.inf:
+                continue  # nobody can tell whether such a loop ends
+            if any(o.id not in constant for o in node.inputs):
+                fixed.add(node.id)
+                continue
+            # A few numbers in a file must not become gigabytes, or hours, before anything runs.
+            left -= work
+            below = max(constant[o.id] for o in node.inputs)
+            if left < 0 or node.type.nbytes > max(_MOST_CONSTANT_BYTES, _GROWS * below):
+                continue
+            constant[node.id] = below
+            if node.type.nbytes > FOLD_LIMIT_BYTES or any(o.id in fixed for o in node.inputs):
+                fixed.add(node.id)
     return fixed
 
 
@@ -149,6 +170,7 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     groups: list[tuple[set[int], list[Node]]] = []
     for node in frontier:
         params = _params_below(node)
+        spend("preparing params", elements=node.id)
         nodes = [node]
         for group in [group for group in groups if group[0] & params]:
             groups.remove(group)

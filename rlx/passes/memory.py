@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from rlx.budget import spend
 from rlx.errors import DeviceMemoryError, InputError, describe
 from rlx.ir.plan import ARENA, MemoryPlan, Schedule, Slot, Value
+
+# Blocks that are looked at in the time of a few numbers computed, of which a budget counts one.
+_LOOKS = 64
 
 
 @dataclass(eq=False)
@@ -197,6 +201,7 @@ def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     placed: list[_Block] = []  # by offset
     top = base
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
+        spend("the memory plan", elements=len(placed) / _LOOKS)
         at = base
         for other in placed:
             apart = other.last < block.first or block.last < other.first

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
+from rlx.budget import budget
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
@@ -75,10 +76,11 @@ class Session:
             DeviceMemoryError: The graph is above the memory limit.
             UnknownNameError: ``params`` has a name that the graph has not.
             InputError: A param's value does not fit.
+            LimitError: Compiling it is more work than ``rlx.limits`` allows.
         """
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
-        with phases() as spans:
+        with phases() as spans, budget():
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})

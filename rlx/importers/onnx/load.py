@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import budget
 from rlx.errors import (
     ImportModelError,
     InputError,
@@ -121,6 +122,7 @@ def load(
         ImportModelError: The file can't be read, or makes no sense.
         UnsupportedOpError: Nodes can't be imported; all of them are listed, with counts.
         InputError: Dimensions or values are missing; they are named.
+        LimitError: Loading it is more work than ``rlx.limits`` allows.
         UnknownNameError: ``dims`` or ``values`` names something that the model has not.
 
     Example:
@@ -286,6 +288,13 @@ def lower(
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """
+    with budget():
+        return _lower(source, shapes, values)
+
+
+def _lower(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> Lowered:
     lowering = Lowering(source.model, source.folder, source.label)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
