@@ -13,14 +13,13 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata, resources
-from importlib.resources.abc import Traversable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
+from rlx.build_digest import build_digest
 from rlx.errors import RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
@@ -51,6 +50,8 @@ class CacheStats:
         damaged: Entries of the cache folder that could not be used.
         refused: Plans in the cache folder or in a model file that failed their checks and were made
             again, and graphs that can't be cached, because they hold custom ops or Python objects.
+        unidentified: Graphs for which nothing was looked up or stored on disk, because this rlx was
+            packaged without the digest that tells one build from another.
     """
 
     lowered: int = 0
@@ -60,6 +61,7 @@ class CacheStats:
     stored: int = 0
     damaged: int = 0
     refused: int = 0
+    unidentified: int = 0
 
 
 # Each with the lines of code that its notes and messages name.
@@ -189,6 +191,12 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         found = _in_memory(graph, target, key, sources)
     if found is not None:
         return found, load(found, target)
+    if name is None:
+        fresh = _made(graph, target, ready)
+        fresh[0].notes.append("cache: nothing is kept on disk, rlx was packaged without a digest")
+        _count("unidentified")
+        _kept.put(key, (fresh[0], sources), _nbytes(fresh[0]))
+        return fresh
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
@@ -200,17 +208,25 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             return made
     made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
     if made is None:
-        made = _fresh(graph, target, ready)
-        # The weights are the caller's; nothing reads them here.
-        made[0].graph.param_values.clear()
+        made = _made(graph, target, ready)
         with phase("store"):
             _store(disk, name, made[0], sources)
     _kept.put(key, (made[0], sources), _nbytes(made[0]))
     return made
 
 
-def _name(key: str, target: Target) -> str:
-    return hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
+def _made(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+    """A graph compiled afresh, to be kept."""
+    made = _fresh(graph, target, ready)
+    # The weights are the caller's; nothing reads them here.
+    made[0].graph.param_values.clear()
+    return made
+
+
+def _name(key: str, target: Target) -> str | None:
+    """What an entry is found by; None where nobody can tell which build would have made it."""
+    build = build_id(target.kernel_set)
+    return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,6 +249,8 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
         OpaqueError: It can't be stored.
     """
     name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    if name is None:
+        raise OpaqueError("an rlx that was packaged without its digest")
     data, arrays = pack(lowered, sources_of(graph))
     return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
@@ -372,35 +390,23 @@ def _options_text(options: CompileOptions) -> str:
 
 
 @functools.cache
-def build_id(kernel_set: str) -> str:
-    """This build of rlx and of what it calls: a digest of its sources and of their versions.
+def build_id(kernel_set: str) -> str | None:
+    """This build of rlx and what it calls: a digest of its sources, and versions.
 
-    Entries of one build are never read by another. It takes 2 to 5 ms, once.
+    Entries of one build are never read by another.
 
     Args:
-        kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
+        kernel_set: The version of wgpu is part of those for WebGPU.
+
+    Returns:
+        None where rlx was packaged without its digest.
     """
-    package = resources.files("rlx")
-    sources = list(_files(package, ".py"))
+    digest = build_digest()
+    if digest is None:
+        return None
     versions = [np.__version__, sys.byteorder]
     if kernel_set != "cpu":
-        from rlx.backends.webgpu.wgsl import shader_files, shader_place
+        import wgpu
 
-        place = shader_place()
-        sources += [(name, place.joinpath(*name.split("/"))) for name in shader_files()]
-        versions.append(metadata.version("wgpu"))
-    digest = hashlib.sha256(repr(versions).encode())
-    for name, file in sorted(sources, key=lambda found: found[0]):
-        raw = file.read_bytes()
-        digest.update(f"{name} {len(raw)}\0".encode())
-        digest.update(raw)
-    return digest.hexdigest()
-
-
-def _files(folder: Traversable, suffix: str, below: str = "") -> Iterator[tuple[str, Traversable]]:
-    """The files of that suffix, each with its path below the folder."""
-    for item in folder.iterdir():
-        if item.name.endswith(suffix):
-            yield below + item.name, item
-        elif "." not in item.name and item.is_dir():
-            yield from _files(item, suffix, f"{below}{item.name}/")
+        versions.append(wgpu.__version__)
+    return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()
