@@ -19,6 +19,7 @@ from mutations import TEXTS, bytes_changed, json_changed, message_changed, pick
 import rlx
 from rlx.importers.onnx.load import open_model
 from rlx.ir import container
+from rlx.ir.dtype import widen
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.block_formats import FORMATS, scrambled_blocks
 from rlx.ops.cases import cases
@@ -298,14 +299,14 @@ def run_plan(path):
             params |= dict(zip(one.names, made, strict=True))
         given = arrays | {name: params[name] for name in lowered.graph.param_names}
         expected = interpret(lowered.graph, given)
-    _compare(found, expected)
+    _compare(found, expected, [node.dtype for node in lowered.graph.outputs])
     return outcome
 
 
-def _compare(found, expected):
+def _compare(found, expected, dtypes):
     """Kernels and references agree where numbers are ordinary: what is read elsewhere shows here."""
-    for one, other in zip(found, expected, strict=True):
-        wide, exact = one.astype("f8"), other.astype("f8")
+    for one, other, dtype in zip(found, expected, dtypes, strict=True):
+        wide, exact = widen(one, dtype).astype("f8"), widen(other, dtype).astype("f8")
         if not np.isfinite(exact).all() or np.abs(exact).max(initial=0) > 1e6:
             continue
         far = np.abs(wide - exact) > 1e-2 * (1 + np.abs(exact))

@@ -169,8 +169,9 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     """Nodes that share a param, directly or by others, stand in one list."""
     groups: list[tuple[set[int], list[Node]]] = []
     for node in frontier:
-        params = _params_below(node)
-        spend("preparing params", elements=node.id)
+        below = _below([node])
+        spend("preparing params", elements=len(below))
+        params = {at for at, one in below.items() if one.op == "param"}
         nodes = [node]
         for group in [group for group in groups if group[0] & params]:
             groups.remove(group)

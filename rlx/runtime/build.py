@@ -9,6 +9,7 @@ from typing import cast
 from rlx import flags
 from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, backend
 from rlx.backends.plugins import is_built_in, refusal
+from rlx.budget import budget
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.choose import cost_model
@@ -146,7 +147,13 @@ def lower(graph: Graph, target: Target) -> Lowered:
     Raises:
         UnsupportedOpError: The target has no kernel for an op.
         DeviceMemoryError: The graph is above the memory limit.
+        LimitError: It is more work than ``rlx.limits`` allows.
     """
+    with budget():
+        return _lower(graph, target)
+
+
+def _lower(graph: Graph, target: Target) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
     reason = refusal(target.info, graph)
     if reason is not None:
@@ -212,10 +219,11 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
         check_same(one, found)
         return found, []
 
-    with phase("schedule"):
-        schedule = _schedule(decisions.graph, target, specialise)
-    with phase("memory plan"):
-        plan = _plan(schedule, target, decisions.offsets)
+    with budget():
+        with phase("schedule"):
+            schedule = _schedule(decisions.graph, target, specialise)
+        with phase("memory plan"):
+            plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
         raise InputError(describe("a plan with subgraphs that its graph has not"))
     return Lowered(

@@ -7,10 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.budget import budget
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
+from rlx.errors import (
+    CompileError,
+    DeviceMemoryError,
+    GraphError,
+    UnknownNameError,
+    describe,
+    did_you_mean,
+)
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.runtime.build import Lowered, Target
@@ -80,13 +86,20 @@ class Session:
         """
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
-        with phases() as spans, budget():
+        with phases() as spans:
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})
             device, ready = (self.device, None) if self.device else self._pick(graph)
             target = Target.of(device, self.options)
-            lowered, executable = build(graph, target, ready)
+            try:
+                lowered, executable = build(graph, target, ready)
+            except DeviceMemoryError:
+                raise
+            except MemoryError as error:
+                what = f"there is no memory to compile graph {graph.name!r}"
+                hint = "make its tensors smaller"
+                raise DeviceMemoryError(describe(what, got=error, hint=hint)) from None
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():
