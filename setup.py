@@ -93,9 +93,9 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Copies ``shaders/`` into the package as ``rlx/_shaders``.
+    """Copies ``shaders/`` into the package as ``rlx/_shaders``, and writes which build it is.
 
-    An editable install reads them from the checkout instead.
+    An editable install reads both from the checkout instead.
     """
 
     def run(self) -> None:
@@ -105,6 +105,9 @@ class BuildPackage(build_py):
         target = Path(self.build_lib) / "rlx" / "_shaders"
         shutil.rmtree(target, ignore_errors=True)  # of a build before, with files that are gone
         shutil.copytree("shaders", target)
+        found = runpy.run_path("rlx/build_digest.py")
+        text = found["module_text"](found["digest_of"](ROOT))
+        (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")
 
 
 class BuildExtensions(build_ext):

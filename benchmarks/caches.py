@@ -17,7 +17,7 @@ from rlx.backends.base import CompileOptions
 from rlx.ir import container
 from rlx.ir.content import content_hash
 from rlx.runtime import memo
-from rlx.runtime.build import Target, load, lower
+from rlx.runtime.build import Target, derive, load, lower
 from rlx.runtime.packing import KIND, pack, sources_of, unpack
 
 
@@ -83,7 +83,7 @@ def measured(graph, device, folder, rounds):
 
     def read():
         found = container.load(raw)
-        unpack(found.data, found.arrays, sources)
+        derive(graph, target, unpack(found.data, found.arrays, sources))
 
     calls = {
         "lower": lambda: lower(graph, target),

@@ -28,6 +28,7 @@ from rlx.backends.base import (
     Executable,
     register_backend,
 )
+from rlx.budget import limits
 from rlx.cost import (
     BackendCostModel,
     FusionBenefit,
@@ -64,6 +65,7 @@ from rlx.errors import (
     GraphError,
     ImportModelError,
     InputError,
+    LimitError,
     RlxError,
     ShapeError,
     UnknownNameError,
@@ -126,6 +128,7 @@ __all__ = [
     "ImportModelError",
     "InputError",
     "IoFusionGate",
+    "LimitError",
     "MoeResidencyStats",
     "Node",
     "Profile",
@@ -150,6 +153,7 @@ __all__ = [
     "graph_param_names",
     "host_sync_op_kinds",
     "is_available",
+    "limits",
     "load_model",
     "onnx",
     "ops",

@@ -89,6 +89,10 @@ class ImportModelError(RlxError):
     """A model file could not be read."""
 
 
+class LimitError(RlxError):
+    """Loading, building or compiling is more work than ``rlx.limits`` allows; it was not done."""
+
+
 def describe(
     what: str,
     *,

@@ -95,6 +95,16 @@ def _bytes(text: str) -> int:
     return found
 
 
+def _count(text: str) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ValueError("a whole number >= 1")
+    return found
+
+
 def _runs(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
         raise ValueError("a whole number of runs, or 0 to go by estimates")
@@ -159,6 +169,19 @@ DEVICE_CHAIN = _flag(
 BENCHMARK_PICK = _flag(
     "RLX_BENCHMARK_PICK", _runs, 0, "pick by this many timed runs on each device; 0 by estimates"
 )
+MOST_ELEMENTS = _flag(
+    "RLX_MOST_ELEMENTS",
+    _count,
+    1 << 26,
+    "numbers that one load, build or compile may compute on the way: tables, folded constants",
+)
+MOST_NODES = _flag(
+    "RLX_MOST_NODES",
+    _count,
+    250_000,
+    "nodes that one load may make, loops written out, and kernel calls of one compile",
+)
+MOST_SECONDS = _flag("RLX_MOST_SECONDS", _count, 120, "seconds that one load or compile may take")
 CPU_ISA = _flag(
     "RLX_CPU_ISA",
     _choice("auto", "plain", "avx2", "avx512"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from samples import ALL
 
+from rlx.backends.webgpu import lower as rendering
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.lower import lower
 from rlx.ir.dtype import DType
 from rlx.ir.plan import HOST
+from rlx.lru import Lru
 from rlx.ops.cases import cases
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
@@ -53,3 +55,9 @@ def thinned(chosen=CASES, every=False):
 def native(case):
     """Whether WebGPU computes the case itself: it holds no f64."""
     return DType.F64 not in case.dtypes
+
+
+def render_with(monkeypatch, render):
+    """Renders kernels otherwise from here on: texts that were rendered before are not used."""
+    monkeypatch.setattr(rendering, "render", render)
+    monkeypatch.setattr(rendering, "_sources", Lru(64))

@@ -14,12 +14,17 @@ from pathlib import Path
 import model_files as files
 import numpy as np
 import onnx
-from mutations import bytes_changed, json_changed, message_changed, pick
+from mutations import TEXTS, bytes_changed, json_changed, message_changed, pick
 
 import rlx
 from rlx.importers.onnx.load import open_model
+from rlx.ir import container
+from rlx.ir.dtype import widen
+from rlx.ir.opdef import REGISTRY
 from rlx.ops.block_formats import FORMATS, scrambled_blocks
 from rlx.ops.cases import cases
+from rlx.ops.interpret import interpret
+from rlx.runtime import memo
 from rlx.runtime.device_bench import made_up
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
@@ -158,25 +163,156 @@ def rlx_changed(raw, rng):
     """Half of them with checksums that are right: whoever changes a file can compute them."""
     if rng.random() < 0.5:
         return bytes_changed(raw, rng, 6000)
-    length = struct.unpack_from("<Q", raw, 16)[0]
-    header, body = json.loads(raw[96 : 96 + length]), raw[96 + length :]
+    header, body = opened(raw)
     nodes = header["data"]["graph"]["nodes"]
     if rng.random() < 0.3:
         header = json_changed(header, rng)
     else:  # what is in most danger of being believed
         node = pick(rng, nodes)
         node["attrs"] = json_changed(node["attrs"], rng)
-    text = json.dumps(header).encode()
-    text += b" " * (-(96 + len(text)) % 64)
     if rng.random() < 0.3:
         body = bytes_changed(body, rng)
+    return sealed(raw, header, body)
+
+
+def run_rlx(path):
+    run_graph(rlx.load_model(path, check=path.stat().st_size % 2 == 0))
+
+
+def sealed(raw, header, body):
+    """A container with another header or other arrays, and checksums that are right."""
+    text = json.dumps(header).encode()
+    text += b" " * (-(96 + len(text)) % 64)
     front = raw[:16] + struct.pack("<QQ", len(text), 96 + len(text) + len(body))
     front += hashlib.sha256(body).digest()
     return front + hashlib.sha256(front + text).digest() + text + body
 
 
-def run_rlx(path):
-    run_graph(rlx.load_model(path, check=path.stat().st_size % 2 == 0))
+def opened(raw):
+    """The header of a container, and its arrays."""
+    length = struct.unpack_from("<Q", raw, 16)[0]
+    return json.loads(raw[96 : 96 + length]), raw[96 + length :]
+
+
+def plan_files():
+    """A model of every op, and layers that passes rewrite: fused, prepared, widened, looped."""
+
+    def convolutions(g):
+        x = g.input("x", (1, 3, 8, 8))
+        w, scale = g.param("w", (8, 3, 3, 3)), g.param("scale", (1, 8, 1, 1))
+        y = g.relu(g.conv2d(x, w, padding=1) * scale)
+        y = g.relu(g.conv2d(y, g.param("v", (8, 8, 3, 3)), padding=1) + y)
+        return g.mean(g.max_pool(y, 2), (2, 3)) @ g.exp(g.param("dense", (8, 4)))
+
+    def attention(g):
+        x = g.input("x", (6, 16))
+        parts = [x @ g.param(name, (16, 16)) + g.param(f"{name}b", (16,)) for name in "qkv"]
+        q, k, v = (g.transpose(g.reshape(one, (6, 4, 4)), (1, 0, 2)) for one in parts)
+        mixed = g.softmax((q @ g.transpose(k, (0, 2, 1))) * 0.5, -1) @ v
+        y = x + g.reshape(g.transpose(mixed, (1, 0, 2)), (6, 16))
+        y = g.layer_norm(y, g.param("n", (16,)), g.param("m", (16,)))
+        return g.silu(y @ g.param("gate", (16, 24))) * (y @ g.param("up", (16, 24)))
+
+    def halves(g):
+        x = g.input("x", (4, 8), "f16")
+        return g.cast(g.gelu(x @ g.param("w", (8, 8), "f16")) * 0.5, "f32")
+
+    def lookups(g):
+        table, at = g.param("table", (10, 4)), g.input("at", (3,), "i64")
+        found = g.gather(table, at, 0)
+        return g.topk(g.concat([found, g.flip(found, (0,))], 0), 2)[0]
+
+    def looped(g):
+        body = rlx.Graph("body")
+        state, row = body.input("state", (3,)), body.input("row", (3,))
+        body.set_outputs([body.tanh(state * 0.5 + row), state * row])
+        return g.scan(body, 1, g.input("start", (3,)), g.input("xs", (5, 3)))[1]
+
+    def recurrent(g):
+        x = g.input("x", (5, 2, 3))
+        return g.lstm(x, g.param("w", (1, 16, 3)), g.param("r", (1, 16, 4)))[0]
+
+    path, found = Path("source.rlx"), rlx_files()
+    for build in (convolutions, attention, halves, lookups, looped, recurrent):
+        # Each as often as ten ops: here passes leave most to be believed.
+        g = rlx.Graph(build.__name__)
+        g.set_outputs([build(g)])
+        rlx.save_model(g, path, devices=["cpu"])
+        found += [path.read_bytes()] * 10
+    return found
+
+
+def plan_changed(raw, rng):
+    """The file as it is, but for its compiled plan: nodes, operands, attributes, arrays, offsets."""
+    box = container.load(raw)
+    (at,) = box.data["plans"].values()
+    plan = box.arrays[at].tobytes()
+    header, body = opened(plan)
+    held = header["data"]["lowered"]
+    part = rng.random()
+    if part < 0.1:
+        body = bytes_changed(body, rng)
+    elif part < 0.2:
+        header["arrays"] = json_changed(header["arrays"], rng)
+    elif part < 0.4:
+        changed = json_changed({"offsets": held["offsets"]}, rng)
+        held["offsets"] = changed.get("offsets")
+    elif part < 0.5:
+        header["data"]["lowered"] = json_changed(held, rng)
+    else:
+        nodes = pick(rng, held["graphs"])[1]
+        node = pick(rng, nodes)
+        # Name, label, operands, attributes.
+        which = int(rng.choice(4, p=(0.15, 0.05, 0.3, 0.5)))
+        if which == 0:
+            node[0] = pick(rng, (*REGISTRY, *TEXTS))
+        elif rng.random() < 0.1:
+            held["graphs"] = json_changed(held["graphs"], rng)
+        else:
+            node[which] = json_changed([node[which]], rng)[:1] or None
+            node[which] = node[which] and node[which][0]
+    arrays = [np.array(one) for one in box.arrays]
+    arrays[at] = np.frombuffer(sealed(plan, header, body), np.uint8)
+    return container.dump(box.kind, box.data, arrays)
+
+
+def run_plan(path):
+    """Runs the loaded graph: by its plan where that is legal, and then as the plan's own graph says."""
+    graph = rlx.load_model(path)
+    assert memo._of_files[graph].raw
+    memo._kept.clear()  # an equal graph was compiled for the file before
+    before = rlx.cache_stats().model_hits
+    arrays = {name: made_up(graph.named(name)) for name in graph.input_names}
+    params = {name: made_up(graph.named(name)) for name in graph.param_names}
+    with rlx.compile(graph, "cpu", params) as compiled:
+        used = rlx.cache_stats().model_hits > before
+        lowered = compiled._lowered
+        found = [array.copy() for array in compiled.run(arrays)]
+    said = [lowered.graph, *lowered.subgraphs, *(one.graph for one in lowered.preparations)]
+    elements = sum(type.size for one in said for node in one.nodes for type in node.types)
+    outcome = "plan used" if used else "plan refused"
+    if elements > RUNNABLE or lowered.subgraphs:
+        return outcome
+    with np.errstate(all="ignore"):
+        for one in lowered.preparations:
+            made = interpret(one.graph, {name: params[name] for name in one.graph.input_names})
+            params |= dict(zip(one.names, made, strict=True))
+        given = arrays | {name: params[name] for name in lowered.graph.param_names}
+        expected = interpret(lowered.graph, given)
+    _compare(found, expected, [node.dtype for node in lowered.graph.outputs])
+    return outcome
+
+
+def _compare(found, expected, dtypes):
+    """Kernels and references agree where numbers are ordinary: what is read elsewhere shows here."""
+    for one, other, dtype in zip(found, expected, dtypes, strict=True):
+        wide, exact = widen(one, dtype).astype("f8"), widen(other, dtype).astype("f8")
+        if not np.isfinite(exact).all() or np.abs(exact).max(initial=0) > 1e6:
+            continue
+        far = np.abs(wide - exact) > 1e-2 * (1 + np.abs(exact))
+        # Rounding may decide between two near values: a few results may be of another order.
+        if far.mean() > 0.2:
+            raise AssertionError(f"{far.sum()} of {far.size} results are wrong")
 
 
 def _forever():
@@ -204,6 +340,7 @@ KINDS = {
     "safetensors": (safetensors_files, safetensors_changed, run_safetensors),
     "gguf": (gguf_files, gguf_changed, run_gguf),
     "rlx": (rlx_files, rlx_changed, run_rlx),
+    "plan": (plan_files, plan_changed, run_plan),
     "fault": (lambda: [b"%d" % at for at in range(len(FAULTS))],
               lambda raw, rng: [*FAULTS][int(raw)].encode(), run_fault),
 }  # fmt: skip
@@ -274,8 +411,8 @@ def main(kind, first, count, folder):
         signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
         watch.on = True
         try:
-            load(path)
-            said["taken"] += 1
+            outcome = load(path)
+            said[outcome or "taken"] += 1
         except rlx.RlxError as error:
             said[type(error).__name__] += 1
         except Exception as error:

@@ -373,10 +373,11 @@ def test_the_same_results_from_disk(folder, target_device, name):
     np.testing.assert_array_equal(first.run({"x": x})[0], again.run({"x": x})[0])
 
 
-def test_kernels_are_not_rendered_again(folder, webgpu, monkeypatch):
+def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
     rlx.compile(mlp(), device=webgpu)
     memo._kept.clear()
-    monkeypatch.setattr("rlx.backends.webgpu.backend.lower", lambda *_: pytest.fail("rendered"))
+    # Calls are rendered, but a call that was rendered before is not.
+    monkeypatch.setattr("rlx.backends.webgpu.lower._source", lambda *_: pytest.fail("rendered"))
     monkeypatch.setattr("rlx.runtime.memo.lower", lambda *_: pytest.fail("lowered"))
     for _ in range(2):
         found = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
@@ -496,20 +497,25 @@ def test_a_valid_container_that_is_not_the_entry(folder):
     held = container.read(entry)
     raw, name = entry.read_bytes(), held.data["name"]
     lowered = held.data["lowered"]
+    assert lowered["graphs"]
 
     def changed(**parts):
         return {"name": name, "lowered": {**lowered, **parts}}
 
-    schedule, plan = lowered["schedule"], lowered["plan"]
+    def node(*record):
+        return changed(graphs=[["g", [list(record)], [0]], *lowered["graphs"][1:]])
+
     wrong = {
         "another kind": ("model", held.data),
         "another name": (KIND, {**held.data, "name": "0" * 64}),
         "a list": (KIND, []),
-        "no schedule": (KIND, {"name": name, "lowered": {}}),
-        "no such op": (KIND, changed(graphs=[["g", [["nope", "n", [], {}, [0], ""]], [0]]])),
-        "no such value": (KIND, changed(schedule={**schedule, "outputs": [99]})),
-        "a slot outside": (KIND, changed(plan=[[[0, 1 << 40, 4]], *plan[1:]])),
-        "no such tag": (KIND, changed(graphs=[["g", [["input", "x", [], {"a": {"b": 1}}, [0], ""]], [0]]])),
+        "no graph": (KIND, {"name": name, "lowered": {}}),
+        "no such op": (KIND, node("nope", "n", [], {}, "")),
+        "no such graph": (KIND, changed(graph=99)),
+        "no such tag": (KIND, node("input", "x", [], {"a": {"b": 1}}, "")),
+        "another outside": (KIND, node("input", "x", [], {"shape": [2], "dtype": {"dtype": "f32"}}, "")),
+        "too many offsets": (KIND, changed(offsets=[*lowered["offsets"], 0])),
+        "an offset outside": (KIND, changed(offsets=[1 << 40] * len(lowered["offsets"]) or [0])),
     }  # fmt: skip
     for what, (kind, data) in wrong.items():
         entry.write_bytes(container.dump(kind, data, held.arrays))
@@ -517,7 +523,7 @@ def test_a_valid_container_that_is_not_the_entry(folder):
         before = rlx.cache_stats()
         with pytest.warns(RuntimeWarning, match=entry.name):
             rlx.compile(mlp(), device="cpu")
-        assert counted(before) == {"damaged": 1, "lowered": 1, "stored": 1}, what
+        assert counted(before) == {"refused": 1, "lowered": 1, "stored": 1}, what
         assert entry.read_bytes() == raw
 
 

@@ -695,7 +695,8 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
 @pytest.mark.parametrize("steps", [2, 12])
 def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     """A large elementwise region gives a thread several vectors; here, a small one does."""
-    from rlx.backends.webgpu import region
+    from rlx.backends.webgpu import lower, region
+    from rlx.lru import Lru
 
     g = rlx.Graph()
     x, row = g.input("x", shape), g.input("row", shape[1:])
@@ -708,6 +709,7 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     with rlx.compile(g, webgpu) as compiled:
         expected = compiled.run(given)[0].copy()
     monkeypatch.setattr(region, "_MANY", 0)
+    monkeypatch.setattr(lower, "_sources", Lru(8))  # texts with the other number
     made, write = list[int](), region._vectors
     monkeypatch.setattr(region, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,9 @@ def _run(kind, first, count, folder):
     return subprocess.run(
         [*command, str(folder)],
         env=os.environ
-        | {"RLX_CACHE": "off", "RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
+        # A folder in which there is no room: nothing is written, and plans of models are used.
+        | {"RLX_CACHE": str(folder / "inside" / "cache"), "RLX_CACHE_BYTES": "1"}
+        | {"RLX_CALIBRATION": "off", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=60 + count / 5,
@@ -43,22 +47,40 @@ def fuzz(kind, first, count, folder):
     assert done.returncode == 0, f"{died}: {done.stderr[-2000:]}"
     found = json.loads(done.stdout)
     assert found["wrong"] == []
-    taken = found["said"].pop("taken", 0)
+    taken = sum(found["said"].pop(name, 0) for name in ("taken", "plan used"))
     assert taken + sum(found["said"].values()) == count
     assert taken >= TAKEN * count
     assert sum(found["said"].values()) >= REFUSED * count
 
 
-@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx"])
+@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_changed_files(kind, tmp_path):
     fuzz(kind, 0, 250, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx"])
+@pytest.mark.parametrize("kind", ["onnx", "safetensors", "gguf", "rlx", "plan"])
 def test_2000_changed_files(kind, tmp_path):
     fuzz(kind, 1000, 2000, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["rlx", "plan"])
+def test_files_changed_anew(kind, tmp_path):
+    """Other files at every run; the seed stands in the message, and ``fuzzing.py`` takes it."""
+    first = secrets.randbits(40)
+    print(f"fuzzing.py {kind} {first} 150 FOLDER")
+    fuzz(kind, first, 150, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_plans_changed_anew_for_ten_minutes(tmp_path):
+    begin = time.monotonic()
+    while time.monotonic() - begin < 600:
+        first = secrets.randbits(40)
+        print(f"fuzzing.py plan {first} 1000 FOLDER")
+        fuzz("plan", first, 1000, tmp_path)
 
 
 def test_faults_are_noticed(tmp_path):

@@ -1,5 +1,6 @@
 """What is installed: the sdist, the wheel made from it, and rlx in a zip file and in a checkout that is not built."""
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import rlx
 from rlx.backends.webgpu.wgsl import shader_files
+from rlx.build_digest import build_digest, digest_of, module_text
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 16 << 20
@@ -148,6 +150,94 @@ print(rlx.__file__, load_recording().samples.shape)
     assert str(archive) in said
     assert "(64, 9600)" in said
     assert "cpu (2, 3)" in said
+
+
+def frozen(unpacked, folder, digest):
+    """rlx as a frozen program has it: compiled Python files only, and the digest of a build or none."""
+    target = folder / f"app-{digest}"
+    shutil.copytree(unpacked / "rlx", target / "rlx")
+    (target / "rlx/_build.py").write_text(f"DIGEST = {digest!r}\n")
+    assert compileall.compile_dir(target / "rlx", quiet=2, legacy=True, workers=1)
+    for source in (target / "rlx").rglob("*.py"):
+        source.unlink()
+    return target
+
+
+STATS = """
+import sys, numpy as np, rlx
+assert rlx.__file__.endswith(".pyc"), rlx.__file__
+g = rlx.Graph("app")
+g.set_outputs([g.tanh(g.input("x", (3,))) * 2.0])
+with rlx.compile(g, "cpu") as cg:
+    assert abs(cg.run({"x": np.float32([0, 1, 2])})[0][1] - 1.5231884) < 1e-5
+if len(sys.argv) > 1:
+    print(rlx.save_model(g, sys.argv[1], devices=["cpu"]))
+print(rlx.cache_stats())
+"""
+
+
+def test_a_frozen_program_never_takes_plans_of_another_build(unpacked, tmp_path):
+    """Two builds share a cache folder, and neither has sources that could tell them apart."""
+    for path in (tmp_path / "cache", tmp_path / "apps"):
+        path.mkdir(mode=0o700)
+
+    def started(digest, *arguments):
+        # In a folder of its own: nothing but the frozen package is on the path.
+        app = tmp_path / "apps" / f"app-{digest}"
+        app = app if app.exists() else frozen(unpacked, tmp_path / "apps", digest)
+        env = {"RLX_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(app)}
+        program = tmp_path / "program.py"
+        program.write_text(STATS)
+        return run(sys.executable, program, *arguments, cwd=tmp_path, **env)
+
+    def entries():
+        return len(list((tmp_path / "cache").glob("*.rlxc")))
+
+    assert "lowered=1" in (first := started("a" * 64))
+    assert "stored=1" in first
+    assert "disk_hits=1" in started("a" * 64)
+    other = started("b" * 64)
+    assert "disk_hits=0" in other
+    assert "lowered=1" in other
+    assert entries() == 2
+    # Without a digest nothing is taken and nothing is left.
+    for _ in range(2):
+        none = started(None, tmp_path / "model.rlx")
+        assert "disk_hits=0" in none
+        assert "stored=0" in none
+        assert "unidentified=1" in none
+        assert "without its digest" in none
+    assert entries() == 2
+
+
+def test_the_digest_of_a_build(unpacked, dist, tmp_path):
+    """The wheel, the sdist that it was made from and the checkout agree; a changed source has another one."""
+    text = (unpacked / "rlx/_build.py").read_text()
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    found = digest_of(source)
+    assert text == module_text(found)
+    assert found == digest_of(ROOT)
+    for name in (
+        "rlx/ops/linalg.py",
+        "cython_src/kernels/rows.h",
+        "shaders/matmul.wgsl",
+        "setup.py",
+    ):
+        path = source / name
+        kept = path.read_bytes()
+        path.write_bytes(kept + b"\n")
+        assert digest_of(source) != found, name
+        path.write_bytes(kept)
+    assert digest_of(source) == found
+
+
+def test_a_checkout_reads_its_sources():
+    if not os.environ.get("RLX_TEST_WHEEL"):
+        build_digest.cache_clear()
+        assert build_digest() == digest_of(ROOT)
 
 
 def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path):

@@ -16,7 +16,7 @@ PATCHES = sorted((ROOT / "tests/planted").glob("*.patch"))
 LEAST = 30
 NEEDED = ("Fault", "Kind", "Tests")
 KINDS = {
-    "lost sign", "missing -inf handling", "missing NaN handling", "missing barrier", "missing tail handling",
+    "lost sign", "missing -inf handling", "missing NaN handling", "missing check of a file", "missing barrier", "missing tail handling",
     "off-by-one bound", "pass that drops a guard", "stale cache key", "swapped operand", "wrong axis/stride",
     "wrong constant", "wrong dtype", "wrong rounding of casts", "wrong slot",
 }  # fmt: skip

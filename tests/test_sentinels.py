@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 import pytest
-from dispatches import CASES, native, thinned
+from dispatches import CASES, native, render_with, thinned
 from random_graphs import random_graph
 from samples import ALL, by_op, each, looped
 from test_half import HALF
@@ -169,11 +169,11 @@ def check_cpu(case):
 def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
     """The tests above are worth something: a kernel that goes one vector too far is caught."""
     render = lower.render
-    monkeypatch.setattr(
-        lower,
-        "render",
-        lambda name, context: render(name, context).replace("y[e] =", "y[e + 4u] ="),
-    )
+
+    def wrong(name, context):
+        return render(name, context).replace("y[e] =", "y[e + 4u] =")
+
+    render_with(monkeypatch, wrong)
     g = rlx.Graph()
     g.set_outputs([g.gather(g.input("x", (3, 4)), g.constant(np.int32([2, 0, 1])))])
     with rlx.Session(webgpu, options=OPTIONS).compile(g) as compiled:

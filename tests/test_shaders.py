@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from dispatches import CASES, dispatches, native, thinned
+from dispatches import CASES, dispatches, native, render_with, thinned
 from samples import by_family, each
 
 import rlx
@@ -197,7 +197,7 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
     render = lower.render
-    monkeypatch.setattr(lower, "render", lambda *given: REFUSED[fault](render(*given)))
+    render_with(monkeypatch, lambda *given: REFUSED[fault](render(*given)))
     g, place = normed()
     with pytest.raises(rlx.CompileError) as caught:
         rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")})
@@ -208,7 +208,7 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     assert re.search(r"\n +2 const N: u32 = 4u;", text)
     assert re.search(r"\n +\d+ @compute @workgroup_size", text)
     # The device is as good as before.
-    monkeypatch.setattr(lower, "render", render)
+    render_with(monkeypatch, render)
     with rlx.compile(g, webgpu, params={"w": np.ones(4, "f4")}) as compiled:
         assert compiled.run_slots(np.zeros((3, 4), "f4"))[0].tolist() == [[0.0] * 4] * 3
 
@@ -227,7 +227,7 @@ def test_pipelines_made_side_by_side(webgpu, monkeypatch):
         normed = [g.softmax(x * float(at)) for at in range(6)] + [g.layer_norm(x), g.cumsum(x, 1)]
         g.set_outputs([g.concat([*normed, *normed], 0)])
         fault = REFUSED["wrong type"] if break_it else str
-        monkeypatch.setattr(lower, "render", lambda *given, fault=fault: fault(render(*given)))
+        render_with(monkeypatch, lambda *given, fault=fault: fault(render(*given)))
         if break_it:
             with pytest.raises(rlx.CompileError, match="kernel layer_norm/norm_rows was refused"):
                 rlx.compile(g, webgpu)

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -14,8 +13,12 @@ from rich.table import Table
 from rlx.device.candidates import DeviceCandidate
 from rlx.device.policy import DevicePolicy
 from rlx.errors import ImportModelError, RlxError, describe
+from rlx.files import UnfitFileError, read_regular
 from rlx.ir.graph import Graph
 from rlx.runtime.graph_devices import GraphDevices
+
+# The largest text of a graph that is read.
+_MOST_BYTES = 1 << 30
 
 
 def load_graph(path: str) -> Graph:
@@ -29,8 +32,16 @@ def load_graph(path: str) -> Graph:
         OSError: It can't be read.
     """
     try:
-        return Graph.from_json(Path(path).read_text(encoding="utf-8"))
-    except (RlxError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        return Graph.from_json(read_regular(path, _MOST_BYTES).decode("utf-8"))
+    except (
+        RlxError,
+        UnfitFileError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+    ) as error:
         raise ImportModelError(
             describe(
                 f"{path} holds no graph",

@@ -13,6 +13,7 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
+from rlx.build_digest import build_digest
 from rlx.cli import bench, convert, demo, devices, profile
 from rlx.cli import ops as support
 from rlx.cli import run as run_once
@@ -62,6 +63,14 @@ def env(args: argparse.Namespace) -> int:
         {"variable": name, "value": flag.get(), "default": flag.default, "meaning": flag.doc}
         for name, flag in sorted(flags.TABLE.items())
     ]
+    rows.append(
+        {
+            "variable": "(build)",
+            "value": build_digest() or "unknown, so nothing is kept on disk",
+            "default": "",
+            "meaning": "the digest of rlx's sources: compiled graphs of another one are not used",
+        }
+    )
     return _show(rows, "environment variables", args.json)
 
 

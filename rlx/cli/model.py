@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 import rlx
 from rlx.cli.device_report import load_graph
 from rlx.errors import describe, did_you_mean
+from rlx.files import UnfitFileError, open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import watched
@@ -176,8 +177,9 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
             hint = did_you_mean(name, graph.input_names) or ", ".join(graph.input_names)
             raise rlx.UnknownNameError(describe(f"the model has no input {name!r}", hint=hint))
         try:
-            found[name] = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            with open_regular(path) as file:
+                found[name] = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, MemoryError, UnfitFileError) as error:
             raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
         got, wanted = np.shape(found[name]), graph.named(name).shape
         if got != wanted:

@@ -14,12 +14,13 @@ from typing import Any
 from rlx import flags
 from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
 from rlx.errors import describe
+from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
 
 _FORMAT = "rlx calibration 1"
 # The largest file that is read; a whole one has a few KiB.
-_MOST_BYTES = 4 << 20
+MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
 # What this process uses, by what it belongs to and the file that it would stand in.
@@ -51,6 +52,11 @@ def file_of(identity: Identity) -> Path | None:
         return Path(wanted)
     folder = default_folder() if wanted in ("on", "measure") else Path(wanted)
     return folder / f"{_slug(identity)}.json"
+
+
+def usable(path: Path) -> bool:
+    """Whether a file of figures may be read and written: its folder is private, or the user named it."""
+    return flags.CALIBRATION.get().endswith(".json") or is_private(path.parent)
 
 
 def stored(device: Any) -> Calibration | None:
@@ -139,6 +145,8 @@ def save(path: Path, calibration: Calibration) -> bool:
     text = json.dumps({"format": _FORMAT, "devices": entries}, indent=1)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not usable(path):
+            return False
         write(path, text.encode())
     except OSError as error:
         _log.debug("the calibration is not stored: %s", error)
@@ -147,6 +155,8 @@ def save(path: Path, calibration: Calibration) -> bool:
 
 
 def _load(path: Path, identity: Identity) -> Calibration | None:
+    if not usable(path):
+        return None
     try:
         entries = _entries(path)
         if _slug(identity) not in entries:
@@ -177,13 +187,9 @@ def _entries(path: Path) -> dict[str, Any]:
         OSError: It can't be read.
         CalibrationError: It is no such file.
     """
-    with open(path, "rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
     try:
-        if len(raw) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES} bytes")
-        data = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        data = json.loads(read_regular(path, MOST_BYTES))
+    except (ValueError, RecursionError, UnfitFileError) as error:
         raise CalibrationError(describe("it is not JSON", got=error)) from None
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise CalibrationError(describe("it is no calibration file", expected=_FORMAT))

@@ -13,12 +13,12 @@ from typing import Any
 
 from rlx import flags
 from rlx.cost.calibration import Identity, meter
-from rlx.cost.store import file_of
+from rlx.cost.store import MOST_BYTES, file_of, usable
+from rlx.files import UnfitFileError, read_regular
 from rlx.ir.container import write
 from rlx.ir.variants import Table
 
 _FORMAT = "rlx variants 1"
-_MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
 _known: dict[tuple[Identity, str], Table] = {}
@@ -71,6 +71,8 @@ def store_variants(device: Any, table: Table) -> Path | None:
     text = json.dumps({"format": _FORMAT, "sha256": _digest(body), **body}, indent=1)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not usable(path):
+            return None
         write(path, text.encode())
     except OSError as error:
         _log.debug("the variants are not stored: %s", error)
@@ -85,15 +87,14 @@ def forget_variants() -> None:
 
 
 def _load(path: Path, identity: Identity) -> Table:
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-    except OSError:
+    if not usable(path):
         return {}
     try:
-        return _table(raw, identity)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return _table(read_regular(path, MOST_BYTES), identity)
+    except (ValueError, TypeError, KeyError, RecursionError, UnfitFileError) as error:
         warnings.warn(f"the variants in {path} are not used: {error}", RuntimeWarning, stacklevel=4)
+        return {}
+    except OSError:
         return {}
 
 
@@ -103,7 +104,7 @@ def _table(raw: bytes, identity: Identity) -> Table:
     Raises:
         ValueError: It is not one, or was changed (KeyError, TypeError likewise).
     """
-    data = json.loads(raw) if len(raw) <= _MOST_BYTES else {}
+    data = json.loads(raw)
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise ValueError(f"it is no file of the format {_FORMAT!r}")
     body = {"identity": data["identity"], "families": data["families"]}

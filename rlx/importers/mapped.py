@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.errors import ImportModelError, describe
+from rlx.files import open_regular
 from rlx.ir.opdef import Array
 
 # NumPy before 2 has arrays of up to 32 axes.
@@ -41,7 +42,7 @@ def map_file(path: str | os.PathLike[str], kind: str) -> mmap.mmap:
         ImportModelError: It can't be opened, or is empty.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise refuse(f"a {kind} file is empty", path)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,52 +1,53 @@
-"""What a node's attributes look like: asked of nodes that come out of a file, not from a builder."""
+"""What a node's attributes look like: asked of nodes that come out of a file, not from a builder.
+
+Files hold attributes as inference leaves them: axes count from the front, a stride stands for every axis.
+So a node of a file is legal when its attributes are plain values, those of its record, and inference
+changes none of them. What inference takes as it is has a row in a table here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import TensorType, lookup
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import PRESENT, TensorType, lookup
 
 # What a parameter of a record may hold, by its annotation.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
-    "float": (int, float),
+    "float": (float,),
     "bool": (bool,),
     "str": (str,),
-    "int | None": (int, type(None)),
 }
-_ANY = (bool, int, float, str, type(None), DType, Graph, np.ndarray)
-# Which operands are there: inference adds it where some may be absent.
-_ADDED = frozenset({"present"})
-
-# The op whose attribute is a program of others: passes make it, and infer only its last step.
+# Kernels take their parameters as 64-bit words.
+_MOST = 1 << 63
+# Tuples within tuples: a program of steps has three.
+_DEEPEST = 4
+# Steps of a program of elementwise operations; fusion makes shorter ones.
+_MOST_STEPS = 64
+# The op whose attribute is such a program: passes make it, and inference reads only its last step.
 _REGION = "region"
 
 
-def check_attributes(node: Node) -> None:
-    """Checks that a node has the attributes of its record, each of the type that is annotated there.
-
-    Inference checks what an attribute says; builders see to its type, and to all of them being there.
+def check_attributes(node: Node, given: Mapping[str, Any]) -> None:
+    """Checks a node whose inference has been done.
 
     Args:
-        node: A node whose inference has been done.
+        node: The node.
+        given: Its attributes as they stand in the file.
 
     Raises:
-        GraphError: An attribute is missing, of another type, or none of the record's.
+        GraphError: An attribute is missing, of another type or value, or none of the record's.
     """
-    operands = {text.rstrip("?*") for text in node.opdef.operands}
-    wanted = {
-        name: parameter.annotation
-        for name, parameter in node.opdef.signature.parameters.items()
-        if name not in operands
-    }
-    given = node.attrs.keys() - _ADDED
-    if given != wanted.keys():
+    wanted = node.opdef.attributes
+    if given.keys() != wanted.keys():
         raise GraphError(
             describe(
                 f"[{node.op}] other attributes than it has",
@@ -54,38 +55,110 @@ def check_attributes(node: Node) -> None:
                 expected=", ".join(sorted(wanted)) or "none",
             )
         )
-    if node.op == _REGION:
-        _check_program(node)
-    for name, value in node.attrs.items():
-        annotation = wanted.get(name, "Any")
-        if not _fits(value, annotation):
-            raise GraphError(
-                describe(f"[{node.op}] attribute {name!r}", got=repr(value), expected=annotation)
-            )
+    for name, value in given.items():
+        annotation = wanted[name]
+        if not _plain(value, annotation, 0) or not _same(node.attrs[name], value):
+            raise _refused(node, name, value, annotation)
+    if PRESENT in wanted:
+        present, optional = node.attrs[PRESENT], node.opdef.optional
+        if not isinstance(present, tuple) or present != tuple(n for n in optional if n in present):
+            raise _refused(node, PRESENT, present, f"some of {', '.join(optional)}, in order")
+    for name, (wrong, expected) in _RULES.get(node.op, {}).items():
+        found = wrong(node, node.attrs[name])
+        if found is not None:
+            raise _refused(node, name, found, expected)
 
 
-def _fits(value: Any, annotation: str) -> bool:
+def _refused(node: Node, name: str, value: Any, expected: str) -> GraphError:
+    what = f"[{node.op}] attribute {name!r}"
+    return GraphError(describe(what, got=f"{value!r:.120}", expected=expected))
+
+
+def _plain(value: Any, annotation: str, depth: int) -> bool:
+    """Whether a value is of the annotated type, and a number that kernels can be given."""
+    kind = type(value)
     types = _TYPES.get(annotation)
-    if types is not None:
-        return isinstance(value, types) and (bool in types or not isinstance(value, bool))
-    if isinstance(value, tuple):
-        return all(_fits(item, "Any") for item in value)
-    return isinstance(value, _ANY)
+    if types is not None and kind not in types:
+        return False
+    if kind is int:
+        return bool(-_MOST <= value < _MOST)
+    if kind is tuple:
+        return depth < _DEEPEST and all(_plain(item, "Any", depth + 1) for item in value)
+    return kind in (bool, float, str, type(None), DType, Graph) or isinstance(value, np.ndarray)
 
 
-def _check_program(node: Node) -> None:
-    """Infers every step: kernels read operands by number and believe the types."""
-    types = [TensorType((), operand.dtype) for operand in node.inputs]
-    for name, operands, dtype, literal in node.attrs["program"]:
+def _same(normal: Any, given: Any) -> bool:
+    """Whether inference left a value as it was: 1, 1.0 and True are three values."""
+    if type(normal) is not type(given):
+        return False
+    if isinstance(normal, tuple):
+        pairs = zip(normal, given, strict=True)
+        return len(normal) == len(given) and all(_same(*pair) for pair in pairs)
+    if isinstance(normal, np.ndarray | Graph):
+        return normal is given
+    return bool(normal == given or (normal != normal and given != given))
+
+
+def _wrong_step(node: Node, program: Any) -> Any:
+    """The first illegal step of a program: kernels read operands by number and believe the types."""
+    if not isinstance(program, tuple) or not 1 <= len(program) <= _MOST_STEPS:
+        return program
+    dtypes = [operand.dtype for operand in node.inputs]
+    for step in program:
+        if not isinstance(step, tuple) or len(step) != 4:
+            return step
+        name, operands, dtype, literal = step
+        legal = isinstance(name, str) and isinstance(operands, tuple) and isinstance(dtype, DType)
+        if not legal or not all(type(at) is int and 0 <= at < len(dtypes) for at in operands):
+            return step
         if name == "literal":
-            legal = isinstance(dtype, DType) and isinstance(literal, (bool, int, float))
+            legal = not operands and _holds(dtype, literal)
         else:
-            record = lookup(name)
-            legal = record.elementwise and all(at in range(len(types)) for at in operands)
-            attrs = {"dtype": dtype} if name == "cast" else {}
-            given = [types[at] for at in operands] if legal else []
-            legal = legal and record.infer(given, attrs) == TensorType((), dtype)
+            given = tuple(dtypes[at] for at in operands)
+            legal = literal is None and _step_dtype(name, given, dtype) is dtype
         if not legal:
-            step = (name, operands, dtype, literal)
-            raise GraphError(describe(f"[{_REGION}] not a step", got=repr(step)))
-        types.append(TensorType((), dtype))
+            return step
+        dtypes.append(dtype)
+    # The last step writes the result, and a number is no loop.
+    return program[-1] if program[-1][0] == "literal" else None
+
+
+def _holds(dtype: DType, value: Any) -> bool:
+    """Whether a type can hold a number."""
+    kind = type(value)
+    if dtype is DType.BOOL:
+        return kind is bool
+    if dtype.is_float:
+        # bf16 reaches as far as f32.
+        most = float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).max)
+        return kind is float and (not math.isfinite(value) or abs(value) <= most)
+    bounds = np.iinfo(dtype.numpy)
+    return kind is int and bounds.min <= value <= bounds.max
+
+
+@functools.lru_cache(1024)
+def _step_dtype(name: str, operands: tuple[DType, ...], dtype: DType) -> DType | None:
+    """What inference makes of a step; None where no step can be of that operation."""
+    record = lookup(name)
+    if not record.elementwise:
+        return None
+    attrs = {"dtype": dtype} if name == "cast" else {}
+    found = record.infer([TensorType((), one) for one in operands], attrs)
+    return found.dtype if isinstance(found, TensorType) else None
+
+
+def _wrong_index(node: Node, index: Any) -> Any:
+    return None if 0 <= index < len(node.inputs[0].types) else index
+
+
+def _wrong_rows(node: Node, rows: Any) -> Any:
+    shape = node.inputs[0].shape
+    return None if shape and 0 <= rows <= shape[0] else rows
+
+
+# What inference takes as it is: what is wrong with an attribute (None for nothing), and what is expected.
+_RULES: Mapping[str, Mapping[str, tuple[Callable[[Node, Any], Any], str]]] = {
+    _REGION: {"program": (_wrong_step, f"1 to {_MOST_STEPS} elementwise steps")},
+    PART: {"index": (_wrong_index, "a result of the operand")},
+    "leading": {"rows": (_wrong_rows, "at most the operand's rows")},
+}

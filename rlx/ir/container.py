@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 import os
 import struct
@@ -32,6 +31,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import RlxError, describe
+from rlx.files import UnfitFileError, create, open_regular, read_regular
+from rlx.ir.dtype import stored_array
 from rlx.ir.opdef import Array
 
 MAGIC = b"\x93RLXBOX\n"
@@ -40,6 +41,10 @@ ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sIIQQ")
 _HEADER_AT = 96
 _KINDS = "biuf"
+# The largest file that is read into memory at once.
+MOST_BYTES = 1 << 30
+# The largest header that is read; that of a graph of 100 000 nodes has some ten MiB.
+_MOST_HEADER = 256 << 20
 
 
 class ContainerError(RlxError, ValueError):
@@ -126,6 +131,10 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
         raise refuse("a container of another version", version, VERSION)
     if total != len(raw) or length > total - _HEADER_AT:
         raise refuse("a container file has another length", f"{len(raw)} bytes", f"{total} bytes")
+    if length > _MOST_HEADER:
+        raise refuse(
+            "a container's header is too large", f"{length} bytes", f"{_MOST_HEADER} bytes"
+        )
     start = _HEADER_AT + length
     head = hashlib.sha256(view[:64])
     head.update(view[_HEADER_AT:start])
@@ -136,34 +145,30 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
     try:
         header = json.loads(bytes(view[_HEADER_AT:start]))
         kind, data, places = header["kind"], header["data"], header["arrays"]
-        arrays = [_array(raw, start, *place) for place in places]
+        body = view[start:]
+        arrays = [stored_array(body, dtype, shape, offset) for offset, dtype, shape in places]
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise refuse("a container file is malformed", f"{type(error).__name__}: {error}") from None
     return Container(kind, data, arrays)
 
 
-def _array(raw: bytes | mmap.mmap, start: int, offset: int, dtype: str, shape: list[int]) -> Array:
-    kind = np.dtype(dtype)
-    count = math.prod(shape)
-    if kind.kind not in _KINDS or kind.itemsize > 8 or offset < 0 or min(shape, default=0) < 0:
-        raise ValueError(f"array {dtype}{shape} at {offset}")
-    if start + offset + count * kind.itemsize > len(raw):
-        raise ValueError(f"array {dtype}{shape} at {offset} is outside of the file")
-    if not count:
-        made: Array = np.zeros(shape, kind)
-        made.setflags(write=False)
-        return made
-    return np.frombuffer(raw, kind, count, start + offset).reshape(shape)
-
-
-def read(path: str | os.PathLike[str]) -> Container:
+def read(path: str | os.PathLike[str], most: int = MOST_BYTES, links: bool = True) -> Container:
     """A container file, read into memory: what happens to the file afterwards does not matter.
 
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+        links: Whether it may be a symbolic link.
+
     Raises:
-        ContainerError: It is damaged, of another version, or no container.
+        ContainerError: It is damaged, of another version, no container, no file, or too large.
         OSError: It can't be read.
     """
-    return load(Path(path).read_bytes(), path)
+    try:
+        raw = read_regular(path, most, links)
+    except UnfitFileError as error:
+        raise ContainerError(describe("not a container file", where=path, got=error)) from None
+    return load(raw, path)
 
 
 def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
@@ -179,7 +184,11 @@ def mapped(path: str | os.PathLike[str], check: bool = False) -> Container:
         ContainerError: It is damaged, of another version, or no container.
         OSError: It can't be read.
     """
-    with open(path, "rb") as file:
+    try:
+        file = open_regular(path)
+    except UnfitFileError as error:
+        raise ContainerError(describe("not a container file", where=path, got=error)) from None
+    with file:
         if not os.fstat(file.fileno()).st_size:
             raise ContainerError(describe("a container file is empty", where=path))
         raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -200,7 +209,7 @@ def write(path: str | os.PathLike[str], raw: bytes) -> None:
     # The number of the process and of the thread: two writers never share a name.
     aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        aside.write_bytes(raw)
+        create(aside, raw)
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import RlxError
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
 
 
 class OpaqueError(RlxError):
@@ -38,16 +38,25 @@ def content_hash(graph: Graph) -> str:
     """
     nodes = []
     for node in graph.nodes:
-        # A custom op's functions can change under its name; so can the rules of a plug-in's op.
-        if node.op == "custom":
-            raise OpaqueError(f"custom op {node.attrs.get('name')!r}")
-        if node.opdef.reference.__module__.partition(".")[0] != "rlx":
-            raise OpaqueError(f"op {node.op!r} is defined outside of rlx")
+        check_ours(node)
         attrs = [(key, _content(node.attrs[key])) for key in sorted(node.attrs)]
         types = [(type.shape, type.dtype.value) for type in node.types]
         nodes.append((node.op, node.name, types, [operand.id for operand in node.inputs], attrs))
     outputs = [node.id for node in graph.outputs]
     return hashlib.sha256(repr((graph.name, nodes, outputs)).encode()).hexdigest()
+
+
+def check_ours(node: Node) -> None:
+    """Checks that a node's op is one of rlx: its name then says all that it is.
+
+    Raises:
+        OpaqueError: A custom op's functions can change under its name, and so can the rules of a
+            plug-in's op.
+    """
+    if node.op == "custom":
+        raise OpaqueError(f"custom op {node.attrs.get('name')!r}")
+    if node.opdef.reference.__module__.partition(".")[0] != "rlx":
+        raise OpaqueError(f"op {node.op!r} is defined outside of rlx")
 
 
 def _content(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ class DType(enum.Enum):
     U32 = "u32"
     I64 = "i64"
     BOOL = "bool"
+
+    # There is one object for each type; Enum's own hash is a Python function.
+    __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return self.value
@@ -151,3 +155,36 @@ def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     # Rounding would carry a NaN's bits away.
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
     return np.asarray(np.where(nan, (bits >> 16) | 0x40, rounded), np.uint16)
+
+
+def stored_array(raw: Any, dtype: Any, shape: Any, offset: int = 0) -> np.ndarray[Any, Any]:
+    """An array that a file holds: little endian, numbers and bools of 1 to 8 bytes each.
+
+    Args:
+        raw: A buffer.
+        dtype: Its dtype as NumPy writes it: ``<f4``.
+        shape: A list of sizes.
+        offset: Where it begins.
+
+    Raises:
+        ValueError: It is of another dtype, does not fit into the buffer, or a bool is neither 0 nor 1.
+    """
+    if type(dtype) is not str or type(offset) is not int or offset < 0:
+        raise ValueError(f"an array of {dtype!r} at {offset!r}")
+    kind = np.dtype(dtype)
+    if kind.kind not in "biuf" or kind.itemsize > 8 or kind.str != dtype or dtype[0] == ">":
+        raise ValueError(f"an array of {dtype!r}")
+    if not all(type(dim) is int and dim >= 0 for dim in shape):
+        raise ValueError(f"an array of shape {shape!r}")
+    count = math.prod(shape)
+    if offset + count * kind.itemsize > len(raw):
+        raise ValueError(f"array {dtype}{shape} at {offset} is outside of the file")
+    if not count:
+        made: np.ndarray[Any, Any] = np.zeros(shape, kind)
+        made.setflags(write=False)
+        return made
+    found = np.frombuffer(raw, kind, count, offset).reshape(shape)
+    # A kernel takes a bool for an index of two, and the compiler takes it for 0 or 1.
+    if kind.kind == "b" and found.view(np.uint8).max() > 1:
+        raise ValueError("a bool that is neither 0 nor 1")
+    return found

@@ -20,6 +20,8 @@ from rlx.ir.shape import Shape, as_shape, check_size
 
 # The op that picks one result of an operand that has several.
 PART = "part"
+# Subgraphs within subgraphs, in graphs that come out of files.
+MOST_NESTED = 16
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -422,6 +424,7 @@ class Graph:
         inputs: Sequence[Node],
         attrs: Mapping[str, Any] | None = None,
         name: str = "",
+        source: str | None = None,
     ) -> Node:
         """Appends a node: what every builder method ends in.
 
@@ -430,6 +433,7 @@ class Graph:
             inputs: Operand nodes of this graph.
             attrs: Attributes; the record's inference checks and normalises them.
             name: A label; inputs and params need a unique one.
+            source: ``file:line`` of the code that made it; None for the line that calls rlx now.
 
         Returns:
             The node, with shape and dtype inferred.
@@ -445,7 +449,9 @@ class Graph:
         types = inferred if isinstance(inferred, tuple) else (inferred,)
         for one in types:
             check_size(one.shape, where=opdef.name)
-        node = Node(self, opdef, tuple(inputs), normal, types, name, _caller())
+        if source is None:
+            source = _caller()
+        node = Node(self, opdef, tuple(inputs), normal, types, name, source)
         node.name = name or f"{opdef.name}_{node.id}"
         self.nodes.append(node)
         return node

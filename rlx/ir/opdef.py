@@ -6,7 +6,9 @@ its docstring, inference, verification, the conformance tests, the benchmark cas
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
+# The attribute that says which operands are there, of an op where some may be absent.
+PRESENT = "present"
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class TensorType:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -253,6 +257,25 @@ class OpDef:
     elementwise: bool = False
     host_reason: Callable[[Node], str | None] | None = None
     internal: bool = False
+
+    @functools.cached_property
+    def optional(self) -> tuple[str, ...]:
+        """Operands that may be absent."""
+        return tuple(text[:-1] for text in self.operands if text.endswith("?"))
+
+    @functools.cached_property
+    def attributes(self) -> Mapping[str, str]:
+        """The attributes of a node by name, each with its annotation in the signature.
+
+        ``present`` is one where operands may be absent: it says which are there.
+        """
+        operands = {text.rstrip("?*") for text in self.operands}
+        found = {
+            name: parameter.annotation
+            for name, parameter in self.signature.parameters.items()
+            if name not in operands
+        }
+        return {**found, PRESENT: "Any"} if self.optional else found
 
     @property
     def accepts(self) -> frozenset[DType]:

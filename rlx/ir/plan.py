@@ -134,6 +134,8 @@ class MemoryPlan:
         outputs_end: End of the outputs, which start at ``inputs_end``.
         live_peak: Largest sum of the slots alive at one call: what no plan can go below.
         reused: Values that took over an operand's memory.
+        temps: Offset of each piece of memory that temporaries share: what a planner has to find, and all
+            that a file needs to hold of it.
     """
 
     slots: Mapping[int, Slot]
@@ -142,6 +144,7 @@ class MemoryPlan:
     outputs_end: int
     live_peak: int
     reused: Sequence[tuple[int, int]]
+    temps: Sequence[int] = ()
 
     def __str__(self) -> str:
         lines = [

@@ -37,7 +37,7 @@ class Rewriter:
             new = make(node.name, node.shape, node.dtype)
         else:
             inputs = [self[operand] for operand in node.inputs]
-            new = self.new.add_node(node.opdef, inputs, node.attrs, node.name)
+            new = self.new.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
         new.source = node.source
         self.replace(node, new)
         return new

@@ -11,8 +11,8 @@ import numpy as np
 
 from rlx.errors import GraphError, describe
 from rlx.ir.attributes import check_attributes
-from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph
+from rlx.ir.dtype import DType, stored_array
+from rlx.ir.graph import MOST_NESTED, Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
@@ -41,7 +41,7 @@ def from_json(text: str) -> Graph:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(error) from None
     return from_data(data)
 
@@ -72,32 +72,37 @@ def to_data(graph: Graph, held: Callable[[Array], Any]) -> dict[str, Any]:
     }
 
 
-def from_data(data: Any, arrays: Sequence[Array] = ()) -> Graph:
+def from_data(data: Any, arrays: Sequence[Array] = (), inside: int = 0) -> Graph:
     """Reads what ``to_data`` made; every node is inferred and checked again.
 
     Args:
         data: JSON values.
         arrays: What ``{"$at": number}`` stands for.
+        inside: How many graphs it stands in.
 
     Raises:
         GraphError: The data is not such a graph.
     """
     try:
+        if inside > MOST_NESTED:
+            raise ValueError(f"subgraphs in subgraphs, more than {MOST_NESTED} deep")
         if data["rlx_graph"] != FORMAT:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
         graph = Graph(data["name"])
         for item in data["nodes"]:
-            attrs = {key: _decode(value, arrays) for key, value in item["attrs"].items()}
+            attrs = {key: _decode(value, arrays, inside) for key, value in item["attrs"].items()}
             if item["op"] in ("input", "param"):
                 make = graph.input if item["op"] == "input" else graph.param
                 make(item["name"], attrs["shape"], attrs["dtype"])
             else:
                 inputs = [_at(graph, index) for index in item["inputs"]]
-                check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]))
+                check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]), attrs)
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
-        graph.param_values = {
-            name: _decode(value, arrays) for name, value in data["param_values"].items()
-        }
+        for name, value in data["param_values"].items():
+            array, node = _decode(value, arrays, inside), graph.named(name)
+            if node.op != "param" or not isinstance(array, np.ndarray) or array.shape != node.shape:
+                raise ValueError(f"{name!r} has no value such as {array!r:.60}")
+            graph.param_values[name] = array
     except GraphError:
         raise
     except _BAD as error:
@@ -117,7 +122,7 @@ def _at(graph: Graph, index: Any) -> Any:
 
 
 def _index(value: Any, count: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < count:
+    if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"index {value!r} is not below {count}")
     return value
 
@@ -139,18 +144,19 @@ def _encode(value: Any, held: Callable[[Array], Any]) -> Any:
     return value
 
 
-def _decode(value: Any, arrays: Sequence[Array]) -> Any:
+def _decode(value: Any, arrays: Sequence[Array], inside: int) -> Any:
     if isinstance(value, dict):
         if "$dtype" in value:
             return DType.parse(value["$dtype"])
         if "$graph" in value:
             inner = value["$graph"]
-            return from_json(inner) if isinstance(inner, str) else from_data(inner, arrays)
+            # A graph may stand within another as text, too.
+            data = json.loads(inner) if isinstance(inner, str) else inner
+            return from_data(data, arrays, inside + 1)
         if "$at" in value:
             return arrays[_index(value["$at"], len(arrays))]
         raw = base64.b64decode(value["$array"], validate=True)
-        array = np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
-        return array
+        return stored_array(raw, value["dtype"], value["shape"])
     if isinstance(value, list):
-        return tuple(_decode(item, arrays) for item in value)
+        return tuple(_decode(item, arrays, inside) for item in value)
     return value

@@ -39,12 +39,15 @@ def as_shape(value: int | Iterable[int], *, where: str) -> Shape:
 def check_size(shape: Shape, *, where: str) -> None:
     """Checks that there could be such an array: at most 32 axes, its bytes countable in 63 bits.
 
+    No axis is negative, as inference would give it for attributes that it does not look at.
+
     Axes of size 0 count as 1: strides have to fit, too.
 
     Raises:
         ShapeError: There could not.
     """
-    if len(shape) > MAX_RANK or math.prod(dim or 1 for dim in shape) > MAX_SIZE:
+    sizes = [dim or 1 for dim in shape]
+    if len(shape) > MAX_RANK or min(sizes, default=1) < 0 or math.prod(sizes) > MAX_SIZE:
         raise ShapeError(
             describe(
                 f"[{where}] a shape that no array can have",

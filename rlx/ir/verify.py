@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rlx.errors import GraphError, VerifyError, describe
@@ -37,9 +38,9 @@ def verify(graph: Graph, after: str | None = None) -> None:
                 + "\n"
                 + print_around(graph, at)
             )
-    names = [node.name for node in graph.nodes if node.op in ("input", "param")]
-    for name in names:
-        if names.count(name) > 1:
+    names = Counter(node.name for node in graph.nodes if node.op in ("input", "param"))
+    for name, count in names.items():
+        if count > 1:
             raise VerifyError(f"graph {graph.name!r}{origin}: the name {name!r} is used twice")
     if not graph.outputs:
         what = "has no nodes" if not graph.nodes else "has no outputs"

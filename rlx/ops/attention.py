@@ -159,6 +159,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
             raise ShapeError(
                 describe("[attention] bias does not broadcast", got=types[3].shape, expected=full)
             )
+    softcap = attrs["softcap"]
+    if not (softcap is None or (isinstance(softcap, int | float) and math.isfinite(softcap))):
+        raise GraphError(describe("[attention] softcap", got=repr(softcap), expected="a number"))
     attrs.update(
         num_heads=heads.heads,
         num_kv_heads=heads.kv_heads,

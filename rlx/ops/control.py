@@ -261,7 +261,7 @@ def _infer_while(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
             describe("[while_] the body changes the state's types", got=found, expected=types)
         )
     trips = attrs["max_trips"]
-    if trips is not None and int(trips) < 0:
+    if trips is not None and (not isinstance(trips, int | np.integer) or trips < 0):
         raise GraphError(describe("[while_] max_trips", got=trips, expected=">= 0, or None"))
     return found
 

@@ -147,6 +147,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
     given = attrs["attrs"]
     pairs = given.items() if isinstance(given, Mapping) else given or ()
     attrs["attrs"] = tuple(sorted((str(key), value) for key, value in pairs))
+    # They are arguments of Python functions and constants of WGSL, and may come out of a file.
+    if not all(key.isascii() and key.isidentifier() for key, _ in attrs["attrs"]):
+        raise GraphError(describe("[custom] names of attributes", got=attrs["attrs"]))
     one = custom_op(attrs["name"])
     found = one.shape(*(type.shape for type in types), **_attributes(attrs))
     if isinstance(found, list):

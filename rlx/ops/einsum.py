@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -69,6 +71,7 @@ def _diagonal(g: Graph, x: Node, letters: str) -> tuple[Node, str]:
     shape = tuple(dims[letter] for letter in unique)
     steps = strides(x.shape)
     walk = [sum(s for c, s in zip(letters, steps, strict=True) if c == letter) for letter in unique]
+    spend("[einsum] a diagonal", elements=len(shape) * math.prod(shape))
     at = np.indices(shape, dtype=np.int32)
     flat = sum((i * step for i, step in zip(at, walk, strict=True)), np.zeros(shape, np.int32))
     return g.gather(g.reshape(x, (-1,)), g.constant(flat.astype(np.int32)), 0), unique

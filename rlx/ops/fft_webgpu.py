@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, Emitter, TensorType
 from rlx.ops.fft_plans import chirp_tables, convolution_length, plan
@@ -140,6 +141,7 @@ def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, en
     first, second = both
     between = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     # Column c of the first step becomes row c between them, times exp(-2 pi i c k / n) at k.
+    spend(f"[fft] the factors of length {n}", elements=n)
     turn = np.arange(second.n)[:, None] * np.arange(first.n)
     factor = emitter.table(pairs(np.exp(-2j * np.pi * turn / n).reshape(-1)))
     into = replace(ends, swap_between=0, factor=factor, swap_out=0, held_out=0, scale=1.0)

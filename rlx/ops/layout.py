@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import ALL
 from rlx.ir.graph import Graph, Node
@@ -286,6 +287,7 @@ def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: Any, 
     if n == 0:
         raise ShapeError(describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}"))
     # Every other mode reads entries of the axis again: one gather with fixed indices.
+    spend(f"[pad] {mode}", elements=n + before + after)
     indices = np.pad(np.arange(n, dtype=np.int32), (before, after), mode)
     return g.gather(x, g.constant(indices), axis)
 

@@ -35,12 +35,14 @@ def _infer_log_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     return _mel_type("log_mel", types, attrs)
 
 
+def _check_floor(name: str, axes: Any) -> None:
+    if axes not in ("last", "all"):
+        raise GraphError(describe(f"[{name}] floor_axes", got=axes, expected="'last' or 'all'"))
+
+
 def _mel_type(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     spec, filters = types[0].shape, types[1].shape
-    if attrs["floor_axes"] not in ("last", "all"):
-        raise GraphError(
-            describe(f"[{name}] floor_axes", got=attrs["floor_axes"], expected="'last' or 'all'")
-        )
+    _check_floor(name, attrs["floor_axes"])
     if not spec or spec[-1] % 2 or spec[-1] == 0 or len(filters) != 2:
         raise ShapeError(
             describe(
@@ -156,7 +158,8 @@ def log_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array:
 
 def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     spec, filters = types[0].shape, types[1].shape
-    if spec[-1] != 2 * filters[1]:
+    _check_floor("spectrum_mel", attrs["floor_axes"])
+    if len(filters) != 2 or not spec or spec[-1] != 2 * filters[1]:
         raise ShapeError(describe("[spectrum_mel] operands", got=f"{spec}, {filters}"))
     return TensorType((*spec[:-1], filters[0]), DType.F32)
 

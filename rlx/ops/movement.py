@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -232,6 +233,7 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     axes = range(len(attrs["starts"])) if axes is None else axes
     axes = [as_axis(axis, len(shape), where="slice") for axis in axes]
     steps = attrs["steps"] if attrs["steps"] is not None else (1,) * len(axes)
+    steps = [operator.index(step) for step in steps]
     if len({len(axes), len(attrs["starts"]), len(attrs["stops"]), len(steps)}) != 1 or 0 in steps:
         raise ShapeError(
             describe(
@@ -245,7 +247,7 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     for axis, begin, end, stride in zip(axes, attrs["starts"], attrs["stops"], steps, strict=True):
         walk = range(*slice(begin, end, stride).indices(shape[axis]))
         # Nothing is nothing from wherever it would start, which may be outside the axis.
-        start[axis], step[axis] = (walk.start, stride) if walk else (0, 1)
+        start[axis], step[axis] = (walk.start, int(stride)) if walk else (0, 1)
         count[axis] = len(walk)
     attrs.update(
         axes=tuple(range(len(shape))),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -51,6 +52,7 @@ def _geometry(node: Node) -> tuple[int, int, int, float]:
 
 def _roots(n: int, dtype: DType) -> Array:
     """exp(-2 pi i k / n) of each bin, real parts, then imaginary parts."""
+    spend(f"[rfft] the factors of length {n}", elements=n)
     w = np.exp(-2j * np.pi * np.arange(n // 2 + 1) / n)
     return np.concatenate([w.real, w.imag]).astype(dtype.numpy)
 
@@ -152,6 +154,7 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
 
 def one_sided(emitter: Emitter, real: Samples, n: int, scale: float) -> Ends:
     """The ends of a transform of n samples to its one-sided spectrum."""
+    spend(f"[rfft] the factors of length {n}", elements=n)
     roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.each == 2 else None
     table = None if roots is None else emitter.table(pairs(roots))
     return Ends(scale=scale, real=real, bins=n // 2 + 1, roots=table)

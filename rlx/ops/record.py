@@ -92,7 +92,8 @@ def composite(
     """
 
     def nothing(*args: Any) -> Any:
-        raise AssertionError("a graph holds no node of a composite")
+        called = name or expand.__name__
+        raise GraphError(describe("a graph holds no node of a composite", got=called))
 
     return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, describe
+from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
@@ -35,6 +35,10 @@ def _extent(node: Node) -> tuple[int, int, int, int]:
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     xw, r = types[0], types[1]
     directions = len(attrs["reverse"])
+    if any(one not in (0, 1) for one in attrs["reverse"]) or attrs["cell"] not in CELLS:
+        raise GraphError(
+            describe("[recurrence] attributes", got=attrs, expected="a cell, and bools")
+        )
     gates, hidden = CELLS[attrs["cell"]], r.shape[-1]
     fits = len(xw.shape) == 3 and xw.shape[2] == directions * gates * hidden
     if not fits or r.shape != (directions, gates * hidden, hidden):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -108,6 +109,8 @@ def _cascade(x: Array, sections: Sequence[Section], zi: Array | None) -> tuple[A
 def _step_power(sections: Sequence[Section], steps: int) -> Array:
     """The matrix that takes the state of all sections past ``steps`` samples of silence."""
     order = len(sections[0]) // 2 - 1
+    # A product of such matrices for each bit of the number of steps.
+    spend("[sosfilt] the step of a filter", elements=64 * (len(sections) * order) ** 2)
     units = np.eye(len(sections) * order)
     rows = len(units)
     zi = units.reshape(rows, len(sections), order).transpose(1, 0, 2)

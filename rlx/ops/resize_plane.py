@@ -71,6 +71,8 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         one = _single(attrs, which)
         made = interpolate_type([made], one)
         found.append(one)  # as interpolate writes them
+    if found[0]["axis"] == found[1]["axis"]:
+        raise ShapeError(describe("[resize] two axes", got=f"axis {attrs['axis']}"))
     for key in ("axis", "size"):
         attrs[key] = tuple(one[key] for one in found)
     return made

@@ -26,6 +26,10 @@ _WORKGROUP = 256
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     shape, k = types[0].shape, int(attrs["k"])
+    if not shape or not 0 <= k <= shape[-1]:
+        raise ShapeError(
+            describe("[ordered] k", got=f"{k} of {shape}", expected="0 to the last axis")
+        )
     attrs.update(k=k, largest=bool(attrs["largest"]))
     result = (*shape[:-1], k)
     return TensorType(result, types[0].dtype), TensorType(result, DType.I32)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.ir.opdef import Array
 
 MODES = ("nearest", "linear", "cubic")
@@ -81,14 +82,15 @@ def taps(
 
     An index of -1 marks a result that lies outside and takes the extrapolation value.
     """
+    # Shrinking with antialias stretches the filter over all entries that a result stands for.
+    stretch = max(1.0, 1.0 / scale) if antialias else 1.0
+    support = stretch * (1 if mode == "linear" else 2)
+    spend("[resize] the taps", elements=count * (1 if mode == "nearest" else 2 * support))
     at = _positions(n, count, scale, coordinates, roi)
     if mode == "nearest":
         index = _nearest(at, nearest_mode)[:, None]
         weight = np.ones(index.shape)
     else:
-        # Shrinking with antialias stretches the filter over all entries that a result stands for.
-        stretch = max(1.0, 1.0 / scale) if antialias else 1.0
-        support = stretch * (1 if mode == "linear" else 2)
         first = np.floor(at - support).astype(np.int64) + 1
         index = first[:, None] + np.arange(math.ceil(2 * support))
         weight = _filter(mode, cubic_coeff_a, (index - at[:, None]) / stretch)

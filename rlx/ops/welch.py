@@ -134,9 +134,10 @@ def welch_peaks(spec: Array, k: int, n_segments: int) -> Array:
 
 def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     (rows, width), (bins,), k = types[0].shape, types[1].shape, int(attrs["k"])
-    result = (rows // attrs["n_segments"], k)
-    if rows % attrs["n_segments"] or not 1 <= k <= bins or 2 * bins > width or width % 2:
+    segments = attrs["n_segments"]
+    if segments < 1 or rows % segments or not 1 <= k <= bins or 2 * bins > width or width % 2:
         raise ShapeError(describe("[spectrum_peaks] operands", got=f"{types}, {attrs}"))
+    result = (rows // segments, k)
     return TensorType(result, DType.F32), TensorType(result, DType.I32)
 
 

@@ -5,15 +5,25 @@ So is, when the graph is loaded, what depends on constants alone and was too lar
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlx.budget import spend
+from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import TensorType
 from rlx.ir.rewrite import Rewriter, users
+from rlx.ops.effort import effort
 from rlx.ops.leaves import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
 
 # What the name of a prepared param begins with; no param of a user can have it.
 PREPARED = "prepared:"
+# Work that is done with constants alone when a graph is loaded, in elements: some seconds.
+_MOST_CONSTANT = 2.0**34
+# The largest result of it, in bytes; a larger one may be so many times its largest constant.
+_MOST_CONSTANT_BYTES, _GROWS = 1 << 28, 4
 
 
 @dataclass(frozen=True)
@@ -91,17 +101,31 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
 def _fixed(graph: Graph) -> set[int]:
     """Nodes that depend on params alone, or on constants alone where those are not folded for their size."""
     fixed: set[int] = set()
-    constant: set[int] = set()
+    # Bytes of the largest constant that they depend on.
+    constant: dict[int, int] = {}
+    left = _MOST_CONSTANT
     for node in graph.nodes:
         if node.op == "param":
             fixed.add(node.id)
         elif node.op == "constant":
-            constant.add(node.id)
+            constant[node.id] = node.type.nbytes
         elif node.inputs and all(o.id in fixed or o.id in constant for o in node.inputs):
             if len(node.types) > 1 or node.op == PART or node.op == "custom":
                 continue  # several results are no param, and a custom op may be watched by its owner
-            varies = any(o.id in fixed for o in node.inputs) or node.type.nbytes > FOLD_LIMIT_BYTES
-            (fixed if varies else constant).add(node.id)
+            work = effort(node)
+            if work == math.inf:
+                continue  # nobody can tell whether such a loop ends
+            if any(o.id not in constant for o in node.inputs):
+                fixed.add(node.id)
+                continue
+            # A few numbers in a file must not become gigabytes, or hours, before anything runs.
+            left -= work
+            below = max(constant[o.id] for o in node.inputs)
+            if left < 0 or node.type.nbytes > max(_MOST_CONSTANT_BYTES, _GROWS * below):
+                continue
+            constant[node.id] = below
+            if node.type.nbytes > FOLD_LIMIT_BYTES or any(o.id in fixed for o in node.inputs):
+                fixed.add(node.id)
     return fixed
 
 
@@ -145,7 +169,9 @@ def _together(frontier: list[Node]) -> list[list[Node]]:
     """Nodes that share a param, directly or by others, stand in one list."""
     groups: list[tuple[set[int], list[Node]]] = []
     for node in frontier:
-        params = _params_below(node)
+        below = _below([node])
+        spend("preparing params", elements=len(below))
+        params = {at for at, one in below.items() if one.op == "param"}
         nodes = [node]
         for group in [group for group in groups if group[0] & params]:
             groups.remove(group)
@@ -169,3 +195,56 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
         copies[at] = copy
     new.set_outputs([copies[node.id] for node in frontier])
     return new
+
+
+def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation]) -> None:
+    """Checks that two parts of a graph have the outside of the whole: they may come out of a file.
+
+    Args:
+        graph: The whole.
+        lowered: What every run computes.
+        preparations: What makes its prepared params.
+
+    Raises:
+        InputError: Inputs, params or outputs differ.
+    """
+    params = {name: graph.named(name).type for name in graph.param_names}
+    left = {name: lowered.named(name).type for name in lowered.param_names}
+    made: dict[str, TensorType] = {}
+    read: set[str] = set()
+    for one in preparations:
+        inputs = {name: one.graph.named(name).type for name in one.graph.input_names}
+        outputs = dict(zip(one.names, (node.type for node in one.graph.outputs), strict=True))
+        fits = not one.graph.param_names and len(outputs) == len(one.names)
+        # No two read the same param, and none makes what another makes.
+        if not fits or inputs.keys() & read or outputs.keys() & made.keys():
+            raise InputError(describe("a plan's preparations do not fit", got=one.names))
+        if not inputs.items() <= params.items():
+            raise InputError(describe("a plan prepares other params", got=sorted(inputs)))
+        read |= inputs.keys()
+        made |= outputs
+    own = left.keys() - made.keys()
+    # Only beside preparations may params be left out that nothing needs.
+    missing = params.keys() - own - read if not preparations else ()
+    if made.keys() & params.keys() or not (made | params).items() >= left.items() or missing:
+        raise InputError(describe("a plan has other params than its graph", got=sorted(left)))
+    if not made.items() <= left.items():
+        raise InputError(describe("a plan prepares what it does not read", got=sorted(made)))
+    check_same(graph, lowered)
+
+
+def check_same(one: Graph, other: Graph) -> None:
+    """Checks that two graphs have inputs of the same names and types, and outputs of the same types.
+
+    Raises:
+        InputError: They have not.
+    """
+    first, second = (
+        [[(name, graph.named(name).type) for name in graph.input_names],
+         [node.type for node in graph.outputs]]
+        for graph in (one, other)
+    )  # fmt: skip
+    if first != second:
+        raise InputError(
+            describe("a plan's graph has another outside", got=other.name, expected=one.name)
+        )

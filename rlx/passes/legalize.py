@@ -5,6 +5,9 @@ Storage stays narrow: the casts that are put in join the elementwise regions aro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import NO_F64
@@ -58,6 +61,27 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     if main in native(node, kernel_set) or widened(node, kernel_set) is not None:
         return None
     return NO_F64 if main is DType.F64 else f"no kernel for {main}"
+
+
+def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
+    """Checks that graphs are as this pass leaves them: a node's kernels take its dtype as it is.
+
+    Args:
+        graphs: Graphs that come out of a file.
+        kernel_set: The device's kernels.
+
+    Raises:
+        UnsupportedOpError: One has a node without a kernel, or one that would have to be widened.
+    """
+    for node in (node for graph in graphs for node in graph.nodes):
+        # Steps of a region have a loop each, for the types that they have, or are refused by the linker.
+        if node.opdef.view or node.op in (*LEAVES, "cast", "region"):
+            continue
+        reason = blocked(node, kernel_set) if kernel_set == "cpu" else None
+        if reason is None and widened(node, kernel_set) is not None:
+            reason = f"no kernel for {main_dtype(node)}"
+        if reason is not None:
+            raise UnsupportedOpError(describe(f"[{node.op}] {reason}", where=node.where()))
 
 
 def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:

@@ -1,14 +1,24 @@
-"""Schedule -> MemoryPlan: lifetimes, in-place reuse, then offsets by first fit, largest first."""
+"""Schedule -> MemoryPlan: lifetimes, in-place reuse, then offsets by first fit, largest first.
+
+The offsets may also be given, by a file that holds what was found once: they are checked, not believed.
+"""
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from rlx.errors import DeviceMemoryError, describe
+from rlx.budget import spend
+from rlx.errors import DeviceMemoryError, InputError, describe
 from rlx.ir.plan import ARENA, MemoryPlan, Schedule, Slot, Value
 
+# Blocks that are looked at in the time of a few numbers computed, of which a budget counts one.
+_LOOKS = 64
 
-@dataclass
+
+@dataclass(eq=False)
 class _Block:
     """One piece of arena shared by values that follow each other in place."""
 
@@ -25,6 +35,7 @@ def plan_memory(
     limit: int | None = None,
     reuse: bool = True,
     guard: int = 0,
+    offsets: Sequence[int] | None = None,
 ) -> MemoryPlan:
     """Lays out the arena.
 
@@ -36,30 +47,37 @@ def plan_memory(
             from a kernel's.
         guard: Bytes left free behind every value, a multiple of the alignment; tests look there for
             writes out of bounds.
+        offsets: ``MemoryPlan.temps`` of such a plan, instead of looking for places again. Where they
+            come from does not matter: values that are alive at the same time never overlap.
 
     Returns:
         The plan.
 
     Raises:
         DeviceMemoryError: The arena would be larger than ``limit``.
+        InputError: ``offsets`` are not those of a plan for the schedule.
     """
     end = len(schedule.calls)
     blocks, reused = _blocks(schedule, alignment, end, reuse, guard)
     kind = {value.id: value.kind for value in schedule.values}
-
-    def pinned(name: str) -> list[_Block]:
-        return [b for b in blocks if any(kind[m] == name for m in b.members)]
+    homes: dict[str, list[_Block]] = {"input": [], "output": [], "temp": []}
+    for block in blocks:
+        kinds = {kind[member] for member in block.members}
+        homes[next((name for name in ("input", "output") if name in kinds), "temp")].append(block)
 
     at = 0
-    for block in (inputs := pinned("input")):
+    for block in homes["input"]:
         block.offset, at = at, at + block.nbytes
     inputs_end = at
-    for block in (outputs := pinned("output")):
+    for block in homes["output"]:
         block.offset, at = at, at + block.nbytes
     outputs_end = at
 
-    temps = [b for b in blocks if b not in inputs and b not in outputs]
-    nbytes = _place(temps, outputs_end, overlap=not reuse)
+    temps = homes["temp"]
+    if offsets is None:
+        nbytes = _place(temps, outputs_end, overlap=not reuse)
+    else:
+        nbytes = _placed(temps, outputs_end, alignment, offsets)
     if limit is not None and nbytes > limit:
         largest = max(blocks, key=lambda b: b.nbytes)
         raise DeviceMemoryError(
@@ -72,17 +90,23 @@ def plan_memory(
             )
         )
     pinned_bytes = outputs_end
-    live = [0] * (end + 1)
+    changes = [0] * (end + 2)
     for block in temps:
-        for step in range(block.first, block.last + 1):
-            live[step] += block.nbytes
+        changes[block.first] += block.nbytes
+        changes[block.last + 1] -= block.nbytes
     slots = {
         member: Slot(block.offset, schedule.values[member].type.nbytes)
         for block in blocks
         for member in block.members
     }
     return MemoryPlan(
-        slots, max(nbytes, alignment), inputs_end, outputs_end, pinned_bytes + max(live), reused
+        slots,
+        max(nbytes, alignment),
+        inputs_end,
+        outputs_end,
+        pinned_bytes + max(accumulate(changes)),
+        reused,
+        tuple(block.offset for block in temps),
     )
 
 
@@ -97,12 +121,16 @@ def _blocks(
                 first.setdefault(value.id, step)
                 last[value.id] = step
     for begin, finish in schedule.loops:
-        for value_id, step in last.items():
-            if first[value_id] < begin <= step <= finish:
-                last[value_id] = finish
-            elif begin <= first[value_id] <= finish < step:
+        # A value that lives into the loop or out of it stands at one of its calls.
+        calls = schedule.calls[begin : finish + 1]
+        for value in (one for call in calls for one in (*call.inputs, *call.outputs)):
+            if value is None or value.kind not in ARENA:
+                continue
+            if first[value.id] < begin <= last[value.id] <= finish:
+                last[value.id] = finish
+            elif begin <= first[value.id] <= finish < last[value.id]:
                 # Trips may fill it part by part: none of it is free before the loop ends.
-                first[value_id] = begin
+                first[value.id] = begin
     for value in schedule.values:
         if value.kind == "input":
             first[value.id], last[value.id] = 0, end
@@ -170,11 +198,12 @@ def _donor(
 
 def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     """First fit among the blocks alive at the same time, the largest placed first."""
-    placed: list[_Block] = []
+    placed: list[_Block] = []  # by offset
     top = base
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
+        spend("the memory plan", elements=len(placed) / _LOOKS)
         at = base
-        for other in sorted(placed, key=lambda b: b.offset):
+        for other in placed:
             apart = other.last < block.first or block.last < other.first
             if apart and not overlap:
                 continue
@@ -182,6 +211,46 @@ def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
                 break
             at = max(at, other.offset + other.nbytes)
         block.offset = at
-        placed.append(block)
+        bisect.insort(placed, block, key=lambda b: b.offset)
         top = max(top, at + block.nbytes)
     return top
+
+
+def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[int]) -> int:
+    """Takes offsets as they are, once it is sure that no two blocks meet in memory and in time.
+
+    One walk over the calls: a block that begins to live is compared with its neighbours among those that
+    are alive, which are kept in the order of their offsets.
+
+    Raises:
+        InputError: They do meet, or one is not where blocks can be.
+    """
+
+    def refuse(what: str, got: object = None) -> InputError:
+        return InputError(describe(f"a memory plan does not fit its graph: {what}", got=got))
+
+    if len(offsets) != len(blocks):
+        raise refuse("another number of blocks", f"{len(offsets)} offsets for {len(blocks)}")
+    # First fit never leaves more free than there is in use.
+    most = base + sum(block.nbytes for block in blocks)
+    for block, offset in zip(blocks, offsets, strict=True):
+        inside = type(offset) is int and base <= offset <= most - block.nbytes
+        if not inside or offset % alignment:
+            raise refuse("an offset outside of the arena, or not aligned", offset)
+        block.offset = offset
+    begins = sorted(blocks, key=lambda b: b.first)
+    ends = sorted(blocks, key=lambda b: b.last)
+    alive: list[tuple[int, int]] = []
+    over = 0
+    for block in begins:
+        while ends[over].last < block.first:
+            gone = ends[over]
+            del alive[bisect.bisect_left(alive, (gone.offset, 0))]
+            over += 1
+        at = bisect.bisect_left(alive, (block.offset, 0))
+        before = at > 0 and alive[at - 1][1] > block.offset
+        behind = at < len(alive) and alive[at][0] < block.offset + block.nbytes
+        if before or behind:
+            raise refuse("values that are alive at the same time overlap", block.offset)
+        alive.insert(at, (block.offset, block.offset + block.nbytes))
+    return max((block.offset + block.nbytes for block in blocks), default=base)

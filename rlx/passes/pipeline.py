@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rlx import flags
+from rlx.budget import spend
 from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase
@@ -79,6 +80,7 @@ def run_pipeline(
         if (step.specialise and not kernel_set) or (step.option and not enabled(step.option)):
             continue
         more = (target,) if step.specialise else ()
+        spend(f"pass {step.name}")
         with phase(f"pass {step.name}"):
             graph = step.run(graph, notes, *more)
         if check:

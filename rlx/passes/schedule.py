@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
@@ -171,6 +172,8 @@ class Scheduler:
             assert condition is None
             first = len(calls)
             body()
+            again = len(calls) - first
+            spend("a loop written out for the GPU", nodes=again * (trips - 1))
             calls.extend(calls[first:] * (trips - 1))
             return
         exits = []
@@ -231,6 +234,7 @@ class Scheduler:
         in_place: tuple[int, ...],
         unit: int = 1,
     ) -> None:
+        spend("the schedule", nodes=1)
         found = tuple(inputs), tuple(outputs)
         self._schedule.calls.append(
             Call(kernel, *found, dict(params), work, self._node, in_place, unit)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import affords
 from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.control import trips_of_a_run
+from rlx.ops.effort import effort
 from rlx.ops.record import evaluate
 
 # Folding must not turn a small graph into a large one.
@@ -64,7 +66,8 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
         # Ops with several results are left: their parts would each need the others' work again.
         constant = constant and len(node.types) == 1
-        if constant and node.type.nbytes <= FOLD_LIMIT_BYTES:
+        small = constant and node.type.nbytes <= FOLD_LIMIT_BYTES
+        if small and affords(effort(node)):
             try:
                 with trips_of_a_run(_FOLDED_TRIPS):
                     (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
@@ -79,10 +82,10 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
             notes.append(f"fold: computed {node.where()}")
         else:
             if constant:
-                notes.append(
-                    f"fold: left {node.where()}, its {node.type.nbytes} bytes are above "
-                    f"{FOLD_LIMIT_BYTES}"
-                )
+                reason = f"its {node.type.nbytes} bytes are above {FOLD_LIMIT_BYTES}"
+                if small:
+                    reason = "computing it is more work than rlx.limits allows"
+                notes.append(f"fold: left {node.where()}, {reason}")
             rewriter.keep(node)
     return rewriter.finish()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import cast
@@ -17,19 +17,27 @@ from rlx.backends.base import (
     backend,
 )
 from rlx.backends.plugins import is_built_in, refusal
+from rlx.budget import budget
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.choose import cost_model
 from rlx.device.names import Device, info_of
-from rlx.errors import CompileError, DeviceMemoryError, RlxError, UnsupportedOpError, describe
+from rlx.errors import (
+    CompileError,
+    DeviceMemoryError,
+    InputError,
+    RlxError,
+    UnsupportedOpError,
+    describe,
+)
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS, Choices
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, extent_of
-from rlx.passes.hoist import Hoisted, Preparation, hoist
-from rlx.passes.legalize import blocked
+from rlx.passes.hoist import Hoisted, Preparation, check_fit, check_same, hoist
+from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.lift import lift
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
@@ -102,6 +110,10 @@ class Lowered:
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
         preparations: What is computed when params are set.
+        subgraphs: What the bodies of loops and branches became, in the order in which the schedule
+            writes them out.
+        first: What it was before nodes that the device can't run at their sizes were moved to the host.
+            That is what is stored, since every load moves them again.
         extents: What it is on fewer rows, for those numbers of rows that were asked for last.
     """
 
@@ -110,9 +122,30 @@ class Lowered:
     schedule: Schedule | None
     plan: MemoryPlan | None
     preparations: tuple[Preparation, ...] = ()
+    subgraphs: tuple[Graph, ...] = ()
+    first: Lowered | None = None
     extents: Lru[tuple[int, int], Extent] = field(
         default_factory=lambda: Lru(MOST_EXTENTS), repr=False, compare=False
     )
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
+
+    Attributes:
+        graph: See ``Lowered``; every node has been inferred.
+        notes: See ``Lowered``.
+        preparations: See ``Lowered``.
+        subgraphs: See ``Lowered``.
+        offsets: Where temporaries lie; see ``MemoryPlan.temps``.
+    """
+
+    graph: Graph
+    notes: list[str]
+    preparations: tuple[Preparation, ...]
+    subgraphs: tuple[Graph, ...]
+    offsets: tuple[int, ...]
 
 
 def lower(graph: Graph, target: Target) -> Lowered:
@@ -125,7 +158,13 @@ def lower(graph: Graph, target: Target) -> Lowered:
     Raises:
         UnsupportedOpError: The target has no kernel for an op.
         DeviceMemoryError: The graph is above the memory limit.
+        LimitError: It is more work than ``rlx.limits`` allows.
     """
+    with budget():
+        return _lower(graph, target)
+
+
+def _lower(graph: Graph, target: Target) -> Lowered:
     options, kernel_set = target.options, target.kernel_set
     reason = refusal(target.info, graph)
     if reason is not None:
@@ -149,11 +188,63 @@ def lower(graph: Graph, target: Target) -> Lowered:
         notes += more
     if not kernel_set:
         return Lowered(fused, notes, None, None)
+    subgraphs: list[Graph] = []
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        found = _specialise(one, target)
+        subgraphs.append(found[0])
+        return found
+
     with phase("schedule"):
-        schedule = _schedule(fused, target)
+        schedule = _schedule(fused, target, specialise)
     with phase("memory plan"):
         plan = _plan(schedule, target)
-    return Lowered(fused, notes, schedule, plan, hoisted.preparations)
+    return Lowered(fused, notes, schedule, plan, hoisted.preparations, tuple(subgraphs))
+
+
+def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+    """What ``lower`` gives, from what it decided once: the kernel calls are written anew.
+
+    The decisions are not believed. Calls and parameters come from the lowering rules of the operations
+    alone, so they stay within the memory of their operands as those of any graph do; the memory plan is
+    checked. What a plan computes is its own matter: it belongs to the file that it stands in.
+
+    Args:
+        graph: The verified graph that the decisions are for; it is not changed.
+        target: What it is for.
+        decisions: What was decided.
+
+    Raises:
+        RlxError: They are not decisions about such a graph for such a target.
+    """
+    check_fit(graph, decisions.graph, decisions.preparations)
+    refuse_unready([decisions.graph, *decisions.subgraphs], target.kernel_set)
+    allow_host = target.options.allow_host_fallback
+    check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
+    known = iter(decisions.subgraphs)
+
+    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+        found = next(known, None)
+        if found is None:
+            raise InputError(describe("a plan without a subgraph that its graph has", got=one.name))
+        check_same(one, found)
+        return found, []
+
+    with budget():
+        with phase("schedule"):
+            schedule = _schedule(decisions.graph, target, specialise)
+        with phase("memory plan"):
+            plan = _plan(schedule, target, decisions.offsets)
+    if next(known, None) is not None:
+        raise InputError(describe("a plan with subgraphs that its graph has not"))
+    return Lowered(
+        decisions.graph,
+        decisions.notes,
+        schedule,
+        plan,
+        decisions.preparations,
+        decisions.subgraphs,
+    )
 
 
 def _within_bindings(graph: Graph, target: Target, notes: list[str]) -> Graph:
@@ -168,7 +259,7 @@ def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Ext
     if found is None:
         found = extent_of(lowered.graph, actual, upper)
         if found.graph is not None and target.kernel_set == "cpu":
-            schedule = _schedule(found.graph, target)
+            schedule = _schedule(found.graph, target, lambda one: _specialise(one, target))
             found = replace(found, lowered=(schedule, _plan(schedule, target)))
         lowered.extents.put((actual, upper), found)
     return found
@@ -186,19 +277,19 @@ def _specialise(
 
 
 def _schedule(
-    graph: Graph, target: Target, host: Mapping[int, str] = MappingProxyType({})
+    graph: Graph,
+    target: Target,
+    specialise: Callable[[Graph], tuple[Graph, list[str]]],
+    host: Mapping[int, str] = MappingProxyType({}),
 ) -> Schedule:
     limits = dict(target.info.limits)
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
 
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
-        return _specialise(one, target)
-
     return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, host).run()
 
 
-def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
+def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = None) -> MemoryPlan:
     options, limit = target.options, target.options.memory_limit
     param_bytes = sum(value.type.nbytes for value in schedule.params.values())
     if limit is not None and param_bytes > limit:
@@ -215,6 +306,7 @@ def _plan(schedule: Schedule, target: Target) -> MemoryPlan:
         max(options.arena_alignment, alignment),
         None if limit is None else limit - param_bytes,
         options.reuse_memory,
+        offsets=offsets,
     )
 
 
@@ -234,8 +326,8 @@ def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
         allowed = target.options.allow_host_fallback
         if not allowed or any(blocked(lowered.graph.nodes[at], "cpu") for at in host):
             raise UnsupportedOpError(str(error)) from error
-        schedule = _schedule(lowered.graph, target, host)
-        moved = replace(lowered, schedule=schedule, plan=_plan(schedule, target))
+        schedule = _schedule(lowered.graph, target, lambda one: _specialise(one, target), host)
+        moved = replace(lowered, schedule=schedule, plan=_plan(schedule, target), first=lowered)
         return moved, load(moved, target)
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from rlx.files import is_private
 from rlx.ir.container import Container, read, write
 
 _SUFFIX = ".rlxc"
@@ -29,7 +30,8 @@ class DiskCache:
     """Entries in a folder, one file each.
 
     Several processes may share it: a file appears whole or not at all. A folder that can't be read or
-    written is an empty one, and a debug line says so.
+    written is an empty one, and a debug line says so. So is one that other users can write or own, and a
+    warning says so.
 
     Args:
         folder: Where; it is made, for this user only, when the first entry is stored.
@@ -50,8 +52,10 @@ class DiskCache:
             ContainerError: Its file is damaged.
         """
         path = self.path(key)
+        if not is_private(self._folder):
+            return None
         try:
-            found = read(path)
+            found = read(path, self._most, links=False)
             os.utime(path)
         except FileNotFoundError:
             return None
@@ -71,6 +75,8 @@ class DiskCache:
             return False
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not is_private(self._folder):
+                return False
             write(self.path(key), raw)
             self._make_room(len(raw))
         except OSError as error:
@@ -117,7 +123,7 @@ class DiskCache:
                 for entry in entries:
                     name, suffix = os.path.splitext(entry.name)
                     if suffix == _SUFFIX or (suffix == ".tmp" and _SUFFIX in name):
-                        stat = entry.stat()
+                        stat = entry.stat(follow_symlinks=False)
                         found.append((stat.st_mtime, stat.st_size, Path(entry.path)))
         except OSError as error:  # also when another process removes a file meanwhile
             _log.debug("the compile cache can't be listed: %s", error)

@@ -1,4 +1,8 @@
-"""Compiling a graph that was compiled before: in this process, or by one that left it on disk."""
+"""Compiling a graph that was compiled before: in this process, or by one that left it on disk.
+
+Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
+checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,22 @@ import hashlib
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from importlib import metadata, resources
-from importlib.resources.abc import Traversable
+import weakref
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
+from rlx.build_digest import build_digest
+from rlx.errors import RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 from rlx.lru import Lru
-from rlx.runtime.build import Lowered, Target, loaded, lower
+from rlx.runtime.build import Lowered, Target, derive, loaded, lower
 from rlx.runtime.disk import DiskCache, disk_cache
 from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
@@ -43,7 +48,10 @@ class CacheStats:
         model_hits: Graphs that were found in the model file they came from.
         stored: Entries written to the cache folder.
         damaged: Entries of the cache folder that could not be used.
-        refused: Graphs that can't be cached, because they hold custom ops or Python objects.
+        refused: Plans in the cache folder or in a model file that failed their checks and were made
+            again, and graphs that can't be cached, because they hold custom ops or Python objects.
+        unidentified: Graphs for which nothing was looked up or stored on disk, because this rlx was
+            packaged without the digest that tells one build from another.
     """
 
     lowered: int = 0
@@ -53,14 +61,36 @@ class CacheStats:
     stored: int = 0
     damaged: int = 0
     refused: int = 0
+    unidentified: int = 0
+
+
+# Each with the lines of code that its notes and messages name.
+_Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
+# What an entry that is not what it should be makes ``derive`` and ``load`` raise.
+_BAD = (
+    RlxError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+
+
+class _Plans:
+    """The plans of a model file, by name, and what became of them: the loaded graph's own."""
+
+    def __init__(self, raw: Mapping[str, Array]) -> None:
+        self.raw = raw
+        self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
 
 
 _stats = CacheStats()
 _lock = threading.RLock()
-# Plans of model files that were loaded, by name.
-_offered: Lru[str, Array] = Lru(MOST_GRAPHS)
-# Each with the lines of code that its notes and messages name.
-_kept: Lru[str, tuple[Lowered, tuple[str, ...]]] = Lru(MOST_GRAPHS, MOST_BYTES)
+_kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+_of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
 
 
 def cache_stats() -> CacheStats:
@@ -96,6 +126,8 @@ def clear_cache() -> int:
         True
     """
     _kept.clear()
+    for plans in list(_of_files.values()):
+        plans.kept.clear()
     wanted = flags.CACHE.get()
     return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
 
@@ -118,7 +150,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
             return lower(graph, target)
-        found = _in_memory(key, tuple(sources_of(graph)))
+        found = _in_memory(graph, target, key, tuple(sources_of(graph)))
         if found is not None:
             return found
     return lower(graph, target)
@@ -151,27 +183,50 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         lowered, executable = _fresh(graph, target, ready)
         _refused(lowered, error)
         return lowered, executable
+    plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
         disk = disk_cache(wanted, flags.CACHE_BYTES.get())
         name = _name(key, target)
-        found = (
-            _in_memory(key, sources) or _in_model(name, sources) or _on_disk(disk, name, sources)
-        )
+        found = _in_memory(graph, target, key, sources)
     if found is not None:
-        lowered, executable = loaded(found, target)
-    else:
-        lowered, executable = _fresh(graph, target, ready)
-        # The weights are the caller's; nothing reads them here.
-        lowered.graph.param_values.clear()
+        return loaded(found, target)
+    if name is None:
+        fresh = _made(graph, target, ready)
+        fresh[0].notes.append("cache: nothing is kept on disk, rlx was packaged without a digest")
+        _count("unidentified")
+        _kept.put(key, (fresh[0], sources), _nbytes(fresh[0]))
+        return fresh
+    request = _Request(graph, target, name, sources)
+    raw = None if plans is None else plans.raw.get(name)
+    if plans is not None and raw is not None:
+        where = "the model's plan"
+        made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
+        if made is not None:
+            # Whatever the file's plan computes, equal graphs of other origin never see it.
+            plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
+            return made
+    made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
+    if made is None:
+        made = _made(graph, target, ready)
         with phase("store"):
-            _store(disk, name, lowered, sources)
-    _kept.put(key, (lowered, sources), _nbytes(lowered))
-    return lowered, executable
+            _store(disk, name, made[0], sources)
+    _kept.put(key, (made[0], sources), _nbytes(made[0]))
+    return made
 
 
-def _name(key: str, target: Target) -> str:
-    return hashlib.sha256(f"{key} {build_id(target.kernel_set)}".encode()).hexdigest()
+def _made(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+    """A graph compiled afresh, to be kept."""
+    made = _fresh(graph, target, ready)
+    # The weights are the caller's; nothing reads them here.
+    made[0].graph.param_values.clear()
+    return made
+
+
+def _name(key: str, target: Target) -> str | None:
+    """What an entry is found by; None where nobody can tell which build would have made it."""
+    build = build_id(target.kernel_set)
+    return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,35 +249,62 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
         OpaqueError: It can't be stored.
     """
     name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    if name is None:
+        raise OpaqueError("an rlx that was packaged without its digest")
     data, arrays = pack(lowered, sources_of(graph))
     return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
 
-def offer(name: str, raw: Array) -> None:
-    """Lets graphs of that name be loaded from the container in ``raw``, the bytes of a model file."""
-    _offered.put(name, raw)
+def offer(graph: Graph, plans: Mapping[str, Array]) -> None:
+    """Lets one graph be loaded from containers of the file that it comes from.
+
+    Args:
+        graph: The graph; equal ones have no part in it.
+        plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+    """
+    _of_files[graph] = _Plans(dict(plans))
 
 
-def _in_model(name: str, sources: tuple[str, ...]) -> Lowered | None:
-    raw = _offered.get(name)
-    if raw is None:
-        return None
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What is compiled: the graph, for what, and the name and lines that an entry of it has."""
+
+    graph: Graph
+    target: Target
+    name: str
+    sources: tuple[str, ...]
+
+
+def _plan(raw: Array, where: str) -> container.Container:
+    """A plan of a model file, copied: what happens to the file afterwards does not matter."""
+    if raw.nbytes > container.MOST_BYTES:
+        raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
+    return container.load(raw.tobytes(), where)
+
+
+def _stored(
+    request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
+) -> tuple[Lowered, Executable] | None:
+    """What an entry holds, checked and loaded; None where there is none that can be used."""
     try:
-        lowered = _entry(container.load(raw.tobytes(), "the model's plan"), name, sources)
-    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
-        _count("damaged")
-        text = f"a model's compiled graph is not used and is made again: {error}"
+        with phase("cache"):
+            found = read()
+            if found is None:
+                return None
+            # A file under another's name would be some other graph.
+            if found.kind != KIND or found.data["name"] != request.name:
+                raise MalformedError("it is not the entry of its name")
+            decisions = unpack(found.data["lowered"], found.arrays, request.sources)
+            lowered = derive(request.graph, request.target, decisions)
+        made = loaded(lowered, request.target)
+    except _BAD as error:
+        _count("damaged" if isinstance(error, container.ContainerError) else "refused")
+        said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
+        text = f"{where}, a compiled graph, is not used and is made again: {said}"
         warnings.warn(text, RuntimeWarning, stacklevel=5)
         return None
-    _count("model_hits")
-    return lowered
-
-
-def _entry(found: container.Container, name: str, sources: tuple[str, ...]) -> Lowered:
-    # A file under another's name would be some other graph.
-    if found.kind != KIND or found.data["name"] != name:
-        raise MalformedError("it is not the entry of its name")
-    return unpack(found.data["lowered"], found.arrays, sources)
+    _count(hit)
+    return made
 
 
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
@@ -231,33 +313,19 @@ def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered
     return loaded(lowered, target)
 
 
-def _in_memory(key: str, sources: tuple[str, ...]) -> Lowered | None:
-    found = _kept.get(key)
-    if found is None:
+def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
+    plans = _of_files.get(graph)
+    found = _kept.get(key) or (plans and plans.kept.get(key))
+    if not found:
         return None
     lowered, lines = found
     if lines != sources:
         # An equal graph from elsewhere: its messages name its own lines.
         try:
-            lowered = unpack(*pack(lowered, lines), sources)
+            lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
         except OpaqueError:
             return None
     _count("memory_hits")
-    return lowered
-
-
-def _on_disk(disk: DiskCache, name: str, sources: tuple[str, ...]) -> Lowered | None:
-    try:
-        entry = disk.get(name)
-        if entry is None:
-            return None
-        lowered = _entry(entry, name, sources)
-    except (container.ContainerError, MalformedError, LookupError, TypeError) as error:
-        _count("damaged")
-        text = f"{disk.path(name)} is not used and is made again: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
-        return None
-    _count("disk_hits")
     return lowered
 
 
@@ -322,35 +390,23 @@ def _options_text(options: CompileOptions) -> str:
 
 
 @functools.cache
-def build_id(kernel_set: str) -> str:
-    """This build of rlx and of what it calls: a digest of its sources and of their versions.
+def build_id(kernel_set: str) -> str | None:
+    """This build of rlx and what it calls: a digest of its sources, and versions.
 
-    Entries of one build are never read by another. It takes 2 to 5 ms, once.
+    Entries of one build are never read by another.
 
     Args:
-        kernel_set: The shaders and the version of wgpu are part of those for WebGPU.
+        kernel_set: The version of wgpu is part of those for WebGPU.
+
+    Returns:
+        None where rlx was packaged without its digest.
     """
-    package = resources.files("rlx")
-    sources = list(_files(package, ".py"))
+    digest = build_digest()
+    if digest is None:
+        return None
     versions = [np.__version__, sys.byteorder]
     if kernel_set != "cpu":
-        from rlx.backends.webgpu.wgsl import shader_files, shader_place
+        import wgpu
 
-        place = shader_place()
-        sources += [(name, place.joinpath(*name.split("/"))) for name in shader_files()]
-        versions.append(metadata.version("wgpu"))
-    digest = hashlib.sha256(repr(versions).encode())
-    for name, file in sorted(sources, key=lambda found: found[0]):
-        raw = file.read_bytes()
-        digest.update(f"{name} {len(raw)}\0".encode())
-        digest.update(raw)
-    return digest.hexdigest()
-
-
-def _files(folder: Traversable, suffix: str, below: str = "") -> Iterator[tuple[str, Traversable]]:
-    """The files of that suffix, each with its path below the folder."""
-    for item in folder.iterdir():
-        if item.name.endswith(suffix):
-            yield below + item.name, item
-        elif "." not in item.name and item.is_dir():
-            yield from _files(item, suffix, f"{below}{item.name}/")
+        versions.append(wgpu.__version__)
+    return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

@@ -94,8 +94,10 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
     """Reads what ``save_model`` wrote.
 
     Weights stay in the file and are read when they are touched; it must not be written over while
-    they are in use. Nothing in the file is code; the graph is checked node by node. Compiled plans in it
-    are checked for damage only: load those of people whose programs you would run.
+    they are in use. Nothing in the file is code, and nothing in it is believed: the graph is checked node
+    by node, and so is a compiled plan when it is used, from which the kernel calls are made anew. One
+    that fails its checks is left out, with a warning, and the graph is compiled. A plan serves the graph
+    that this call returns, never another one that happens to be equal.
 
     Args:
         path: The file.
@@ -123,6 +125,5 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
                 expected="what rlx.save_model writes",
             )
         ) from error
-    for name, raw in plans.items():
-        memo.offer(name, raw)
+    memo.offer(graph, plans)
     return graph

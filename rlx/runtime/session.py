@@ -9,7 +9,14 @@ from typing import Any
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import CompileError, GraphError, UnknownNameError, describe, did_you_mean
+from rlx.errors import (
+    CompileError,
+    DeviceMemoryError,
+    GraphError,
+    UnknownNameError,
+    describe,
+    did_you_mean,
+)
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.runtime.build import Lowered, Target
@@ -75,6 +82,7 @@ class Session:
             DeviceMemoryError: The graph is above the memory limit.
             UnknownNameError: ``params`` has a name that the graph has not.
             InputError: A param's value does not fit.
+            LimitError: Compiling it is more work than ``rlx.limits`` allows.
         """
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
@@ -84,7 +92,14 @@ class Session:
             values = self._values(graph, params or {})
             device, ready = (self.device, None) if self.device else self._pick(graph)
             target = Target.of(device, self.options)
-            lowered, executable = build(graph, target, ready)
+            try:
+                lowered, executable = build(graph, target, ready)
+            except DeviceMemoryError:
+                raise
+            except MemoryError as error:
+                what = f"there is no memory to compile graph {graph.name!r}"
+                hint = "make its tensors smaller"
+                raise DeviceMemoryError(describe(what, got=error, hint=hint)) from None
         missing = set(graph.param_names)
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
         for name, value in values.items():

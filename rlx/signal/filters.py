@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
@@ -113,6 +114,7 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
     length = -(-max(reach, 1) // hop) * hop
     blocks = -(-count // made)
     # Sample i of a block stands at low + i; result j starts with tap index 0 at j * down + first.
+    spend("[resample]", elements=length * made)
     index = (low + np.arange(length)[:, None]) * up - np.arange(made) * down - first
     inside = (index >= 0) & (index < len(taps))
     matrix = np.where(inside, taps[np.clip(index, 0, len(taps) - 1)], 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
@@ -93,6 +94,7 @@ def mel_filterbank(
                 expected="n_mels and n_fft >= 1, 0 <= fmin < fmax",
             )
         )
+    spend("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
     to_mel, to_hz = _SCALES[mel]
     low, high = to_mel(np.array([fmin, top], np.float64))
     corners = to_hz(np.linspace(low, high, n_mels + 2))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array
 
@@ -209,6 +210,7 @@ def samples(given: WindowLike, n: int, where: str) -> Array:
         InputError: Samples were given, and they are not n real numbers.
     """
     if isinstance(given, str) or (isinstance(given, tuple) and given and isinstance(given[0], str)):
+        spend(f"[{where}] a window of {n} samples", elements=n)
         return window(given, n)
     values = np.asarray(given, np.float64)
     if values.shape != (n,):

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.plan import Call
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
@@ -63,7 +64,11 @@ def region_params(call: Call, loops: Mapping[str, int]) -> list[int]:
         source = [o if o < count else count + registers.place[o] for o in operands]
         register = -1 if last else registers.take(count + at)
         registers.release(at, operands)
-        loop = loops[_loop_name(op, [dtypes[o] for o in operands], dtype)]
+        name = _loop_name(op, [dtypes[o] for o in operands], dtype)
+        if name not in loops:
+            what = f"the CPU has no loop {name!r}"
+            raise UnsupportedOpError(describe(what, where=call.node.where()))
+        loop = loops[name]
         padded = [*source, *[source[0]] * (3 - len(source))]
         lines += [loop, register, *padded]
     block = min(_LARGEST_BLOCK, REGION_BYTES // 8 // max(1, registers.used) // 64 * 64)

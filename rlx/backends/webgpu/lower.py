@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlx.backends.webgpu.region import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.trips import excess
 from rlx.backends.webgpu.wgsl import header, render
+from rlx.ir.dtype import DType
 from rlx.ir.plan import ARENA, Call, Value
+from rlx.lru import Lru
 from rlx.passes.extent import Extent, scaled
+
+# Texts that were rendered last and trips of their loops that are too many, by all that they are made of; and
+# how many, of how many characters.
+_sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,28 +86,45 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     Raises:
         CompileError: The kernel's file does not fit the call.
     """
-    values = (*(value for value in call.inputs if value is not None), *call.outputs)
-    access = [access_of(value) for value in values]
-    kernel, label = call.kernel, f"{call.node.op}/{call.kernel}"
-    if kernel == "elementwise":
-        work = groups(call.params)
-        if work == 0:
-            return None
-        x, y = grid(work, per_dimension)
-        dtypes = [value.type.dtype for value in values]
-        body = region_source(call.params, dtypes[:-1], dtypes[-1], access)
-        return Dispatch(
-            call, label, header({}, work, x) + body, values, tuple(access), (x, y), work
-        )
-    if call.work == 0:
+    work = groups(call.params) if call.kernel == "elementwise" else call.work
+    if work == 0:
         return None
-    if kernel == "strided_copy" and STORAGE[values[0].type.dtype].per_word > 1:
+    values = (*(value for value in call.inputs if value is not None), *call.outputs)
+    access = tuple(access_of(value) for value in values)
+    size = grid(work, per_dimension)
+    dtypes = tuple(value.type.dtype for value in values)
+    # Layers of a model repeat their calls, and rendering is most of what loading costs.
+    key = call.kernel, _exact(call.params), dtypes, access, work, size[0]
+    known = _sources.get(key)
+    if known is None:
+        source = _source(call, dtypes, access, work, size[0])
+        # What a user wrote declares no trips, and is not cut up either. Elementwise regions have no loops.
+        counted = call.kernel not in ("custom", "elementwise")
+        known = source, excess(source) if counted else 0
+        _sources.put(key, known, len(source))
+    label = f"{call.node.op}/{call.kernel}"
+    return Dispatch(call, label, known[0], values, access, size, work, known[1])
+
+
+def _source(
+    call: Call, dtypes: tuple[DType, ...], access: tuple[str, ...], work: int, fold: int
+) -> str:
+    """The whole WGSL text of a call."""
+    kernel, params = call.kernel, call.params
+    if kernel == "elementwise":
+        return header({}, work, fold) + region_source(params, dtypes[:-1], dtypes[-1], access)
+    if kernel == "strided_copy" and STORAGE[dtypes[0]].per_word > 1:
         kernel = "strided_copy_narrow"  # elements share words, so they are written by atomics
-    x, y = grid(call.work, per_dimension)
-    types = [STORAGE[value.type.dtype].word for value in values]
-    body = render(kernel, {**call.params, "access": access, "type": types})
-    enable = "enable f16;\n" if call.params.get("half") else ""
-    source = enable + header(call.params, call.work, x) + body
-    # What a user wrote declares no trips, and is not cut up either.
-    trips = 0 if kernel == "custom" else excess(source)
-    return Dispatch(call, label, source, values, tuple(access), (x, y), call.work, trips)
+    types = [STORAGE[dtype].word for dtype in dtypes]
+    body = render(kernel, {**params, "access": list(access), "type": types})
+    enable = "enable f16;\n" if params.get("half") else ""
+    return enable + header(params, work, fold) + body
+
+
+def _exact(value: Any) -> Any:
+    """Parameters as a key: equal ones of different types, as 1, 1.0 and True, have different keys."""
+    if isinstance(value, Mapping):
+        return tuple((name, _exact(item)) for name, item in value.items())
+    if isinstance(value, tuple | list):
+        return tuple(_exact(item) for item in value)
+    return type(value), repr(value) if isinstance(value, float) else value

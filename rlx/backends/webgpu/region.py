@@ -265,7 +265,7 @@ def library(body: str) -> str:
 
 
 def region_source(
-    params: Mapping[str, Any], dtypes: list[DType], result: DType, access: list[str]
+    params: Mapping[str, Any], dtypes: Sequence[DType], result: DType, access: Sequence[str]
 ) -> str:
     """The kernel of one region.
 

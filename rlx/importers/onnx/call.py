@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef
@@ -25,6 +26,7 @@ from rlx.importers.onnx.values import (
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
+from rlx.ops.effort import effort
 from rlx.ops.record import evaluate
 
 if TYPE_CHECKING:
@@ -273,9 +275,10 @@ def known_node(node: Node) -> Array:
             seen.add(one.id)
             stack.append((one, True))
             stack += [(operand, False) for operand in one.inputs]
-    total = sum(type.size for one in order for type in one.types)
+    total = sum(map(effort, order))
     if total > MAX_KNOWN:
-        raise RefusedError(f"a shape that depends on {total} elements of weights")
+        raise RefusedError(f"a shape that depends on {total:.0f} elements of weights")
+    spend("computing a shape", elements=total)
     values: dict[int, tuple[Array, ...]] = {}
     for one in order:
         operands = [values[operand.id] for operand in one.inputs]

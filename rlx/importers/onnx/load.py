@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import budget
 from rlx.errors import (
     ImportModelError,
     InputError,
@@ -19,6 +20,7 @@ from rlx.errors import (
     describe,
     did_you_mean,
 )
+from rlx.files import open_regular
 from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
@@ -120,6 +122,7 @@ def load(
         ImportModelError: The file can't be read, or makes no sense.
         UnsupportedOpError: Nodes can't be imported; all of them are listed, with counts.
         InputError: Dimensions or values are missing; they are named.
+        LimitError: Loading it is more work than ``rlx.limits`` allows.
         UnknownNameError: ``dims`` or ``values`` names something that the model has not.
 
     Example:
@@ -180,8 +183,8 @@ def open_model(path_or_bytes: Any) -> Source:
 
 def _map(path: Path) -> memoryview:
     try:
-        with path.open("rb") as file:
-            if not path.stat().st_size:
+        with open_regular(path) as file:
+            if not os.fstat(file.fileno()).st_size:
                 raise ImportModelError(describe("the file is empty", where=path.name))
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
@@ -285,6 +288,13 @@ def lower(
         ImportModelError: The model makes no sense.
         UnsupportedOpError: Nodes can't be imported.
     """
+    with budget():
+        return _lower(source, shapes, values)
+
+
+def _lower(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+) -> Lowered:
     lowering = Lowering(source.model, source.folder, source.label)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ImportModelError, RlxError, UnsupportedOpError, describe
+from rlx.budget import affords, spend
+from rlx.errors import ImportModelError, LimitError, RlxError, UnsupportedOpError, describe
 from rlx.importers.onnx import registry
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.opsets import plain, refused, versions
@@ -30,13 +31,15 @@ from rlx.importers.onnx.values import (
 from rlx.importers.onnx.wrap import wrapped
 from rlx.ir.graph import Graph, Node
 from rlx.ir.spans import progress
+from rlx.ops.effort import effort
 from rlx.ops.interpret import interpret
 
 # Folding is for shapes and small tables; what is larger stays in the graph, where weights are
 # params and what depends on them alone is computed once, when they are set.
 FOLD_ELEMENTS = 1 << 16
-# Functions that call functions, and loops written out, may multiply: no model comes near these.
-MAX_NODES = 400_000
+# What computing one node's results may take, in elements.
+FOLD_WORK = 1 << 22
+# Functions that call functions may multiply: no model comes near this.
 MAX_CALLS = 32
 # More elements than any memory holds: a damaged file.
 MAX_ELEMENTS = 1 << 36
@@ -160,6 +163,7 @@ class Lowering:
         self, nodes: Sequence[NodeDef], wanted: Iterable[str], scope: Scope, site: Site
     ) -> None:
         """Lowers the nodes that ``wanted`` depends on, in order."""
+        spend("reading the nodes of a graph", elements=len(nodes))
         live = _live(nodes, wanted)
         for at, node in enumerate(live):
             if scope.parent is None and not self._calls:
@@ -173,13 +177,15 @@ class Lowering:
             ImportModelError: The file makes no sense there.
         """
         self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise ImportModelError(
-                describe("the model is too large written out", got=f"over {MAX_NODES} nodes")
-            )
         results: Sequence[Held | None] = [None] * len(node.output)
         try:
+            spend("the model", nodes=1)
             results = self._lower(node, scope, site)
+        except LimitError as error:
+            if "\n  node: " in str(error):
+                raise
+            text = f"{error}\n  node: {self.name(node)}\n  file: {self.label}"
+            raise LimitError(text) from None
         except RefusedError as error:
             self._note(node, str(error))
         except NeedsValueError as error:
@@ -277,6 +283,9 @@ class Lowering:
         held = wrapped(_listed(operator.handler(inner), inner), call.operands)
         found = [value for value in held if isinstance(value, Value) and value.node is not None]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
+            return None
+        work = sum(map(effort, site.graph.nodes))
+        if work > FOLD_WORK or not affords(work):
             return None
         if found:
             site.graph.set_outputs([value.node for value in found if value.node is not None])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ImportModelError, UnsupportedOpError, describe
+from rlx.files import open_regular
 from rlx.importers.onnx import schema
 from rlx.importers.onnx.elements import BOOL, ELEMENTS, STRING, Element, name_of
 from rlx.ir.shape import MAX_SIZE
@@ -167,7 +168,12 @@ def _external(
         )
     if not count:
         return np.zeros(0, element.numpy)
-    mapped = np.memmap(path, np.uint8, "r", offset, (length,))
+    try:
+        with open_regular(path) as file:
+            mapped = np.memmap(file, np.uint8, "r", offset, (length,))
+    except (ValueError, OSError) as error:
+        what = "external data can't be read"
+        raise ImportModelError(describe(what, where=where, got=str(error))) from None
     return _from_bytes(memoryview(mapped.data), element, count, where)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16
@@ -45,6 +46,9 @@ def split(call: Call) -> Any:
     total = x.shape[axis]
     if sizes is None:
         parts = call.integer("num_outputs", call.results)
+        if parts < call.results:
+            raise ImportModelError(f"{parts} parts for {call.results} outputs")
+        spend(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
         sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
     return call.g.split(x, sizes, axis)

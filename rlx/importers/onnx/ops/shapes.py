@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import ImportModelError
-from rlx.importers.onnx.call import MAX_KNOWN, Call
+from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, UINT64, Element
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
@@ -83,10 +84,9 @@ def limited(dims: tuple[int, ...]) -> tuple[int, ...]:
     """A shape of an array that is made at load.
 
     Raises:
-        RefusedError: It is too large for that.
+        LimitError: It is too large for that.
     """
-    if math.prod(dims) > MAX_KNOWN:
-        raise RefusedError(f"an array of shape {dims} computed at load")
+    spend(f"an array of shape {dims}, made at load,", elements=math.prod(dims))
     return dims
 
 

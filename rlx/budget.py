@@ -1,0 +1,161 @@
+"""How much work loading, building and compiling may be: counted before it is done, and before memory is taken.
+
+A file of a hundred bytes can ask for tables of gigabytes or a million nodes. What a graph computes when it
+runs is not counted: that is as large as its tensors, which everybody can see.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+from rlx import flags
+from rlx.errors import InputError, LimitError, describe
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that one call may do; see ``rlx.limits``."""
+
+    elements: float
+    nodes: float
+    seconds: float
+
+
+class Budget:
+    """What is left of the limits during one call.
+
+    Args:
+        limits: The limits.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._elements = self._nodes = 0.0
+        self._end = time.monotonic() + limits.seconds
+
+    def spend(self, what: str, elements: float = 0, nodes: int = 0) -> None:
+        """Counts work that is about to be done.
+
+        Args:
+            what: What it is, for the message.
+            elements: Numbers that are computed.
+            nodes: Nodes or kernel calls that are made.
+
+        Raises:
+            LimitError: That is more than is left.
+        """
+        self._elements += elements
+        self._nodes += nodes
+        limits = self._limits
+        if self._elements > limits.elements:
+            raise _refused(what, "elements", self._elements, limits.elements)
+        if self._nodes > limits.nodes:
+            raise _refused(what, "nodes", self._nodes, limits.nodes)
+        if time.monotonic() > self._end:
+            raise _refused(what, "seconds", limits.seconds, limits.seconds)
+
+    def affords(self, elements: float) -> bool:
+        """Whether so many numbers more may be computed; they are counted if so."""
+        if self._elements + elements > self._limits.elements or time.monotonic() > self._end:
+            return False
+        self._elements += elements
+        return True
+
+
+def _refused(what: str, unit: str, got: float, most: float) -> LimitError:
+    return LimitError(
+        describe(
+            f"{what} is more work than the limits allow",
+            got=f"more than {most:g} {unit}" if got <= most else f"{got:g} {unit}",
+            expected=f"at most {most:g} {unit}",
+            hint=f"if the file is to be trusted: with rlx.limits({unit}=...), "
+            f"or RLX_MOST_{unit.upper()}",
+        )
+    )
+
+
+_limits: ContextVar[Limits | None] = ContextVar("rlx_limits", default=None)
+_open: ContextVar[Budget | None] = ContextVar("rlx_budget", default=None)
+
+
+def limits_now() -> Limits:
+    """The limits in force: those of ``rlx.limits`` around the call, else the environment's."""
+    found = _limits.get()
+    if found is not None:
+        return found
+    return Limits(
+        flags.MOST_ELEMENTS.get(), flags.MOST_NODES.get(), float(flags.MOST_SECONDS.get())
+    )
+
+
+@contextmanager
+def limits(
+    elements: float | None = None, nodes: float | None = None, seconds: float | None = None
+) -> Iterator[None]:
+    """Sets how much work loading, building and compiling may be, for the calls inside it.
+
+    It holds for each call by itself: ``rlx.onnx.load``, a builder of ``Graph``, ``rlx.compile``. What a
+    graph computes when it runs is not counted.
+
+    Args:
+        elements: Numbers that are computed on the way: tables, indices, folded constants; by default
+            ``RLX_MOST_ELEMENTS``, 2^26. ``math.inf`` is no limit.
+        nodes: Nodes that are imported, loops written out, and kernel calls; ``RLX_MOST_NODES``.
+        seconds: ``RLX_MOST_SECONDS``; looked at between nodes.
+
+    Raises:
+        InputError: A limit is not above 0.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> with rlx.limits(elements=1000):
+        ...     try:
+        ...         g.arange(10**9)
+        ...     except rlx.LimitError as error:
+        ...         print(str(error).splitlines()[0])
+        [arange] is more work than the limits allow
+    """
+    given = {"elements": elements, "nodes": nodes, "seconds": seconds}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        if not isinstance(value, int | float) or not value > 0:
+            raise InputError(describe(f"[limits] {name}", got=repr(value), expected="above 0"))
+    token = _limits.set(replace(limits_now(), **chosen))
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+@contextmanager
+def budget() -> Iterator[Budget]:
+    """The budget of the call that is under way; a new one where none is."""
+    found = _open.get()
+    if found is not None:
+        yield found
+        return
+    made = Budget(limits_now())
+    token = _open.set(made)
+    try:
+        yield made
+    finally:
+        _open.reset(token)
+
+
+def spend(what: str, elements: float = 0, nodes: int = 0) -> None:
+    """Counts work in the budget of the call that is under way, or of this step alone.
+
+    Raises:
+        LimitError: It is more than is left; see ``Budget.spend``.
+    """
+    (_open.get() or Budget(limits_now())).spend(what, elements, nodes)
+
+
+def affords(elements: float) -> bool:
+    """Whether the call that is under way may compute so many numbers more; they are counted if so."""
+    return (_open.get() or Budget(limits_now())).affords(elements)

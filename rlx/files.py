@@ -1,0 +1,110 @@
+"""Opening files that somebody else may have put there: their kind and size are checked before they are read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+# Absent on Windows, where these kinds of files are.
+_NEVER_WAIT = getattr(os, "O_NONBLOCK", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+# Folders that were complained about; once is enough.
+_refused: set[Path] = set()
+
+
+class UnfitFileError(OSError):
+    """A path is no regular file, or the file is too large to be what it should be."""
+
+
+def open_regular(path: str | os.PathLike[str], links: bool = True) -> BinaryIO:
+    """Opens a file for reading, without waiting for whoever is at the other end of it.
+
+    Args:
+        path: The file.
+        links: Whether it may be a symbolic link.
+
+    Raises:
+        UnfitFileError: It is a folder, a FIFO, a socket or a device.
+        OSError: It can't be opened.
+    """
+    # Before it is opened as well: opening a device may do something, and a folder has no name for it.
+    kind = _kind(os.stat(path).st_mode)
+    if kind is None:
+        flags = os.O_RDONLY | _BINARY | _NEVER_WAIT | (0 if links else _NO_LINK)
+        file = os.fdopen(os.open(path, flags), "rb")
+        kind = _kind(os.fstat(file.fileno()).st_mode)
+        if kind is None:
+            return file
+        file.close()
+    raise UnfitFileError(f"{os.fspath(path)!r} is {kind}, and no file")
+
+
+def _kind(mode: int) -> str | None:
+    """What a file is called that is none; None for a regular one."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((name for test, name in _KINDS if test(mode)), "something else")
+
+
+def read_regular(path: str | os.PathLike[str], most: int, links: bool = True) -> bytes:
+    """Reads a file of at most so many bytes.
+
+    Raises:
+        UnfitFileError: It is larger, or no regular file.
+        OSError: It can't be read.
+    """
+    with open_regular(path, links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise UnfitFileError(f"{os.fspath(path)!r} has {size} bytes, at most {most} are read")
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise UnfitFileError(f"{os.fspath(path)!r} has more than {most} bytes")
+    return raw
+
+
+def create(path: Path, raw: bytes) -> None:
+    """Writes a new file. What is there under its name is removed, and never written through.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY | _NO_LINK
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        file.write(raw)
+
+
+def is_private(folder: Path) -> bool:
+    """Whether only this user can put files into a folder; one that is not there counts as private.
+
+    What stands in other folders may be anybody's. The first time a folder is refused, a
+    ``RuntimeWarning`` says why. On Windows a user's folders are private by their access lists.
+    """
+    if not hasattr(os, "geteuid"):
+        return True
+    try:
+        found = [os.lstat(folder), os.stat(folder)]
+    except OSError:
+        return True  # whoever goes on finds out why
+    problem = None
+    if any(one.st_uid != os.geteuid() for one in found):
+        problem = "another user owns it"
+    elif found[1].st_mode & 0o022:
+        problem = f"others can write it (mode {stat.S_IMODE(found[1].st_mode):o})"
+    if problem is not None and folder not in _refused:
+        _refused.add(folder)
+        text = f"the cache folder {folder} is not used, since {problem}; chmod 700 makes it private"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return problem is None

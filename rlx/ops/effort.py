@@ -1,0 +1,29 @@
+"""What computing a node by its reference would take: asked before constants are folded."""
+
+from __future__ import annotations
+
+import math
+
+from rlx.ir.graph import Graph, Node
+
+# Floating-point operations that NumPy does in the time of one element of an elementwise function.
+_FLOPS = 16.0
+# A node's own cost in Python, in elements.
+_CALL = 1000.0
+
+
+def effort(node: Node) -> float:
+    """Numbers that a reference computes, or as much other work; infinite where a loop has no bound."""
+    inside = [value for value in node.attrs.values() if isinstance(value, Graph)]
+    if not inside:
+        size = sum(math.prod(type.shape) for type in node.types)
+        return float(max(size, node.opdef.flops(node) / _FLOPS))
+    each = sum(_CALL + effort(one) for graph in inside for one in graph.nodes)
+    trips: float = 1.0
+    if node.op == "while_":
+        most = node.attrs["max_trips"]
+        trips = math.inf if most is None else most
+    elif node.op == "scan":
+        trips = node.inputs[-1].shape[0]
+    # A loop that is never entered costs nothing, whatever it holds.
+    return trips * each if trips else 0.0
