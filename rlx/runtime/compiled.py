@@ -214,9 +214,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         return list(self._run(inputs))
 
     def _run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
-        values = [value for _, value in self._checked(inputs)]
-        self._complete()
-        return self._executable.run_slots(*values)
+        self._fill(inputs)
+        return self._executable.run_slots()
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
         """Named inputs by position, all of them checked, none copied yet."""
