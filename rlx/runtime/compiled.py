@@ -276,7 +276,10 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         """``_checked``, with copies of values that are views of inputs, which runs write to."""
         views = self.input_views
         return [
-            (at, value.copy() if any(np.may_share_memory(value, view) for view in views) else value)
+            # An array with memory of its own, as most are, is no view of anything.
+            (at, value)
+            if value.base is None or not any(np.may_share_memory(value, view) for view in views)
+            else (at, value.copy())
             for at, value in self._checked(inputs)
         ]
 
