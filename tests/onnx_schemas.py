@@ -1,16 +1,16 @@
 """Runs models made from the operators' schemas on rlx and ONNX Runtime, in a process of its own, and compares.
 
-``onnx_schemas.py FIRST COUNT FOLDER`` prints as JSON what came of the seeds from FIRST on. ``onnx_schemas.py show SEED``
-prints one model, its inputs and both outcomes. ONNX Runtime ends its process now and then: what seed it was, and on
-whose side, stands in FOLDER/seed, and rlx runs first.
+``onnx_schemas.py FIRST COUNT FOLDER`` prints what came of each seed from FIRST on; ``onnx_schemas.py sweep`` the same
+as one sum, and goes on where ONNX Runtime ends the process, as it does now and then: what seed it was, and on whose
+side, stands in FOLDER/seed, and rlx runs first. ``onnx_schemas.py show SEED`` prints a model and both outcomes.
 """
 
 import json
 import os
 import re
 import signal
+import subprocess
 import sys
-import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -24,6 +24,8 @@ import rlx
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 SECONDS = 5.0
+JUDGED = ("differ", "only rlx runs")
+ENVIRONMENT = os.environ | {"RLX_CALIBRATION": "off", "RLX_CACHE_BYTES": "1", "OPENBLAS_NUM_THREADS": "1"}
 LIMITS = {"elements": 1 << 21, "nodes": 4000, "seconds": SECONDS}
 OPTIONS = rlx.CompileOptions(memory_limit=64 << 20)
 # Of the largest number compared: rounding of sums in another order and of other approximations.
@@ -138,31 +140,69 @@ def _too_slow(*_):
 
 
 def main(first, count, folder):
+    """Prints a line for each seed."""
     import resource  # there is none on Windows
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seen = os.open(Path(folder) / "seed", os.O_CREAT | os.O_WRONLY)
-    counts, wrong, kept, refused, equal = Counter(), [], Counter(), Counter(), Counter()
-    began = time.monotonic()
     for seed in range(first, first + count):
+        os.pwrite(seen, f"{seed:<20} {'making it':<12}".encode(), 0)
         case = Model(np.random.default_rng(seed))
-        name, text = outcome(case, lambda phase, seed=seed: os.pwrite(seen, f"{seed:<20} {phase:<12}".encode(), 0))
+        name, text = outcome(
+            case, lambda phase, seed=seed: os.pwrite(seen, f"{seed:<20} {phase:<12}".encode(), 0)
+        )
+        row = accepted(case, name, text) if name in JUDGED else None
+        print(json.dumps([seed, name, case.ops, case.opset, text, row and row.why]), flush=True)
+
+
+class Found:
+    """What came of many models, as ``sweep`` says it.
+
+    Attributes:
+        counts: How many had each outcome.
+        wrong: A line for each that is a fault.
+        accepted: How many were accepted for each reason.
+        refused: How often rlx refused what ONNX Runtime runs, by operator and message.
+        equal: How often an operator was in a model whose results are equal.
+    """
+
+    def __init__(self):
+        self.counts, self.accepted = Counter(), Counter()
+        self.refused, self.equal, self.wrong = Counter(), Counter(), []
+
+    def add(self, seed, name, ops, opset, text, why):
+        self.counts[name] += 1
         if name == "only ONNX Runtime runs":
-            refused[f"{case.ops[-1]}: {text.split(' node: ')[0][:150]}"] += 1
+            self.refused[f"{'+'.join(ops)}: {text.split(' node: ')[0][:150]}"] += 1
         elif name == "equal":
-            equal.update(case.ops)
-        elif text:
-            row = accepted(case, name, text)
-            if row is None:
-                wrong.append(f"seed {seed}: {'+'.join(case.ops)} {case.opset}: {name}: {text[:400]}")
-            else:
-                kept[row.why] += 1
-        counts[name] += 1
-    print(json.dumps({
-        "counts": counts, "wrong": wrong, "accepted": kept, "refused": refused, "equal": equal,
-        "seconds": time.monotonic() - began,
-    }))  # fmt: skip
+            self.equal.update(ops)
+        elif why is not None:
+            self.accepted[why] += 1
+        elif name in ("fault", *JUDGED):
+            self.wrong.append(f"seed {seed}: {'+'.join(ops)} {opset}: {name}: {text[:400]}")
+
+
+def sweep(first, count, folder):
+    """Runs ``count`` seeds in processes that are started anew when ONNX Runtime ends one."""
+    found, last = Found(), first + count
+    while first < last:
+        command = [sys.executable, "-W", "ignore", __file__, str(first), str(last - first), str(folder)]
+        done = subprocess.run(
+            command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120 + count, check=False
+        )
+        for line in done.stdout.splitlines():
+            found.add(*json.loads(line))
+        if done.returncode == 0:
+            break
+        seed, phase = (Path(folder) / "seed").read_text().split(maxsplit=1)
+        if phase.strip() == "onnxruntime":
+            found.counts["ONNX Runtime ends"] += 1
+        else:
+            said = f"{phase.strip()} ended with {done.returncode}: {done.stderr[-600:]}"
+            found.wrong.append(f"seed {seed}: {said}")
+        first = int(seed) + 1
+    return found
 
 
 def show(seed):
@@ -181,5 +221,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if sys.argv[1] == "show":
         show(int(sys.argv[2]))
+    elif sys.argv[1] == "sweep":
+        print(json.dumps(vars(sweep(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))))
     else:
         main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

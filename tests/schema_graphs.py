@@ -319,7 +319,7 @@ class Model:
         hostile = self._hostile and rng.random() < 0.25
         code = KIND_CODES.get(kind)
         if kind == KIND.INT:
-            meant = INT_ATTRIBUTES.get(name, lambda *_: pick(rng, (0, 1, 1, 2, 3)))
+            meant = INT_ATTRIBUTES.get(name, lambda *_: pick(rng, NUMBERS.get(name, (0, 1))))
             return make(name, pick(rng, HOSTILE_INTS) if hostile else int(meant(rng, shapes)))
         if kind == KIND.FLOAT:
             real = pick(rng, (1.0, 0.5, 1e-5, 0.1, 2.0, -0.5, 0.0))
@@ -533,6 +533,12 @@ INT_ATTRIBUTES = {
     "stash_type": lambda rng, s: 1, "num_groups": lambda rng, s: pick(rng, (1, 1, 2)), "layout": lambda rng, s: pick(rng, (0, 0, 0, 1)),
     "block_size": lambda rng, s: pick(rng, (0, 0, 2)), "training_mode": lambda rng, s: pick(rng, (0, 0, 0, 1)), "batch_dims": lambda rng, s: pick(rng, (0, 0, 1)),
     "ignore_index": lambda rng, s: pick(rng, (0, -1, 100)),
+}  # fmt: skip
+# Other integers than flags.
+NUMBERS = {
+    "p": (1, 2, 2, 3), "q_num_heads": (1, 2), "kv_num_heads": (1, 2), "num_heads": (1, 2), "sampling_ratio": (0, 1, 2),
+    "output_height": (1, 2, 3), "output_width": (1, 2, 3), "qk_matmul_output_mode": (0, 1, 2, 3),
+    "left_window_size": (-1, 0, 1, 2), "right_window_size": (-1, 0, 1, 2),
 }  # fmt: skip
 INTS_ATTRIBUTES = {
     "axes": _axes, "perm": lambda rng, s: [int(one) for one in rng.permutation(s.rank)], "kernel_shape": _spatial(1, 3),
