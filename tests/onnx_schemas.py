@@ -25,7 +25,11 @@ import rlx
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 SECONDS = 5.0
 JUDGED = ("differ", "only rlx runs")
-ENVIRONMENT = os.environ | {"RLX_CALIBRATION": "off", "RLX_CACHE_BYTES": "1", "OPENBLAS_NUM_THREADS": "1"}
+ENVIRONMENT = os.environ | {
+    "RLX_CALIBRATION": "off",
+    "RLX_CACHE_BYTES": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 LIMITS = {"elements": 1 << 21, "nodes": 4000, "seconds": SECONDS}
 OPTIONS = rlx.CompileOptions(memory_limit=64 << 20)
 # Of the largest number compared: rounding of sums in another order and of other approximations.
@@ -86,7 +90,11 @@ def _values(one, other):
             scale = np.abs(b[np.isfinite(b)]).max(initial=1e-3)
             near = np.abs(a - b) <= TOLERANCE[one.dtype.str[1:]] * (scale + np.abs(b))
         wrong = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
-        kind = "values" if np.isfinite(a[wrong]).all() and np.isfinite(b[wrong]).all() else "NaN or infinity"
+        kind = (
+            "values"
+            if np.isfinite(a[wrong]).all() and np.isfinite(b[wrong]).all()
+            else "NaN or infinity"
+        )
         if not wrong.any():
             wrong = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
             kind = "sign of zero"
@@ -187,9 +195,22 @@ def sweep(first, count, folder):
     """Runs ``count`` seeds in processes that are started anew when ONNX Runtime ends one."""
     found, last = Found(), first + count
     while first < last:
-        command = [sys.executable, "-W", "ignore", __file__, str(first), str(last - first), str(folder)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            __file__,
+            str(first),
+            str(last - first),
+            str(folder),
+        ]
         done = subprocess.run(
-            command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120 + count, check=False
+            command,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=120 + count,
+            check=False,
         )
         for line in done.stdout.splitlines():
             found.add(*json.loads(line))

@@ -12,7 +12,10 @@ from onnx.defs import OpSchema, get_all_schemas_with_history
 
 OLDEST, NEWEST = 7, 26  # the operator sets that rlx and ONNX Runtime both read
 KIND = OpSchema.AttrType
-OPTIONAL, VARIADIC = OpSchema.FormalParameterOption.Optional, OpSchema.FormalParameterOption.Variadic
+OPTIONAL, VARIADIC = (
+    OpSchema.FormalParameterOption.Optional,
+    OpSchema.FormalParameterOption.Variadic,
+)
 TYPES = {
     f"tensor({name})": np.dtype(code)
     for name, code in {
@@ -133,7 +136,11 @@ def _schemas():
 
 
 SCHEMAS = _schemas()
-NAMES = [name for name, found in SCHEMAS.items() if any(one.since_version >= OLDEST or not one.deprecated for one in found)]
+NAMES = [
+    name
+    for name, found in SCHEMAS.items()
+    if any(one.since_version >= OLDEST or not one.deprecated for one in found)
+]
 
 
 class Model:
@@ -159,7 +166,11 @@ class Model:
             results = self._follow(pick(rng, tensors)) or results
         names = [one[0] for one in results]
         graph = onnx.helper.make_graph(
-            self._nodes, "schema", self._infos, [onnx.ValueInfoProto(name=n) for n in names], self._weights
+            self._nodes,
+            "schema",
+            self._infos,
+            [onnx.ValueInfoProto(name=n) for n in names],
+            self._weights,
         )
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         self.proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -170,7 +181,9 @@ class Model:
         if not self.ops:
             usable = [
                 (max(one.since_version, OLDEST), after - 1, one)
-                for one, after in zip(versions, [*(v.since_version for v in versions[1:]), NEWEST + 1])
+                for one, after in zip(
+                    versions, [*(v.since_version for v in versions[1:]), NEWEST + 1]
+                )
                 if after > OLDEST and not one.deprecated
             ]
             # Of an operator's versions the newest is as frequent as all others.
@@ -184,7 +197,12 @@ class Model:
         """A node that reads a result of the node before."""
         for _ in range(8):
             schema = self._versioned(pick(self.rng, NAMES))
-            if schema and not schema.deprecated and schema.inputs and _types(schema, schema.inputs[0]).get(given[1]):
+            if (
+                schema
+                and not schema.deprecated
+                and schema.inputs
+                and _types(schema, schema.inputs[0]).get(given[1])
+            ):
                 return self._node(schema, given)
         return None
 
@@ -330,16 +348,25 @@ class Model:
         if kind == KIND.INTS:
             values = INTS_ATTRIBUTES.get(name, lambda *_: integers(rng, 0, 3, 2))(rng, shapes)
             if hostile:
-                values = [int(one) for one in np.atleast_1d(self._spoiled(np.array(values, np.int64)))]
+                values = [
+                    int(one) for one in np.atleast_1d(self._spoiled(np.array(values, np.int64)))
+                ]
             return make(name, values, attr_type=code)
         if kind == KIND.FLOATS:
             return make(name, [0.5, 1.0][: int(rng.integers(3))], attr_type=code)
         if kind == KIND.STRINGS:
             known = TEXTS.get(name, ("x",))
-            return make(name, [pick(rng, known) for _ in range(int(rng.integers(4)))], attr_type=code)
+            return make(
+                name, [pick(rng, known) for _ in range(int(rng.integers(4)))], attr_type=code
+            )
         if kind == KIND.TENSOR:
             dtype = pick(rng, [*TYPES.values()])
-            return make(name, onnx.numpy_helper.from_array(self._values(dtype, pick(rng, ((), (1,), (2,), (1,))))))
+            return make(
+                name,
+                onnx.numpy_helper.from_array(
+                    self._values(dtype, pick(rng, ((), (1,), (2,), (1,))))
+                ),
+            )
         return None
 
 
@@ -395,18 +422,34 @@ class Shapes:
                 # Kernels have as many axes as what they run over.
                 key = "S" if letter == "K" else letter
                 if key not in self.many:
-                    self.many[key] = tuple(integers(self.rng, 1, 7, self.rng.integers(1, 4) if key == "S" else self.rng.integers(0, 3)))
-                found += self.many[key] if letter != "K" else tuple(integers(self.rng, 1, 3, len(self.many[key])))
+                    self.many[key] = tuple(
+                        integers(
+                            self.rng,
+                            1,
+                            7,
+                            self.rng.integers(1, 4) if key == "S" else self.rng.integers(0, 3),
+                        )
+                    )
+                found += (
+                    self.many[key]
+                    if letter != "K"
+                    else tuple(integers(self.rng, 1, 3, len(self.many[key])))
+                )
             else:
                 if letter not in self.sizes:
-                    self.sizes[letter] = int(self.rng.choice((1, 2, 3, 4, 5, 0), p=(0.25, 0.25, 0.2, 0.15, 0.12, 0.03)))
+                    self.sizes[letter] = int(
+                        self.rng.choice((1, 2, 3, 4, 5, 0), p=(0.25, 0.25, 0.2, 0.15, 0.12, 0.03))
+                    )
                 found += (self.sizes[letter] * int(times or 1),)
         return found
 
 
 def _shape(rng):
     rank = int(rng.choice(6, p=(0.1, 0.2, 0.25, 0.2, 0.2, 0.05)))
-    return tuple(int(rng.choice((1, 2, 3, 4, 6, 0), p=(0.2, 0.25, 0.22, 0.2, 0.08, 0.05))) for _ in range(rank))
+    return tuple(
+        int(rng.choice((1, 2, 3, 4, 6, 0), p=(0.2, 0.25, 0.22, 0.2, 0.08, 0.05)))
+        for _ in range(rank)
+    )
 
 
 def _related(rng, shape):
@@ -481,7 +524,9 @@ def _spatial(low, high, times=1):
 
 
 def _one(low, high):
-    return lambda rng, shapes, shape=(): np.full(shape if shape in ((), (1,)) else (), rng.integers(low, high + 1))
+    return lambda rng, shapes, shape=(): np.full(
+        shape if shape in ((), (1,)) else (), rng.integers(low, high + 1)
+    )
 
 
 def _target(rng, shapes, *_):

@@ -214,6 +214,8 @@ def rotary(call: Call) -> Any:
     tables = []
     for at in (1, 2):
         table = call.x(at)
+        ranks = (2, "two") if call.has(3) else (3, "three")
+        call.need(len(table.shape) == ranks[0], f"a table of angles needs {ranks[1]} axes")
         if call.has(3):
             table = g.gather(table, call.x(3), 0)
         tables.append(g.reshape(table, (*((b, 1, s)), turned // 2)))

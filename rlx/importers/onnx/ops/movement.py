@@ -51,6 +51,7 @@ def split(call: Call) -> Any:
         spend(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
         sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
+    call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")
     return call.g.split(x, sizes, axis)
 
 
@@ -69,6 +70,9 @@ def slice_(call: Call) -> Any:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(stops) == len(axes) == len(steps):
         raise ImportModelError("starts, ends, axes and steps differ in length")
+    call.need(
+        len({axis % max(len(x.shape), 1) for axis in axes}) == len(axes), "an axis is named twice"
+    )
     begin, end, by = [], [], []
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
@@ -131,6 +135,9 @@ def tensor_scatter(call: Call) -> Any:
     g, past, update = call.g, call.x(0), call.x(1)
     axis = axis_of(call, -2)
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
+    call.need(length <= total, f"{length} new entries of a cache of {total}")
+    expected = tuple(length if at == axis else dim for at, dim in enumerate(past.shape))
+    call.need(update.shape == expected, f"an update of shape {update.shape}, not {expected}")
     limited((batch, length))
     starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
     steps = g.constant(np.arange(length, dtype=starts.dtype.numpy))
@@ -197,6 +204,7 @@ def space_to_depth(call: Call) -> Any:
 def trilu(call: Call) -> Any:
     """A triangle of each matrix."""
     k = call.number(1) if call.has(1) else 0
+    call.need(call.rank() >= 2, f"a triangle of a tensor of rank {call.rank()}")
     limited(call.shape()[-2:])
     return call.g.trilu(call.x(), k=int(k), upper=bool(call.integer("upper", 1)))
 
@@ -235,10 +243,13 @@ def compress(call: Call) -> Any:
     """The entries that a condition keeps; it decides how many there are."""
     g, x = call.g, call.x()
     keep = np.flatnonzero(call.known(1))
+    call.need(call.rank(1) == 1, f"a condition of shape {call.shape(1)}")
     if "axis" not in call.attributes:
         x, axis = g.reshape(x, (math.prod(x.shape),)), 0
     else:
         axis = axis_of(call)
+    if not keep.size:
+        return g.narrow(x, axis, 0, 0)
     return g.gather(x, g.constant(keep.astype(np.int64)), axis)
 
 
@@ -270,6 +281,7 @@ def reverse_sequence(call: Call) -> Any:
     """The first entries of each sequence turned around, as many as its length says."""
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
+    call.need(time != batch, f"time and batch are both axis {time}")
     lengths = g.cast(call.x(1), "i64")
     limited((x.shape[time], x.shape[batch]))
     steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
@@ -287,7 +299,7 @@ def reverse_sequence(call: Call) -> Any:
 def center_crop_pad(call: Call) -> Any:
     """Cut or padded to a size around the middle."""
     g, x, target = call.g, call.x(), call.ints(1)
-    axes = call.int_list("axes") or tuple(range(len(x.shape)))
+    axes = call.int_list("axes", tuple(range(len(x.shape))))
     pads = [(0, 0)] * len(x.shape)
     for axis, size in zip(axes, target, strict=True):
         axis %= len(x.shape)

@@ -29,6 +29,7 @@ def gemm(call: Call) -> Any:
     g, a, b = call.g, call.x(0), call.x(1)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype
+    call.need(len(a.shape) == len(b.shape) == 2, f"factors of shapes {a.shape} and {b.shape}")
     if not kind.is_float:
         a, b = g.cast(a, "f64"), g.cast(b, "f64")
     a = g.transpose(a) if call.integer("transA", 0) else a
@@ -38,6 +39,8 @@ def gemm(call: Call) -> Any:
     c = call.opt(2)
     if c is not None and beta != 0:
         c = c if kind.is_float else g.cast(c, "f64")
+        rows = np.broadcast_shapes(c.shape, found.shape)
+        call.need(rows == found.shape, f"a summand of shape {c.shape} for a product {found.shape}")
         found = g.add(found, c if beta == 1 else g.mul(c, beta))
     return found if kind.is_float else g.cast(found, kind)
 

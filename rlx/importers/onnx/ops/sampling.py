@@ -258,6 +258,7 @@ def roi_align(call: Call) -> Any:
         "coordinate_transformation_mode", "half_pixel" if call.opset >= 16 else "output_half_pixel"
     ) == "half_pixel"  # fmt: skip
     count = rois.shape[0]
+    call.need(rois.shape == (count, 4), f"regions of shape {rois.shape}")
     limited((oh, max(ratio, 1)))
     limited((ow, max(ratio, 1)))
     edges = [

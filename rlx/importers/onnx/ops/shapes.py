@@ -241,6 +241,10 @@ def bit_cast(call: Call) -> Any:
     target, value = element_of(call.integer("to", 0), "BitCast"), call.value(0)
     array = call.known(0) if value.element is not BFLOAT16 else value.array
     assert array is not None
+    call.need(
+        array.dtype.itemsize == target.numpy.itemsize and array.dtype != object,
+        f"the bits of {value.element.name} as {target.name}, which is of another size",
+    )
     return Value(target, array.view(target.numpy))
 
 
