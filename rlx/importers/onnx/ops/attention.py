@@ -211,6 +211,7 @@ def rotary(call: Call) -> Any:
     wide = _heads(g, x, call.integer("num_heads", 0))
     b, h, s, d = wide.shape
     turned = call.integer("rotary_embedding_dim", 0) or d
+    call.need(turned % 2 == 0 and 0 <= turned <= d, f"{turned} of {d} entries of a head in pairs")
     tables = []
     for at in (1, 2):
         table = call.x(at)

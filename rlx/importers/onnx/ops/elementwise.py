@@ -126,7 +126,8 @@ def power(call: Call) -> Any:
     if base.dtype.is_float:
         return g.pow(base, g.cast(exponent, base.dtype))
     if exponent.dtype.is_float:
-        wide = g.pow(g.cast(base, exponent.dtype), exponent)
+        # In f64: f32 does not hold all integers.
+        wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))
         return g.cast(wide, base.dtype)
     return g.pow(base, g.cast(exponent, base.dtype))
 

@@ -41,6 +41,8 @@ def identity(call: Call) -> Any:
 def constant(call: Call) -> Any:
     """A value of the file; tensors may become params."""
     attributes = call.attributes
+    given = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
+    call.need(len(given) == 1, f"one value is needed, not {given}")
     if "value" in attributes:
         tensor = attributes["value"].t
         if tensor is None:
