@@ -175,6 +175,10 @@ class Model:
         opsets = [onnx.helper.make_opsetid("", self.opset)]
         self.proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
+    def operands(self):
+        """All arrays that the model is given."""
+        return [*map(onnx.numpy_helper.to_array, self.proto.graph.initializer), *self.feeds.values()]
+
     def _versioned(self, name):
         """A version of an operator's schema; the first one chosen decides the model's operator set."""
         versions = SCHEMAS[name]

@@ -38,7 +38,7 @@ def non_max_suppression(call: Call) -> Any:
     """The best boxes that do not cover each other; how many there are is only known with the boxes."""
     boxes, scores = call.known(0).astype(np.float64), call.known(1).astype(np.float64)
     call.need(
-        boxes.ndim == scores.ndim == 3 and boxes.shape[1:] == (scores.shape[2], 4),
+        boxes.ndim == scores.ndim == 3 and boxes.shape == (scores.shape[0], scores.shape[2], 4),
         f"boxes of shape {boxes.shape} and scores of shape {scores.shape}",
     )
     most = int(call.number(2)) if call.has(2) else 0

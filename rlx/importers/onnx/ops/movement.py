@@ -335,6 +335,10 @@ def col2im(call: Call) -> Any:
     padded = [image[a] + flat[a] + flat[a + rank] for a in range(rank)]
     steps = [(padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)]
     batch, count = x.shape[0], math.prod(block)
+    call.need(
+        len(x.shape) == 3 and count > 0 and x.shape[1] % count == 0,
+        f"columns of shape {x.shape} for blocks of {block}",
+    )
     channels = x.shape[1] // count
     places = np.zeros(limited((*block, *steps)), np.int64)
     for a in range(rank):

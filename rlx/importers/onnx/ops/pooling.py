@@ -20,6 +20,7 @@ def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
     rank = spatial(call)
     if rank > 3:
         raise RefusedError(f"a pool over {rank} axes")
+    call.need(bool(call.int_list("kernel_shape")), "attribute 'kernel_shape' is missing")
     kernel = per_axis(call, "kernel_shape", rank)
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]

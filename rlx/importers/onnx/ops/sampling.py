@@ -194,6 +194,7 @@ def grid_sample(call: Call) -> Any:
     )
     padding, corners = call.text("padding_mode", "zeros"), call.integer("align_corners", 0)
     n, out = x.shape[0], grid.shape[1:-1]
+    call.need(len(grid.shape) == len(x.shape), f"a grid of {grid.shape} for images of {x.shape}")
     points = math.prod(out)
     if grid.dtype is not x.dtype:
         grid = g.cast(grid, x.dtype)
