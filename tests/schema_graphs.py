@@ -177,7 +177,10 @@ class Model:
 
     def operands(self):
         """All arrays that the model is given."""
-        return [*map(onnx.numpy_helper.to_array, self.proto.graph.initializer), *self.feeds.values()]
+        return [
+            *map(onnx.numpy_helper.to_array, self.proto.graph.initializer),
+            *self.feeds.values(),
+        ]
 
     def _versioned(self, name):
         """A version of an operator's schema; the first one chosen decides the model's operator set."""

@@ -137,6 +137,8 @@ def conv_transpose(call: Call) -> Any:
     whole = [
         s * (n - 1) + o + r for s, n, o, r in zip(strides, x.shape[2:], extra, reach, strict=True)
     ]
+    flat = call.int_list("pads", ())
+    call.need(len(flat) in (0, 2 * rank), f"{len(flat)} pads for {rank} axes")
     wanted = call.int_list("output_shape")
     auto = call.text("auto_pad", "NOTSET")
     if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):

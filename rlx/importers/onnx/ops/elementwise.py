@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -230,4 +231,9 @@ def clip_by_attributes(call: Call) -> Any:
 @onnx_op("Clip", since=11)
 def clip(call: Call) -> Any:
     """Bounds as operands, each of them optional."""
-    return _clip(call, call.opt(1), call.opt(2))
+    bounds: list[Node | None] = []
+    for at in (1, 2):
+        bound = call.opt(at)
+        call.need(bound is None or math.prod(bound.shape) == 1, "a bound is one number")
+        bounds.append(None if bound is None else call.g.reshape(bound, ()))
+    return _clip(call, *bounds)

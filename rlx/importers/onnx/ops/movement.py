@@ -17,6 +17,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
+from rlx.ir.shape import as_axis
 
 
 def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:
@@ -43,6 +44,8 @@ def split(call: Call) -> Any:
     """Parts along an axis: of given sizes, or as equal as they get."""
     x, axis = call.x(), axis_of(call)
     sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
+    both = call.opset >= 18 and sizes is not None and "num_outputs" in call.attributes
+    call.need(not both, "both the sizes of the parts and their number")
     total = x.shape[axis]
     if sizes is None:
         parts = call.integer("num_outputs", call.results)
@@ -250,6 +253,8 @@ def compress(call: Call) -> Any:
         axis = axis_of(call)
     if not keep.size:
         return g.narrow(x, axis, 0, 0)
+    dim = x.shape[axis]
+    call.need(keep[-1] < dim, f"a condition that keeps entry {keep[-1]} of {dim}")
     return g.gather(x, g.constant(keep.astype(np.int64)), axis)
 
 
@@ -302,7 +307,7 @@ def center_crop_pad(call: Call) -> Any:
     axes = call.int_list("axes", tuple(range(len(x.shape))))
     pads = [(0, 0)] * len(x.shape)
     for axis, size in zip(axes, target, strict=True):
-        axis %= len(x.shape)
+        axis = as_axis(axis, len(x.shape), where="axes")
         spare = x.shape[axis] - size
         if spare >= 0:
             before = spare // 2
@@ -362,6 +367,7 @@ def col2im(call: Call) -> Any:
 def window(call: Call) -> Any:
     """A window of cosines; a periodic one is one longer with its last entry cut off."""
     size = int(call.number(0))
+    call.need(size >= 0, f"a window of {size} samples")
     limited((size,))
     element = element_of(call.integer("output_datatype", 1), "window")
     if element.dtype is None:

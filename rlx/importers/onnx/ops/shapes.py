@@ -65,6 +65,7 @@ def constant_of_shape(call: Call) -> Any:
     dims = checked_shape(call.ints(0))
     value = call.tensor("value") or Value(FLOAT, np.zeros(1, np.float32))
     assert value.array is not None
+    call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
     if math.prod(dims) <= 1 << 12 or value.element.dtype is None:
         return Value(value.element, np.full(limited(dims), value.array.ravel()[0]))
     scalar = call.g.constant(value.array.reshape(()), value.element.dtype)

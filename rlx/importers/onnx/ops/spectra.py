@@ -125,6 +125,7 @@ def mel_weights(call: Call) -> Any:
         raise RefusedError(f"a mel matrix of {element.name}")
     bins = length // 2 + 1
     limited((bins, count))
+    call.need(0 <= low <= high and length > 0 < rate, f"frequencies from {low} to {high}")
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
     # Edges at equal distances, the upper end left out, as ONNX has it.
     mels = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)
