@@ -191,7 +191,7 @@ class Found:
             self.wrong.append(f"seed {seed}: {'+'.join(ops)} {opset}: {name}: {text[:400]}")
 
 
-def sweep(first, count, folder):
+def sweep(first, count, folder, program=__file__):
     """Runs ``count`` seeds in processes that are started anew when ONNX Runtime ends one."""
     found, last = Found(), first + count
     while first < last:
@@ -199,7 +199,7 @@ def sweep(first, count, folder):
             sys.executable,
             "-W",
             "ignore",
-            __file__,
+            str(program),
             str(first),
             str(last - first),
             str(folder),
