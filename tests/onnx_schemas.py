@@ -131,7 +131,9 @@ def outcome(case, note=lambda phase: None):
     except Refusal as error:
         if refused is not None:
             return "both refuse", ""
-        if re.search("NOT_IMPLEMENTED|is not a registered function", str(error)):
+        if re.search(
+            "NOT_IMPLEMENTED|is not a registered function|not support double yet", str(error)
+        ):
             return "not in ONNX Runtime", ""
         return "only rlx runs", str(error)
     finally:

@@ -137,6 +137,7 @@ def tensor_scatter(call: Call) -> Any:
     """New entries of a cache written along an axis, from a place of its own for each sample."""
     g, past, update = call.g, call.x(0), call.x(1)
     axis = axis_of(call, -2)
+    call.need(axis > 0, "axis 0 is that of the samples")
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
     call.need(length <= total, f"{length} new entries of a cache of {total}")
     expected = tuple(length if at == axis else dim for at, dim in enumerate(past.shape))
@@ -155,7 +156,9 @@ def tensor_scatter(call: Call) -> Any:
 @onnx_op("Tile", carried=True)
 def tile(call: Call) -> Any:
     """Repeated along every axis."""
-    return call.g.tile(call.x(), call.ints(1))
+    repeats = call.ints(1)
+    call.need(len(repeats) == call.rank(), f"{len(repeats)} repeats of {call.rank()} axes")
+    return call.g.tile(call.x(), repeats)
 
 
 @onnx_op("Pad")
