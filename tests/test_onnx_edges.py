@@ -73,8 +73,13 @@ def test_regions_of_no_size_are_zero():
 
 
 def test_nothing_is_kept_of_an_empty_axis():
-    (found,) = run("Compress", [np.zeros((2, 0), np.float32), np.zeros(0, bool)], axis=1)
-    assert found.shape == (2, 0)
+    (found,) = run("Compress", [np.zeros(0, np.float32), np.zeros(0, bool)])
+    assert found.shape == (0,)
+
+
+def test_the_mask_of_an_old_dropout_has_the_type_of_the_operand():
+    _, mask = run("Dropout", [np.float32([1, 2])], opset=9, outputs=2)
+    assert mask.dtype == np.float32
 
 
 def test_no_axes_are_cropped():
@@ -133,6 +138,9 @@ REFUSED = (
     ("Constant", [], {"value_int": 1, "value_float": 2.0}, "one value is needed"),
     ("RotaryEmbedding", [np.ones((2, 1, 2, 3), "f4"), ANGLES, ANGLES], {}, "in pairs"),
     ("RotaryEmbedding", [np.ones((2, 1, 2, 2), "f4"), ANGLES, ANGLES, np.zeros((2, 2), I64)], {}, "two axes"),
+    ("Conv", [F, np.ones((1, 3, 2, 2), "f4")], {"pads": [-1, 0, 0, 0]}, "'pads'"),
+    ("OneHot", [I64([1]), I64(2), np.ones(3, "f4")], {}, "values of shape"),
+    ("Col2Im", [np.ones((2, 4, 3), "f4"), I64([3, 3]), I64([2, 2])], {}, "3 blocks, not 4"),
     ("TensorScatter", SCATTER, {}, "4 new entries of a cache of 3"),
     ("TensorScatter", [SCATTER[0], SCATTER[0]], {"axis": 0}, "axis 0"),
 )  # fmt: skip

@@ -43,6 +43,9 @@ TEXTS: dict[str, tuple[str, ...]] = {
 }
 # Integers: a test, and what it asks for.
 _POSITIVE: tuple[Callable[[int], bool], str] = (lambda i: i > 0, "at least 1")
+_PADDED = (
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv",
+)  # fmt: skip
 INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
     "blocksize": _POSITIVE,
     "group": _POSITIVE,
@@ -53,6 +56,7 @@ INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
     "offset_group": _POSITIVE,
     "strides": _POSITIVE,
     "dilations": _POSITIVE,
+    **{f"{op}.pads": (lambda i: i >= 0, "at least 0") for op in _PADDED},
     "LRN.size": _POSITIVE,
     "LpNormalization.p": (lambda i: i in (1, 2), "1 or 2"),
     "LpPool.p": _POSITIVE,

@@ -234,6 +234,7 @@ def one_hot(call: Call) -> Any:
         g.add(spread, g.constant(np.array(depth, indices.dtype.numpy), indices.dtype)),
         spread,
     )
+    call.need(values.shape == (2,), f"values of shape {values.shape}")
     off, on = g.narrow(values, 0, 0, 1), g.narrow(values, 0, 1, 1)
     return g.where(g.eq(wrapped, classes), on, off)
 
@@ -347,6 +348,7 @@ def col2im(call: Call) -> Any:
         len(x.shape) == 3 and count > 0 and x.shape[1] % count == 0,
         f"columns of shape {x.shape} for blocks of {block}",
     )
+    call.need(x.shape[2] == math.prod(steps), f"{x.shape[2]} blocks, not {math.prod(steps)}")
     channels = x.shape[1] // count
     places = np.zeros(limited((*block, *steps)), np.int64)
     for a in range(rank):

@@ -19,6 +19,10 @@ def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
         call.integer("hidden_size", hidden) == hidden,
         f"hidden_size {call.integer('hidden_size')} and weights {call.shape(2)}",
     )
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.node.op]
+    call.need(
+        call.shape(1)[1:] == (gates * hidden, call.shape()[-1]), f"weights of shape {call.shape(1)}"
+    )
     count = 2 if direction == "bidirectional" else 1
     if given and given != [d.lower() for d in defaults] * count:
         raise RefusedError(f"activations {', '.join(given)}")
