@@ -54,7 +54,7 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
 
 
 def _celu(g: Graph, x: Node, alpha: float) -> Node:
-    below = g.mul(_expm1(g, g.minimum(g.div(x, float(alpha)), 0.0)), float(alpha))
+    below = g.mul(_expm1(g, g.div(g.minimum(x, 0.0), float(alpha))), float(alpha))
     return g.where(g.gt(x, 0.0), x, below)
 
 
@@ -63,11 +63,11 @@ def _celu(g: Graph, x: Node, alpha: float) -> Node:
     dtypes=FLOAT_KERNELS,
     elementwise=True,
     tolerance={DType.F32: 1e-5},
-    samples=_samples({}, {"alpha": 0.5}),
+    samples=_samples({}, {"alpha": 0.5}, {"alpha": -0.5}),
 )
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """X where x > 0, alpha * (exp(x / alpha) - 1) below (arXiv:1704.07483)."""
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x / alpha, 0)))
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
 
 
 def _hard_sigmoid(g: Graph, x: Node, alpha: float, beta: float) -> Node:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.budget import spend
 from rlx.errors import ShapeError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
@@ -142,7 +143,9 @@ class Window:
 
         Raises:
             ShapeError: A window is larger than the padded operand.
+            LimitError: A window has more taps than ``rlx.limits`` lets one call count.
         """
+        spend(f"[{where}] a window of {kernel}", elements=math.prod(kernel))
         out = []
         for n, k, s, d, (a, b) in zip(dims, kernel, stride, dilation, pads, strict=True):
             room = n + a + b - ((k - 1) * d + 1)

@@ -187,6 +187,20 @@ class Call:
             raise ImportModelError(f"input {at} should be one number, not of shape {array.shape}")
         return array.ravel()[0].item()
 
+    @staticmethod
+    def need(good: bool, otherwise: str) -> None:
+        """Refuses a node that makes no sense.
+
+        Args:
+            good: What has to hold.
+            otherwise: What is wrong where it does not.
+
+        Raises:
+            ImportModelError: It does not hold.
+        """
+        if not good:
+            raise ImportModelError(otherwise)
+
     # --- attributes ---
 
     def integer(self, name: str, default: int | None = None) -> Any:

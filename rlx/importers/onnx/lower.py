@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.budget import affords, spend
 from rlx.errors import ImportModelError, LimitError, RlxError, UnsupportedOpError, describe
-from rlx.importers.onnx import registry
+from rlx.importers.onnx import allowed, registry
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.registry import Operator
@@ -263,6 +263,8 @@ class Lowering:
         old = refused(node.op, opset, attributes) if not domain else None
         if old is not None:
             raise RefusedError(old)
+        if not domain:
+            allowed.check(node.op, attributes)
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]

@@ -117,9 +117,10 @@ def _dropped(call: Call, x: Node) -> Any:
 
 @onnx_op("Dropout", since=7)
 def dropout_by_attribute(call: Call) -> Any:
-    """The identity."""
-    x = call.x()
-    return x, call.g.expand(call.g.constant(True), x.shape)
+    """The identity; before version 10 the mask is of its type."""
+    g, x = call.g, call.x()
+    mask = g.constant(1.0, x.dtype) if call.opset < 10 else g.constant(True)
+    return x, g.expand(mask, x.shape)
 
 
 onnx_op("Dropout", since=12, fold=False)(dropout)

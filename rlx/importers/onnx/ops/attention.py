@@ -211,9 +211,12 @@ def rotary(call: Call) -> Any:
     wide = _heads(g, x, call.integer("num_heads", 0))
     b, h, s, d = wide.shape
     turned = call.integer("rotary_embedding_dim", 0) or d
+    call.need(turned % 2 == 0 and 0 <= turned <= d, f"{turned} of {d} entries of a head in pairs")
     tables = []
     for at in (1, 2):
         table = call.x(at)
+        ranks = (2, "two") if call.has(3) else (3, "three")
+        call.need(len(table.shape) == ranks[0], f"a table of angles needs {ranks[1]} axes")
         if call.has(3):
             table = g.gather(table, call.x(3), 0)
         tables.append(g.reshape(table, (*((b, 1, s)), turned // 2)))

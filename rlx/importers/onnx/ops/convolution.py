@@ -34,6 +34,8 @@ def paddings(
         ImportModelError: There are too few pads, or no such ``auto_pad``.
     """
     auto, rank = call.text("auto_pad", "NOTSET"), len(sizes)
+    both = auto not in ("NOTSET", "") and any(call.int_list("pads", ()))
+    call.need(not both, f"both pads and auto_pad {auto!r}")
     if auto in ("NOTSET", ""):
         flat = call.int_list("pads", (0,) * (2 * rank)) or (0,) * (2 * rank)
         if len(flat) != 2 * rank:
@@ -41,8 +43,6 @@ def paddings(
         return [(flat[a], flat[a + rank]) for a in range(rank)]
     if auto == "VALID":
         return [(0, 0)] * rank
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        raise ImportModelError(f"no such auto_pad: {auto!r}")
     found = []
     for size, reach, stride in zip(sizes, window, strides, strict=True):
         spare = max((-(-size // stride) - 1) * stride + reach - size, 0)
@@ -77,8 +77,7 @@ def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
         raise RefusedError(f"a convolution over {rank} axes")
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     kernel = call.int_list("kernel_shape") or w.shape[2:]
-    if tuple(kernel) != w.shape[2:]:
-        raise ImportModelError(f"kernel_shape {kernel} and weights {w.shape}")
+    call.need(tuple(kernel) == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     pads = paddings(call, x.shape[2:], reach, strides)
     found: Node = getattr(call.g, f"conv{rank}d")(
@@ -132,10 +131,14 @@ def conv_transpose(call: Call) -> Any:
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     extra = per_axis(call, "output_padding", rank, 0)
     groups = call.integer("group", 1)
+    kernel = call.int_list("kernel_shape") or w.shape[2:]
+    call.need(tuple(kernel) == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     whole = [
         s * (n - 1) + o + r for s, n, o, r in zip(strides, x.shape[2:], extra, reach, strict=True)
     ]
+    flat = call.int_list("pads", ())
+    call.need(len(flat) in (0, 2 * rank), f"{len(flat)} pads for {rank} axes")
     wanted = call.int_list("output_shape")
     auto = call.text("auto_pad", "NOTSET")
     if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):

@@ -37,8 +37,13 @@ def _overlap(box: Array, others: Array) -> Array:
 def non_max_suppression(call: Call) -> Any:
     """The best boxes that do not cover each other; how many there are is only known with the boxes."""
     boxes, scores = call.known(0).astype(np.float64), call.known(1).astype(np.float64)
+    call.need(
+        boxes.ndim == scores.ndim == 3 and boxes.shape == (scores.shape[0], scores.shape[2], 4),
+        f"boxes of shape {boxes.shape} and scores of shape {scores.shape}",
+    )
     most = int(call.number(2)) if call.has(2) else 0
     threshold = float(call.number(3)) if call.has(3) else 0.0
+    call.need(0 <= threshold <= 1, f"an overlap of {threshold}")
     least = float(call.number(4)) if call.has(4) else -np.inf
     found = []
     for batch, classes in enumerate(scores):

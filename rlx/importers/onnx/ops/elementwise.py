@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -126,7 +127,8 @@ def power(call: Call) -> Any:
     if base.dtype.is_float:
         return g.pow(base, g.cast(exponent, base.dtype))
     if exponent.dtype.is_float:
-        wide = g.pow(g.cast(base, exponent.dtype), exponent)
+        # In f64: f32 does not hold all integers.
+        wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))
         return g.cast(wide, base.dtype)
     return g.pow(base, g.cast(exponent, base.dtype))
 
@@ -229,4 +231,9 @@ def clip_by_attributes(call: Call) -> Any:
 @onnx_op("Clip", since=11)
 def clip(call: Call) -> Any:
     """Bounds as operands, each of them optional."""
-    return _clip(call, call.opt(1), call.opt(2))
+    bounds: list[Node | None] = []
+    for at in (1, 2):
+        bound = call.opt(at)
+        call.need(bound is None or math.prod(bound.shape) == 1, "a bound is one number")
+        bounds.append(None if bound is None else call.g.reshape(bound, ()))
+    return _clip(call, *bounds)

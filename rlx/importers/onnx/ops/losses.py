@@ -17,6 +17,8 @@ def _loss(call: Call, scores: Node) -> Node:
     g, target = call.g, call.x(1)
     n, classes = scores.shape[:2]
     rest = math.prod(scores.shape[2:])
+    expected = (n, *scores.shape[2:])
+    call.need(target.shape == expected, f"labels of shape {target.shape}, not {expected}")
     labels = g.reshape(g.cast(target, "i64"), (n, 1, rest))
     kept: Node | None = None
     ignore = call.integer("ignore_index")

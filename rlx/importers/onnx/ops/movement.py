@@ -17,6 +17,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
+from rlx.ir.shape import as_axis
 
 
 def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:
@@ -43,6 +44,8 @@ def split(call: Call) -> Any:
     """Parts along an axis: of given sizes, or as equal as they get."""
     x, axis = call.x(), axis_of(call)
     sizes = call.int_list("split") if call.opset < 13 else call.ints(1) if call.has(1) else None
+    both = call.opset >= 18 and sizes is not None and "num_outputs" in call.attributes
+    call.need(not both, "both the sizes of the parts and their number")
     total = x.shape[axis]
     if sizes is None:
         parts = call.integer("num_outputs", call.results)
@@ -51,6 +54,7 @@ def split(call: Call) -> Any:
         spend(f"a split into {parts}", nodes=parts)
         size = -(-total // parts)
         sizes = tuple(max(min(size, total - at * size), 0) for at in range(parts))
+    call.need(len(sizes) >= call.results, f"{len(sizes)} parts for {call.results} outputs")
     return call.g.split(x, sizes, axis)
 
 
@@ -69,6 +73,9 @@ def slice_(call: Call) -> Any:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(stops) == len(axes) == len(steps):
         raise ImportModelError("starts, ends, axes and steps differ in length")
+    call.need(
+        len({axis % max(len(x.shape), 1) for axis in axes}) == len(axes), "an axis is named twice"
+    )
     begin, end, by = [], [], []
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
@@ -130,7 +137,11 @@ def tensor_scatter(call: Call) -> Any:
     """New entries of a cache written along an axis, from a place of its own for each sample."""
     g, past, update = call.g, call.x(0), call.x(1)
     axis = axis_of(call, -2)
+    call.need(axis > 0, "axis 0 is that of the samples")
     total, length, batch = past.shape[axis], update.shape[axis], past.shape[0]
+    call.need(length <= total, f"{length} new entries of a cache of {total}")
+    expected = tuple(length if at == axis else dim for at, dim in enumerate(past.shape))
+    call.need(update.shape == expected, f"an update of shape {update.shape}, not {expected}")
     limited((batch, length))
     starts = call.x(2) if call.has(2) else g.constant(np.zeros(batch, np.int64))
     steps = g.constant(np.arange(length, dtype=starts.dtype.numpy))
@@ -145,7 +156,9 @@ def tensor_scatter(call: Call) -> Any:
 @onnx_op("Tile", carried=True)
 def tile(call: Call) -> Any:
     """Repeated along every axis."""
-    return call.g.tile(call.x(), call.ints(1))
+    repeats = call.ints(1)
+    call.need(len(repeats) == call.rank(), f"{len(repeats)} repeats of {call.rank()} axes")
+    return call.g.tile(call.x(), repeats)
 
 
 @onnx_op("Pad")
@@ -197,6 +210,7 @@ def space_to_depth(call: Call) -> Any:
 def trilu(call: Call) -> Any:
     """A triangle of each matrix."""
     k = call.number(1) if call.has(1) else 0
+    call.need(call.rank() >= 2, f"a triangle of a tensor of rank {call.rank()}")
     limited(call.shape()[-2:])
     return call.g.trilu(call.x(), k=int(k), upper=bool(call.integer("upper", 1)))
 
@@ -220,6 +234,7 @@ def one_hot(call: Call) -> Any:
         g.add(spread, g.constant(np.array(depth, indices.dtype.numpy), indices.dtype)),
         spread,
     )
+    call.need(values.shape == (2,), f"values of shape {values.shape}")
     off, on = g.narrow(values, 0, 0, 1), g.narrow(values, 0, 1, 1)
     return g.where(g.eq(wrapped, classes), on, off)
 
@@ -235,10 +250,15 @@ def compress(call: Call) -> Any:
     """The entries that a condition keeps; it decides how many there are."""
     g, x = call.g, call.x()
     keep = np.flatnonzero(call.known(1))
+    call.need(call.rank(1) == 1, f"a condition of shape {call.shape(1)}")
     if "axis" not in call.attributes:
         x, axis = g.reshape(x, (math.prod(x.shape),)), 0
     else:
         axis = axis_of(call)
+    if not keep.size:
+        return g.narrow(x, axis, 0, 0)
+    dim = x.shape[axis]
+    call.need(keep[-1] < dim, f"a condition that keeps entry {keep[-1]} of {dim}")
     return g.gather(x, g.constant(keep.astype(np.int64)), axis)
 
 
@@ -270,6 +290,7 @@ def reverse_sequence(call: Call) -> Any:
     """The first entries of each sequence turned around, as many as its length says."""
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
+    call.need(time != batch, f"time and batch are both axis {time}")
     lengths = g.cast(call.x(1), "i64")
     limited((x.shape[time], x.shape[batch]))
     steps = g.constant(np.arange(x.shape[time], dtype=np.int64)[:, None])
@@ -287,10 +308,10 @@ def reverse_sequence(call: Call) -> Any:
 def center_crop_pad(call: Call) -> Any:
     """Cut or padded to a size around the middle."""
     g, x, target = call.g, call.x(), call.ints(1)
-    axes = call.int_list("axes") or tuple(range(len(x.shape)))
+    axes = call.int_list("axes", tuple(range(len(x.shape))))
     pads = [(0, 0)] * len(x.shape)
     for axis, size in zip(axes, target, strict=True):
-        axis %= len(x.shape)
+        axis = as_axis(axis, len(x.shape), where="axes")
         spare = x.shape[axis] - size
         if spare >= 0:
             before = spare // 2
@@ -323,6 +344,11 @@ def col2im(call: Call) -> Any:
     padded = [image[a] + flat[a] + flat[a + rank] for a in range(rank)]
     steps = [(padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)]
     batch, count = x.shape[0], math.prod(block)
+    call.need(
+        len(x.shape) == 3 and count > 0 and x.shape[1] % count == 0,
+        f"columns of shape {x.shape} for blocks of {block}",
+    )
+    call.need(x.shape[2] == math.prod(steps), f"{x.shape[2]} blocks, not {math.prod(steps)}")
     channels = x.shape[1] // count
     places = np.zeros(limited((*block, *steps)), np.int64)
     for a in range(rank):
@@ -346,6 +372,7 @@ def col2im(call: Call) -> Any:
 def window(call: Call) -> Any:
     """A window of cosines; a periodic one is one longer with its last entry cut off."""
     size = int(call.number(0))
+    call.need(size >= 0, f"a window of {size} samples")
     limited((size,))
     element = element_of(call.integer("output_datatype", 1), "window")
     if element.dtype is None:

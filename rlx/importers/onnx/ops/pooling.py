@@ -20,6 +20,7 @@ def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
     rank = spatial(call)
     if rank > 3:
         raise RefusedError(f"a pool over {rank} axes")
+    call.need(bool(call.int_list("kernel_shape")), "attribute 'kernel_shape' is missing")
     kernel = per_axis(call, "kernel_shape", rank)
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -130,6 +131,7 @@ def max_unpool(call: Call) -> Any:
     rank = spatial(call)
     kernel, strides = per_axis(call, "kernel_shape", rank), per_axis(call, "strides", rank)
     flat = call.int_list("pads", (0,) * (2 * rank))
+    call.need(len(flat) == 2 * rank, f"{len(flat)} pads for {rank} axes")
     sizes = tuple(
         (x.shape[a + 2] - 1) * strides[a] + kernel[a] - flat[a] - flat[a + rank]
         for a in range(rank)
@@ -142,6 +144,8 @@ def max_unpool(call: Call) -> Any:
     placed = g.scatter_elements(rows, g.reshape(indices, count), g.reshape(x, count), 0)
     placed = g.reshape(placed, natural)
     if call.has(2):
-        pads = [(0, want - have) for want, have in zip(call.ints(2), natural, strict=True)]
+        wanted = call.ints(2)
+        call.need(wanted[:2] == natural[:2], f"a result of shape {wanted} of {x.shape}")
+        pads = [(0, want - have) for want, have in zip(wanted, natural, strict=True)]
         placed = g.pad(placed, pads)
     return placed

@@ -16,11 +16,35 @@ from rlx.ir.graph import Graph, Node
 
 @onnx_op("MatMul")
 def matmul(call: Call) -> Any:
-    """NumPy's product; integers by way of f64, which is exact up to 2^53."""
+    """NumPy's product; integers wrap."""
     g, a, b = call.g, call.x(0), call.x(1)
-    if a.dtype.is_float:
-        return g.matmul(a, b)
-    return g.cast(g.matmul(g.cast(a, "f64"), g.cast(b, "f64")), a.dtype)
+    return g.matmul(a, b) if a.dtype.is_float else _wrapping(g, a, b)
+
+
+# Bits of a limb: products of limbs and sums of 2^21 of them are exact in f64.
+_LIMB = 16
+
+
+def _wrapping(g: Graph, a: Node, b: Node) -> Node:
+    """The product of integer matrices in their own type, by products of their 16-bit limbs."""
+    kind = a.dtype
+    count = 8 * kind.itemsize // _LIMB
+
+    def limbs(x: Node) -> list[Node]:
+        wide = g.cast(x, "i64")
+        parts = [g.shift_right(wide, at * _LIMB) if at else wide for at in range(count)]
+        return [g.cast(g.bit_and(part, (1 << _LIMB) - 1), "f64") for part in parts]
+
+    total: Node | None = None
+    left, right = limbs(a), limbs(b)
+    for at in range(count):
+        # What belongs to one power of two; higher powers leave the type.
+        products = [g.cast(g.matmul(left[i], right[at - i]), "i64") for i in range(at + 1)]
+        for product in products:
+            shifted = g.shift_left(product, at * _LIMB) if at else product
+            total = shifted if total is None else g.add(total, shifted)
+    found: Node = g.cast(total, kind)
+    return found
 
 
 @onnx_op("Gemm")
@@ -29,17 +53,21 @@ def gemm(call: Call) -> Any:
     g, a, b = call.g, call.x(0), call.x(1)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype
-    if not kind.is_float:
+    whole = not kind.is_float and alpha == 1 and beta in (0, 1)
+    call.need(len(a.shape) == len(b.shape) == 2, f"factors of shapes {a.shape} and {b.shape}")
+    if not kind.is_float and not whole:
         a, b = g.cast(a, "f64"), g.cast(b, "f64")
     a = g.transpose(a) if call.integer("transA", 0) else a
     b = g.transpose(b) if call.integer("transB", 0) else b
-    found = g.matmul(a, b)
+    found = _wrapping(g, a, b) if whole else g.matmul(a, b)
     found = found if alpha == 1 else g.mul(found, alpha)
     c = call.opt(2)
     if c is not None and beta != 0:
-        c = c if kind.is_float else g.cast(c, "f64")
+        c = c if kind.is_float or whole else g.cast(c, "f64")
+        rows = np.broadcast_shapes(c.shape, found.shape)
+        call.need(rows == found.shape, f"a summand of shape {c.shape} for a product {found.shape}")
         found = g.add(found, c if beta == 1 else g.mul(c, beta))
-    return found if kind.is_float else g.cast(found, kind)
+    return found if found.dtype is kind else g.cast(found, kind)
 
 
 @onnx_op("Einsum")

@@ -22,6 +22,9 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
     """Scales or zero points shaped to go with x: one, one per entry of an axis, or one per block."""
     g, rank = call.g, len(x.shape)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
+        call.need(
+            not (node.shape == () and call.integer("block_size", 0)), "blocks have no single scale"
+        )
         return g.reshape(node, ())  # type: ignore[no-any-return]
     axis = as_axis(call.integer("axis", 1), rank, where="axis")
     block = call.integer("block_size", 0)
@@ -31,7 +34,9 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
         return g.reshape(node, shape)  # type: ignore[no-any-return]
     if len(node.shape) != rank:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
-    size = block or -(-x.shape[axis] // node.shape[axis])
+    size = block or -(-x.shape[axis] // max(node.shape[axis], 1))
+    expected = [-(-d // size) if size and at == axis else d for at, d in enumerate(x.shape)]
+    call.need(list(node.shape) == expected, f"scales of shape {node.shape}, not {expected}")
     shape = list(node.shape)
     wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))
     shape[axis] *= size
@@ -40,9 +45,11 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
 
 
 def _target(call: Call) -> Element:
-    if call.has(2):
-        return call.element(2)
     code = call.integer("output_dtype", 0)
+    if call.has(2):
+        named = call.element(2)
+        call.need(code in (0, named.code), f"output_dtype {code} and a zero point of {named.name}")
+        return named
     return element_of(code, "output_dtype") if code else UINT8
 
 

@@ -14,6 +14,15 @@ def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
     """The attributes that all recurrent layers share; activations have to be the usual ones."""
     direction = call.text("direction", "forward")
     given = [name.lower() for name in call.text_list("activations", ()) or ()]
+    hidden = call.shape(2)[-1]
+    call.need(
+        call.integer("hidden_size", hidden) == hidden,
+        f"hidden_size {call.integer('hidden_size')} and weights {call.shape(2)}",
+    )
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.node.op]
+    call.need(
+        call.shape(1)[1:] == (gates * hidden, call.shape()[-1]), f"weights of shape {call.shape(1)}"
+    )
     count = 2 if direction == "bidirectional" else 1
     if given and given != [d.lower() for d in defaults] * count:
         raise RefusedError(f"activations {', '.join(given)}")

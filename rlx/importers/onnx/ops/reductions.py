@@ -97,7 +97,9 @@ def reduce_log_sum(call: Call) -> Any:
     """The logarithm of the sum."""
     g, x = call.g, call.x()
     axes, nothing = _axes(call, 18)
-    return g.log(x if nothing else _reduce(g, "sum", x, axes, bool(call.integer("keepdims", 1))))
+    wide = x if x.dtype.is_float else g.cast(x, "f64")
+    total = wide if nothing else _reduce(g, "sum", wide, axes, bool(call.integer("keepdims", 1)))
+    return g.cast(g.log(total), x.dtype)
 
 
 @onnx_op("ArgMax", "ArgMin")

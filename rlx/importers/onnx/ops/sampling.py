@@ -194,6 +194,8 @@ def grid_sample(call: Call) -> Any:
     )
     padding, corners = call.text("padding_mode", "zeros"), call.integer("align_corners", 0)
     n, out = x.shape[0], grid.shape[1:-1]
+    fits = len(grid.shape) == len(x.shape) and grid.shape[0] == n
+    call.need(fits, f"a grid of {grid.shape} for images of {x.shape}")
     points = math.prod(out)
     if grid.dtype is not x.dtype:
         grid = g.cast(grid, x.dtype)
@@ -258,6 +260,9 @@ def roi_align(call: Call) -> Any:
         "coordinate_transformation_mode", "half_pixel" if call.opset >= 16 else "output_half_pixel"
     ) == "half_pixel"  # fmt: skip
     count = rois.shape[0]
+    call.need(rois.shape == (count, 4), f"regions of shape {rois.shape}")
+    call.need(call.shape(2) == (count,), f"images of {count} regions of shape {call.shape(2)}")
+    call.need(len(x.shape) == 4, f"images of shape {x.shape}")
     limited((oh, max(ratio, 1)))
     limited((ow, max(ratio, 1)))
     edges = [
@@ -273,12 +278,16 @@ def roi_align(call: Call) -> Any:
     known = call.known(1).astype(np.float64) * scale
     sizes = [known[:, 3] - known[:, 1], known[:, 2] - known[:, 0]]
     sizes = sizes if half else [np.maximum(s, 1.0) for s in sizes]
-    grids = [np.ceil(s / o).astype(int).clip(1) for s, o in zip(sizes, (oh, ow), strict=True)]
+    grids = [np.ceil(s / o).astype(int).clip(0) for s, o in zip(sizes, (oh, ow), strict=True)]
     parts = []
     for at in range(count):
         one = [g.narrow(e, 0, at, 1) for e in (edges[1], edges[0])]
         span = [g.narrow(s, 0, at, 1) for s in spans]
         grid = (int(grids[0][at]), int(grids[1][at]))
+        if 0 in grid:  # a region of no size has no samples
+            none = g.constant(0.0, x.dtype)
+            parts.append(g.expand(none, (1, x.shape[1], oh, ow)))
+            continue
         parts.append(_rois(call, x, one, span, grid, at, mode))
     if not parts:
         return g.constant(np.zeros((0, x.shape[1], oh, ow), np.float32), x.dtype)

@@ -41,6 +41,8 @@ def identity(call: Call) -> Any:
 def constant(call: Call) -> Any:
     """A value of the file; tensors may become params."""
     attributes = call.attributes
+    given = sorted(name for name in attributes if name.startswith(("value", "sparse_value")))
+    call.need(len(given) == 1, f"one value is needed, not {given}")
     if "value" in attributes:
         tensor = attributes["value"].t
         if tensor is None:
@@ -63,6 +65,7 @@ def constant_of_shape(call: Call) -> Any:
     dims = checked_shape(call.ints(0))
     value = call.tensor("value") or Value(FLOAT, np.zeros(1, np.float32))
     assert value.array is not None
+    call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
     if math.prod(dims) <= 1 << 12 or value.element.dtype is None:
         return Value(value.element, np.full(limited(dims), value.array.ravel()[0]))
     scalar = call.g.constant(value.array.reshape(()), value.element.dtype)
@@ -241,6 +244,10 @@ def bit_cast(call: Call) -> Any:
     target, value = element_of(call.integer("to", 0), "BitCast"), call.value(0)
     array = call.known(0) if value.element is not BFLOAT16 else value.array
     assert array is not None
+    call.need(
+        array.dtype.itemsize == target.numpy.itemsize and array.dtype != object,
+        f"the bits of {value.element.name} as {target.name}, which is of another size",
+    )
     return Value(target, array.view(target.numpy))
 
 

@@ -76,6 +76,7 @@ def dft(call: Call) -> Any:
     axis %= rank
     inverse, onesided = call.integer("inverse", 0), call.integer("onesided", 0)
     back = inverse and onesided
+    call.need(not back or x.shape[-1] == 2, "half a spectrum is of complex numbers")
     length = int(call.number(1)) if call.has(1) else (
         2 * (x.shape[axis] - 1) if back else x.shape[axis]
     )  # fmt: skip
@@ -124,6 +125,7 @@ def mel_weights(call: Call) -> Any:
         raise RefusedError(f"a mel matrix of {element.name}")
     bins = length // 2 + 1
     limited((bins, count))
+    call.need(0 <= low <= high and length > 0 < rate, f"frequencies from {low} to {high}")
     ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
     # Edges at equal distances, the upper end left out, as ONNX has it.
     mels = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)

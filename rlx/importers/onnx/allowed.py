@@ -1,0 +1,98 @@
+"""What the attributes of ONNX's own operators may be, where the standard says so for a name or an operator.
+
+A value outside of it would be taken for one thing here and for another by other runtimes: the file is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rlx.errors import ImportModelError, describe
+from rlx.importers.onnx.schema import Attribute
+
+# 0 or 1, in every operator that has one.
+FLAGS = frozenset(
+    "align_corners allowzero antialias ceil_mode center_point_box count_include_pad detect_negative "
+    "detect_positive exclude_outside exclusive fmod input_forget interleaved inverse is_causal keepdims largest "
+    "layout linear_before_reset new_axis noop_with_empty_axes onesided periodic reverse saturate "
+    "select_last_index sorted spatial storage_order training_mode transA transB upper".split()
+)
+_SCATTER = ("none", "add", "mul", "max", "min")
+_LOSS = ("none", "mean", "sum")
+# Texts, by name or by operator and name.
+TEXTS: dict[str, tuple[str, ...]] = {
+    "approximate": ("none", "tanh"),
+    "auto_pad": ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", ""),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+    "padding_mode": ("zeros", "border", "reflection"),
+    "round_mode": ("up", "down", "nearest"),
+    "BitShift.direction": ("LEFT", "RIGHT"),
+    "DepthToSpace.mode": ("DCR", "CRD"),
+    "GRU.direction": ("forward", "reverse", "bidirectional"),
+    "LSTM.direction": ("forward", "reverse", "bidirectional"),
+    "NegativeLogLikelihoodLoss.reduction": _LOSS,
+    "Pad.mode": ("constant", "reflect", "edge", "wrap"),
+    "RNN.direction": ("forward", "reverse", "bidirectional"),
+    "RoiAlign.coordinate_transformation_mode": ("half_pixel", "output_half_pixel"),
+    "RoiAlign.mode": ("avg", "max"),
+    "ScatterElements.reduction": _SCATTER,
+    "ScatterND.reduction": _SCATTER,
+    "SoftmaxCrossEntropyLoss.reduction": _LOSS,
+    "SpaceToDepth.mode": ("DCR", "CRD"),
+    "TensorScatter.mode": ("linear", "circular"),
+}
+# Integers: a test, and what it asks for.
+_POSITIVE: tuple[Callable[[int], bool], str] = (lambda i: i > 0, "at least 1")
+_PADDED = (
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv",
+)  # fmt: skip
+INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
+    "blocksize": _POSITIVE,
+    "group": _POSITIVE,
+    "hidden_size": _POSITIVE,
+    "kernel_shape": _POSITIVE,
+    "num_groups": _POSITIVE,
+    "num_outputs": _POSITIVE,
+    "offset_group": _POSITIVE,
+    "strides": _POSITIVE,
+    "dilations": _POSITIVE,
+    **{f"{op}.pads": (lambda i: i >= 0, "at least 0") for op in _PADDED},
+    "LRN.size": _POSITIVE,
+    "LpNormalization.p": (lambda i: i in (1, 2), "1 or 2"),
+    "LpPool.p": _POSITIVE,
+    "GlobalLpPool.p": _POSITIVE,
+} | {name: (lambda i: i in (0, 1), "0 or 1") for name in FLAGS}
+
+
+def check(op: str, attributes: Mapping[str, Attribute]) -> None:
+    """Refuses attributes that mean nothing.
+
+    Args:
+        op: An operator of ONNX's own domain.
+        attributes: Its attributes by name.
+
+    Raises:
+        ImportModelError: One is none of those that the standard lists.
+    """
+    for name, attribute in attributes.items():
+        texts = TEXTS.get(f"{op}.{name}", TEXTS.get(name))
+        if texts is not None and attribute.s is not None:
+            text = bytes(attribute.s.view).decode(errors="replace")
+            if text not in texts:
+                raise _wrong(name, repr(text), ", ".join(map(repr, texts)))
+        known = INTEGERS.get(f"{op}.{name}", INTEGERS.get(name))
+        if known is None:
+            continue
+        good, expected = known
+        found = [] if attribute.i is None else [attribute.i]
+        if attribute.ints is not None:
+            found += attribute.ints.tolist()
+        for number in found:
+            if not good(int(number)):
+                raise _wrong(name, number, expected)
+
+
+def _wrong(name: str, got: object, expected: str) -> ImportModelError:
+    return ImportModelError(
+        describe(f"attribute {name!r} has no such value", got=got, expected=expected)
+    )

@@ -1,0 +1,250 @@
+"""What rlx does otherwise than ONNX Runtime, and why; docs/explanation/differences.md says the same to users."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Difference(NamedTuple):
+    """A difference that is accepted.
+
+    Attributes:
+        outcome: "differ" or "only rlx runs".
+        ops: Operators, separated by spaces; "" for all.
+        says: Found in the text of the outcome.
+        why: The reason; it stands in the documentation word for word.
+        when: What else has to hold for the model.
+        within: How far apart the first two different numbers may be, as a part of the expected one.
+    """
+
+    outcome: str
+    ops: str
+    says: str
+    why: str
+    when: Callable[..., bool] = lambda case: True
+    within: float = math.inf
+
+
+def several(case):
+    return len(case.ops) > 1
+
+
+def empty(case):
+    """An operand is empty, or may be within the model."""
+    return several(case) or any(array.size == 0 for array in case.operands())
+
+
+def not_finite(case):
+    """An operand is NaN or infinite, or may be within the model."""
+    arrays = [array for array in case.operands() if array.dtype.kind == "f"]
+    return several(case) or not all(np.isfinite(array).all() for array in arrays)
+
+
+def attribute(name, value=None):
+    """A node has an attribute, with a value where one is named."""
+
+    def found(case):
+        given = [
+            one for node in case.proto.graph.node for one in node.attribute if one.name == name
+        ]
+        return any(value is None or one.i == value for one in given)
+
+    return found
+
+
+def huge(case):
+    """An operand is not finite or near the end of its range, or may be within the model."""
+    arrays = [array for array in case.operands() if array.dtype.kind == "f"]
+    return several(case) or any(
+        not (np.abs(array) < np.sqrt(np.finfo(array.dtype).max)).all() for array in arrays
+    )
+
+
+def no_scale(case):
+    """A scale is 0 or not finite."""
+    arrays = [array for array in case.operands() if array.dtype.kind == "f"]
+    return any(((array == 0) | ~np.isfinite(1 / array)).any() for array in arrays)
+
+
+REDUCTIONS = (
+    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+    "ReduceSumSquare ArgMax ArgMin"
+)
+NORMS = "LayerNormalization RMSNormalization GroupNormalization InstanceNormalization BatchNormalization"
+POOLS = "AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool"
+WINDOWS = "HannWindow HammingWindow BlackmanWindow"
+# Two nearly equal operands may give different results.
+JUMPS = (
+    "Gelu Cos Sin ArgMax ArgMin Hardmax TopK Unique NonZero Ceil Floor Round Sign Cast CastLike Less LessOrEqual Greater "
+    "GreaterOrEqual Equal IsNaN IsInf Mod Acos Asin Acosh Atanh Log Sqrt Tan Reciprocal Div Pow ReduceLogSum Celu "
+    "QuantizeLinear DynamicQuantizeLinear MeanVarianceNormalization LpNormalization Not And Or Xor Where Compress "
+    "Size Shape NonMaxSuppression ThresholdedRelu Shrink OneHot ReduceLogSumExp " + NORMS
+)
+
+TABLE = (
+    # --- other numbers ---
+    Difference("differ", "", "^sign of zero",
+               "The sign of a result that is zero is not promised."),
+    Difference("differ", JUMPS, "^(values|NaN or infinity)",
+               "Where an operation jumps (comparisons, rounding, positions, domains that end), the last bit of what "
+               "stands before it decides.", when=several),
+    Difference("differ", "Unique NonZero Compress NonMaxSuppression", "^shape",
+               "Where an operation jumps (comparisons, rounding, positions, domains that end), the last bit of what "
+               "stands before it decides.", when=several),
+    Difference("differ", "ReduceMax ReduceMin ArgMax ArgMin Hardmax TopK Max Min MaxPool GlobalMaxPool Clip Relu Unique Sort NonMaxSuppression",
+               "^(NaN or infinity|values)",
+               "NaN counts as the largest and the smallest number, as in NumPy; in ONNX Runtime it depends on its place.", when=not_finite),
+    Difference("differ", REDUCTIONS, r"^shape|^values: -?9223372036854775808|^NaN or infinity: nan, not (0\.0|-?inf)",
+               "Reductions of an empty tensor follow NumPy: the axes that are named are reduced, and the mean of nothing "
+               "is NaN; ONNX Runtime leaves axes out and gives 0.", when=empty),
+    Difference("differ", REDUCTIONS + " Pow Cast CastLike", r"^values: \S*\d{9}.*, u?int|not -?\d{9}.*, u?int",
+               "A float out of the range of an integer type has no integer; processors differ."),
+    Difference("differ", "Unique", "^shape", "NaN counts as the largest and the smallest number, as in NumPy; in ONNX Runtime it depends on its place.", when=not_finite),
+    Difference("differ", "TopK", "^values", "TopK is sorted, also where the file does not ask for it.", when=attribute("sorted", 0)),
+    Difference("differ", "LSTM GRU RNN", "^values.*not 0.0 ", "A sequence of no steps leaves its initial state as its last one."),
+    Difference("differ", "Softmax LogSoftmax", "^(NaN or infinity|values)", "The softmax of a row with an infinite number is NaN, as in NumPy.", when=not_finite),
+    Difference("differ", "MeanVarianceNormalization", "^(NaN or infinity|values)", "MeanVarianceNormalization adds 1e-9 to the deviation, as the standard says: equal numbers give 0, not NaN."),
+    Difference("differ", "QLinearMatMul QLinearConv QuantizeLinear DequantizeLinear", "^(values|NaN or infinity)", "Quantisation by a scale of 0 or one that is not finite has no meaning.", when=no_scale),
+    Difference("differ", "MaxPool", "^values.*int8", "ONNX Runtime's MaxPool of 8-bit integers reads other windows where strides of the axes differ.", when=attribute("strides")),
+    Difference("differ", "DFT STFT", "^NaN or infinity",
+               "A NaN in a signal reaches those results that its path through the transform reaches.", when=not_finite),
+    Difference("differ", WINDOWS, "^(values|NaN or infinity)",
+               "Windows are computed in f64; ONNX Runtime computes them in f32, and one of a single sample is NaN there."),
+    Difference("differ", "GroupNormalization Shrink Gelu DFT STFT Selu LpNormalization Resize GridSample", "^values.*float64",
+               "Operations on f64 are computed in f64; ONNX Runtime computes some in f32, or with constants rounded to f32.", within=1e-3),
+    Difference("differ", NORMS + " LpNormalization", "^values",
+               "Norms of rows that are nearly constant divide a rounding error by its own size.", within=0.1),
+    Difference("differ", "Gemm", "^values",
+               "A product over no terms is 0, and Gemm adds beta times its third operand to it; ONNX Runtime leaves beta out.", when=empty),
+    Difference("differ", "MatMulInteger ConvInteger", "^values",
+               "A product of 8-bit integers over no terms is 0; ONNX Runtime leaves the result as its memory was.", when=empty),
+    Difference("differ", "AveragePool LpPool MaxPool", "^(shape|values)",
+               "Padding by auto_pad takes dilations into account, as the standard says; ONNX Runtime does not for average and norm pools.", when=attribute("dilations")),
+    Difference("differ", "DynamicQuantizeLinear", "^values",
+               "The scale of a tensor of zeros is 0, as the formula says; ONNX Runtime gives 1."),
+    Difference("differ", "OneHot", "^values",
+               "Fractional indices of OneHot are cut to integers, as the standard says; ONNX Runtime looks for equal numbers."),
+    Difference("differ", "Celu Elu Selu", "^NaN or infinity",
+               "Where alpha of an activation is 0 or NaN, positive numbers stay as they are."),
+    Difference("differ", "Dropout", "^values.*bool",
+               "The mask of a Dropout that drops nothing is true; ONNX Runtime gives false in old operator sets."),
+    Difference("differ", "Split", "^(shape|values)",
+               "A Split into more parts than it has outputs gives the first parts."),
+    Difference("differ", "Squeeze", "^shape",
+               "Squeeze with an empty list of axes takes no axis away; ONNX Runtime takes all of size 1."),
+    Difference("differ", "Resize Upsample", "^values",
+               "Where scales give a fractional size, coordinates go by the scales, as in the standard's reference."),
+    Difference("differ", "ReduceLogSumExp ReduceLogSum", "^values.*int",
+               "Logarithms of sums of integers are computed in f64, and cut to integers."),
+    Difference("differ", "", "^NaN or infinity",
+               "Numbers near the end of the range overflow on the way, in an order that differs.", when=huge),
+    Difference("differ", "", "^values.*float64",
+               "Operations on f64 are computed in f64; ONNX Runtime computes some in f32, or with constants rounded to f32.", within=1e-6),
+    Difference("differ", "Dropout", "^values", "A Dropout in training draws other random numbers."),
+    Difference("differ", "GridSample RoiAlign", "^values.*float16", "Places between pixels are computed in the type of the images, also in f16."),
+    Difference("differ", NORMS, "^NaN or infinity", "Norms of f64 are computed in f64, and equal numbers have a variance of exactly 0; ONNX Runtime may find a negative one."),
+    # --- what only rlx runs ---
+    Difference("only rlx runs", "", "output size . not in allowed", "A BatchNormalization in training mode may give its first output alone."),
+    Difference("only rlx runs", "BatchNormalization MelWeightMatrix", "expected to have rank|must be scalar", "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", "Clip", "min_ <= max_", "A Clip whose least number is above the largest gives the largest."),
+    Difference("only rlx runs", "DFT", "greater than zero", "Operations on empty tensors give what NumPy gives.", when=empty),
+    Difference("only rlx runs", "Pad ScatterElements ScatterND Reshape PRelu " + REDUCTIONS + " " + POOLS, "", "Operations on empty tensors give what NumPy gives.", when=empty),
+    Difference("only rlx runs", "PRelu", "Attempting to broadcast|BroadcastIterator", "The slopes of a PRelu may be a list of one for each channel."),
+    Difference("only rlx runs", "MelWeightMatrix", "InsertedPrecisionFreeCast", "Operands of mixed types are taken where the schema allows them; ONNX Runtime's own expansion of some operators is ill-typed."),
+    Difference("only rlx runs", "Conv ConvTranspose ConvInteger QLinearConv DeformConv MaxPool AveragePool LpPool MaxUnpool Col2Im", "has incorrect size",
+               "An empty list of strides, dilations, pads or kernel sizes is the same as none."),
+    Difference("only rlx runs", "Pad CenterCropPad", "PadImpl|ParseData type mismatch|pad.cc|Pad reflect",
+               "Pad takes all types, 32-bit axes, and mirrors an axis of a single element as NumPy does."),
+    Difference("only rlx runs", "LSTM GRU RNN", "clip_ > 0", "A clip of 0 or less does not clip."),
+    Difference("only rlx runs", "LSTM GRU RNN ReverseSequence", "sequence_lens|sequence length", "Lengths of sequences are held between 0 and the number of steps."),
+    Difference("only rlx runs", "Dropout", "ratio", "The ratio of a Dropout that drops nothing is not looked at."),
+    Difference("only rlx runs", "MatMulInteger", "QuantParamSupported", "A zero point may be given for every row or column."),
+    Difference("only rlx runs", "MelWeightMatrix", "CreateMelWeightMatrix", "Edges of a mel matrix may lie past half the sample rate: what is past it has no bins."),
+    Difference("only rlx runs", "RoiAlign", "SafeInt", "Regions far outside of an image are sampled as they are."),
+    Difference("only rlx runs", "Compress", "rank >= 1", "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", "Gemm", "bias shape", "A third operand of Gemm that beta = 0 takes away is not looked at.", when=attribute("beta")),
+    Difference("only rlx runs", "Col2Im", "positive multiple", "Operations on empty tensors give what NumPy gives."),
+    Difference("only rlx runs", "Clip Dropout Range Trilu TopK CumSum CumProd HannWindow HammingWindow BlackmanWindow NonMaxSuppression Upsample Pad Resize ConstantOfShape OneHot DequantizeLinear QuantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger TensorScatter Reshape Expand Tile DFT STFT",
+               "scalar|has rank|must have rank|1D|1-D|one element|size 1|valid input shape|one-dim|IsScalar|single element",
+               "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", "Div Mod", "by zero",
+               "Integers divided by zero give 0."),
+    Difference("only rlx runs", "Mod", "fmod",
+               "Mod of floats without fmod has the sign of the divisor."),
+    Difference("only rlx runs", POOLS + " MaxUnpool", "pads_?\\[|[Pp]ad should be smaller",
+               "Padding may be as wide as a window: a window of padding alone gives the least number, 0 or NaN."),
+    Difference("only rlx runs", "", r"Type Error: Type parameter|INVALID_GRAPH.*Type Error|bound to different types",
+               "Operands of mixed types are taken where the schema allows them; ONNX Runtime's own expansion of some operators is ill-typed."),
+    Difference("only rlx runs", "Resize Upsample", "upsamplebase|ScalesValidation|exclude_outside|antialias|scales|sizes",
+               "Any axes are resized in any mode, also upwards and downwards at once."),
+    Difference("only rlx runs", "LRN", "lrn|SafeInt",
+               "LRN takes any rank, size, alpha and beta."),
+    Difference("only rlx runs", "RNN GRU LSTM", "hidden_size|activations",
+               "The hidden size is that of the weights, and one list of activations serves both directions."),
+    Difference("only rlx runs", "Split", "Invalid num_outputs|Neither 'split'|Mismatch between number of splits",
+               "A Split without sizes is into as many parts as it has outputs, in every operator set, and trailing parts may have no output."),
+    Difference("only rlx runs", "Split", "evenly splittable",
+               "The last part of a Split may be smaller in every operator set."),
+    Difference("only rlx runs", "ScatterND ScatterElements", "dimension has size 0",
+               "Nothing may be scattered into nothing."),
+    Difference("only rlx runs", "Max Min Sum Mean", "shape was false|same shape",
+               "Max and Min broadcast in every operator set."),
+    Difference("only rlx runs", "Flatten Gather Concat Split Softmax LogSoftmax Hardmax ArgMax ArgMin Squeeze Unsqueeze TopK OneHot " + REDUCTIONS, "axis|axes|attribute k",
+               "Negative axes and k = 0 are taken in every operator set."),
+    Difference("only rlx runs", "Slice GatherND GatherElements ScatterND", "scalars|rank larger",
+               "A scalar may be sliced along no axes."),
+    Difference("only rlx runs", WINDOWS, "greater than 0",
+               "A window of no samples is empty."),
+    Difference("only rlx runs", "Conv ConvInteger QLinearConv", "Dilation not supported",
+               "Dilated convolutions may have auto_pad."),
+    Difference("only rlx runs", "ConvTranspose", "output_padding|output_shape",
+               "Any output padding and output shape of a ConvTranspose is met with zeros or by cutting off."),
+    Difference("only rlx runs", "Conv ConvInteger QLinearConv ConvTranspose", "auto_pad == AutoPadType|simultaneously with auto_pad",
+               "Pads of zero may stand beside auto_pad."),
+    Difference("only rlx runs", "BatchNormalization", "number of op outputs|spatial|scale",
+               "A BatchNormalization in training mode may give its first output alone."),
+    Difference("only rlx runs", "OptionalGetElement OptionalHasElement Optional", "",
+               "A tensor may stand where an optional is asked for, in every operator set."),
+    Difference("only rlx runs", "MeanVarianceNormalization", "No valid axes",
+               "No axes to normalise over is each element by itself."),
+    Difference("only rlx runs", "MaxUnpool TensorScatter", "[Ii]ndex value out of bounds|wi >= 0|write_ind",
+               "Negative indices count from the end wherever indices are taken."),
+    Difference("only rlx runs", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss " + NORMS + " " + POOLS, r"Invalid Target shape|at least 1|Reshape|SetOutputSize|Unsupported pooling size|requested_shape",
+               "Operations on empty tensors give what NumPy gives."),
+    Difference("only rlx runs", "Cast CastLike", "saturate|round_mode",
+               "Attributes of casts to 8-bit floats are ignored in other casts."),
+    Difference("only rlx runs", "STFT", "OutputMLValue|tensor.cc",
+               "STFT without a window and a frame length takes the signal's length."),
+    Difference("only rlx runs", NORMS, "broadcastable|less than 3",
+               "Norms take any rank, and broadcast their scales and biases."),
+    Difference("only rlx runs", "GridSample", "not supported, expect",
+               "The names of GridSample's modes of old and new operator sets are both taken."),
+    Difference("only rlx runs", "QuantizeLinear DequantizeLinear", "IsPrimitiveDataType|precision",
+               "The scale may be of another float type than the operand."),
+)  # fmt: skip
+
+
+def accepted(case, outcome, text):
+    """The row that names an outcome, or None."""
+    for row in TABLE:
+        named = not row.ops or not set(row.ops.split()).isdisjoint(case.ops)
+        if (
+            row.outcome == outcome
+            and named
+            and re.search(row.says, text)
+            and row.when(case)
+            and _near(text, row.within)
+        ):
+            return row
+    return None
+
+
+def _near(text, part):
+    numbers = re.search(r": (\S+), not (\S+) at ", text)
+    if part == math.inf or numbers is None:
+        return part == math.inf
+    found, expected = map(float, numbers.groups())
+    return abs(found - expected) <= part * max(abs(found), abs(expected))

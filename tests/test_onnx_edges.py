@@ -1,0 +1,167 @@
+"""ONNX nodes at the edges of what is allowed: the right numbers, or an error that says what is wrong."""
+
+import numpy as np
+import pytest
+from onnx import helper
+from test_onnx import info, model
+
+import rlx
+
+I64 = np.int64
+
+
+def run(kind, arrays, opset=22, outputs=1, **attrs):
+    """The results of one node, all operands fed (they differ from those known at load by nothing else)."""
+    names = [f"x{at}" for at in range(len(arrays))]
+    arrays = [np.asarray(one) for one in arrays]
+    results = [f"y{at}" for at in range(outputs)]
+    inputs = [
+        info(name, one.shape, helper.np_dtype_to_tensor_dtype(one.dtype))
+        for name, one in zip(names, arrays, strict=True)
+    ]
+    node = helper.make_node(kind, names, results, **attrs)
+    data = model([node], inputs, results, opset=opset)
+    with rlx.onnx.Model(data, "cpu") as made:
+        return made.run(dict(zip(names, arrays, strict=True)))
+
+
+@pytest.mark.parametrize("kind", ["i4", "u4", "i8"])
+def test_integer_matrix_products_wrap(kind):
+    rng = np.random.default_rng(0)
+    limits = np.iinfo(kind)
+    a, b = (rng.integers(limits.min, limits.max, shape, kind) for shape in ((3, 5), (5, 2)))
+    (found,) = run("MatMul", [a, b])
+    assert np.array_equal(found, a @ b)
+    (found,) = run("Gemm", [a, b, a[:1, :2]], transA=0)
+    assert np.array_equal(found, a @ b + a[:1, :2])
+
+
+def test_norm_of_half_precision_does_not_overflow():
+    (found,) = run("ReduceL2", [np.float16([300, 400])])
+    assert found == [500]
+
+
+def test_celu_with_a_negative_alpha():
+    x = np.float32([-1, -0.5, 0, 2])
+    (found,) = run("Celu", [x], alpha=-0.5)
+    expected = np.maximum(0, x) + np.minimum(0, -0.5 * np.expm1(x / -0.5))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_powers_of_integers_are_exact_in_f64():
+    base = I64([961203, -3])
+    (found,) = run("Pow", [base, np.float32([2, 3])])
+    assert found.tolist() == [961203**2, -27]
+
+
+def test_logarithm_of_a_sum_of_integers():
+    (found,) = run("ReduceLogSum", [np.int32([[100, 50]])], opset=13, keepdims=0)
+    assert found.tolist() == 5
+
+
+def test_bounds_of_clip_leave_the_shape():
+    (found,) = run("Clip", [np.float32(3), np.float32([1]), np.float32([2])], opset=13)
+    assert found.shape == ()
+    assert found == 2
+
+
+def test_regions_of_no_size_are_zero():
+    x = np.ones((1, 1, 4, 4), np.float32)
+    rois = np.float32([[2, 2, 1, 1], [0, 0, 2, 2]])
+    (found,) = run("RoiAlign", [x, rois, I64([0, 0])], opset=16, output_height=1, output_width=1)
+    assert found.ravel().tolist() == [0, 1]
+
+
+def test_nothing_is_kept_of_an_empty_axis():
+    (found,) = run("Compress", [np.zeros(0, np.float32), np.zeros(0, bool)])
+    assert found.shape == (0,)
+
+
+def test_the_mask_of_an_old_dropout_has_the_type_of_the_operand():
+    _, mask = run("Dropout", [np.float32([1, 2])], opset=9, outputs=2)
+    assert mask.dtype == np.float32
+
+
+def test_no_axes_are_cropped():
+    x = np.ones((3, 4), np.float32)
+    node = helper.make_node("CenterCropPad", ["x", "s"], ["y"])
+    node.attribute.append(helper.make_attribute("axes", [], attr_type=7))
+    data = model([node], [info("x", (3, 4))], ["y"], {"s": np.zeros(0, I64)})
+    with rlx.onnx.Model(data, "cpu") as made:
+        assert np.array_equal(made.run({"x": x})[0], x)
+
+
+F = np.ones((2, 3, 4, 4), np.float32)
+W = np.ones((3, 2, 2, 2), np.float32)
+M = np.ones((2, 3), np.float32)
+SCATTER = (np.ones((1, 2, 3, 2), np.float32), np.ones((1, 2, 4, 2), np.float32))
+BOXES = np.zeros((1, 2, 4), np.float32)
+RECURRENT = (np.ones((2, 1, 3), "f4"), np.ones((1, 8, 3), "f4"), np.ones((1, 8, 2), "f4"))
+ANGLES = np.ones((2, 2, 1), np.float32)
+# Operator, operands, attributes, what the error says. Each was taken, and gave numbers.
+REFUSED = (
+    ("ReduceSum", [M], {"keepdims": 2}, "'keepdims'.*got: 2.*0 or 1"),
+    ("CumSum", [M, I64(0)], {"exclusive": -1}, "'exclusive'"),
+    ("TopK", [M, I64([1])], {"sorted": 7}, "'sorted'"),
+    ("BitShift", [np.uint8([1]), np.uint8([1])], {"direction": "UP"}, "'direction'.*'LEFT'"),
+    ("Gelu", [M], {"approximate": "x"}, "'approximate'"),
+    ("LpNormalization", [M], {"p": 3}, "'p'.*1 or 2"),
+    ("LRN", [F], {"size": 0}, "'size'"),
+    ("ReverseSequence", [M, I64([1, 1])], {"time_axis": 0, "batch_axis": 0}, "both axis 0"),
+    ("Trilu", [np.ones(3, "f4")], {}, "rank 1"),
+    ("Compress", [M, np.array([True] * 4)], {"axis": 1}, "entry 3 of 3"),
+    ("Gemm", [M, np.ones(3, "f4")], {}, "factors of shapes"),
+    ("Gemm", [M, M.T.copy(), np.ones((4, 1, 2), "f4")], {}, "a summand of shape"),
+    ("Clip", [M, np.zeros(3, "f4")], {}, "one number"),
+    ("ConvTranspose", [F, W], {"kernel_shape": [1, 3]}, "kernel_shape"),
+    ("ConvTranspose", [F, W], {"pads": [1]}, "1 pads"),
+    ("Conv", [F, np.ones((1, 3, 2, 2), "f4")], {"auto_pad": "VALID", "pads": [1] * 4}, "both pads and"),
+    ("LpPool", [F], {}, "'kernel_shape' is missing"),
+    ("GridSample", [F, np.zeros((1, 2, 2, 2), "f4")], {}, "a grid of"),
+    ("NonMaxSuppression", [BOXES, np.zeros((1, 1, 3), "f4")], {}, "boxes of shape"),
+    ("NonMaxSuppression", [BOXES, np.zeros((1, 1, 2), "f4"), I64(1), np.float32(2)], {}, "overlap of 2"),
+    ("RoiAlign", [F, np.zeros((1, 5), "f4"), I64([0])], {}, "regions of shape"),
+    ("RoiAlign", [F, np.zeros((1, 4), "f4"), I64([[0]])], {}, "images of 1 regions"),
+    ("Col2Im", [F, I64([2, 2]), I64([2, 2])], {}, "columns of shape"),
+    ("Slice", [M, I64([0, 0]), I64([1, 1]), I64([1, -1])], {}, "named twice"),
+    ("Tile", [M, I64([2])], {}, "1 repeats of 2 axes"),
+    ("Split", [M, I64([1, 2])], {"axis": 1, "num_outputs": 2}, "both the sizes"),
+    ("CenterCropPad", [M, I64([1])], {"axes": [-3]}, "no such axis|axis"),
+    ("HannWindow", [I64(-1)], {}, "a window of -1"),
+    ("DFT", [np.ones((1, 4, 1), "f4")], {"inverse": 1, "onesided": 1}, "complex"),
+    ("NegativeLogLikelihoodLoss", [F, np.zeros((2, 1, 4, 4), I64)], {}, "labels of shape"),
+    ("DequantizeLinear", [np.ones((2, 4), "i1"), np.ones((3, 2), "f4")], {"block_size": 2}, "scales of shape"),
+    ("DequantizeLinear", [np.ones((2, 4), "i1"), np.float32(1)], {"block_size": 2}, "no single scale"),
+    ("QuantizeLinear", [M, np.float32(1), np.uint8(0)], {"output_dtype": 3}, "output_dtype 3"),
+    ("MaxUnpool", [F[:1, :1, :1, :1], I64([[[[0]]]]), I64([2, 2, 2, 2])], {"kernel_shape": [2, 2]}, "result of shape"),
+    ("LSTM", RECURRENT, {"hidden_size": 3}, "hidden_size 3"),
+    ("Constant", [], {"value_int": 1, "value_float": 2.0}, "one value is needed"),
+    ("RotaryEmbedding", [np.ones((2, 1, 2, 3), "f4"), ANGLES, ANGLES], {}, "in pairs"),
+    ("RotaryEmbedding", [np.ones((2, 1, 2, 2), "f4"), ANGLES, ANGLES, np.zeros((2, 2), I64)], {}, "two axes"),
+    ("Conv", [F, np.ones((1, 3, 2, 2), "f4")], {"pads": [-1, 0, 0, 0]}, "'pads'"),
+    ("OneHot", [I64([1]), I64(2), np.ones(3, "f4")], {}, "values of shape"),
+    ("Col2Im", [np.ones((2, 4, 3), "f4"), I64([3, 3]), I64([2, 2])], {}, "3 blocks, not 4"),
+    ("TensorScatter", SCATTER, {}, "4 new entries of a cache of 3"),
+    ("TensorScatter", [SCATTER[0], SCATTER[0]], {"axis": 0}, "axis 0"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "arrays", "attrs", "says"), REFUSED)
+def test_what_makes_no_sense_is_refused(kind, arrays, attrs, says):
+    newest = {"RotaryEmbedding": 23, "TensorScatter": 24}
+    with pytest.raises(rlx.ImportModelError) as raised:
+        run(kind, arrays, opset=newest.get(kind, 22), **attrs)
+    import re
+
+    assert re.search(f"(?s){says}", str(raised.value)), raised.value
+
+
+def test_bits_of_another_size_are_refused():
+    data = model([helper.make_node("BitCast", ["x"], ["y"], to=2)], [], ["y"], {"x": M}, opset=26)
+    with pytest.raises(rlx.ImportModelError, match="another size"):
+        rlx.onnx.load(data)
+
+
+def test_an_absurd_window_is_more_than_the_limits():
+    with pytest.raises(rlx.LimitError, match="a window of"):
+        run("AveragePool", [F], kernel_shape=[2, 2**31 - 1], auto_pad="SAME_UPPER")
