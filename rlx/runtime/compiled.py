@@ -276,10 +276,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         """``_checked``, with copies of values that are views of inputs, which runs write to."""
         views = self.input_views
         return [
-            # An array with memory of its own, as most are, is no view of anything.
-            (at, value)
-            if value.base is None or not any(np.may_share_memory(value, view) for view in views)
-            else (at, value.copy())
+            (at, value.copy() if any(_overlap(value, view) for view in views) else value)
             for at, value in self._checked(inputs)
         ]
 
@@ -465,6 +462,11 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
     def _open(self) -> None:
         if self._closed:
             raise InputError(describe(f"{self!r} is closed", hint="compile the graph again"))
+
+
+def _overlap(value: Array, view: Array) -> bool:
+    """Whether a value may be (in) the memory of an input's view; most have memory of their own."""
+    return value is view or (value.base is not None and np.may_share_memory(value, view))
 
 
 def _rows(extent: Any) -> tuple[int, int]:
