@@ -36,6 +36,12 @@ def test_integer_matrix_products_wrap(kind):
     assert np.array_equal(found, a @ b + a[:1, :2])
 
 
+def test_long_shifts_of_u64_leave_nothing():
+    x = np.uint64([2**63 + 5, 7, 2**63 + 8])
+    (found,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")
+    assert found.tolist() == [0, 0, 1]
+
+
 def test_norm_of_half_precision_does_not_overflow():
     (found,) = run("ReduceL2", [np.float16([300, 400])])
     assert found == [500]
@@ -141,6 +147,8 @@ REFUSED = (
     ("Conv", [F, np.ones((1, 3, 2, 2), "f4")], {"pads": [-1, 0, 0, 0]}, "'pads'"),
     ("OneHot", [I64([1]), I64(2), np.ones(3, "f4")], {}, "values of shape"),
     ("Col2Im", [np.ones((2, 4, 3), "f4"), I64([3, 3]), I64([2, 2])], {}, "3 blocks, not 4"),
+    ("Det", [np.ones((0, 1, 4), "f4")], {}, "a determinant of"),
+    ("Reshape", [np.ones((2, 0), "f4"), I64([0, -1])], {"allowzero": 1}, "both 0 and -1"),
     ("TensorScatter", SCATTER, {}, "4 new entries of a cache of 3"),
     ("TensorScatter", [SCATTER[0], SCATTER[0]], {"axis": 0}, "axis 0"),
 )  # fmt: skip
