@@ -37,6 +37,10 @@ def empty(case):
     return several(case) or any(array.size == 0 for array in case.operands())
 
 
+def given_empty(case):
+    return any(array.size == 0 for array in case.operands())
+
+
 def not_finite(case):
     """An operand is NaN or infinite, or may be within the model."""
     arrays = [array for array in case.operands() if array.dtype.kind == "f"]
@@ -148,6 +152,9 @@ TABLE = (
     Difference("differ", NORMS, "^NaN or infinity", "Norms of f64 are computed in f64, and equal numbers have a variance of exactly 0; ONNX Runtime may find a negative one."),
     Difference("differ", "Sigmoid Tanh Gelu Erf Swish SwiGLU Mish Softplus", "^values", "ONNX Runtime approximates some functions; near 0 its results have fewer right digits.", within=1e-2),
     Difference("differ", "GridSample", "^values", "A bicubic GridSample with padding by the border or by reflection moves the point into the image first, and takes its neighbours then.", when=attribute("padding_mode")),
+    Difference("differ", REDUCTIONS, "^values", "Reductions of an empty tensor follow NumPy: the axes that are named are reduced, and the mean of nothing "
+               "is NaN; ONNX Runtime leaves axes out and gives 0.", when=given_empty),
+    Difference("differ", "GridSample RoiAlign", "^values", "Places that are not numbers, or far outside of an image, are no places in it.", when=huge),
     # --- what only rlx runs ---
     Difference("only rlx runs", "MatMul", "IsPrimitiveDataType", "Integer matrices of all types are multiplied."),
     Difference("only rlx runs", "BatchNormalization", "NumDimensions", "One number may come as a tensor of one element of any rank, and a list as one number."),
