@@ -42,6 +42,11 @@ def test_long_shifts_of_u64_leave_nothing():
     assert found.tolist() == [0, 0, 1]
 
 
+def test_a_slice_backwards_from_before_the_front_is_empty():
+    (found,) = run("Slice", [np.float32([1, 2]), I64([-3]), I64([-9]), I64([0]), I64([-1])])
+    assert found.shape == (0,)
+
+
 def test_norm_of_half_precision_does_not_overflow():
     (found,) = run("ReduceL2", [np.float16([300, 400])])
     assert found == [500]
