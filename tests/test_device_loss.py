@@ -55,7 +55,9 @@ shim.shim_arm(handle(), 1 << 30)
 run()
 steps = (1 << 30) - shim.shim_arm(None, 0)
 lost = 0
-for step in range(1, steps + 1):
+# A device that is lost in a panic stays with the driver, and drivers of hardware give some 64 to a process.
+apart = 1 if cg._target.info.software else steps // 40 + 1
+for step in range(1, steps + 1, apart):
     shim.shim_arm(handle(), step)
     try:
         found = run()
@@ -68,7 +70,7 @@ for step in range(1, steps + 1):
     cg.recover()
     for one, other in zip(run(), want, strict=True):
         np.testing.assert_array_equal(one, other)
-print(steps, lost)
+print(len(range(1, steps + 1, apart)), lost)
 """
 
 

@@ -64,8 +64,6 @@ def test_f64_to_bf16_rounds_once(place):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
 def test_integers_to_bf16_round_once(dtype, place):
-    if place == "webgpu" and dtype is not np.int64:
-        pytest.xfail("integers go through f32 on WebGPU")
     limits = np.iinfo(dtype)
     rng = np.random.default_rng(4)
     bits = limits.bits - (limits.min < 0)

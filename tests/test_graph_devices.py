@@ -71,7 +71,7 @@ class Lost(ReferenceExecutable):
     def run_outputs(self, indices):
         raise rlx.DeviceLostError("gone")
 
-    def _run_slots(self, *arrays):
+    def run_slots(self, *arrays):
         raise rlx.DeviceLostError("gone")
 
 
@@ -420,13 +420,13 @@ def test_the_benchmark_ranks_and_puts_a_failing_device_last(fakes):
 def test_the_benchmark_makes_one_run_more_than_it_times(fakes, monkeypatch):
     made = fakes(cuda=1)["cuda"]
     counts = []
-    run = ReferenceExecutable._run_slots
+    run = ReferenceExecutable.run_slots
 
     def counted(self, *arrays):
         counts.append(made)
         return run(self, *arrays)
 
-    monkeypatch.setattr(ReferenceExecutable, "_run_slots", counted)
+    monkeypatch.setattr(ReferenceExecutable, "run_slots", counted)
     ready(allow="cuda").benchmark(X, 4)
     assert len(counts) == 5
 

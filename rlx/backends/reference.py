@@ -29,7 +29,9 @@ class ReferenceExecutable(HostMemory):
     output_slots: tuple[tuple[int, int], ...] = ()
     arena_ptr = 0
 
-    def __init__(self, graph: Graph, params: dict[str, Array], max_iterations: int | None) -> None:
+    def __init__(
+        self, graph: Graph, params: dict[str, Array], max_iterations: int | None = None
+    ) -> None:
         self._max_iterations = max_iterations
         self._graph = graph
         self._fewer: Graph | None = None

@@ -214,9 +214,8 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         return list(self._run(inputs))
 
     def _run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
-        values = [value for _, value in self._checked(inputs)]
-        self._complete()
-        return self._executable.run_slots(*values)
+        self._fill(inputs)
+        return self._executable.run_slots()
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
         """Named inputs by position, all of them checked, none copied yet."""
@@ -277,7 +276,10 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         """``_checked``, with copies of values that are views of inputs, which runs write to."""
         views = self.input_views
         return [
-            (at, value.copy() if any(np.may_share_memory(value, view) for view in views) else value)
+            # An array with memory of its own, as most are, is no view of anything.
+            (at, value)
+            if value.base is None or not any(np.may_share_memory(value, view) for view in views)
+            else (at, value.copy())
             for at, value in self._checked(inputs)
         ]
 

@@ -226,8 +226,9 @@ fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     // x to the power 1 is x, which rounding could bring to infinity.
     let known = select(near, abs(x), bitcast<vec4<u32>>(y) == one);
     let r = select(select(known, far, (a == vec4<u32>(0u)) | (a == infinity) | (b == infinity)), vec4<f32>(1.0), a == one);
-    // From 2^24 on all numbers are even.
-    let whole = (floor(y) == y) | (b >= vec4<u32>(0x4b800000u));
+    // From 2^24 on all numbers are even. A subnormal may pass for 0 in arithmetic.
+    let fraction = (b < least) & (b != vec4<u32>(0u));
+    let whole = ((floor(y) == y) & !fraction) | (b >= vec4<u32>(0x4b800000u));
     let odd = (b < vec4<u32>(0x4b800000u)) & (floor(y) == y) & !(floor(y * 0.5) * 2.0 == y);
     let signed = select(r, -r, negative & odd);
     let none = negative & !whole & (a != vec4<u32>(0u)) & (a < infinity);

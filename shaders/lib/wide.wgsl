@@ -227,6 +227,19 @@ fn wide_to_f32(x: Wide) -> vec4<f32> {
     return bitcast<vec4<f32>>(number | (x.hi & vec4<u32>(0x80000000u)));
 }
 
+// Toward zero, and to an odd last digit where something is left: rounding the result to fewer digits rounds x once.
+fn wide_to_odd(x: Wide) -> vec4<f32> {
+    let a = wide_abs(x);
+    let above = countLeadingZeros(a.hi);
+    let zeros = select(above, vec4<u32>(32u) + countLeadingZeros(a.lo), a.hi == vec4<u32>(0u));
+    let digits = wide_left(a, min(zeros, vec4<u32>(63u)));
+    let rest = (digits.hi & vec4<u32>(255u)) | digits.lo;
+    let kept = (digits.hi >> vec4<u32>(8u)) | select(vec4<u32>(0u), vec4<u32>(1u), rest != vec4<u32>(0u));
+    let bits = ((vec4<u32>(189u) - zeros) << vec4<u32>(23u)) + kept;
+    let number = select(bits, vec4<u32>(0u), (a.lo | a.hi) == vec4<u32>(0u));
+    return bitcast<vec4<f32>>(number | (x.hi & vec4<u32>(0x80000000u)));
+}
+
 fn wide_to_i32(x: Wide) -> vec4<i32> { return bitcast<vec4<i32>>(x.lo); }
 
 fn wide_to_u32(x: Wide) -> vec4<u32> { return x.lo; }

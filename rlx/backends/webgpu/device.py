@@ -75,11 +75,13 @@ class GpuDevice:
         self._loading = threading.local()
 
     def __del__(self) -> None:
-        # Objects of wgpu-py refer to each other, so that the driver's device would stay until Python's
-        # garbage collector comes by. It ends with the last graph on it, once it is forgotten.
+        # It ends with the last graph on it, once it is forgotten. wgpu-py's device refers to itself, as its
+        # queue does, so that the driver's would stay until Python's garbage collector comes by; and
+        # drivers give a limited number of devices.
         device = getattr(self, "device", None)
         if device is not None and not forked.dead() and not sys.is_finalizing():
             device.destroy()
+            device._device = device.queue._device = None
 
     def buffer(self, label: str, size: int, *usages: str, mapped: bool = False) -> Any:
         """A buffer.

@@ -17,6 +17,7 @@ from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
 from rlx.ops.elementwise import ROWS
+from rlx.ops.elementwise_table import ROUNDED_ONCE
 
 WORKGROUP = 64
 # Elements from which on a thread makes several vectors: their reads are on the way together, and there is
@@ -167,6 +168,11 @@ def _literal(value: Any, dtype: DType) -> str:
 def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     vec = vector(target)
     given, wanted = STORAGE[source].register, STORAGE[target].register
+    if (str(source), str(target)) in ROUNDED_ONCE:
+        # Through f32 as on every other way, but so that only the last step rounds.
+        held = value if given == _WIDE else f"wide_from_{given}({value})"
+        converted = f"wide_to_odd({held})"
+        return converted if last else STORAGE[target].round.format(converted)
     if given == _WIDE:
         converted = value if wanted == _WIDE else f"wide_to_{wanted}({value})"
         return converted if last else STORAGE[target].round.format(converted)

@@ -31,9 +31,9 @@ class Executable(ReferenceExecutable):
         _fault("run")
         return super().run_outputs(indices)
 
-    def _run_slots(self, *arrays):
+    def run_slots(self, *arrays):
         _fault("run")
-        return super()._run_slots(*arrays)
+        return super().run_slots(*arrays)
 
 
 class Backend:
