@@ -37,6 +37,10 @@ def empty(case):
     return several(case) or any(array.size == 0 for array in case.operands())
 
 
+def given_empty(case):
+    return any(array.size == 0 for array in case.operands())
+
+
 def not_finite(case):
     """An operand is NaN or infinite, or may be within the model."""
     arrays = [array for array in case.operands() if array.dtype.kind == "f"]
@@ -119,7 +123,7 @@ TABLE = (
                "Norms of rows that are nearly constant divide a rounding error by its own size.", within=0.1),
     Difference("differ", "Gemm", "^values",
                "A product over no terms is 0, and Gemm adds beta times its third operand to it; ONNX Runtime leaves beta out.", when=empty),
-    Difference("differ", "MatMulInteger ConvInteger", "^values",
+    Difference("differ", "MatMulInteger ConvInteger QLinearMatMul QLinearConv", "^values",
                "A product of 8-bit integers over no terms is 0; ONNX Runtime leaves the result as its memory was.", when=empty),
     Difference("differ", "AveragePool LpPool MaxPool", "^(shape|values)",
                "Padding by auto_pad takes dilations into account, as the standard says; ONNX Runtime does not for average and norm pools.", when=attribute("dilations")),
@@ -146,9 +150,18 @@ TABLE = (
     Difference("differ", "Dropout", "^values", "A Dropout in training draws other random numbers."),
     Difference("differ", "GridSample RoiAlign", "^values.*float16", "Places between pixels are computed in the type of the images, also in f16."),
     Difference("differ", NORMS, "^NaN or infinity", "Norms of f64 are computed in f64, and equal numbers have a variance of exactly 0; ONNX Runtime may find a negative one."),
+    Difference("differ", "Sigmoid Tanh Gelu Erf Swish SwiGLU Mish Softplus", "^values", "ONNX Runtime approximates some functions; near 0 its results have fewer right digits.", within=1e-2),
+    Difference("differ", "GridSample", "^values", "A bicubic GridSample with padding by the border or by reflection moves the point into the image first, and takes its neighbours then.", when=attribute("padding_mode")),
+    Difference("differ", REDUCTIONS, "^values", "Reductions of an empty tensor follow NumPy: the axes that are named are reduced, and the mean of nothing "
+               "is NaN; ONNX Runtime leaves axes out and gives 0.", when=given_empty),
+    Difference("differ", "GridSample RoiAlign", "^values", "Places that are not numbers, or far outside of an image, are no places in it.", when=huge),
     # --- what only rlx runs ---
+    Difference("only rlx runs", "MatMul", "IsPrimitiveDataType", "Integer matrices of all types are multiplied."),
+    Difference("only rlx runs", "BatchNormalization", "NumDimensions", "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", POOLS, "out_size >= 0|ComputeOutputSize", "A pool whose windows hang over the end has as many as begin inside."),
+    Difference("only rlx runs", "QLinearConv", "ComputeOutputScale", "One number may come as a tensor of one element of any rank, and a list as one number."),
     Difference("only rlx runs", "", "output size . not in allowed", "A BatchNormalization in training mode may give its first output alone."),
-    Difference("only rlx runs", "BatchNormalization MelWeightMatrix", "expected to have rank|must be scalar", "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", "BatchNormalization MelWeightMatrix", "expected to have rank|must be scalar|be scalar", "One number may come as a tensor of one element of any rank, and a list as one number."),
     Difference("only rlx runs", "Clip", "min_ <= max_", "A Clip whose least number is above the largest gives the largest."),
     Difference("only rlx runs", "DFT", "greater than zero", "Operations on empty tensors give what NumPy gives.", when=empty),
     Difference("only rlx runs", "Pad ScatterElements ScatterND Reshape PRelu " + REDUCTIONS + " " + POOLS, "", "Operations on empty tensors give what NumPy gives.", when=empty),

@@ -132,7 +132,8 @@ def outcome(case, note=lambda phase: None):
         if refused is not None:
             return "both refuse", ""
         if re.search(
-            "NOT_IMPLEMENTED|is not a registered function|not support double yet", str(error)
+            "NOT_IMPLEMENTED|is not a registered function|not support(ed)? |data type is not supported|not supported\\.",
+            str(error),
         ):
             return "not in ONNX Runtime", ""
         return "only rlx runs", str(error)

@@ -36,6 +36,17 @@ def test_integer_matrix_products_wrap(kind):
     assert np.array_equal(found, a @ b + a[:1, :2])
 
 
+def test_long_shifts_of_u64_leave_nothing():
+    x = np.uint64([2**63 + 5, 7, 2**63 + 8])
+    (found,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")
+    assert found.tolist() == [0, 0, 1]
+
+
+def test_a_slice_backwards_from_before_the_front_is_empty():
+    (found,) = run("Slice", [np.float32([1, 2]), I64([-3]), I64([-9]), I64([0]), I64([-1])])
+    assert found.shape == (0,)
+
+
 def test_norm_of_half_precision_does_not_overflow():
     (found,) = run("ReduceL2", [np.float16([300, 400])])
     assert found == [500]
@@ -129,6 +140,7 @@ REFUSED = (
     ("CenterCropPad", [M, I64([1])], {"axes": [-3]}, "no such axis|axis"),
     ("HannWindow", [I64(-1)], {}, "a window of -1"),
     ("DFT", [np.ones((1, 4, 1), "f4")], {"inverse": 1, "onesided": 1}, "complex"),
+    ("DFT", [np.ones((1, 4, 2), "f4")], {"onesided": 1}, "half a spectrum"),
     ("NegativeLogLikelihoodLoss", [F, np.zeros((2, 1, 4, 4), I64)], {}, "labels of shape"),
     ("DequantizeLinear", [np.ones((2, 4), "i1"), np.ones((3, 2), "f4")], {"block_size": 2}, "scales of shape"),
     ("DequantizeLinear", [np.ones((2, 4), "i1"), np.float32(1)], {"block_size": 2}, "no single scale"),
@@ -140,7 +152,10 @@ REFUSED = (
     ("RotaryEmbedding", [np.ones((2, 1, 2, 2), "f4"), ANGLES, ANGLES, np.zeros((2, 2), I64)], {}, "two axes"),
     ("Conv", [F, np.ones((1, 3, 2, 2), "f4")], {"pads": [-1, 0, 0, 0]}, "'pads'"),
     ("OneHot", [I64([1]), I64(2), np.ones(3, "f4")], {}, "values of shape"),
+    ("Col2Im", [np.ones((1, 4, 2), "f4"), I64([5]), I64([2, 2])], {}, "an image and blocks"),
     ("Col2Im", [np.ones((2, 4, 3), "f4"), I64([3, 3]), I64([2, 2])], {}, "3 blocks, not 4"),
+    ("Det", [np.ones((0, 1, 4), "f4")], {}, "a determinant of"),
+    ("Reshape", [np.ones((2, 0), "f4"), I64([0, -1])], {"allowzero": 1}, "both 0 and -1"),
     ("TensorScatter", SCATTER, {}, "4 new entries of a cache of 3"),
     ("TensorScatter", [SCATTER[0], SCATTER[0]], {"axis": 0}, "axis 0"),
 )  # fmt: skip

@@ -58,6 +58,7 @@ INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
     "dilations": _POSITIVE,
     **{f"{op}.pads": (lambda i: i >= 0, "at least 0") for op in _PADDED},
     "LRN.size": _POSITIVE,
+    "RotaryEmbedding.num_heads": (lambda i: i >= 0, "at least 0"),
     "LpNormalization.p": (lambda i: i in (1, 2), "1 or 2"),
     "LpPool.p": _POSITIVE,
     "GlobalLpPool.p": _POSITIVE,

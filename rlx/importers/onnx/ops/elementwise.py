@@ -198,7 +198,8 @@ def bit_shift(call: Call) -> Any:
     one, zero = g.constant(np.int64(1)), g.constant(np.int64(0))
     kept = g.sub(g.shift_left(one, g.sub(g.constant(np.int64(64)), by)), one)
     masked = g.bit_and(g.shift_right(x, by), kept)
-    return g.where(g.eq(by, zero), x, masked)
+    inside = g.logical_and(g.ge(by, zero), g.lt(by, g.constant(np.int64(64))))
+    return g.where(g.eq(by, zero), x, g.where(inside, masked, zero))
 
 
 @onnx_op("IsInf")

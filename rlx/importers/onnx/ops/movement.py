@@ -80,6 +80,8 @@ def slice_(call: Call) -> Any:
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
         first, last, step = slice(start, stop, step).indices(dim)
+        if first < 0:  # before the front, going on from there: nothing
+            first, last = 0, 0
         begin.append(first)
         # Behind the front there is no index: before it stands -dim - 1.
         end.append(last if last >= 0 else -dim - 1)
@@ -341,6 +343,8 @@ def col2im(call: Call) -> Any:
     dilations = call.int_list("dilations", (1,) * rank)
     strides = call.int_list("strides", (1,) * rank)
     flat = call.int_list("pads", (0,) * (2 * rank))
+    lengths = {len(block), len(dilations), len(strides), len(flat) // 2}
+    call.need(lengths == {rank} and len(flat) % 2 == 0, f"an image and blocks of {lengths} axes")
     padded = [image[a] + flat[a] + flat[a + rank] for a in range(rank)]
     steps = [(padded[a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)]
     batch, count = x.shape[0], math.prod(block)

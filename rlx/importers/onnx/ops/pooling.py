@@ -132,6 +132,7 @@ def max_unpool(call: Call) -> Any:
     kernel, strides = per_axis(call, "kernel_shape", rank), per_axis(call, "strides", rank)
     flat = call.int_list("pads", (0,) * (2 * rank))
     call.need(len(flat) == 2 * rank, f"{len(flat)} pads for {rank} axes")
+    call.need(indices.shape == x.shape, f"indices of shape {indices.shape} for {x.shape}")
     sizes = tuple(
         (x.shape[a + 2] - 1) * strides[a] + kernel[a] - flat[a] - flat[a + rank]
         for a in range(rank)

@@ -187,6 +187,7 @@ def det(call: Call) -> Any:
     """
     g, x = call.g, call.x()
     n = x.shape[-1]
+    call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
     batch = x.shape[:-2]
     if n > MOST_ROWS:
         raise RefusedError(f"a determinant of {n} rows")

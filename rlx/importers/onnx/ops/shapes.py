@@ -124,7 +124,9 @@ def eye_like(call: Call) -> Any:
 def reshape(call: Call) -> Any:
     """A 0 stands for the old size, unless ``allowzero``."""
     x, dims = call.x(), list(call.ints(1))
-    if not call.integer("allowzero", 0):
+    if call.integer("allowzero", 0):
+        call.need(0 not in dims or -1 not in dims, f"a shape with both 0 and -1: {dims}")
+    else:
         dims = [x.shape[at] if d == 0 else d for at, d in enumerate(dims)]
     return call.g.reshape(x, tuple(resolved(dims, x.shape)))
 

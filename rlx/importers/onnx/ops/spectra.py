@@ -76,6 +76,7 @@ def dft(call: Call) -> Any:
     axis %= rank
     inverse, onesided = call.integer("inverse", 0), call.integer("onesided", 0)
     back = inverse and onesided
+    call.need(not onesided or inverse or x.shape[-1] == 1, "half a spectrum of complex numbers")
     call.need(not back or x.shape[-1] == 2, "half a spectrum is of complex numbers")
     length = int(call.number(1)) if call.has(1) else (
         2 * (x.shape[axis] - 1) if back else x.shape[axis]
