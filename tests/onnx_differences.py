@@ -155,6 +155,7 @@ TABLE = (
     Difference("differ", REDUCTIONS, "^values", "Reductions of an empty tensor follow NumPy: the axes that are named are reduced, and the mean of nothing "
                "is NaN; ONNX Runtime leaves axes out and gives 0.", when=given_empty),
     Difference("differ", "GridSample RoiAlign", "^values", "Places that are not numbers, or far outside of an image, are no places in it.", when=huge),
+    Difference("differ", "Mod", "^values.*int64", "Remainders of 64-bit integers are exact; ONNX Runtime computes those of fmod in f64.", when=attribute("fmod", 1)),
     # --- what only rlx runs ---
     Difference("only rlx runs", "MatMul", "IsPrimitiveDataType", "Integer matrices of all types are multiplied."),
     Difference("only rlx runs", "BatchNormalization", "NumDimensions", "One number may come as a tensor of one element of any rank, and a list as one number."),
