@@ -70,7 +70,8 @@ for step in range(1, steps + 1, apart):
     cg.recover()
     for one, other in zip(run(), want, strict=True):
         np.testing.assert_array_equal(one, other)
-print(len(range(1, steps + 1, apart)), lost)
+print(len(range(1, steps + 1, apart)), lost, flush=True)
+os._exit(0)  # the exit handlers of NVIDIA's driver may fail after dozens of devices that went in panics
 """
 
 
