@@ -1,8 +1,10 @@
-"""Who may use what: one call at a time a graph, and runs of several steps apart from changes of their weights.
+"""Locks: one call at a time for each graph, and no change of weights during a run of several steps.
 
-These are compiled so that no signal handler runs inside them: nothing stays taken when one raises.
+They are compiled, so that no signal handler runs between taking a lock and noting who holds it. A handler that
+raises an exception therefore never leaves a lock taken.
 """
 
+import threading
 import time
 
 from libc.stdint cimport uintptr_t
@@ -23,8 +25,8 @@ cdef extern from "owner.h" nogil:
 cdef class Owner:
     """Held from the first read of a call's arguments to the last copy of its results.
 
-    ``with owner:`` never waits. Compiled code holds it through ``address`` at the cost of two
-    assignments; it is then not released by ``__exit__``.
+    ``with owner:`` never waits. Compiled code takes and releases it by itself, with one assignment each
+    to the structure at ``address``.
 
     Args:
         what: What messages call the thing that is owned.
@@ -42,11 +44,6 @@ cdef class Owner:
     def address(self):
         """Where compiled code finds the ``struct rlx_owner`` (owner.h)."""
         return <uintptr_t>&self.state
-
-    @property
-    def held(self):
-        """Whether a call is under way, or the thing is closed."""
-        return self.state.holder != 0
 
     def __enter__(self):
         if self.state.holder:
@@ -71,16 +68,52 @@ cdef class Owner:
         if self.state.holder == RLX_CLOSED:
             raise InputError(describe(f"{self._what} is closed", hint="make a new one"))
         if self.state.holder == RLX_ME:
-            raise BusyError(
-                describe(
-                    f"{self._what} is already running, further up in this thread",
-                    got="a call from a signal handler, a custom operation or __array__",
-                    hint="make the call when the one that is under way has returned",
-                )
-            )
+            raise _nested(f"{self._what} is already running")
         raise BusyError(
             describe(f"{self._what} is already running in another thread", hint=self._hint)
         )
+
+
+cdef _nested(str what):
+    """The error of a call that is made inside another one of the same thread, and would wait for it."""
+    return BusyError(
+        describe(
+            f"{what}, further up in this thread",
+            got="a call from a signal handler, a custom operation or __array__",
+            hint="make the call when the one that is under way has returned",
+        )
+    )
+
+
+@cython.final
+cdef class Turns:
+    """A lock that threads take in turn: ``with turns:`` waits for other threads.
+
+    A call from inside the block is refused, since it would wait for itself.
+
+    Args:
+        what: What messages call the thing that is used in turn.
+
+    Raises:
+        BusyError: On entry: this thread is inside the block already.
+    """
+
+    cdef object _lock
+    cdef uintptr_t _holder
+    cdef str _what
+
+    def __cinit__(self, str what):
+        self._what, self._lock = what, threading.Lock()
+
+    def __enter__(self):
+        if self._holder == RLX_ME:
+            raise _nested(f"{self._what} is already in use")
+        self._lock.acquire()
+        self._holder = RLX_ME
+
+    def __exit__(self, kind, value, trace):
+        self._holder = 0
+        self._lock.release()
 
 
 @cython.final

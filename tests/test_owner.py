@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx._ext.owner import Turns
 
 N = 1 << 12
 # What the custom operation "reenters" does.
@@ -61,6 +62,59 @@ def often():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+# --- locks ---------------------------------------------------------------------------------------------------
+
+
+class _Tick(Exception):
+    """What the handler of a timer raises."""
+
+
+def _tick(*_):
+    raise _Tick
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers are of POSIX")
+def test_a_handler_that_raises_leaves_no_lock_taken():
+    turns, raised = Turns("this test"), 0
+    before = signal.signal(signal.SIGALRM, _tick)
+    deadline = time.monotonic() + 1
+    try:
+        while time.monotonic() < deadline:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 2e-5)  # once
+                for _ in range(200):
+                    with turns:
+                        pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                time.sleep(0)  # a signal that came last is handled here
+            except _Tick:
+                raised += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert raised > 100
+    # Had a handler left it taken, this would be refused, or wait for ever.
+    with turns, pytest.raises(rlx.BusyError, match="this test is already in use"):
+        turns.__enter__()
+
+
+def test_other_threads_wait_for_their_turn():
+    turns, inside, most = Turns("this test"), 0, 0
+
+    def work():
+        nonlocal inside, most
+        for _ in range(50):
+            with turns:
+                inside += 1
+                time.sleep(1e-5)
+                most = max(most, inside)
+                inside -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result()
+    assert most == 1
 
 
 # --- two threads ------------------------------------------------------------------------------------------

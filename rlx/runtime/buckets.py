@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx._ext.owner import Turns
 from rlx.backends.base import CompileOptions, as_array
 from rlx.device.names import Device
 from rlx.device.policy import DevicePolicy
@@ -18,7 +19,6 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.device_picks import checked
 from rlx.runtime.graph_devices import GraphDevices
 from rlx.runtime.session import Session
-from rlx.turns import Turns
 
 Builder = Callable[[int], Graph]
 

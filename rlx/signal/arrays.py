@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlx._ext.owner import Turns
 from rlx.errors import CompileError, DTypeError, InputError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
-from rlx.turns import Turns
 
 CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
