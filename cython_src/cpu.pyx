@@ -48,8 +48,8 @@ cdef extern from "owner.h" nogil:
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
-# While a loop of the graph runs, the handlers of signals run at least this often, in nanoseconds. The
-# clock is read after so many trips of the loop.
+# While a loop of the graph runs, signals are handled between two of its trips: when at least SIGNAL_NS
+# nanoseconds have passed since the last time, which is looked up on the clock every SIGNAL_TRIPS trips.
 cdef enum:
     SIGNAL_NS = 5_000_000
     SIGNAL_TRIPS = 4
@@ -524,40 +524,51 @@ cdef class Program:
         self._run(arrays)
         return self._output_views
 
-    cdef inline int _run(self, tuple arrays) except -1:
-        cdef Py_ssize_t at, target
-        cdef int status = 0
-        cdef int64_t looked = 0
-        cdef int64_t trips = 0
-        cdef list held
+    cdef inline list _begin(self, tuple arrays):
+        """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
         if self._stale:
             self._refresh()
         if len(arrays):
-            held = self._take(arrays)
-        elif self._away:
+            return self._take(arrays)
+        if self._away:
             self._home()
-        at = 0
+        return None
+
+    cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
+        """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
+        cdef Py_ssize_t target = self._calls[at[0]].p[0].i
+        if target <= at[0]:
+            trips[0] += 1
+            if trips[0] % SIGNAL_TRIPS == 0:
+                _look_at_signals(looked)
+            if trips[0] > self._most_trips:
+                return TOO_MANY_TRIPS
+        at[0] = target
+        return RLX_OK
+
+    cdef inline void _feed(self) noexcept nogil:
+        """Inputs take the outputs that ``set_feeds`` names."""
+        cdef Py_ssize_t at
+        for at in range(self._feed_count):
+            memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+
+    cdef inline int _run(self, tuple arrays) except -1:
+        cdef Py_ssize_t at = 0
+        cdef int status = RLX_OK
+        cdef int64_t looked = 0, trips = 0
+        cdef list held = self._begin(arrays)
         with nogil:
             while at < self._count:
                 status = self._calls[at].fn(&self._calls[at])
                 if status == RLX_OK:
                     at += 1
-                elif status == RLX_JUMP:
-                    target = self._calls[at].p[0].i
-                    status = RLX_OK
-                    if target <= at:
-                        trips += 1
-                        if trips % SIGNAL_TRIPS == 0:
-                            _look_at_signals(&looked)
-                        if trips > self._most_trips:
-                            status = TOO_MANY_TRIPS
-                            break
-                    at = target
-                else:
+                    continue
+                if status == RLX_JUMP:
+                    status = self._jump(&at, &trips, &looked)
+                if status != RLX_OK:
                     break
             if status == RLX_OK:
-                for at in range(self._feed_count):
-                    memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+                self._feed()
         if status:
             self._fail(status, at)
         return 0
@@ -567,18 +578,11 @@ cdef class Program:
 
         What ran before a call that fails is kept as well.
         """
-        cdef Py_ssize_t at, target
-        cdef int status = 0
+        cdef Py_ssize_t at = 0
+        cdef int status = RLX_OK
         cdef int64_t start, end, looked = 0, trips = 0
         cdef bint kept = True
-        cdef list held
-        if self._stale:
-            self._refresh()
-        if len(arrays):
-            held = self._take(arrays)
-        elif self._away:
-            self._home()
-        at = 0
+        cdef list held = self._begin(arrays)
         with nogil:
             while at < self._count and kept:
                 start = rlx_clock_ns()
@@ -587,21 +591,13 @@ cdef class Program:
                 kept = times.add(at, start, end)
                 if status == RLX_OK:
                     at += 1
-                elif status == RLX_JUMP:
-                    target = self._calls[at].p[0].i
-                    status = RLX_OK
-                    if target <= at:
-                        trips += 1
-                        _look_at_signals(&looked)
-                        if trips > self._most_trips:
-                            status = TOO_MANY_TRIPS
-                            break
-                    at = target
-                else:
+                    continue
+                if status == RLX_JUMP:
+                    status = self._jump(&at, &trips, &looked)
+                if status != RLX_OK:
                     break
             if status == RLX_OK and kept:
-                for at in range(self._feed_count):
-                    memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+                self._feed()
         if not kept:
             raise MemoryError()
         if status:
