@@ -93,6 +93,18 @@ class LimitError(RlxError):
     """Loading, building or compiling is more work than ``rlx.limits`` allows; it was not done."""
 
 
+# What Python raises when data is read that has other types, sizes or values than its writer gives it.
+MALFORMED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+
+
 def describe(
     what: str,
     *,

@@ -9,23 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, describe
+from rlx.errors import MALFORMED, GraphError, describe
 from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType, stored_array
 from rlx.ir.graph import MOST_NESTED, Graph
 from rlx.ir.opdef import Array
 
 FORMAT = 1
-# What inference raises on values of types that no builder gives it.
-_BAD = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
 
 
 def to_json(graph: Graph) -> str:
@@ -105,7 +95,7 @@ def from_data(data: Any, arrays: Sequence[Array] = (), inside: int = 0) -> Graph
             graph.param_values[name] = array
     except GraphError:
         raise
-    except _BAD as error:
+    except MALFORMED as error:
         raise _refused(error) from None
     graph.verify()
     return graph

@@ -20,7 +20,7 @@ import numpy as np
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
 from rlx.build_digest import build_digest
-from rlx.errors import RlxError
+from rlx.errors import MALFORMED, RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
@@ -66,17 +66,6 @@ class CacheStats:
 
 # Each with the lines of code that its notes and messages name.
 _Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
-# What an entry that is not what it should be makes ``derive`` and ``load`` raise.
-_BAD = (
-    RlxError,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
 
 
 class _Plans:
@@ -297,7 +286,7 @@ def _stored(
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
             lowered = derive(request.graph, request.target, decisions)
         made = loaded(lowered, request.target)
-    except _BAD as error:
+    except (RlxError, *MALFORMED) as error:
         _count("damaged" if isinstance(error, container.ContainerError) else "refused")
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         text = f"{where}, a compiled graph, is not used and is made again: {said}"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, RlxError
+from rlx.errors import MALFORMED, GraphError, RlxError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
 from rlx.ir.dtype import DType
@@ -27,16 +27,6 @@ from rlx.runtime.build import Decisions, Lowered
 KIND = "lowered"
 _PLAIN = (type(None), int, float, str, bool)
 _BETWEEN_NOTES = "\x1e"
-# What reading raises where the data is of other types than ``pack`` writes.
-_BAD = (
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
 
 
 class MalformedError(RlxError):
@@ -82,7 +72,7 @@ def unpack(data: Any, arrays: Sequence[Array], sources: Sequence[str]) -> Decisi
     """
     try:
         return _Unpacker(arrays, sources).decisions(data)
-    except _BAD as error:
+    except MALFORMED as error:
         # A GraphError of some kinds is a ValueError, too, and says it all.
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         raise MalformedError(str(said)) from None

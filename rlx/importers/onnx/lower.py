@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from rlx.budget import affords, spend
-from rlx.errors import ImportModelError, LimitError, RlxError, UnsupportedOpError, describe
+from rlx.errors import (
+    MALFORMED,
+    ImportModelError,
+    LimitError,
+    RlxError,
+    UnsupportedOpError,
+    describe,
+)
 from rlx.importers.onnx import allowed, registry
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.opsets import plain, refused, versions
@@ -43,9 +50,6 @@ FOLD_WORK = 1 << 22
 MAX_CALLS = 32
 # More elements than any memory holds: a damaged file.
 MAX_ELEMENTS = 1 << 36
-# What the functions of operators raise on attributes and operands that make no sense.
-_BAD = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, MemoryError,
-        RlxError)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -192,7 +196,7 @@ class Lowering:
             self.needs |= error.names
         except MissingError:
             pass
-        except _BAD as error:
+        except (RlxError, *MALFORMED) as error:
             if isinstance(error, UnsupportedOpError):
                 self._note(node, str(error).replace("\n", ";"))
             else:
