@@ -71,13 +71,18 @@ def per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, .
     return found
 
 
+def _check_kernel(call: Call, w: Node) -> None:
+    """Refuses a ``kernel_shape`` that is not that of the weights."""
+    kernel = tuple(call.int_list("kernel_shape") or w.shape[2:])
+    call.need(kernel == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
+
+
 def _conv(call: Call, x: Node, w: Node, bias: Node | None) -> Node:
     rank = len(x.shape) - 2
     if rank > 3:
         raise RefusedError(f"a convolution over {rank} axes")
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
-    kernel = call.int_list("kernel_shape") or w.shape[2:]
-    call.need(tuple(kernel) == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
+    _check_kernel(call, w)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     pads = paddings(call, x.shape[2:], reach, strides)
     found: Node = getattr(call.g, f"conv{rank}d")(
@@ -131,8 +136,7 @@ def conv_transpose(call: Call) -> Any:
     strides, dilations = per_axis(call, "strides", rank), per_axis(call, "dilations", rank)
     extra = per_axis(call, "output_padding", rank, 0)
     groups = call.integer("group", 1)
-    kernel = call.int_list("kernel_shape") or w.shape[2:]
-    call.need(tuple(kernel) == w.shape[2:], f"kernel_shape {kernel} and weights {w.shape}")
+    _check_kernel(call, w)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     whole = [
         s * (n - 1) + o + r for s, n, o, r in zip(strides, x.shape[2:], extra, reach, strict=True)
@@ -203,6 +207,7 @@ def deform_conv(call: Call) -> Any:
     if spatial(call) != 2:
         raise RefusedError("a deformable convolution over other than two axes")
     n, c, height, width = x.shape
+    _check_kernel(call, w)
     kh, kw = w.shape[2:]
     strides, dilations = per_axis(call, "strides", 2), per_axis(call, "dilations", 2)
     flat = call.int_list("pads", (0, 0, 0, 0))
