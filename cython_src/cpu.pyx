@@ -31,7 +31,7 @@ from _types cimport (
     rlx_table_plain,
 )
 
-from rlx.backends.base import as_input, check_slots
+from rlx.backends.arguments import as_input, check_slots
 from rlx.errors import InputError, RlxError, describe
 
 cnp.import_array()

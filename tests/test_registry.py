@@ -9,7 +9,7 @@ from samples import looped
 
 import rlx
 from rlx._ext import cpu
-from rlx.backends.webgpu import region
+from rlx.backends.webgpu import elementwise_wgsl
 from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
@@ -80,7 +80,7 @@ def test_builders_are_derived(op):
 def test_no_orphan_shader_libraries():
     files = shader_files()
     sources = [shader_text(name) for name in files]
-    package = Path(region.__file__).parent
+    package = Path(elementwise_wgsl.__file__).parent
     sources += [path.read_text() for path in package.glob("*.py")]
     for name in files:
         wanted = (name, f'"{name.removesuffix(".wgsl")}"')

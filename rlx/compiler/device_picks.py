@@ -8,12 +8,12 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.base import CompileOptions
+from rlx.compiler.device_choice import Estimates
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, from_flag, parse
 from rlx.errors import GraphError, InputError, describe
 from rlx.ir.graph import Graph
-from rlx.runtime.choose import Estimates
 
 Hint = Device | str | None
 Chain = Iterable[Device | str] | str

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlx.backends.webgpu.region import groups, region_source
+from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.trips import excess
 from rlx.backends.webgpu.wgsl import header, render

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.compiler import memo
+from rlx.compiler.build import Target, lower
 from rlx.device.names import Device
 from rlx.errors import ImportModelError, InputError, RlxError, describe
 from rlx.ir import container
@@ -17,8 +19,6 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.serialize import from_data, to_data
 from rlx.passes.shrink import shrunk
-from rlx.runtime import memo
-from rlx.runtime.build import Target, lower
 
 KIND = "model"
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.plugins import is_built_in
+from rlx.compiler.build import Lowered, Target
+from rlx.compiler.memo import lowered_for
 from rlx.cost import (
     BackendCostModel,
     CalibratedModel,
@@ -19,15 +21,13 @@ from rlx.cost import (
     graph_cost,
 )
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
-from rlx.device.choose import cost_model
+from rlx.device.figures import cost_model
 from rlx.device.names import Device, available_devices, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
 from rlx.passes.schedule import host_nodes
-from rlx.runtime.build import Lowered, Target
-from rlx.runtime.memo import lowered_for
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.calibrate import probes
+from rlx.calibrate.stopwatch import BUDGET_S, AllClosed, Stopwatch
+from rlx.compiler.build import Target
 from rlx.cost.calibration import Calibration, Identity, Progress
 from rlx.cost.curve import Curve
 from rlx.cost.estimate import FREE
@@ -22,9 +25,6 @@ from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
-from rlx.runtime import probes
-from rlx.runtime.build import Target
-from rlx.runtime.stopwatch import BUDGET_S, AllClosed, Stopwatch
 from rlx.threads import thread_count
 
 # Floats that are transferred or copied; the last copies are larger than caches.

@@ -20,6 +20,9 @@ import numpy as np
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
 from rlx.build_digest import build_digest
+from rlx.compiler.build import Lowered, Target, derive, loaded, lower
+from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
+from rlx.compiler.disk import DiskCache, disk_cache
 from rlx.errors import MALFORMED, RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
@@ -27,9 +30,6 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 from rlx.lru import Lru
-from rlx.runtime.build import Lowered, Target, derive, loaded, lower
-from rlx.runtime.disk import DiskCache, disk_cache
-from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
 # Graphs kept in memory, and bytes of their constants and kernel sources.
 MOST_GRAPHS = 64

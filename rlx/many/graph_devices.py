@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rlx.backends.base import CompileOptions
+from rlx.compiler.device_picks import Chain, DevicePicks, Hint
 from rlx.device.candidates import not_viable
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
@@ -21,9 +22,8 @@ from rlx.errors import (
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.many.device_bench import DeviceBenchResult, failed, made_up, timed
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.device_bench import DeviceBenchResult, failed, made_up, timed
-from rlx.runtime.device_picks import Chain, DevicePicks, Hint
 from rlx.runtime.fit import fit, from_bytes
 from rlx.runtime.session import Session
 

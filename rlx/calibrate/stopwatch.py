@@ -12,13 +12,13 @@ from statistics import median
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.calibrate import probes
+from rlx.compiler.build import Lowered, Target, loaded, lower
 from rlx.cost.calibration import Progress
 from rlx.cost.estimate import FREE
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph
-from rlx.runtime import probes
-from rlx.runtime.build import Lowered, Target, loaded, lower
 
 # Seconds that a device may take; what was begun is finished.
 BUDGET_S = 1.7

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.compiler.build import Decisions, Lowered
 from rlx.errors import MALFORMED, GraphError, RlxError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
@@ -22,7 +23,6 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import MOST_NESTED, PART, Graph, Node
 from rlx.ir.opdef import Array, lookup
 from rlx.passes.hoist import Preparation
-from rlx.runtime.build import Decisions, Lowered
 
 KIND = "lowered"
 _PLAIN = (type(None), int, float, str, bool)

@@ -8,19 +8,14 @@ from types import MappingProxyType
 from typing import cast
 
 from rlx import flags
-from rlx.backends.base import (
-    Backend,
-    CompileOptions,
-    DeviceInfo,
-    Executable,
-    KernelLimitError,
-    backend,
-)
+from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, KernelLimitError
 from rlx.backends.plugins import is_built_in, refusal
+from rlx.backends.registry import backend
 from rlx.budget import budget
+from rlx.compiler.prepared import PreparedExecutable, Preparing
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
-from rlx.device.choose import cost_model
+from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import (
     CompileError,
@@ -43,7 +38,6 @@ from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
 from rlx.passes.split import split_large
-from rlx.runtime.prepared import PreparedExecutable, Preparing
 
 # Numbers of rows that a lowered graph remembers.
 MOST_EXTENTS = 32

@@ -10,13 +10,13 @@ import numpy as np
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, set_params
+from rlx.compiler.build import Target
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
 from rlx.passes.experts import Layer, Split, expert_layers, place_experts, with_routing
 from rlx.passes.extent import Extent, scaled
-from rlx.runtime.build import Target
 from rlx.runtime.owning import owned
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from rlx._ext.owner import Turns
-from rlx.backends.base import CompileOptions, as_array
+from rlx.backends.arguments import as_array
+from rlx.backends.base import CompileOptions
+from rlx.compiler.device_picks import checked
 from rlx.device.names import Device
 from rlx.device.policy import DevicePolicy
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.many.graph_devices import GraphDevices
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.device_picks import checked
-from rlx.runtime.graph_devices import GraphDevices
 from rlx.runtime.session import Session
 
 Builder = Callable[[int], Graph]

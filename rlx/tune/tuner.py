@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions
+from rlx.compiler.build import Target, lower
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, RlxError, describe
@@ -20,10 +21,9 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.spans import watched
 from rlx.ir.variants import Family, Table, Variant, point, watching
-from rlx.runtime.build import Target, lower
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import compile
-from rlx.runtime.tune_probes import TuneProbe, probes, product
+from rlx.tune.tune_probes import TuneProbe, probes, product
 
 # Variants take turns in so many rounds, of so many runs each.
 ROUNDS, RUNS = 5, 8

@@ -16,7 +16,7 @@ from rlx.importers.onnx.load import Lowered, Port, lower, open_model
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.dtype import DType, store
 from rlx.lru import Lru
-from rlx.runtime.caches import CompileCache
+from rlx.many.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.owning import owned
 
