@@ -1,12 +1,12 @@
 /* Every kernel, compiled for the instruction set the including file has switched on.
    Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable. */
 #include "call.h"
-#include "vecmath.h"
+#include "elementwise/vecmath.h"
 
 #include "half.h"
-#include "blocks.h"
+#include "products/blocks.h"
 #include "lanes.h"
-#include "functions.h"
+#include "elementwise/functions.h"
 
 #define CONCAT2(a, b) a##b
 #define CONCAT(a, b) CONCAT2(a, b)
@@ -14,16 +14,16 @@
 #define TEXT2(a) #a
 #define TEXT(a) TEXT2(a)
 
-#include "elementwise.h"
-#include "window.h"
-#include "reduce.h"
-#include "movement.h"
-#include "pool.h"
-#include "scan.h"
-#include "scatter.h"
-#include "sort.h"
-#include "control.h"
-#include "custom.h"
+#include "elementwise/elementwise.h"
+#include "windows/window.h"
+#include "rows/reduce.h"
+#include "movement/movement.h"
+#include "windows/pool.h"
+#include "rows/scan.h"
+#include "movement/scatter.h"
+#include "rows/sort.h"
+#include "control/control.h"
+#include "control/custom.h"
 
 #define T float
 #define SUFFIX f32
@@ -38,10 +38,10 @@
 #undef T
 #undef SUFFIX
 
-#include "spectral.h"
-#include "random.h"
-#include "integers.h"
-#include "dequant.h"
+#include "spectra/spectral.h"
+#include "elementwise/random.h"
+#include "products/integers.h"
+#include "products/dequant.h"
 
 /* The kernels. A name that stands here twice is a compile error: UNIQUE makes an enumerator of each. */
 #define KERNELS(K) \

@@ -124,7 +124,7 @@ _TILED = 16
 _WIDEST = 256
 # Trips of the loops of one call.
 _MOST_TRIPS = 50_000
-# Queries from which on the CPU multiplies matrices; keys of a tile, queries that meet it together (kernels/attention.h),
+# Queries from which on the CPU multiplies matrices; keys of a tile, queries that meet it together (kernels/attention/attention.h),
 # and elements of a vector at most.
 _FEWEST, _KEYS, _QUERIES, _LANES = 4, 128, 64, 16
 

@@ -20,10 +20,10 @@ from rlx.ops.long_convolution import call_long, samples_of_block
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.window import Window, as_pads, per_axis, same_pads, tensor_axes, windows
 
-# Columns of a panel of the C kernels at their most (kernels/micro.h), and rows of it that are packed at a time.
+# Columns of a panel of the C kernels at their most (kernels/products/micro.h), and rows of it that are packed at a time.
 COLUMNS = 64
 DEPTH = 128
-# Panels that are packed together at most (kernels/conv.h), and rows of their results, which stay in the cache.
+# Panels that are packed together at most (kernels/windows/conv.h), and rows of their results, which stay in the cache.
 _PANELS, _MOST_OUTPUTS = 4, 512
 # Elements that a vector load may read past the last one of a padded plane.
 SLACK = 16

@@ -29,7 +29,7 @@ from rlx.ops.matmul_tiles import DEQUANT, Packed, packed_strips, packed_workgrou
 from rlx.ops.product_calls import tiled_product, write_product
 from rlx.ops.record import WEBGPU_FLOATS, op, operand_names
 
-# The C kernel's panel of decoded weights (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
+# The C kernel's panel of decoded weights (kernels/products/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
 _PANEL = 512 * 64
 _WORKGROUP = 256
 

@@ -26,7 +26,7 @@ from rlx.ops.linalg import (
 from rlx.ops.product_calls import call_product_webgpu
 from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
-# Elements of the gate that the C kernel (kernels/gated.h) makes before those of the other product: both stay
+# Elements of the gate that the C kernel (kernels/products/gated.h) makes before those of the other product: both stay
 # in the second cache.
 _GATE = 1 << 15
 # A kernel can bind 8 buffers: x, a bias, and so many weights and results.

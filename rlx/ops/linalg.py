@@ -113,7 +113,7 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
+# A panel of the micro-kernel (kernels/products/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
 _DEPTH, MICRO_COLUMNS = 512, 64
 MICRO_PANEL = _DEPTH * MICRO_COLUMNS
 

@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array, Emitter, TensorType
 from rlx.ops.fft_plans import plan
 from rlx.ops.window import Window
 
-# Samples that stand side by side in a block, one in each lane (kernels/long_conv.h).
+# Samples that stand side by side in a block, one in each lane (kernels/windows/long_conv.h).
 ACROSS = 16
 # Fewer taps than this are always added one by one.
 FEWEST_TAPS = 32

@@ -19,7 +19,7 @@ from rlx.ops.reduce_rows import emit_reduce
 
 _WORKGROUP = 256
 _MANY_FRAMES = 64
-# Frames whose powers the C kernel holds (kernels/spectral.h: MEL_ROWS).
+# Frames whose powers the C kernel holds (kernels/spectra/spectral.h: MEL_ROWS).
 _CPU_ROWS = 128
 _F32 = frozenset({DType.F32})
 

@@ -21,10 +21,10 @@ from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 
 _COLUMNS = 64
 # Rows of one expert, and columns of them, that the C kernel makes together where they stand apart
-# (kernels/grouped.h).
+# (kernels/products/grouped.h).
 _EXPERT_ROWS, _EXPERT_COLUMNS = 48, 512
 # Rows and columns that the C kernel of integer products makes ready at a time, at their most
-# (kernels/integers.h).
+# (kernels/products/integers.h).
 _BYTE_ROWS, _BYTE_COLUMNS = 48, 64
 
 
@@ -236,7 +236,7 @@ def _lower_integer(node: Node, emitter: Emitter) -> None:
 
 
 def _call_integer(node: Node, emitter: Emitter, result: Any) -> None:
-    """Writes the call of the C kernel (kernels/integers.h)."""
+    """Writes the call of the C kernel (kernels/products/integers.h)."""
     params = _integer_params(node)
     k, n = params["k"], params["n"]
     fours = -(-k // 4)

@@ -24,7 +24,7 @@ from rlx.ops.record import FLOAT_KERNELS, WEBGPU_FLOATS, op
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
 Section = tuple[float, ...]
 
-_LANES = 8  # rows that the C kernel filters side by side (kernels/recursive.h)
+_LANES = 8  # rows that the C kernel filters side by side (kernels/recurrent/recursive.h)
 _WORKGROUP = 64
 # WebGPU filters blocks of one row in parallel, at least this long, and as few that the loops of one invocation
 # end before lavapipe (Mesa 22.3) ends them.

@@ -49,7 +49,7 @@ class _Moved:
 
 @dataclass(frozen=True)
 class Panels(_Moved):
-    """Matrices in panels: some columns, row by row, one panel after the other (kernels/micro.h).
+    """Matrices in panels: some columns, row by row, one panel after the other (kernels/products/micro.h).
 
     Attributes:
         dtype: Of the elements.
@@ -106,7 +106,7 @@ class Panels(_Moved):
 
 
 class Bytes(NamedTuple):
-    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/integers.h).
+    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/products/integers.h).
 
     Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.
 
@@ -172,7 +172,7 @@ class Bytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks(_Moved):
-    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/blocks.h).
+    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/products/blocks.h).
 
     Attributes:
         four: Whether the codes have 4 bits.
@@ -216,7 +216,7 @@ class Blocks(_Moved):
 class Filters(_Moved):
     """The left matrices of convolutions: some columns of all rows, then the next ones.
 
-    Rows of them that are made together stand side by side (kernels/micro.h, micro_rows).
+    Rows of them that are made together stand side by side (kernels/products/micro.h, micro_rows).
 
     Attributes:
         dtype: Of the elements.
@@ -259,7 +259,7 @@ class Filters(_Moved):
 
 
 class Spectra(NamedTuple):
-    """Long filters as their Fourier transforms (kernels/long_conv.h), computed in float64.
+    """Long filters as their Fourier transforms (kernels/windows/long_conv.h), computed in float64.
 
     Attributes:
         filters: How many filters there are.

@@ -11,7 +11,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.plan import Call
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
 
-# cython_src/kernels/elementwise.h has the same figures.
+# cython_src/kernels/elementwise/elementwise.h has the same figures.
 REGION_BYTES = 49152
 DIRECT, SCALAR, STRIDED = 0, 1, 2
 _LARGEST_BLOCK = 1024

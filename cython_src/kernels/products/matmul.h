@@ -71,8 +71,8 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
     }
 }
 
-#include "micro.h"
-#include "panels.h"
+#include "products/micro.h"
+#include "products/panels.h"
 
 /* Columns j0 ... j0 + width - 1 of a product with one matrix of n columns, packed (of which kind, see panels.h) or
    with its rows one after the other. A row of a begins k after the one before. */
@@ -157,4 +157,4 @@ static int NAME(kernel_matmul)(const rlx_call *call)
     return RLX_OK;
 }
 
-#include "grouped.h"
+#include "products/grouped.h"
