@@ -84,7 +84,7 @@ def flags() -> tuple[list[str], list[str]]:
 
 def generate() -> list[str]:
     """Writes the C side of the elementwise table; unchanged text keeps its time stamp."""
-    text = runpy.run_path("rlx/ops/elementwise_table.py")["c_header"]()
+    text = runpy.run_path("rlx/ops/elementwise/table.py")["c_header"]()
     path = GENERATED / "elementwise_ops.h"
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import dispatch
 from rlx.backends.webgpu.executable import WebGpuExecutable, padded
 from rlx.device.names import info_of
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 
 pytestmark = pytest.mark.per_op
 

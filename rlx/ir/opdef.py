@@ -133,7 +133,7 @@ class Emitter(Protocol):
         Args:
             kernel: Name of the kernel. On the CPU ``softmax`` stands for the exported C kernel
                 ``softmax_f32`` or ``softmax_b4`` (any dtype of 4 bytes), by the dtype of the first
-                input. On WebGPU it is the file ``shaders/softmax.wgsl``.
+                input. On WebGPU it is the file ``shaders/rows/softmax.wgsl``.
             inputs: Values read; None for one that is absent.
             outputs: Values written.
             params: What the kernel needs to know: C parameters in this order (tuples laid out

@@ -19,7 +19,7 @@ from rlx.ir.dtype import ALL, DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape
-from rlx.ops.record import op
+from rlx.ops.declare import op
 
 _WORKGROUP = 256
 # What a WGSL implementation can bind: types that don't share words.

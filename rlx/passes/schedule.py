@@ -17,7 +17,7 @@ from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
-from rlx.ops.movement import emit_strided_copy
+from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
 
 _NONE_KNOWN = Choices()

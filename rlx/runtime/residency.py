@@ -15,8 +15,8 @@ from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
-from rlx.passes.experts import Layer, Split, expert_layers, place_experts, with_routing
 from rlx.passes.extent import Extent, scaled
+from rlx.passes.place_experts import Layer, Split, expert_layers, place_experts, with_routing
 from rlx.runtime.owning import owned
 
 

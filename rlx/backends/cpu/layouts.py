@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
-from rlx.ops.long_convolution import filters_of, spectra
+from rlx.ops.windows.long import filters_of, spectra
 
 
 class Layout(Protocol):

@@ -9,9 +9,9 @@ from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels, Spe
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
-from rlx.ops.block_formats import SCHEMES
-from rlx.ops.half_products import HALVES
-from rlx.ops.long_convolution import ACROSS
+from rlx.ops.products.block_formats import SCHEMES
+from rlx.ops.products.half import HALVES
+from rlx.ops.windows.long import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ops.half_products import HALVES
-from rlx.ops.linalg import ACTIVATIONS
+from rlx.ops.products.half import HALVES
+from rlx.ops.products.matmul import ACTIVATIONS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
 
