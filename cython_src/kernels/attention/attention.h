@@ -2,7 +2,7 @@
    matrix product, and so is what follows; few queries are taken one by one. */
 
 /* Keys of a tile, and queries that meet it together: their scores stay in the cache. */
-enum { NAME(KEYS) = 128, NAME(QUERIES) = 64 };
+enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
 
 /* y[i] += dot(r[i], h) for rows of r, `apart` apart: one after the other, as they stand, so that memory is read in
    a stream; the sums of as many rows as a vector has entries are turned and added up together. */
@@ -56,19 +56,20 @@ static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, c
    ``from`` and from ``to`` on, counted from j0, are not seen. */
 static void NAME(see)(T *s, const rlx_call *call, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t from, int64_t to)
 {
-    const rlx_param *p = call->p, *ms = p + 19;
-    const int64_t kind = p[23].i;
-    const T scale = (T)p[25].f, softcap = (T)p[26].f;
+    RLX_ARGUMENTS(attention, call);
+    const int64_t *steps = p->mask_steps;
+    const int64_t kind = p->kind;
+    const T scale = (T)p->scale, softcap = (T)p->softcap;
     for (int64_t j = from; j < to; j++) s[j] *= scale;
     if (softcap != 0)
         for (int64_t j = from; j < to; j++) s[j] = softcap * FN(tanh)(s[j] / softcap);
-    if (kind == 3) {
-        const uint8_t *visible = (const uint8_t *)call->in[3] + b * ms[0].i + j0;
+    if (kind == RLX_SEES_CUSTOM) {
+        const uint8_t *visible = (const uint8_t *)in->mask + b * steps[0] + j0;
         for (int64_t j = from; j < to; j++) s[j] = visible[j] ? s[j] : -(T)INFINITY;
     }
-    if (kind == 4) {
-        const T *bias = (const T *)call->in[3] + b * ms[0].i + h * ms[1].i + i * ms[2].i + j0 * ms[3].i;
-        for (int64_t j = from; j < to; j++) s[j] += bias[j * ms[3].i];
+    if (kind == RLX_SEES_BIAS) {
+        const T *bias = (const T *)in->mask + b * steps[0] + h * steps[1] + i * steps[2] + j0 * steps[3];
+        for (int64_t j = from; j < to; j++) s[j] += bias[j * steps[3]];
     }
 }
 
@@ -96,60 +97,59 @@ static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_
    some queries, what is known of each. */
 static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t begin, int64_t end, T *scratch)
 {
-    const rlx_param *p = call->p;
-    const int64_t share = p[1].i / p[2].i, sq = p[3].i, sk = p[4].i, d = p[5].i, dv = p[6].i;
-    const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16;
-    const int64_t kind = p[23].i, window = p[24].i, causal = kind == 1 || kind == 2, ahead = sk - sq;
-    const T *q = (const T *)call->in[0] + b * qs[0].i + h * qs[1].i;
-    const T *k = (const T *)call->in[1] + b * ks[0].i + h / share * ks[1].i;
-    const T *v = (const T *)call->in[2] + b * vs[0].i + h / share * vs[1].i;
-    T *o = (T *)call->out[0] + b * os[0].i + h * os[1].i;
+    RLX_ARGUMENTS(attention, call);
+    const int64_t share = p->heads / p->kv_heads, sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
+    const int64_t kind = p->kind, window = p->window, causal = kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING, ahead = sk - sq;
+    const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1];
+    const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
+    const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+    T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1];
     T *keys = scratch, *values = keys + NAME(KEYS) * d, *scores = values + NAME(KEYS) * (dv + VL);
     NAME(rlx_seen) *seen = (NAME(rlx_seen) *)(scores + NAME(QUERIES) * NAME(KEYS));
     for (int64_t i = begin; i < end; i++) {
         seen[i] = (NAME(rlx_seen)){-(T)INFINITY, 0};
-        memset(o + i * os[2].i, 0, (size_t)dv * sizeof(T));
+        memset(o + i * p->o_steps[2], 0, (size_t)dv * sizeof(T));
     }
     /* Tiles begin at multiples of their size, whichever queries are made. */
-    const int64_t past = kind == 2 && begin + ahead > window ? begin + ahead - window : 0;
+    const int64_t past = kind == RLX_SEES_SLIDING && begin + ahead > window ? begin + ahead - window : 0;
     const int64_t last = causal && end + ahead < sk ? end + ahead : sk;
     for (int64_t j0 = past / NAME(KEYS) * NAME(KEYS); j0 < last; j0 += NAME(KEYS)) {
         const int64_t tile = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
         for (int64_t j = 0; j < tile; j += MICRO_COLUMNS)
-            NAME(make_panel)(keys + j * d, k + (j0 + j) * ks[2].i, ks[2].i, d,
+            NAME(make_panel)(keys + j * d, k + (j0 + j) * p->k_steps[2], p->k_steps[2], d,
                              tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS, 1);
         for (int64_t e = 0; e < dv; e += MICRO_COLUMNS)
-            NAME(make_panel)(values + e * tile, v + j0 * vs[2].i + e, vs[2].i, tile,
+            NAME(make_panel)(values + e * tile, v + j0 * p->v_steps[2] + e, p->v_steps[2], tile,
                              dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS, 0);
         for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
             const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
             /* Keys of the tile that one of these queries may see: first to count - 1. */
             const int64_t most = i + rows + ahead - j0, least = i + ahead - window - j0;
             const int64_t count = !causal || most > tile ? tile : most;
-            if (count <= 0 || (kind == 2 && least >= count)) continue;
+            if (count <= 0 || (kind == RLX_SEES_SLIDING && least >= count)) continue;
             for (int64_t j = 0; j < count; j += MICRO_COLUMNS) {
                 const int64_t whole = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
-                NAME(micro_rows)(q + i * qs[2].i, qs[2].i, 1, keys + j * d, NAME(panel_columns)(whole), scores + j,
+                NAME(micro_rows)(q + i * p->q_steps[2], p->q_steps[2], 1, keys + j * d, NAME(panel_columns)(whole), scores + j,
                                  NAME(KEYS), rows, d, NAME(micro_zeros), count - j < whole ? count - j : whole);
             }
             for (int64_t r = 0; r < rows; r++) {
                 const int64_t at = i + r + ahead - j0; /* the last key that a causal query sees */
                 const int64_t to = !causal || at + 1 > count ? count : at < 0 ? 0 : at + 1;
-                const int64_t from = kind == 2 && at > window ? at - window : 0;
+                const int64_t from = kind == RLX_SEES_SLIDING && at > window ? at - window : 0;
                 T *s = scores + r * NAME(KEYS);
                 NAME(see)(s, call, b, h, i + r, j0, from, to);
-                NAME(weigh)(s, count, from < count ? from : count, to, seen + i + r, o + (i + r) * os[2].i, dv);
+                NAME(weigh)(s, count, from < count ? from : count, to, seen + i + r, o + (i + r) * p->o_steps[2], dv);
             }
             for (int64_t e = 0; e < dv; e += MICRO_COLUMNS) {
                 const int64_t width = dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS;
                 NAME(micro_rows)(scores, NAME(KEYS), 1, values + e * tile, NAME(panel_columns)(width),
-                                 o + i * os[2].i + e, os[2].i, rows, count, NULL, width);
+                                 o + i * p->o_steps[2] + e, p->o_steps[2], rows, count, NULL, width);
             }
         }
     }
     for (int64_t i = begin; i < end; i++) {
         const T inverse = seen[i].sum == 0 ? 0 : 1 / seen[i].sum;
-        for (int64_t e = 0; e < dv; e++) o[i * os[2].i + e] *= inverse;
+        for (int64_t e = 0; e < dv; e++) o[i * p->o_steps[2] + e] *= inverse;
     }
 }
 
@@ -158,44 +158,43 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
    Scratch: see attend. */
 static int NAME(kernel_attention)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t batch = p[0].i, heads = p[1].i, share = p[1].i / p[2].i;
-    if (p[27].i) {
-        const int64_t blocks = (p[3].i + NAME(QUERIES) - 1) / NAME(QUERIES);
+    RLX_ARGUMENTS(attention, call);
+    const int64_t batch = p->batch, heads = p->heads, share = p->heads / p->kv_heads;
+    if (p->many) {
+        const int64_t blocks = (p->sq + NAME(QUERIES) - 1) / NAME(QUERIES);
         const rlx_range own = rlx_share(call, batch * heads * blocks, 1);
         for (int64_t at = own.first; at < own.last;) {
             const int64_t head = at / blocks, next = (head + 1) * blocks < own.last ? (head + 1) * blocks : own.last;
             const int64_t end = (next - head * blocks) * NAME(QUERIES);
-            NAME(attend)(call, head / heads, head % heads, at % blocks * NAME(QUERIES), end < p[3].i ? end : p[3].i,
-                         call->out[1]);
+            NAME(attend)(call, head / heads, head % heads, at % blocks * NAME(QUERIES), end < p->sq ? end : p->sq,
+                         out->tiles);
             at = next;
         }
         return RLX_OK;
     }
-    const int64_t sq = p[3].i, sk = p[4].i, d = p[5].i, dv = p[6].i;
-    const rlx_param *qs = p + 7, *ks = p + 10, *vs = p + 13, *os = p + 16;
-    const int64_t kind = p[23].i, window = p[24].i;
+    const int64_t sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
+    const int64_t kind = p->kind, window = p->window;
     const rlx_range own = rlx_share(call, batch * heads * sq, 1);
     for (int64_t row = own.first; row < own.last; row++) {
         const int64_t b = row / sq / heads, h = row / sq % heads, i = row % sq;
-        const T *q = (const T *)call->in[0] + b * qs[0].i + h * qs[1].i + i * qs[2].i;
-        const T *k = (const T *)call->in[1] + b * ks[0].i + h / share * ks[1].i;
-        const T *v = (const T *)call->in[2] + b * vs[0].i + h / share * vs[1].i;
-        T *o = (T *)call->out[0] + b * os[0].i + h * os[1].i + i * os[2].i;
+        const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1] + i * p->q_steps[2];
+        const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
+        const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+        T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1] + i * p->o_steps[2];
         /* Keys first..last - 1 may be seen. */
         const int64_t at = i + sk - sq;
         int64_t first = 0, last = sk;
-        if (kind == 1 || kind == 2) last = at + 1 < sk ? at + 1 : sk;
-        if (kind == 2 && at - window > 0) first = at - window;
+        if (kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING) last = at + 1 < sk ? at + 1 : sk;
+        if (kind == RLX_SEES_SLIDING && at - window > 0) first = at - window;
         NAME(rlx_seen) seen = {-(T)INFINITY, 0};
         for (int64_t e = 0; e < dv; e++) o[e] = 0;
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
             T score[NAME(KEYS)] = {0};
-            NAME(add_dots)(k + j0 * ks[2].i, ks[2].i, n, d, q, score);
+            NAME(add_dots)(k + j0 * p->k_steps[2], p->k_steps[2], n, d, q, score);
             NAME(see)(score, call, b, h, i, j0, 0, n);
             NAME(weigh)(score, n, 0, n, &seen, o, dv);
-            NAME(add_rows)(v + j0 * vs[2].i, vs[2].i, n, dv, score, o);
+            NAME(add_rows)(v + j0 * p->v_steps[2], p->v_steps[2], n, dv, score, o);
         }
         const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
         for (int64_t e = 0; e < dv; e++) o[e] *= inverse;

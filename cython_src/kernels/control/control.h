@@ -8,14 +8,16 @@ static int kernel_jump(const rlx_call *call)
 
 static int kernel_jump_unless(const rlx_call *call)
 {
-    return *(const uint8_t *)call->in[0] ? RLX_OK : RLX_JUMP;
+    RLX_ARGUMENTS(jump_unless, call);
+    return *(const uint8_t *)in->condition ? RLX_OK : RLX_JUMP;
 }
 
 /* Parameters: target, trips. The counter, the output, goes up until the trips are made. */
 static int kernel_next_trip(const rlx_call *call)
 {
-    int64_t *counter = call->out[0];
-    if (*counter >= call->p[1].i) return RLX_JUMP;
+    RLX_ARGUMENTS(next_trip, call);
+    int64_t *counter = out->counter;
+    if (*counter >= p->trips) return RLX_JUMP;
     ++*counter;
     return RLX_OK;
 }

@@ -24,7 +24,7 @@
 #define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
 
 #define LOOP_OF(name) \
-    RLX_MAYBE static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)
+    RLX_MAYBE_UNUSED static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)
 #define LOOP1(name, OUT, expression)                                                              \
     LOOP_OF(name)                                                                                 \
     {                                                                                             \
@@ -99,80 +99,61 @@ static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t
 }
 
 /* Elements at..at+n of an operand read through its strides, in the order of the result. */
-static void gather_block(char *d, const char *s, int rank, const rlx_param *dims,
-                         const rlx_param *steps, int64_t itemsize, int64_t at, int64_t n)
+static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
+                         const int64_t *strides, int64_t itemsize, int64_t at, int64_t n)
 {
-    const int64_t width = dims[rank - 1].i;
+    const int64_t width = dims[rank - 1];
     while (n > 0) {
         int64_t rest = at, offset = 0;
-        for (int axis = rank - 1; axis >= 0; axis--) {
-            offset += rest % dims[axis].i * steps[axis].i;
-            rest /= dims[axis].i;
+        for (int64_t axis = rank - 1; axis >= 0; axis--) {
+            offset += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
         }
         int64_t run = width - at % width;
         if (run > n) run = n;
-        pick(d, s + offset * itemsize, steps[rank - 1].i, itemsize, run);
+        pick(d, s + offset * itemsize, strides[rank - 1], itemsize, run);
         d += run * itemsize;
         at += run;
         n -= run;
     }
 }
 
-enum { DIRECT = 0, SCALAR = 1, STRIDED = 2 };
-#define REGION_BYTES 49152
-#define REGION_OPERANDS 48
-
-/* Parameters: inputs, literals, steps, count, bytes of a result element, rank, block length,
-   dims[rank]; per input: mode, itemsize, register, strides[rank]; per literal: itemsize, register,
-   value; per step: loop, destination register (-1 is the result), three operand numbers.
-   Operand numbers below ``inputs`` are inputs, the rest register numbers above it. */
-static int kernel_region(const rlx_call *call)
+/* A program of steps on blocks of elements. Blocks stand in registers on the stack; see rlx/abi/elementwise.py. */
+static int kernel_elementwise(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int inputs = (int)p[0].i, literals = (int)p[1].i, steps = (int)p[2].i;
-    const int64_t count = p[3].i, out_size = p[4].i;
-    const int rank = (int)p[5].i;
-    const int64_t block = p[6].i;
-    const rlx_param *dims = p + 7, *ins = dims + rank, *lits = ins + inputs * (3 + rank);
-    const rlx_param *program = lits + 3 * literals;
-    _Alignas(64) char registers[REGION_BYTES];
-    const char *operand[REGION_OPERANDS];
+    RLX_ARGUMENTS(elementwise, call);
+    const int64_t block = p->block, count = p->count, inputs = p->inputs;
+    _Alignas(64) char registers[RLX_REGISTER_BYTES];
+    const char *operand[RLX_INPUTS];
 
 #define REGISTER(number) (registers + (number) * block * 8)
-    for (int k = 0; k < inputs; k++) {
-        const rlx_param *in = ins + k * (3 + rank);
-        if (in[0].i == SCALAR) {
-            const int64_t n = block < count ? block : count;
-            operand[k] = REGISTER(in[2].i);
-            spread(REGISTER(in[2].i), call->in[k], in[1].i, n);
-        } else if (in[0].i == STRIDED) {
-            operand[k] = REGISTER(in[2].i);
-        }
+    const int64_t most = block < count ? block : count;
+    for (int64_t k = 0; k < inputs; k++) {
+        if (p->modes[k] == RLX_MODE_DIRECT) continue;
+        operand[k] = REGISTER(p->input_registers[k]);
+        if (p->modes[k] == RLX_MODE_SCALAR)
+            spread(REGISTER(p->input_registers[k]), call->in[k], p->input_bytes[k], most);
     }
-    for (int k = 0; k < literals; k++) {
-        const rlx_param *lit = lits + 3 * k;
-        const int64_t n = block < count ? block : count;
-        spread(REGISTER(lit[1].i), (const char *)&lit[2], lit[0].i, n);
-    }
+    for (int64_t k = 0; k < p->literals; k++)
+        spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], most);
     const rlx_range own = rlx_share(call, count, block);
     for (int64_t at = own.first; at < own.last; at += block) {
         const int64_t n = own.last - at < block ? own.last - at : block;
-        for (int k = 0; k < inputs; k++) {
-            const rlx_param *in = ins + k * (3 + rank);
-            if (in[0].i == DIRECT)
-                operand[k] = (const char *)call->in[k] + at * in[1].i;
-            else if (in[0].i == STRIDED)
-                gather_block(REGISTER(in[2].i), call->in[k], rank, dims, in + 3, in[1].i, at, n);
+        for (int64_t k = 0; k < inputs; k++) {
+            if (p->modes[k] == RLX_MODE_DIRECT)
+                operand[k] = (const char *)call->in[k] + at * p->input_bytes[k];
+            else if (p->modes[k] == RLX_MODE_STRIDED)
+                gather_block(REGISTER(p->input_registers[k]), call->in[k], p->rank, p->dims,
+                             p->strides + k * p->rank, p->input_bytes[k], at, n);
         }
-        for (int k = 0; k < steps; k++) {
-            const rlx_param *step = program + 5 * k;
+        const int64_t *numbers = p->operands;
+        for (int64_t k = 0; k < p->steps; k++, numbers += 3) {
             const void *from[3];
-            for (int j = 0; j < 3; j++) {
-                const int64_t number = step[2 + j].i;
-                from[j] = number < inputs ? operand[number] : REGISTER(number - inputs);
-            }
-            void *to = step[1].i < 0 ? (char *)call->out[0] + at * out_size : REGISTER(step[1].i);
-            ((rlx_loop)step[0].p)(to, from[0], from[1], from[2], n);
+            for (int j = 0; j < 3; j++)
+                from[j] = numbers[j] < inputs ? operand[numbers[j]] : REGISTER(numbers[j] - inputs);
+            const int64_t target = p->targets[k];
+            void *to = target < 0 ? (char *)out->y + at * p->itemsize : REGISTER(target);
+            ((rlx_loop)p->loops[k])(to, from[0], from[1], from[2], n);
         }
     }
 #undef REGISTER

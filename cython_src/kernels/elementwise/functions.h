@@ -265,7 +265,7 @@ static RLX_INLINE vf v_sine(vf x, int turn)
 
 /* Large angles need more bits of pi than the sum above has. */
 #define SINE(name, turn, far)                                                                     \
-    static RLX_APART void far_##name(float *y, const float *x)                                    \
+    static RLX_NOINLINE void far_##name(float *y, const float *x)                                    \
     {                                                                                             \
         for (int l = 0; l < FLOATS; l++)                                                          \
             if (!(fabsf(x[l]) < 2e4f)) y[l] = far(x[l]);                                          \

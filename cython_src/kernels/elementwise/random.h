@@ -29,16 +29,17 @@ static inline float normal_number(uint32_t bits, const uint32_t *table)
 /* Parameters: count, stream, kind (bits, uniform, normal), words of the seed. */
 static int kernel_philox(const rlx_call *call)
 {
-    const int64_t count = call->p[0].i;
-    const int kind = (int)call->p[2].i;
-    const uint32_t *seed = call->in[0], *table = call->in[1];
+    RLX_ARGUMENTS(philox, call);
+    const int64_t count = p->count;
+    const int kind = (int)p->kind;
+    const uint32_t *seed = in->seed, *table = in->table;
     for (int64_t at = 0; at < count; at += 4) {
-        uint32_t c[4] = {(uint32_t)(at / 4), 0, (uint32_t)call->p[1].i, 0};
-        philox_block(c, seed[0], call->p[3].i > 1 ? seed[1] : 0);
+        uint32_t c[4] = {(uint32_t)(at / 4), 0, (uint32_t)p->stream, 0};
+        philox_block(c, seed[0], p->words > 1 ? seed[1] : 0);
         for (int j = 0; j < 4 && at + j < count; j++) {
-            if (kind == 0) ((uint32_t *)call->out[0])[at + j] = c[j];
-            else if (kind == 1) ((float *)call->out[0])[at + j] = (float)(c[j] >> 8) * 0x1p-24f;
-            else ((float *)call->out[0])[at + j] = normal_number(c[j], table);
+            if (kind == RLX_PHILOX_BITS) ((uint32_t *)out->y)[at + j] = c[j];
+            else if (kind == RLX_PHILOX_UNIFORM) ((float *)out->y)[at + j] = (float)(c[j] >> 8) * 0x1p-24f;
+            else ((float *)out->y)[at + j] = normal_number(c[j], table);
         }
     }
     return RLX_OK;

@@ -53,8 +53,8 @@ static RLX_INLINE void row_of_blocks(const float *a, const uint8_t *b, int64_t d
         const rlx_f16 *scales = (const rlx_f16 *)b;
         b += 2 * COLUMNS;
         for (int i = 0; i < 16; i++, b += four ? COLUMNS : 2 * COLUMNS) {
-            RLX_SOON(b + 2048);
-            if (!four) RLX_SOON(b + 2048 + COLUMNS);
+            RLX_PREFETCH(b + 2048);
+            if (!four) RLX_PREFETCH(b + 2048 + COLUMNS);
             _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)
             {
                 if (four) {

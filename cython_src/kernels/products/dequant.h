@@ -4,10 +4,11 @@
    bytes, bytes to floats, and for every 16 weights scale * code + offset. In the first and the last
    the vectors are written out; the compiler makes those of the middle one. */
 
+/* A quantised matrix. */
 typedef struct {
     const uint8_t *codes;
     const void *scales, *zeros; /* of plain groups: one per group of a row; zeros may be NULL */
-    int64_t scheme, row_bytes, group, scale_bytes, zero_bytes, k;
+    rlx_quantized as;
 } rlx_packed;
 
 typedef uint8_t u8x16 __attribute__((vector_size(16), aligned(1), may_alias));
@@ -174,13 +175,12 @@ static const struct {
     {256, 110, unpack_q3_k}, {256, 144, unpack_q4_k}, {256, 176, unpack_q5_k},
     {256, 210, unpack_q6_k}, {256, 292, unpack_q8_k},
 };
-enum { SCHEME_INT4 = 11, SCHEME_INT8 = 12 };
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
 #define LANES4 ((int64_t)(VECTOR_BYTES / sizeof(float)))
 /* Weights that are decoded at a time: a whole number of blocks and groups of every format. */
-#define SPAN 256
+#define SPAN RLX_DECODE_SPAN
 
 static float group_value(const void *values, int64_t bytes, int64_t at)
 {
@@ -193,8 +193,8 @@ static float group_value(const void *values, int64_t bytes, int64_t at)
 static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
                           int8_t *codes, float *scale, float *offset)
 {
-    const int four = p->scheme == SCHEME_INT4;
-    const uint8_t *b = p->codes + row * p->row_bytes + (four ? from / 2 : from);
+    const int four = p->as.scheme == RLX_SCHEME_INT4;
+    const uint8_t *b = p->codes + row * p->as.row_bytes + (four ? from / 2 : from);
     if (four) {
         for (int64_t i = 0; i < count / 2; i++) {
             codes[2 * i] = (int8_t)((b[i] & 15) - 8);
@@ -203,12 +203,12 @@ static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_
     } else {
         for (int64_t i = 0; i < count; i++) codes[i] = (int8_t)(b[i] ^ 128);
     }
-    const int64_t first = row * (p->k / p->group);
+    const int64_t first = row * (p->as.k / p->as.group);
     for (int64_t s = 0; s < count / 16; s++) {
-        const int64_t g = first + (from + 16 * s) / p->group;
-        scale[s] = group_value(p->scales, p->scale_bytes, g);
+        const int64_t g = first + (from + 16 * s) / p->as.group;
+        scale[s] = group_value(p->scales, p->as.scale_bytes, g);
         const float middle = four ? 8.0f : 128.0f;
-        offset[s] = p->zeros ? (middle - group_value(p->zeros, p->zero_bytes, g)) * scale[s] : 0;
+        offset[s] = p->zeros ? (middle - group_value(p->zeros, p->as.zero_bytes, g)) * scale[s] : 0;
     }
 }
 
@@ -218,12 +218,12 @@ static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t 
 {
     int8_t codes[SPAN] = {0}; /* or a compiler that can't follow the blocks warns */
     float scale[SPAN / 16], offset[SPAN / 16];
-    if (p->scheme < SCHEME_INT4) {
-        const int64_t weights = block_formats[p->scheme].weights;
-        const int64_t nbytes = block_formats[p->scheme].nbytes;
-        const uint8_t *b = p->codes + row * p->row_bytes + from / weights * nbytes;
+    if (p->as.scheme < RLX_SCHEME_INT4) {
+        const int64_t weights = block_formats[p->as.scheme].weights;
+        const int64_t nbytes = block_formats[p->as.scheme].nbytes;
+        const uint8_t *b = p->codes + row * p->as.row_bytes + from / weights * nbytes;
         for (int64_t at = 0; at < count; at += weights, b += nbytes)
-            block_formats[p->scheme].unpack(b, codes + at, scale + at / 16, offset + at / 16);
+            block_formats[p->as.scheme].unpack(b, codes + at, scale + at / 16, offset + at / 16);
     } else {
         unpack_groups(p, row, from, count, codes, scale, offset);
     }
@@ -234,20 +234,17 @@ static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t 
     }
 }
 
-/* Parameters: scheme, rows of the result, rows of the table, bytes of an index (0: all rows in
-   order), k, bytes of a row, group, bytes of a scale, bytes of a zero point. */
 static int kernel_dequantize_blocks_u8(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t rows = p[1].i, table = p[2].i, index_bytes = p[3].i, k = p[4].i;
-    const rlx_packed w = {call->in[0], call->in[1], call->in[2], p[0].i, p[5].i,
-                          p[6].i,      p[7].i,      p[8].i,      k};
-    float *y = call->out[0];
+    RLX_ARGUMENTS(dequantize_blocks, call);
+    const int64_t rows = p->count, table = p->table, index_bytes = p->index_bytes, k = p->weights.k;
+    const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
+    float *y = out->y;
     for (int64_t r = 0; r < rows; r++, y += k) {
         int64_t from = r;
         if (index_bytes) {
-            from = index_bytes == 4 ? ((const int32_t *)call->in[3])[r]
-                                    : ((const int64_t *)call->in[3])[r];
+            from = index_bytes == 4 ? ((const int32_t *)in->index)[r]
+                                    : ((const int64_t *)in->index)[r];
             from += from < 0 ? table : 0;
             if (from < 0 || from >= table) return RLX_INDEX_OUT_OF_RANGE;
         }
@@ -300,7 +297,7 @@ static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const flo
 static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
                         rlx_range own)
 {
-    const int64_t k = p->k;
+    const int64_t k = p->as.k;
     float w[SPAN];
     for (int64_t j = own.first; j < own.last; j++) {
         vec_f32 sums[DEQUANT_FEW] = {{0}};
@@ -322,7 +319,7 @@ static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m
 static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n, rlx_range own,
                            float *panel)
 {
-    const int64_t k = p->k;
+    const int64_t k = p->as.k;
     float w[SPAN];
     for (int64_t j = own.first; j < own.last; j += DEQUANT_COLUMNS) {
         const int64_t width = own.last - j < DEQUANT_COLUMNS ? own.last - j : DEQUANT_COLUMNS;
@@ -339,26 +336,23 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
     }
 }
 
-/* Parameters: scheme, m, n, k, bytes of a row, group, bytes of a scale, bytes of a zero point, packed (in
-   panels: of which kind, see panels.h). Scratch: a panel. */
 static int kernel_dequant_matmul_f32(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t m = p[1].i, n = p[2].i, k = p[3].i;
-    const rlx_packed w = {call->in[1], call->in[2], call->in[3], p[0].i, p[4].i,
-                          p[5].i,      p[6].i,      p[7].i,      k};
+    RLX_ARGUMENTS(dequant_matmul, call);
+    const int64_t m = p->m, n = p->n, k = p->weights.k;
+    const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
     const rlx_range own = rlx_share(call, n, DEQUANT_COLUMNS); /* parts are columns */
-    if (p[8].i) {
-        packed_product_f32(call->in[0], k, call->in[1], p[8].i, own.first, NULL, (float *)call->out[0] + own.first,
-                           n, m, k, n, own.last - own.first, 0, call->out[1]);
+    if (p->packing) {
+        packed_product_f32(in->x, k, in->w, p->packing, own.first, NULL, (float *)out->y + own.first, n, m, k, n,
+                           own.last - own.first, 0, out->panel);
         return RLX_OK;
     }
     if (m <= DEQUANT_FEW || k == 0)
         for (int64_t i = 0; i < m; i += DEQUANT_FEW)
-            dequant_few(&w, (const float *)call->in[0] + i * k, (float *)call->out[0] + i * n,
+            dequant_few(&w, (const float *)in->x + i * k, (float *)out->y + i * n,
                         m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
     else
-        dequant_panels(&w, call->in[0], call->out[0], m, n, own, call->out[1]);
+        dequant_panels(&w, in->x, out->y, m, n, own, out->panel);
     return RLX_OK;
 }
 #undef UNPACK

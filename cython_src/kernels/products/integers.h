@@ -7,7 +7,7 @@
 
 #define I32_LANES ((int64_t)(VECTOR_BYTES / 4))
 #define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
-#define BYTE_ROWS 48 /* rows of the left matrix that are made ready at a time */
+#define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are made ready at a time */
 
 typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* no alias of anything: stays in registers */
@@ -40,7 +40,7 @@ typedef struct {
                   const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width);
 } byte_way;
 
-static RLX_APART void store_few(int32_t *c, vec_i32 v, int64_t width) { memcpy(c, &v, (size_t)width * sizeof(*c)); }
+static RLX_NOINLINE void store_few(int32_t *c, vec_i32 v, int64_t width) { memcpy(c, &v, (size_t)width * sizeof(*c)); }
 
 static RLX_INLINE void store_integers(int32_t *c, vec_i32 v, int64_t width)
 {
@@ -116,7 +116,7 @@ static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
             {                                                                                      \
                 right[v] = _mm512_loadu_si512(b + v * VECTOR_BYTES);                               \
-                if (ROWS > 2) RLX_SOON(b + 4 * step + v * VECTOR_BYTES);                           \
+                if (ROWS > 2) RLX_PREFETCH(b + 4 * step + v * VECTOR_BYTES);                           \
             }                                                                                      \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
@@ -197,37 +197,35 @@ static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k,
    a panel. */
 static int integer_products(const rlx_call *call, const byte_way *way)
 {
-    const rlx_param *p = call->p;
-    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, packed = p[6].i;
-    const int rank = (int)p[8].i;
-    const rlx_param *dims = p + 9, *a_steps = dims + rank, *b_steps = a_steps + rank;
-    const rlx_block own = rlx_share_block(call, p[3].i, m, n, 6, BYTE_COLUMNS);
+    RLX_ARGUMENTS(matmul_integer, call);
+    const int64_t m = p->m, k = p->k, n = p->n, packed = p->packing;
+    const rlx_block own = rlx_share_block(call, p->batch, m, n, 6, BYTE_COLUMNS);
     const int64_t fours = (k + 3) / 4, row = 4 * fours * way->bytes;
-    int32_t *begin = call->out[1];
+    int32_t *begin = out->rows;
     char *ready = (char *)(begin + BYTE_ROWS);
     int8_t *panel = (int8_t *)(ready + (m < BYTE_ROWS ? m : BYTE_ROWS) * 8 * fours);
     for (int64_t z = own.pieces.first; z < own.pieces.last; z++) {
         int64_t rest = z, at_a = 0, at_b = 0;
-        for (int d = rank - 1; d >= 0; d--) {
-            at_a += rest % dims[d].i * a_steps[d].i;
-            at_b += rest % dims[d].i * b_steps[d].i;
-            rest /= dims[d].i;
+        for (int64_t d = p->rank - 1; d >= 0; d--) {
+            at_a += rest % p->dims[d] * p->a_steps[d];
+            at_b += rest % p->dims[d] * p->b_steps[d];
+            rest /= p->dims[d];
         }
-        const uint8_t *a = (const uint8_t *)call->in[0] + at_a * m * k;
-        const int8_t *b = (const int8_t *)call->in[1] + at_b * (packed ? p[7].i : k * n);
+        const uint8_t *a = (const uint8_t *)in->a + at_a * m * k;
+        const int8_t *b = (const int8_t *)in->b + at_b * (packed ? p->packed_stride : k * n);
         for (int64_t i = own.rows.first; i < own.rows.last; i += BYTE_ROWS) {
             const int64_t rows = own.rows.last - i < BYTE_ROWS ? own.rows.last - i : BYTE_ROWS;
-            ready_rows(ready, begin, a + i * k, rows, k, fours, way, p[4].i, !p[5].i);
+            ready_rows(ready, begin, a + i * k, rows, k, fours, way, p->a_signed, !p->b_signed);
             for (int64_t j = own.columns.first; j < own.columns.last; j += BYTE_COLUMNS) {
                 const int64_t width = n - j < BYTE_COLUMNS ? n - j : BYTE_COLUMNS;
                 const int64_t step = 4 * ((width + I32_LANES - 1) / I32_LANES * I32_LANES);
                 const int8_t *from = packed ? b + 4 * j * (fours + 1) : panel;
-                if (!packed) ready_columns(panel, (const uint8_t *)b + j, n, k, width, p[5].i);
-                int32_t *c = (int32_t *)call->out[0] + (z * m + i) * n + j;
+                if (!packed) ready_columns(panel, (const uint8_t *)b + j, n, k, width, p->b_signed);
+                int32_t *c = (int32_t *)out->y + (z * m + i) * n + j;
                 for (int64_t r = 0, some; r < rows; r += some) {
                     some = rows - r >= 6 && rows - r != 8 ? 6 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
                     way->micro(ready + r * row, row, from + step, step, begin + r, (const int32_t *)from,
-                               way->shifted && p[4].i ? 128 : 0, c + r * n, n, fours, some, width);
+                               way->shifted && p->a_signed ? 128 : 0, c + r * n, n, fours, some, width);
                 }
             }
         }

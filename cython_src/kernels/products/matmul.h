@@ -7,8 +7,11 @@ typedef T VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));
 
 static void NAME(activate)(T *y, int64_t n, int64_t act)
 {
-    static const rlx_loop table[] = {NULL, NAME(loop_relu), NAME(loop_gelu), NAME(loop_gelu_approx),
-                                     NAME(loop_silu), NAME(loop_sigmoid), NAME(loop_tanh)};
+    static const rlx_loop table[] = {
+        [RLX_ACT_RELU] = NAME(loop_relu), [RLX_ACT_GELU] = NAME(loop_gelu),
+        [RLX_ACT_GELU_APPROX] = NAME(loop_gelu_approx), [RLX_ACT_SILU] = NAME(loop_silu),
+        [RLX_ACT_SIGMOID] = NAME(loop_sigmoid), [RLX_ACT_TANH] = NAME(loop_tanh),
+    };
     if (act) table[act](y, y, NULL, NULL, n);
 }
 
@@ -57,8 +60,8 @@ static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, 
     }
 }
 
-/* The same where the right matrix stands turned, [n, k]: one row of it for each result. */
-static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n)
+/* The same where the right matrix is transposed, [n, k]: one row of it for each result. */
+static void NAME(gemv_transposed)(const T *a, const T *b, T *c, int64_t k, int64_t n)
 {
     for (int64_t j = 0; j < n; j++, b += k) {
         VEC sums = {0};
@@ -76,7 +79,7 @@ static void NAME(gemv_turned)(const T *a, const T *b, T *c, int64_t k, int64_t n
 
 /* Columns j0 ... j0 + width - 1 of a product with one matrix of n columns, packed (of which kind, see panels.h) or
    with its rows one after the other. A row of a begins k after the one before. */
-static RLX_APART void NAME(some_columns)(const T *a, const void *b, int64_t packed, int64_t j0, const T *bias, T *c,
+static RLX_NOINLINE void NAME(some_columns)(const T *a, const void *b, int64_t packed, int64_t j0, const T *bias, T *c,
                                          int64_t ldc, int64_t m, int64_t k, int64_t n, int64_t width, int64_t act,
                                          T *room)
 {
@@ -92,42 +95,39 @@ static RLX_APART void NAME(some_columns)(const T *a, const void *b, int64_t pack
     }
 }
 
-/* Parameters: m, k, n, batch, has bias, where in its operand the bias begins, act, turned (the right
-   matrices are [n, k]), packed (they are in panels: of which kind, see panels.h), bytes from one of those to the next, rank, dims[rank],
-   a steps[rank], b steps[rank], the steps counted in matrices. Scratch: a panel. */
+/* The products of a part. bias_at is where the bias begins in its operand; transposed right matrices are [n, k];
+   packed_stride counts bytes, the strides of the batch axes count matrices. */
 static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
-    const rlx_param *p = call->p;
-    const int64_t m = p[0].i, k = p[1].i, n = p[2].i, act = p[6].i;
-    const int64_t turned = p[7].i, packed = p[8].i, each = p[9].i;
-    const int rank = (int)p[10].i;
-    const rlx_param *dims = p + 11, *a_steps = dims + rank, *b_steps = a_steps + rank;
-    const T *bias = p[4].i ? (const T *)call->in[2] + p[5].i : NULL;
+    RLX_ARGUMENTS(matmul, call);
+    const int64_t m = p->m, k = p->k, n = p->n, act = p->act;
+    const int64_t transposed = p->transposed_b, packing = p->packing;
+    const T *bias = in->bias ? (const T *)in->bias + p->bias_at : NULL;
     const int64_t i0 = own.rows.first, height = own.rows.last - i0;
     const int64_t j0 = own.columns.first, width = own.columns.last - j0;
     if (bias) bias += j0;
     for (int64_t item = own.pieces.first; item < own.pieces.last; item++) {
         int64_t rest = item, a_at = 0, b_at = 0;
-        for (int axis = rank - 1; axis >= 0; axis--) {
-            a_at += rest % dims[axis].i * a_steps[axis].i;
-            b_at += rest % dims[axis].i * b_steps[axis].i;
-            rest /= dims[axis].i;
+        for (int64_t axis = p->rank - 1; axis >= 0; axis--) {
+            a_at += rest % p->dims[axis] * p->a_steps[axis];
+            b_at += rest % p->dims[axis] * p->b_steps[axis];
+            rest /= p->dims[axis];
         }
-        const T *a = (const T *)call->in[0] + (a_at * m + i0) * k;
-        const T *b = (const T *)call->in[1] + b_at * k * n;
-        T *c = (T *)call->out[0] + (item * m + i0) * n + j0;
-        if (m >= 4 || packed) {
-            if (packed)
-                NAME(packed_product)(a, k, (const char *)call->in[1] + b_at * each, packed, j0, bias, c, n, height, k,
-                                     n, width, act, call->out[1]);
+        const T *a = (const T *)in->a + (a_at * m + i0) * k;
+        const T *b = (const T *)in->b + b_at * k * n;
+        T *c = (T *)out->y + (item * m + i0) * n + j0;
+        if (m >= 4 || packing) {
+            if (packing)
+                NAME(packed_product)(a, k, (const char *)in->b + b_at * p->packed_stride, packing, j0, bias, c, n,
+                                     height, k, n, width, act, out->panel);
             else
-                NAME(loose_product)(a, k, b + j0 * (turned ? k : 1), turned ? k : n, bias, c, n, height, k, width,
-                                    turned, act, call->out[1]);
+                NAME(loose_product)(a, k, b + j0 * (transposed ? k : 1), transposed ? k : n, bias, c, n, height, k,
+                                    width, transposed, act, out->panel);
             continue;
         }
-        b += j0 * (turned ? k : 1);
+        b += j0 * (transposed ? k : 1);
         for (int64_t i = 0; i < height; i++) {
-            if (turned) NAME(gemv_turned)(a + i * k, b, c + i * n, k, width);
+            if (transposed) NAME(gemv_transposed)(a + i * k, b, c + i * n, k, width);
             else NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
         }
         const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;
@@ -135,21 +135,21 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
     }
 }
 
-static RLX_APART void NAME(own_products)(const rlx_call *call)
+static RLX_NOINLINE void NAME(own_products)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
+    RLX_ARGUMENTS(matmul, call);
     /* What is not packed is packed by every part that reads it: parts are columns, if there are enough. */
-    const int64_t tall = p[8].i || p[2].i < 2 * MICRO_COLUMNS ? MICRO_ROWS : p[0].i;
-    NAME(products)(call, rlx_share_block(call, p[3].i, p[0].i, p[2].i, tall, MICRO_COLUMNS));
+    const int64_t tall = p->packing || p->n < 2 * MICRO_COLUMNS ? MICRO_ROWS : p->m;
+    NAME(products)(call, rlx_share_block(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS));
 }
 
 static int NAME(kernel_matmul)(const rlx_call *call)
 {
 #ifdef SINGLE
     /* Two copies: the small products of a small model feel every instruction. */
-    const rlx_param *p = call->p;
+    RLX_ARGUMENTS(matmul, call);
     if (!RLX_UNLIKELY(call->parts > 1)) {
-        NAME(products)(call, (rlx_block){{0, p[3].i}, {0, p[0].i}, {0, p[2].i}});
+        NAME(products)(call, (rlx_block){{0, p->batch}, {0, p->m}, {0, p->n}});
         return RLX_OK;
     }
 #endif

@@ -6,8 +6,9 @@
 
 #define MICRO_ROWS 6
 #define MICRO_COLUMNS ((int64_t)(MICRO_VECTORS * VL))
+static_assert(MICRO_VECTORS * VECTOR_BYTES / sizeof(T) <= RLX_PANEL_COLUMNS, "scratch holds panels of fewer columns");
 #define MICRO_AHEAD (1024 / (MICRO_COLUMNS * (int64_t)sizeof(T))) /* rows of a panel that are fetched ahead */
-#define MICRO_DEPTH 512 /* rows of a panel that stay in the cache while rows of the left matrix go by */
+#define MICRO_DEPTH RLX_PANEL_DEPTH /* rows of a panel that stay in the cache while rows of the left matrix go by */
 #define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
 
 /* The first `count` lanes of a vector, 1 to VL; the others are 0, or stay as they are. */
@@ -30,14 +31,14 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 #endif
 }
 #else
-static RLX_APART VEC NAME(load_some)(const T *from, int64_t count)
+static RLX_NOINLINE VEC NAME(load_some)(const T *from, int64_t count)
 {
     VEC v = {0};
     memcpy(&v, from, (size_t)count * sizeof(T));
     return v;
 }
 
-static RLX_APART void NAME(store_some)(T *to, VEC v, int64_t count) { memcpy(to, &v, (size_t)count * sizeof(T)); }
+static RLX_NOINLINE void NAME(store_some)(T *to, VEC v, int64_t count) { memcpy(to, &v, (size_t)count * sizeof(T)); }
 
 static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
 {
@@ -79,7 +80,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                 {                                                                                  \
                     right[v] = *(const VEC *)(b + v * VL);                                         \
-                    if (ROWS > 2 && v * VECTOR_BYTES % 64 == 0) RLX_SOON(b + MICRO_AHEAD * step + v * VL);     \
+                    if (ROWS > 2 && v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(b + MICRO_AHEAD * step + v * VL);     \
                 }                                                                                  \
                 _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
                 {                                                                                  \

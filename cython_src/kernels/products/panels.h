@@ -1,18 +1,15 @@
 /* Matrix products out of micro-kernels: of packed weights, and of matrices as they lie, per type. */
 
-/* What weights in panels are made of. */
-enum { NAME(AS_THEY_ARE) = 1, NAME(HALF), NAME(BFLOAT), NAME(Q8), NAME(Q4) };
-
 /* `depth` rows of a panel of `step` columns, `at` elements from the first one; what is no T is made one. */
 static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *room)
 {
 #ifdef SINGLE
-    const int64_t four = kind == NAME(Q4);
-    if (kind == NAME(HALF)) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
-    if (kind == NAME(BFLOAT)) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
-    if (kind >= NAME(Q8)) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
+    const int64_t four = kind == RLX_PACKING_Q4_0;
+    if (kind == RLX_PACKING_F16) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
+    if (kind == RLX_PACKING_BF16) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
+    if (kind >= RLX_PACKING_Q8_0) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
 #endif
-    return kind == NAME(AS_THEY_ARE) ? (const T *)panels + at : room;
+    return kind == RLX_PACKING_SAME ? (const T *)panels + at : room;
 }
 
 #ifdef SINGLE
@@ -30,7 +27,7 @@ static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, 
             {                                                                                      \
                 even[v] += a[i] * widened_##name(b + v * VL);                                      \
                 odd[v] += a[i + 1] * widened_##name(b + MICRO_COLUMNS + v * VL);                   \
-                RLX_SOON(b + 2048 + v * 2 * VL);                                                   \
+                RLX_PREFETCH(b + 2048 + v * 2 * VL);                                                   \
             }                                                                                      \
         for (; i < depth; i++)                                                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
@@ -50,19 +47,19 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 {
     /* Few rows go by once: every panel is read from its first byte to its last. What is widened for
        them stays in the first cache. */
-    const int64_t once = kind == NAME(AS_THEY_ARE) ? k : 64;
+    const int64_t once = kind == RLX_PACKING_SAME ? k : 64;
     const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
     int64_t p = 0, begun = 0;
 #ifdef SINGLE
-    for (; m == 1 && kind != NAME(AS_THEY_ARE) && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
-        const int64_t at = (j0 + begun) * k, four = kind == NAME(Q4);
-        if (kind >= NAME(Q8)) {
+    for (; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
+        const int64_t at = (j0 + begun) * k, four = kind == RLX_PACKING_Q4_0;
+        if (kind >= RLX_PACKING_Q8_0) {
             (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(at, four), k, c + begun);
             continue;
         }
         const uint16_t *b = (const uint16_t *)panels + at;
         const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
-        (kind == NAME(HALF) ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
+        (kind == RLX_PACKING_F16 ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
         if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
     }
 #endif

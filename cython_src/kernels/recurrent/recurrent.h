@@ -119,27 +119,27 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
    every sequence: a row of gates, one of candidates and one of states; then panels. Parts are sequences. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t steps = p[0].i, batch = p[1].i, directions = p[2].i, n = p[3].i;
-    const int cell = (int)p[4].i, coupled = (int)p[5].i;
-    const T clip = (T)p[6].f;
-    const int gru = cell == NAME(GRU) || cell == NAME(GRU_LINEAR);
-    const int64_t gates = cell == NAME(LSTM) ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
-    const T *xw = call->in[0], *bias = call->in[2], *h0 = call->in[3], *c0 = call->in[4];
-    const T *peepholes = call->in[5];
-    const int32_t *lengths = call->in[6];
+    RLX_ARGUMENTS(recurrence, call);
+    const int64_t steps = p->steps, batch = p->batch, directions = p->directions, n = p->hidden;
+    const int cell = (int)p->cell, coupled = (int)p->input_forget;
+    const T clip = (T)p->clip;
+    const int gru = cell == RLX_CELL_GRU || cell == RLX_CELL_GRU_LINEAR;
+    const int64_t gates = cell == RLX_CELL_LSTM ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
+    const T *xw = in->xw, *bias = in->bias, *h0 = in->h0, *c0 = in->c0;
+    const T *peepholes = in->peepholes;
+    const int32_t *lengths = in->lengths;
     const int64_t apart = gates * n, spare_apart = n, states = batch * n;
-    T *y = call->out[0], *g = call->out[3], *spare = g + batch * apart;
+    T *y = out->y, *g = out->work, *spare = g + batch * apart;
     T *reset_h = spare + batch * spare_apart;
-    T *panels = p[7].i ? reset_h + batch * n : NULL;
+    T *panels = p->pack ? reset_h + batch * n : NULL;
     T *last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL;
     const rlx_range own_rows = rlx_share(call, batch, 4);
     const int64_t first = own_rows.first, last = own_rows.last, count = last - first;
     for (int64_t d = 0; d < directions && count; d++) {
-        const T *r = (const T *)call->in[1] + d * gates * n * n, *last_r = r + first_rows * n;
+        const T *r = (const T *)in->weights + d * gates * n * n, *last_r = r + first_rows * n;
         const T *peep = peepholes ? peepholes + d * 3 * n : NULL;
-        T *h = (T *)call->out[1] + d * states;
-        T *c = cell == NAME(LSTM) ? (T *)call->out[2] + d * states : NULL;
+        T *h = (T *)out->h + d * states;
+        T *c = cell == RLX_CELL_LSTM ? (T *)out->c + d * states : NULL;
         for (int64_t i = first * n; i < last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
         for (int64_t i = first * n; c && i < last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
         if (panels) NAME(pack_rows)(r, first_rows, n, panels);
@@ -148,7 +148,7 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
             for (int64_t b = first; b < last; b++) {
                 const int64_t length = lengths ? lengths[b] : steps;
                 const int64_t end = length < steps ? length : steps;
-                const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;
+                const int64_t at = s < end && p->reverse[d] ? end - 1 - s : s;
                 T *own = g + b * apart;
                 memcpy(own, xw + ((at * batch + b) * directions + d) * gates * n,
                        (size_t)(gates * n) * sizeof(T));
@@ -162,15 +162,15 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
                     spare[b * spare_apart + i] = bias ? bias[d * n + i] : 0;
                 }
             }
-            if (cell == NAME(GRU))
+            if (cell == RLX_CELL_GRU)
                 NAME(add_products)(last_r, last_panels, n, n, reset_h + first * n, count, g + first * apart + 2 * n,
                                    apart);
-            if (cell == NAME(GRU_LINEAR))
+            if (cell == RLX_CELL_GRU_LINEAR)
                 NAME(add_products)(last_r, last_panels, n, n, h + first * n, count, spare + first * n, spare_apart);
             for (int64_t b = first; b < last; b++) {
                 const int64_t length = lengths ? lengths[b] : steps;
                 const int64_t end = length < steps ? length : steps;
-                const int64_t at = s < end && p[8 + d].i ? end - 1 - s : s;
+                const int64_t at = s < end && p->reverse[d] ? end - 1 - s : s;
                 T *row = y + ((at * directions + d) * batch + b) * n;
                 if (s >= end) { /* the sequence is over: its states stay */
                     memset(row, 0, (size_t)n * sizeof(T));

@@ -5,12 +5,13 @@
    a single one has weight 1. */
 static int NAME(kernel_interpolate)(const rlx_call *call)
 {
-    const int64_t outer = call->p[0].i, n = call->p[1].i, count = call->p[2].i;
-    const int64_t inner = call->p[3].i, taps = call->p[4].i;
-    const T outside = (T)call->p[5].f;
-    const T *x = call->in[0], *weights = call->in[2];
-    const int32_t *indices = call->in[1];
-    T *y = call->out[0];
+    RLX_ARGUMENTS(interpolate, call);
+    const int64_t outer = p->outer, n = p->n, count = p->count;
+    const int64_t inner = p->inner, taps = p->taps;
+    const T outside = (T)p->outside;
+    const T *x = in->x, *weights = in->weights;
+    const int32_t *indices = in->indices;
+    T *y = out->y;
     for (int64_t o = 0; o < outer; o++, x += n * inner) {
         if (inner == 1 && taps == 1) {
             for (int64_t j = 0; j < count; j++) y[j] = indices[j] < 0 ? outside : x[indices[j]];

@@ -1,13 +1,14 @@
-/* Reductions over the middle of [outer, n, inner]. Parameters: outer, n, inner. */
+/* Reductions over the middle of [outer, n, inner], per type. */
 
 /* START is the value of no elements; COMBINE(acc, x) takes one more, FINISH(acc) ends.
    Rows that lie side by side are reduced in lanes, blocks of 1,024 elements into a wider sum. */
 #define REDUCTION(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH, ROW, COLUMNS)                    \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
-        const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;               \
-        const T *x = call->in[0];                                                                 \
-        T *y = call->out[0];                                                                      \
+        RLX_ARGUMENTS(reduce_##kind, call);                                                       \
+        const int64_t outer = p->outer, n = p->n, inner = p->inner;                               \
+        const T *x = in->x;                                                                       \
+        T *y = out->y;                                                                            \
         for (int64_t o = 0; o < outer; o++, x += n * inner, y += inner)                           \
             if (inner == 1) {                                                                     \
                 ROW(T, TOTAL, START, COMBINE, FINISH)                                              \

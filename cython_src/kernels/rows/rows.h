@@ -96,11 +96,12 @@ static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 /* Parameters: outer, n, inner, whether the logarithm is wanted. */
 static int NAME(kernel_softmax)(const rlx_call *call)
 {
-    const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;
-    const int logarithm = (int)call->p[3].i;
+    RLX_ARGUMENTS(softmax, call);
+    const int64_t outer = p->outer, n = p->n, inner = p->inner;
+    const int logarithm = (int)p->log;
     for (int64_t o = 0; o < outer; o++) {
-        const T *x = (const T *)call->in[0] + o * n * inner;
-        T *y = (T *)call->out[0] + o * n * inner;
+        const T *x = (const T *)in->x + o * n * inner;
+        T *y = (T *)out->y + o * n * inner;
         if (inner == 1) {
             T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
             const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
@@ -136,17 +137,18 @@ static int NAME(kernel_softmax)(const rlx_call *call)
    normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
-    const int64_t rows = call->p[0].i, n = call->p[1].i;
-    const int rms = (int)call->p[5].i;
-    const T *weight = call->in[1], *bias = call->in[2];
+    RLX_ARGUMENTS(layer_norm, call);
+    const int64_t rows = p->rows, n = p->n;
+    const int rms = (int)p->rms;
+    const T *weight = in->weight, *bias = in->bias;
     for (int64_t r = 0; r < rows; r++) {
-        const T *x = (const T *)call->in[0] + r * n;
-        T *y = (T *)call->out[0] + r * n;
+        const T *x = (const T *)in->x + r * n;
+        T *y = (T *)out->y + r * n;
         T mean = 0;
         double squares = 0;
-        if (call->in[3]) {
-            const T *other = (const T *)call->in[3] + r * n;
-            T *sum = (T *)call->out[call->p[7].i ? 1 : 0] + r * n;
+        if (in->residual) {
+            const T *other = (const T *)in->residual + r * n;
+            T *sum = (T *)(out->sum ? out->sum : out->y) + r * n;
             if (rms)
                 squares = NAME(row_total)(sum, x, other, 0, 1, n);
             else
@@ -155,8 +157,8 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
         } else if (!rms) {
             mean = (T)(NAME(row_total)(NULL, x, NULL, 0, 0, n) / (double)n);
         }
-        if (!rms || !call->in[3]) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
-        const T scale = (T)(1 / sqrt(squares / (double)n + call->p[4].f));
+        if (!rms || !in->residual) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
+        const T scale = (T)(1 / sqrt(squares / (double)n + p->eps));
 #define EACH(more) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
         if (weight && bias)
             EACH(* weight[i] + bias[i]);

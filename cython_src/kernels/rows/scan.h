@@ -5,10 +5,11 @@
 #define ARG_REDUCTION(SUFFIX, T)                                                                  \
     static int kernel_arg_reduce_##SUFFIX(const rlx_call *call)                                   \
     {                                                                                             \
-        const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;               \
-        const int largest = (int)call->p[3].i, last = (int)call->p[4].i;                          \
-        const T *x = call->in[0];                                                                 \
-        int32_t *y = call->out[0];                                                                \
+        RLX_ARGUMENTS(arg_reduce, call);                                                          \
+        const int64_t outer = p->outer, n = p->n, inner = p->inner;               \
+        const int largest = (int)p->largest, last = (int)p->last;                          \
+        const T *x = in->x;                                                                 \
+        int32_t *y = out->y;                                                                \
         for (int64_t o = 0; o < outer; o++, x += n * inner)                                       \
             for (int64_t j = 0; j < inner; j++, y++) {                                            \
                 int64_t best = 0;                                                                 \
@@ -35,14 +36,15 @@ ARG_REDUCTION(i64, int64_t)
 #define CUMULATION(SUFFIX, T, TOTAL)                                                               \
     static int kernel_cumulate_##SUFFIX(const rlx_call *call)                                     \
     {                                                                                             \
-        const int64_t outer = call->p[0].i, n = call->p[1].i, inner = call->p[2].i;               \
-        const int product = (int)call->p[3].i, exclusive = (int)call->p[4].i;                     \
-        const int64_t first = call->p[5].i ? n - 1 : 0, step = call->p[5].i ? -inner : inner;     \
+        RLX_ARGUMENTS(cumulate, call);                                                            \
+        const int64_t outer = p->outer, n = p->n, inner = p->inner;               \
+        const int product = (int)p->product, exclusive = (int)p->exclusive;                     \
+        const int64_t first = p->reverse ? n - 1 : 0, step = p->reverse ? -inner : inner;     \
         for (int64_t o = 0; o < outer; o++)                                                       \
             for (int64_t j = 0; j < inner; j++) {                                                 \
                 const int64_t at = (o * n + first) * inner + j;                                   \
-                const T *x = (const T *)call->in[0] + at;                                         \
-                T *y = (T *)call->out[0] + at;                                                    \
+                const T *x = (const T *)in->x + at;                                         \
+                T *y = (T *)out->y + at;                                                    \
                 TOTAL total = (TOTAL)product;                                                       \
                 for (int64_t i = 0; i < n; i++) {                                                 \
                     const TOTAL before = total;                                                    \

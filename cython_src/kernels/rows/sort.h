@@ -50,11 +50,12 @@
     }                                                                                             \
     static int kernel_topk_##SUFFIX(const rlx_call *call)                                         \
     {                                                                                             \
-        const int64_t rows = call->p[0].i, n = call->p[1].i, k = call->p[2].i;                    \
-        const int largest = (int)call->p[3].i;                                                    \
-        pair_##SUFFIX *pairs = call->out[2];                                                      \
+        RLX_ARGUMENTS(topk, call);                                                                \
+        const int64_t rows = p->rows, n = p->n, k = p->k;                    \
+        const int largest = (int)p->largest;                                                    \
+        pair_##SUFFIX *pairs = out->pairs;                                                      \
         for (int64_t r = 0; r < rows; r++) {                                                      \
-            const T *x = (const T *)call->in[0] + r * n;                                          \
+            const T *x = (const T *)in->x + r * n;                                          \
             const int64_t kept = k * 8 < n ? k : n;                                               \
             for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){x[i], (int32_t)i};      \
             if (kept < n) {                                                                       \
@@ -67,8 +68,8 @@
             }                                                                                     \
             merge_sort_##SUFFIX(pairs, pairs + n, kept, largest);                                 \
             for (int64_t i = 0; i < k; i++) {                                                     \
-                ((T *)call->out[0])[r * k + i] = pairs[i].value;                                  \
-                ((int32_t *)call->out[1])[r * k + i] = pairs[i].at;                               \
+                ((T *)out->values)[r * k + i] = pairs[i].value;                                  \
+                ((int32_t *)out->places)[r * k + i] = pairs[i].at;                               \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \

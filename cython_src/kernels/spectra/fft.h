@@ -95,13 +95,13 @@ static void NAME(pass_odd)(int R, NAME(in_parts) x, NAME(out_parts) y, int64_t l
 
 /* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
-                            int passes, const rlx_param *radices, const T *twiddles, int64_t count)
+                            int passes, const int64_t *radices, const T *twiddles, int64_t count)
 {
     int64_t length = n, stride = 1;
     const T *wr = twiddles, *wi = twiddles + count;
     if (passes == 0) y.re[0] = x.re[0], y.im[0] = x.im[0];
     for (int at = 0; at < passes; at++) {
-        const int radix = (int)radices[at].i;
+        const int radix = (int)radices[at];
         const NAME(out_parts) to = (passes - 1 - at) % 2 == 0 ? y : z;
         switch (radix) {
         case 2: NAME(pass2)(x, to, length, stride, wr, wi); break;
@@ -126,7 +126,7 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
 typedef struct {
     int64_t n, m, count;
     int passes;
-    const rlx_param *radices;
+    const int64_t *radices;
     const T *twiddles, *chirp, *filter;
 } NAME(fft_plan);
 
@@ -166,14 +166,14 @@ static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_pa
    swapped. */
 static int NAME(kernel_fft)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t n = p[1].i, inverse = p[3].i, lanes = p[6].i;
-    const T scale = (T)p[4].f;
-    const NAME(fft_plan) plan = {n, p[2].i, p[5].i, (int)p[7].i, p + 8,
-                                 call->in[1], call->in[2], call->in[3]};
-    const rlx_range own = rlx_share(call, p[0].i, lanes ? LANES : 1);
-    const T *x = call->in[0];
-    T *y = call->out[0], *s = call->out[1];
+    RLX_ARGUMENTS(fft, call);
+    const int64_t n = p->n, inverse = p->inverse, lanes = p->lanes;
+    const T scale = (T)p->scale;
+    const NAME(fft_plan) plan = {n, p->m, p->twiddle_count, (int)p->passes, p->radices,
+                                 in->twiddles, in->chirp, in->filter};
+    const rlx_range own = rlx_share(call, p->rows, lanes ? LANES : 1);
+    const T *x = in->x;
+    T *y = out->y, *s = out->work;
     for (int64_t r = own.first; lanes && r < own.last; r += VL) {
         const int64_t some = own.last - r < VL ? own.last - r : VL;
         const T *row[VECTOR_BYTES / sizeof(T)];
@@ -212,23 +212,23 @@ static int NAME(kernel_fft)(const rlx_call *call)
    transforms, and theirs, or in lanes 4 (length + 1) for each of LANES. */
 static int NAME(kernel_rfft)(const rlx_call *call)
 {
-    const rlx_param *p = call->p;
-    const int64_t n = p[1].i, h = p[2].i, bins = n / 2 + 1, lanes = p[6].i, frames = p[7].i;
-    const int power = (int)p[10].i;
+    RLX_ARGUMENTS(rfft, call);
+    const int64_t n = p->n, h = p->length, bins = n / 2 + 1, lanes = p->lanes, frames = p->frames;
+    const int power = (int)p->power;
     const int64_t width = power ? bins : 2 * bins;
-    const T scale = (T)p[4].f, half = scale / 2;
-    const NAME(fft_plan) plan = {h, p[3].i, p[5].i, (int)p[11].i, p + 12,
-                                 call->in[1], call->in[4], call->in[5]};
-    const T *c = call->in[2], *s = c + bins, *taper = call->in[3];
-    const rlx_range own = rlx_share(call, p[0].i, lanes ? LANES : 1);
-#define ROW(r) ((const T *)call->in[0] + (r) / frames * p[8].i + (r) % frames * p[9].i)
+    const T scale = (T)p->scale, half = scale / 2;
+    const NAME(fft_plan) plan = {h, p->m, p->twiddle_count, (int)p->passes, p->radices,
+                                 in->twiddles, in->chirp, in->filter};
+    const T *c = in->roots, *s = c + bins, *taper = in->taper;
+    const rlx_range own = rlx_share(call, p->rows, lanes ? LANES : 1);
+#define ROW(r) ((const T *)in->x + (r) / frames * p->samples + (r) % frames * p->hop)
     for (int64_t r = own.first; lanes && r < own.last; r += VL) {
         const int64_t some = own.last - r < VL ? own.last - r : VL;
         const T *row[VECTOR_BYTES / sizeof(T)];
-        T *to[VECTOR_BYTES / sizeof(T)], *x = call->out[1], *z = x + 2 * (h + 1) * VL;
+        T *to[VECTOR_BYTES / sizeof(T)], *x = out->work, *z = x + 2 * (h + 1) * VL;
         for (int64_t l = 0; l < VL; l++) {
             row[l] = ROW(r + (l < some ? l : 0));
-            to[l] = (T *)call->out[0] + width * (r + l);
+            to[l] = (T *)out->y + width * (r + l);
         }
         NAME(lanes_in)(row, taper, n, x, h == n ? 2 : 1);
         if (h == n)
@@ -250,9 +250,9 @@ static int NAME(kernel_rfft)(const rlx_call *call)
         if (!power) NAME(lanes_out)(y + VL, 2, scale, bins, to, some);
     }
     for (int64_t r = own.first; !lanes && r < own.last; r++) {
-        T *both = call->out[1], *zr = both + 2 * bins, *zi = zr + h, *yr = zi + h, *yi = yr + h;
+        T *both = out->work, *zr = both + 2 * bins, *zi = zr + h, *yr = zi + h, *yi = yr + h;
         const T *x = ROW(r);
-        T *to = (T *)call->out[0] + width * r, *re = power ? both : to, *im = re + bins;
+        T *to = (T *)out->y + width * r, *re = power ? both : to, *im = re + bins;
         if (h == n) {
             for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
         } else {

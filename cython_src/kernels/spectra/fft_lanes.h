@@ -197,13 +197,13 @@ static void NAME(lanes_odd)(int R, const T *x, T *y, int64_t length, int64_t str
 }
 
 /* All passes of `stride` transforms of vectors, element by element at x, through z; where the results stand. */
-static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passes, const rlx_param *radices,
+static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passes, const int64_t *radices,
                                 const T *twiddles, int64_t count)
 {
     int64_t length = n;
     const T *wr = twiddles, *wi = twiddles + count;
     for (int at = 0; at < passes; at++) {
-        const int radix = (int)radices[at].i;
+        const int radix = (int)radices[at];
         switch (radix) {
         case 2: NAME(lanes2)(x, z, length, stride, wr, wi); break;
         case 3: NAME(lanes3)(x, z, length, stride, wr, wi); break;

@@ -40,15 +40,16 @@ static T NAME(crossing)(const T *x, int64_t n, int64_t peak, int64_t step, T lev
    largest height, prominence and width. Outputs: indices, counts, prominences, scratch. */
 static int NAME(kernel_find_peaks)(const rlx_call *call)
 {
-    const rlx_param *p = call->p, *limits = p + 6;
-    const int64_t rows = p[0].i, n = p[1].i, most = p[2].i, slots = p[3].i, distance = p[4].i;
-    int32_t *at = call->out[3], *order = at + most, *room = order + most, *keep = room + most;
+    RLX_ARGUMENTS(find_peaks, call);
+    const double *limits = p->limits;
+    const int64_t rows = p->rows, n = p->n, most = p->candidates, slots = p->slots, distance = p->distance;
+    int32_t *at = out->places, *order = at + most, *room = order + most, *keep = room + most;
     T low[3], high[3];
-    for (int i = 0; i < 3; i++) low[i] = (T)limits[2 * i].f, high[i] = (T)limits[2 * i + 1].f;
+    for (int i = 0; i < 3; i++) low[i] = (T)limits[2 * i], high[i] = (T)limits[2 * i + 1];
     for (int64_t row = 0; row < rows; row++) {
-        const T *x = (const T *)call->in[0] + row * n;
-        int32_t *indices = (int32_t *)call->out[0] + row * slots;
-        T *prominences = (T *)call->out[2] + row * slots;
+        const T *x = (const T *)in->x + row * n;
+        int32_t *indices = (int32_t *)out->indices + row * slots;
+        T *prominences = (T *)out->prominences + row * slots;
         int64_t m = 0, found = 0;
         for (int64_t i = 1; i < n - 1; i++) {
             if (!(x[i - 1] < x[i])) continue;
@@ -74,7 +75,7 @@ static int NAME(kernel_find_peaks)(const rlx_call *call)
             const T left = NAME(lowest)(x, n, at[j], -1), right = NAME(lowest)(x, n, at[j], 1);
             const T top = x[at[j]], drop = top - (left > right ? left : right);
             if (!(drop >= low[1] && drop <= high[1])) continue;
-            if (p[5].i) {
+            if (p->widths) {
                 const T level = top - (T)0.5 * drop;
                 const T width = NAME(crossing)(x, n, at[j], -1, level) +
                                 NAME(crossing)(x, n, at[j], 1, level);
@@ -83,7 +84,7 @@ static int NAME(kernel_find_peaks)(const rlx_call *call)
             if (found < slots) indices[found] = at[j], prominences[found] = drop;
             found++;
         }
-        ((int32_t *)call->out[1])[row] = (int32_t)found;
+        ((int32_t *)out->counts)[row] = (int32_t)found;
         for (int64_t i = found; i < slots; i++) indices[i] = -1, prominences[i] = 0;
     }
     return RLX_OK;

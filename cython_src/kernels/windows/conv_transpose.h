@@ -27,34 +27,33 @@ static void NAME(add_kernels)(T *y, const T *products, const rlx_window *w)
     }
 }
 
-/* Parameters: a window (window.h) seen from the result, has bias, outputs per block. Scratch: the
-   weights of a group transposed, the products of a block, a panel. */
 static int NAME(kernel_conv_transpose)(const rlx_call *call)
 {
-    const rlx_window w = read_window(call->p);
-    const T *bias = call->p[RLX_WINDOW_PARAMS].i ? call->in[2] : NULL;
-    const int64_t block = call->p[RLX_WINDOW_PARAMS + 1].i;
+    RLX_ARGUMENTS(conv_transpose, call);
+    const rlx_window w = p->window;
+    const T *bias = in->bias;
+    const int64_t block = p->block;
     const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
     const int64_t taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
     const int64_t entries = w.out[0] * w.out[1] * w.out[2];
     const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];
-    T *turned = call->out[1], *products = call->out[2];
+    T *transposed = out->weights, *products = out->products;
     const rlx_range own = rlx_share(call, m, 1); /* parts are some outputs of every group */
     for (int64_t g = 0; g < w.groups; g++) {
-        const T *weight = (const T *)call->in[1] + g * channels * m * taps;
+        const T *weight = (const T *)in->weight + g * channels * m * taps;
         for (int64_t i = own.first * taps; i < own.last * taps; i++)
             for (int64_t c = 0; c < channels; c++)
-                turned[i * channels + c] = weight[c * m * taps + i];
+                transposed[i * channels + c] = weight[c * m * taps + i];
         for (int64_t image = 0; image < w.batch; image++) {
-            const T *x = (const T *)call->in[0] + (image * w.groups + g) * channels * entries;
-            T *y = (T *)call->out[0] + (image * w.groups + g) * m * plane;
+            const T *x = (const T *)in->x + (image * w.groups + g) * channels * entries;
+            T *y = (T *)out->y + (image * w.groups + g) * m * plane;
             for (int64_t o = own.first; o < own.last; o++)
                 for (int64_t i = 0; i < plane; i++)
                     y[o * plane + i] = bias ? bias[g * m + o] : 0;
             for (int64_t o = own.first; o < own.last; o += block) {
                 const int64_t some = own.last - o < block ? own.last - o : block;
-                NAME(loose_product)(turned + o * taps * channels, channels, x, entries, NULL, products, entries,
-                           some * taps, channels, entries, 0, 0, call->out[3]);
+                NAME(loose_product)(transposed + o * taps * channels, channels, x, entries, NULL, products, entries,
+                           some * taps, channels, entries, 0, 0, out->panel);
                 for (int64_t i = 0; i < some; i++)
                     NAME(add_kernels)(y + (o + i) * plane, products + i * taps * entries, &w);
             }

@@ -63,6 +63,8 @@ static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *
 #define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
 #endif
 
+static_assert(sizeof(SOME_LANES) <= RLX_LANE_MASK_BYTES / 2, "scratch holds smaller masks");
+
 #define DEPTHWISE_ROWS 4
 #define DEPTHWISE_READ ((DEPTHWISE_ROWS - 1) * 2 + 5)
 
@@ -97,17 +99,18 @@ static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const
     }
 }
 
-/* Parameters: a window (window.h) of two axes with 3 or 5 rows of taps next to each other, one or two rows
-   as well as columns apart, and four or more rows of results; has bias, has residual, act.
-   Scratch: a row of zeros, lanes of two vectors for every tap of every vector of a row. */
+/* Windows of two axes with 3 or 5 rows of taps next to each other, one or two rows as well as columns apart, and four
+   or more rows of results. Scratch: a row of zeros, and masks of two vectors for every tap of every vector of a row.
+   The narrow kernel has the same arguments. */
 static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
 {
-    const rlx_window w = read_window(call->p);
+    RLX_ARGUMENTS(conv_depthwise, call);
+    const rlx_window w = p->window;
     const int64_t each = w.outputs / w.groups, width = w.dims[2], down = w.out[1];
     const int64_t high = w.kernel[1], step = w.stride[1], results = down * w.out[2];
-    const T *bias = call->p[RLX_WINDOW_PARAMS].i ? call->in[2] : NULL;
-    T *zeros = call->out[1];
-    SOME_LANES *inside = call->out[2], *next = inside;
+    const T *bias = in->bias;
+    T *zeros = out->zeros;
+    SOME_LANES *inside = out->masks, *next = inside;
     memset(zeros, 0, (size_t)width * sizeof(T));
     for (int64_t x = 0; x < w.out[2]; x += LINE)
         for (int64_t k = 0; k < w.kernel[2]; k++) {
@@ -117,12 +120,12 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
             *next++ = DEPTHWISE(lanes)(-column - LINE, width - column - LINE);
         }
     const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
-    const T *end = (const T *)call->out[0] + own.last * results;
+    const T *end = (const T *)out->y + own.last * results;
     for (int64_t at = own.first; at < own.last; at++) {
         const int64_t o = at % w.outputs;
-        const T *x = (const T *)call->in[0] + at / each * w.dims[1] * width;
-        const T *weight = (const T *)call->in[1] + o * high * w.kernel[2], start = bias ? bias[o] : 0;
-        T *c = (T *)call->out[0] + at * results;
+        const T *x = (const T *)in->x + at / each * w.dims[1] * width;
+        const T *weight = (const T *)in->weight + o * high * w.kernel[2], start = bias ? bias[o] : 0;
+        T *c = (T *)out->y + at * results;
         for (int64_t y = 0; y < down; y += DEPTHWISE_ROWS) {
             /* The last rows go back into the ones before. */
             const int64_t first = down - y < DEPTHWISE_ROWS ? down - DEPTHWISE_ROWS : y;
@@ -138,10 +141,9 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
             else DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 2);
         }
     }
-    const NAME(rlx_after) after = {call->p[RLX_WINDOW_PARAMS + 1].i ? call->in[3] : NULL,
-                                   call->p[RLX_WINDOW_PARAMS + 2].i};
+    const NAME(epilogue) after = {in->residual, p->act};
     const int64_t first = own.first * results;
-    NAME(finish)((T *)call->out[0] + first, first, (own.last - own.first) * results, after);
+    NAME(finish)((T *)out->y + first, first, (own.last - own.first) * results, after);
     return RLX_OK;
 }
 

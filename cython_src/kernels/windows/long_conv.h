@@ -6,12 +6,12 @@
    which tiles of 16 elements are turned for. A spectrum stays as the tiles leave it: [m / 16][16][real,
    imaginary][16], where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/long_convolution.py). */
 
-enum { ACROSS = 16, ACROSS_VECTORS = ACROSS / (VECTOR_BYTES / 4) };
+enum { ACROSS = RLX_LONG_ACROSS, ACROSS_VECTORS = ACROSS / (VECTOR_BYTES / 4) };
 
 typedef struct {
     int64_t m, count;
     int passes;
-    const rlx_param *radices;
+    const int64_t *radices;
     const T *twiddles, *cross, *small; /* of the passes, between the two steps, of 16 points */
     T *x, *z;                          /* 2 n each */
 } NAME(rlx_long);
@@ -127,7 +127,7 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
    over its block: such blocks are made like this, so that a NaN is seen where a window meets it only. */
 #if defined(__GNUC__) && !defined(__clang__)
 #endif
-static RLX_APART void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
+static RLX_NOINLINE void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
                                          int64_t taps, int64_t samples, int64_t from, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -147,24 +147,24 @@ static RLX_APART void NAME(long_plainly)(T *to, const T *lines, const T *weight,
    Scratch: two blocks, the spectra of a group's channels, and of its filters. Parts are pairs of blocks. */
 static int NAME(kernel_conv_long)(const rlx_call *call)
 {
-    const rlx_window w = read_window(call->p);
-    const rlx_param *p = call->p + RLX_WINDOW_PARAMS;
-    const T *bias = p[0].i ? call->in[2] : NULL, *residual = p[1].i ? call->in[3] : NULL;
-    const int64_t n = ACROSS * p[4].i, channels = w.channels / w.groups, outputs = w.outputs / w.groups;
-    T *blocks = call->out[1], *spectra = blocks + 4 * n, *own = spectra + channels * 2 * n;
-    const NAME(rlx_long) f = {p[4].i, p[5].i, (int)p[6].i, p + 7, call->in[5], call->in[6], call->in[7],
+    RLX_ARGUMENTS(conv_long, call);
+    const rlx_window w = p->window;
+    const T *bias = in->bias;
+    const int64_t n = ACROSS * p->block, channels = w.channels / w.groups, outputs = w.outputs / w.groups;
+    T *blocks = out->blocks, *spectra = blocks + 4 * n, *own = spectra + channels * 2 * n;
+    const NAME(rlx_long) f = {p->block, p->twiddle_count, (int)p->passes, p->radices, in->twiddles, in->cross, in->small,
                               blocks, blocks + 2 * n};
     const int64_t taps = w.kernel[2], samples = w.dims[2], windows = w.out[2], valid = n - taps + 1;
     const int64_t pairs = (windows + 2 * valid - 1) / (2 * valid);
-    const NAME(rlx_after) after = {residual, p[2].i};
+    const NAME(epilogue) after = {in->residual, p->act};
     const rlx_range share = rlx_share(call, w.groups * w.batch * pairs, 1);
     int64_t known = -1; /* the group whose filters have been transformed here */
     for (int64_t item = share.first; item < share.last; item++) {
         const int64_t g = item / (w.batch * pairs), image = item / pairs % w.batch, first = item % pairs * 2 * valid;
-        const T *lines = (const T *)call->in[0] + (image * w.groups + g) * channels * samples;
-        const T *filters = (const T *)call->in[4] + g * outputs * channels * 2 * n;
-        const T *weight = (const T *)call->in[1] + g * outputs * channels * taps;
-        if (!p[3].i) {
+        const T *lines = (const T *)in->x + (image * w.groups + g) * channels * samples;
+        const T *filters = (const T *)in->filters + g * outputs * channels * 2 * n;
+        const T *weight = (const T *)in->weight + g * outputs * channels * taps;
+        if (!p->packing) {
             for (int64_t c = 0; g != known && c < outputs * channels; c++) {
                 NAME(long_read)(f.x, weight + c * taps, 0, n, taps);
                 for (int64_t i = 0; i < n; i += VL) *LANE(f.x, 2 * (i / VL) + 1) = (VEC){0};
@@ -186,7 +186,7 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
             const T start = bias ? bias[g * outputs + o] : 0;
             for (int64_t half = 0; half < 2; half++) {
                 const int64_t j = first + half * valid, count = windows - j < valid ? windows - j : valid;
-                T *to = (T *)call->out[0] + at + j;
+                T *to = (T *)out->y + at + j;
                 if (count <= 0) break;
                 if (RLX_UNLIKELY(!NAME(long_write)(to, block + (1 - half) * VL, start, count)))
                     NAME(long_plainly)(to, lines, weight + o * channels * taps, start, channels, taps, samples,

@@ -20,18 +20,17 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
 
 #define JOIN_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a)) /* a NaN stays */
 #define JOIN_SUM(a, v) ((a) + (v))
-/* Parameters: a window (window.h), what sums are divided by: nothing, elements, or with padding.
-   Scratch: a row of the operand. */
 /* NEAR: whether windows of three neighbours, two apart, have loops of their own. */
-#define POOL(NAME, E, START, JOIN, DIVIDES, NEAR)                                                 \
-    static int kernel_pool_##NAME(const rlx_call *call)                                           \
+#define POOL(KIND, SUFFIX, E, START, JOIN, DIVIDES, NEAR)                                                 \
+    static int kernel_pool_##KIND##_##SUFFIX(const rlx_call *call)                                           \
     {                                                                                             \
-        const rlx_window w = read_window(call->p);                                                \
-        const int64_t divide = call->p[RLX_WINDOW_PARAMS].i, step = w.stride[2];                  \
+        RLX_ARGUMENTS(pool_##KIND, call);                                                      \
+        const rlx_window w = p->window;                                                           \
+        const int64_t divide = p->divide, step = w.stride[2];                                     \
         const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];                                  \
-        const E *x = call->in[0];                                                                 \
-        E *y = call->out[0], *joined = call->out[1];                                              \
-        for (int64_t p = 0; p < w.channels; p++, x += plane)                                      \
+        const E *x = in->x;                                                                       \
+        E *y = out->y, *joined = out->row;                                                        \
+        for (int64_t channel = 0; channel < w.channels; channel++, x += plane)                    \
         for (int64_t oz = 0; oz < w.out[0]; oz++)                                                 \
         for (int64_t oy = 0; oy < w.out[1]; oy++, y += w.out[2]) {                                \
             const int64_t z = oz * w.stride[0] - w.before[0], v = oy * w.stride[1] - w.before[1]; \
@@ -94,8 +93,8 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
                     _Pragma("GCC ivdep") for (int64_t i = low; i < high; i++) y[i] = JOIN(y[i], from[i * step]);\
             }                                                                                     \
             if (!DIVIDES || !divide) continue;                                                    \
-            const int64_t rows = count_inside(&w, 0, oz, divide == 2) *                           \
-                                 count_inside(&w, 1, oy, divide == 2);                            \
+            const int64_t rows = count_inside(&w, 0, oz, divide == RLX_DIVIDE_PADDED) *                           \
+                                 count_inside(&w, 1, oy, divide == RLX_DIVIDE_PADDED);                            \
             /* Windows first ... last - 1 have every tap of the axis. */                          \
             const int64_t whole = w.dims[2] - (w.kernel[2] - 1) * w.dilation[2];                  \
             int64_t first, last = taps_inside(-w.before[2], step, w.out[2], whole, &first);       \
@@ -105,17 +104,17 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
             for (int64_t i = 0; i < w.out[2]; i++) {                                              \
                 if (i == first) i = last;                                                         \
                 if (i == w.out[2]) break;                                                         \
-                const int64_t count = rows * count_inside(&w, 2, i, divide == 2);                 \
+                const int64_t count = rows * count_inside(&w, 2, i, divide == RLX_DIVIDE_PADDED);                 \
                 y[i] /= (E)(count ? count : 1);                                                   \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \
     }
-POOL(max_f32, float, -INFINITY, JOIN_MAX, 0, 1)
-POOL(sum_f32, float, 0, JOIN_SUM, 1, 0)
-POOL(max_f64, double, -INFINITY, JOIN_MAX, 0, 0)
-POOL(max_i32, int32_t, INT32_MIN, JOIN_MAX, 0, 0)
-POOL(sum_f64, double, 0, JOIN_SUM, 1, 0)
+POOL(max, f32, float, -INFINITY, JOIN_MAX, 0, 1)
+POOL(sum, f32, float, 0, JOIN_SUM, 1, 0)
+POOL(max, f64, double, -INFINITY, JOIN_MAX, 0, 0)
+POOL(max, i32, int32_t, INT32_MIN, JOIN_MAX, 0, 0)
+POOL(sum, f64, double, 0, JOIN_SUM, 1, 0)
 #undef POOL
 #undef JOIN_MAX
 #undef JOIN_SUM

@@ -1,24 +1,5 @@
-/* Sliding windows over three axes: what the convolution and pooling kernels are told. */
-
-typedef struct {
-    int64_t batch, channels, outputs, groups; /* planes of the operand, of the result; parts */
-    int64_t dims[3], kernel[3], out[3], stride[3], dilation[3], before[3], after[3];
-} rlx_window;
-
-/* batch to groups, then eight triples; the last, which axes need checks, is for WGSL. */
-enum { RLX_WINDOW_PARAMS = 28 };
-
-/* The first RLX_WINDOW_PARAMS parameters of a call. */
-static inline rlx_window read_window(const rlx_param *p)
-{
-    rlx_window w = {p[0].i, p[1].i, p[2].i, p[3].i, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
-    int64_t *fields[] = {w.dims, w.kernel, w.out, w.stride, w.dilation, w.before, w.after};
-    for (int f = 0; f < 7; f++)
-        for (int a = 0; a < 3; a++) fields[f][a] = p[4 + 3 * f + a].i;
-    return w;
-}
-
-enum { RLX_SLACK = 16 };
+/* Sliding windows over three axes. The struct rlx_window is generated from rlx/abi/windows.py: sizes by axis, planes of
+   the operand (channels) and of the result (outputs), and groups that they are in. */
 
 /* Planes as the taps read them: distances in elements. */
 typedef struct {
@@ -41,7 +22,7 @@ static inline rlx_layout window_layout(const rlx_window *w, int copied)
     const int64_t phase = (reach[2] + w->stride[2] - 1) / w->stride[2];
     const int64_t row = phase * w->stride[2], depth = reach[1] * row;
     /* Behind each plane there is room for what whole vectors write too much. */
-    return (rlx_layout){reach[0] * depth + RLX_SLACK, depth, row, phase, reach[0], reach[1]};
+    return (rlx_layout){reach[0] * depth + RLX_PLANE_SLACK, depth, row, phase, reach[0], reach[1]};
 }
 
 /* How the windows of a plane are shared: by slices, rows or, in a single row, columns, each of which
