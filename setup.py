@@ -39,11 +39,12 @@ EXTENSIONS = {
         "cython_src/kernels/isa_avx512.c",
     ],
     "rlx._ext.owner": ["cython_src/owner.pyx"],
+    "rlx._ext.program": ["cython_src/program.pyx"],
     "rlx._ext.webgpu_hot": ["cython_src/webgpu_hot.pyx"],
 }
 GENERATED = Path("build/generated")
 HEADERS = sorted(
-    str(path) for pattern in ("*.h", "*.pxd") for path in Path("cython_src").rglob(pattern)
+    str(path) for pattern in ("*.h", "*.pxd", "*.pxi") for path in Path("cython_src").rglob(pattern)
 )
 
 DIRECTIVES = {
@@ -155,7 +156,6 @@ class BuildExtensions(build_ext):
             super().build_extension(extension)
         finally:
             self.compiler.compile = compile_one
-
 
     def knows(self, flag: str) -> bool:
         """Whether the compiler takes a flag."""
