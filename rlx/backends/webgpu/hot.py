@@ -17,7 +17,7 @@ _log = logging.getLogger("rlx.webgpu")
 
 # Uploads of at most this many bytes go through memory that stays mapped between runs: wgpu-native's own way
 # makes and frees a buffer for each.
-PORCH = 1 << 16
+MOST_UPLOAD = 1 << 16
 
 
 @functools.cache
@@ -58,10 +58,12 @@ class Maker:
         _, module, api = self._binding
         handle = self._handle
         size = sum(data.nbytes for data, _, _ in work.uploads)
-        porch = None
-        if work.often and 0 < size <= PORCH:
-            porch = self._gpu.buffer("porch", size, "MAP_WRITE", "COPY_SRC", mapped=True)
-        keep = (self._gpu, work, porch)
+        upload_buffer = None
+        if work.often and 0 < size <= MOST_UPLOAD:
+            upload_buffer = self._gpu.buffer(
+                "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
+            )
+        keep = (self._gpu, work, upload_buffer)
         runner: Runner = module.Runner(
             api,
             handle(self._gpu.device),
@@ -73,7 +75,7 @@ class Maker:
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
             [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
-            handle(porch) if porch is not None else 0,
+            handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,
             self.moved,
