@@ -14,11 +14,11 @@ import time
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.compiler import memo
+from rlx.compiler.build import Target, derive, load, lower
+from rlx.compiler.decisions import KIND, pack, sources_of, unpack
 from rlx.ir import container
 from rlx.ir.content import content_hash
-from rlx.runtime import memo
-from rlx.runtime.build import Target, derive, load, lower
-from rlx.runtime.packing import KIND, pack, sources_of, unpack
 
 
 def chain(steps=16):

@@ -21,8 +21,8 @@ import numpy as np
 
 import rlx
 from rlx import cost
+from rlx.compiler.device_choice import choose
 from rlx.device.names import info_of
-from rlx.runtime.choose import choose
 
 DTYPE = "f32"
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import rlx
 from rlx import cost
-from rlx.runtime.choose import measured_model
+from rlx.compiler.device_choice import measured_model
 
 NAME = "spectrum and peaks"
 # signals, segments, samples of a segment, bins kept, whether the power spectrum is wanted too

@@ -13,8 +13,8 @@ import numpy as np
 from work import graph_of
 
 import rlx
-from rlx.backends.record import Recorder, kernels_of
-from rlx.backends.webgpu.lower import Dispatch
+from rlx.backends.recorder import Recorder, kernels_of
+from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.timestamps import Timestamps
 
 # Copies in rotation hold so many bytes together: more than the caches of any GPU (60 MB on the H200).

@@ -3,8 +3,8 @@
 import numpy as np
 
 import rlx
+from rlx.compiler.device_choice import choose
 from rlx.device import describe_devices
-from rlx.runtime.choose import choose
 
 for found in describe_devices():
     print(f"{found.device}: {found.label}, {found.api}")

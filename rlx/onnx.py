@@ -9,6 +9,6 @@ Example:
 """
 
 from rlx.importers.onnx.load import load
-from rlx.runtime.onnx_model import Model
+from rlx.many.onnx_model import Model
 
 __all__ = ["Model", "load"]

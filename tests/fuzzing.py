@@ -17,15 +17,15 @@ import onnx
 from mutations import TEXTS, bytes_changed, json_changed, message_changed, pick
 
 import rlx
+from rlx.compiler import memo
 from rlx.importers.onnx.load import open_model
 from rlx.ir import container
 from rlx.ir.dtype import widen
 from rlx.ir.opdef import REGISTRY
+from rlx.many.device_bench import made_up
 from rlx.ops.cases import cases
 from rlx.ops.interpret import interpret
 from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
-from rlx.runtime import memo
-from rlx.runtime.device_bench import made_up
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 PEAK = 96 << 20

@@ -8,7 +8,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.runtime import memo
+from rlx.compiler import memo
 
 X = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
@@ -169,7 +169,7 @@ def test_fewer_rows_are_computed(webgpu):
 
 
 def test_numbers_of_rows_are_worked_out_once(target_device, monkeypatch):
-    from rlx.runtime import build as steps
+    from rlx.compiler import build as steps
 
     asked = []
     plain = steps.extent_of

@@ -3,10 +3,10 @@
 import dataclasses
 
 from rlx.backends.base import CompileOptions
+from rlx.compiler import memo
+from rlx.compiler.build import Target
 from rlx.device import Device
 from rlx.ir.variants import Choices
-from rlx.runtime import memo
-from rlx.runtime.build import Target
 
 
 def test_values_count_as_well_as_names():

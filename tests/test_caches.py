@@ -16,15 +16,15 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.compiler import memo
+from rlx.compiler.build import Target, lower
+from rlx.compiler.decisions import KIND, sources_of
+from rlx.compiler.disk import DiskCache
 from rlx.device import Device
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
 from rlx.lru import Lru
-from rlx.runtime import memo
-from rlx.runtime.build import Target, lower
-from rlx.runtime.disk import DiskCache
-from rlx.runtime.packing import KIND, sources_of
 
 
 @pytest.fixture
@@ -377,8 +377,8 @@ def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
     rlx.compile(mlp(), device=webgpu)
     memo._kept.clear()
     # Calls are rendered, but a call that was rendered before is not.
-    monkeypatch.setattr("rlx.backends.webgpu.lower._source", lambda *_: pytest.fail("rendered"))
-    monkeypatch.setattr("rlx.runtime.memo.lower", lambda *_: pytest.fail("lowered"))
+    monkeypatch.setattr("rlx.backends.webgpu.dispatch._source", lambda *_: pytest.fail("rendered"))
+    monkeypatch.setattr("rlx.compiler.memo.lower", lambda *_: pytest.fail("lowered"))
     for _ in range(2):
         found = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
         assert found.run({"x": np.zeros((4, 8), np.float32)})[0][0, 0] == 0

@@ -20,9 +20,9 @@ from samples import looped
 import rlx
 from rlx import flags
 from rlx.cli.main import main
+from rlx.compiler.device_choice import choose
 from rlx.cost import Calibration, CpuCostModel, calibration, store
 from rlx.cost.calibration import CalibrationError
-from rlx.runtime.choose import choose
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ def test_a_device_that_can_not_be_measured_is_not_taken(fake, file, webgpu, monk
 
 
 def test_the_only_device_is_not_measured(fake, file, monkeypatch):
-    import rlx.runtime.choose as module
+    import rlx.compiler.device_choice as module
 
     monkeypatch.setattr(module, "available_devices", lambda: [rlx.Device("cpu")])
     assert str(choose(product()).device) == "cpu"

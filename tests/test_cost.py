@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from samples import looped
 
 import rlx
+from rlx.compiler.device_choice import choose
 from rlx.cost import CalibratedModel, CpuCostModel, Curve, Lowering, WebGpuCostModel
 from rlx.cost.estimate import FREE, graph_cost, node_costs
 from rlx.cost.kinds import CONTROL, KINDS, ROWED, kind_of, more_rows, product_size, work_of
@@ -19,7 +20,6 @@ from rlx.ir.graph import PART
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.leaves import LEAVES
-from rlx.runtime.choose import choose
 from rlx.threads import thread_count
 
 CPU, GPU = CpuCostModel(), WebGpuCostModel("webgpu")

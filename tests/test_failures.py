@@ -140,9 +140,9 @@ def test_above_the_limits_says_sizes(webgpu):
 
 
 def test_a_refused_shader_names_op_and_source(webgpu, monkeypatch):
-    from rlx.backends.webgpu import region
+    from rlx.backends.webgpu import elementwise_wgsl
 
-    monkeypatch.setattr(region, "_literal", lambda value, dtype: "no_such_function()")
+    monkeypatch.setattr(elementwise_wgsl, "_literal", lambda value, dtype: "no_such_function()")
     g = rlx.Graph()
     g.set_outputs([g.input("x", (4,)) * 3.25])
     with pytest.raises(rlx.CompileError, match=r"(?s)region.*no_such_function"):

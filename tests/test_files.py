@@ -11,9 +11,9 @@ import pytest
 import rlx
 from rlx import files
 from rlx.cli.main import main
+from rlx.compiler import memo
 from rlx.cost import store
 from rlx.ir import container
-from rlx.runtime import memo
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="FIFOs and modes are of POSIX")
 

@@ -664,7 +664,7 @@ def test_prepared_graphs_come_back_from_the_caches(device, tmp_path, monkeypatch
         for _ in range(2):
             with rlx.compile(layered(), device, given) as compiled:
                 close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        from rlx.runtime import memo
+        from rlx.compiler import memo
 
         memo._kept.clear()  # what comes next is read from the folder
 
@@ -695,7 +695,7 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
 @pytest.mark.parametrize("steps", [2, 12])
 def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     """A large elementwise region gives a thread several vectors; here, a small one does."""
-    from rlx.backends.webgpu import lower, region
+    from rlx.backends.webgpu import dispatch, elementwise_wgsl
     from rlx.lru import Lru
 
     g = rlx.Graph()
@@ -708,10 +708,10 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     given = values(g)
     with rlx.compile(g, webgpu) as compiled:
         expected = compiled.run(given)[0].copy()
-    monkeypatch.setattr(region, "_MANY", 0)
-    monkeypatch.setattr(lower, "_sources", Lru(8))  # texts with the other number
-    made, write = list[int](), region._vectors
-    monkeypatch.setattr(region, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
+    monkeypatch.setattr(elementwise_wgsl, "_MANY", 0)
+    monkeypatch.setattr(dispatch, "_sources", Lru(8))  # texts with the other number
+    made, write = list[int](), elementwise_wgsl._vectors
+    monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:
         assert np.array_equal(compiled.run(given)[0], expected)
     assert max(made) == (4 if steps == 2 else 2)

@@ -5,11 +5,11 @@ import pytest
 
 import rlx
 from rlx import Benchmark, Device, DevicePolicy, GraphDevices
-from rlx.backends import base
+from rlx.backends import registry
 from rlx.backends.reference import ReferenceExecutable
+from rlx.compiler.device_choice import choose
 from rlx.cost import RooflineModel
 from rlx.device.names import info_of
-from rlx.runtime.choose import choose
 
 CPU = Device("cpu")
 X = {"x": np.float32([[3, 4]])}
@@ -78,7 +78,7 @@ class Lost(ReferenceExecutable):
 @pytest.fixture
 def fakes(monkeypatch):
     """Registers backends with stated speeds for one test."""
-    monkeypatch.setattr(base, "_loaded", dict(base._loaded))
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
     def register(**trips):
         made = {name: Fake(name, trip_ns) for name, trip_ns in trips.items()}

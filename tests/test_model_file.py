@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.compiler import memo
 from rlx.ir import container
 from rlx.passes.shrink import shrunk
-from rlx.runtime import memo
 
 
 def model(rows=4):

@@ -222,7 +222,7 @@ def test_the_digest_of_a_build(unpacked, dist, tmp_path):
     assert found == digest_of(ROOT)
     for name in (
         "rlx/ops/products/matmul.py",
-        "cython_src/kernels/rows.h",
+        "cython_src/kernels/rows/rows.h",
         "shaders/products/matmul.wgsl",
         "setup.py",
     ):

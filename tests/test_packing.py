@@ -7,13 +7,13 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.compiler.build import Target, derive, load, lower
+from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.device import Device
 from rlx.ir import container
 from rlx.ir.graph import Graph, Node
 from rlx.lru import Lru
 from rlx.ops.cases import cases
-from rlx.runtime.build import Target, derive, load, lower
-from rlx.runtime.packing import KIND, MalformedError, pack, sources_of, unpack
 
 
 @pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])

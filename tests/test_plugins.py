@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.backends import base
+from rlx.backends import registry as backend_registry
 from rlx.backends.reference import BACKEND as REFERENCE
 from rlx.backends.reference import ReferenceExecutable
 from rlx.backends.webgpu import adapters
@@ -264,8 +264,8 @@ class Npu:
 
 @pytest.fixture
 def registry(monkeypatch):
-    monkeypatch.setattr(base, "_loaded", dict(base._loaded))
-    monkeypatch.setattr(base, "_broken", {})
+    monkeypatch.setattr(backend_registry, "_loaded", dict(backend_registry._loaded))
+    monkeypatch.setattr(backend_registry, "_broken", {})
 
 
 def doubled():
@@ -348,7 +348,7 @@ def test_one_gpu_through_two_backends_is_told(registry):
     assert rows["rocm"].label == "other (same GPU as npu)"
     results = gd.benchmark({"x": np.float32([1, 2])}, 2)
     assert {str(r.device): r.same_as for r in results}["rocm"] == rlx.Device("npu")
-    from rlx.runtime.choose import choose
+    from rlx.compiler.device_choice import choose
 
     reason = choose(doubled(), policy=rlx.DevicePolicy(allow="npu,rocm")).reason
     assert "rocm is the same GPU as npu" in reason
@@ -403,4 +403,4 @@ def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
 
 
 def test_the_reference_fulfils_what_it_is_to_show():
-    assert base._fault(REFERENCE) is None
+    assert backend_registry._fault(REFERENCE) is None

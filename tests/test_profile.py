@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.backends.record import kernels_of
+from rlx.backends.recorder import kernels_of
 from rlx.runtime.profile import Totals
 
 N = 64

@@ -14,7 +14,7 @@ from samples import by_family, each, looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import lower, region, trips
+from rlx.backends.webgpu import dispatch, elementwise_wgsl, trips
 from rlx.backends.webgpu.wgsl import render, shader_files, shader_names, shader_text
 from rlx.ir.plan import HOST
 from rlx.passes.fuse import REGION_STEPS
@@ -50,7 +50,7 @@ def test_every_region_keeps_to_the_limit():
     text = "\n".join(render(name, {}) for name in ("lib/math", "lib/point", "lib/wide"))
     worst = max(trips.trips_of(text).functions.values())
     assert worst >= 65
-    vectors = max(count for (steps, _), count in zip(region._AHEAD, (4, 2), strict=True))
+    vectors = max(count for (steps, _), count in zip(elementwise_wgsl._AHEAD, (4, 2), strict=True))
     assert REGION_STEPS * vectors * worst < trips.TOO_MANY
 
 
@@ -160,7 +160,7 @@ def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
         }
         return stopped(render(name, context), ints)
 
-    monkeypatch.setattr(lower, "render", stopping)
+    monkeypatch.setattr(dispatch, "render", stopping)
 
     def check(case):
         graph, operands = case.graph(), case.operands()
@@ -178,7 +178,7 @@ def test_the_check_of_declarations_sees_a_fault(webgpu, monkeypatch):
             render(name, context).replace("// trips: N /", "// trips: N / 2 /"), {"N": context["n"]}
         )
 
-    monkeypatch.setattr(lower, "render", wrong)
+    monkeypatch.setattr(dispatch, "render", wrong)
     g = rlx.Graph()
     g.set_outputs([g.argmax(g.input("x", (2, 700)), 1)])
     x = np.arange(1400, dtype=np.float32).reshape(2, 700)

@@ -7,13 +7,13 @@ import pytest
 from forged import forge
 
 import rlx
+from rlx.compiler import memo
+from rlx.compiler.build import Target, lower
 from rlx.errors import InputError
 from rlx.ir.graph import MOST_NESTED
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.memory_plan import plan_memory
-from rlx.runtime import memo
-from rlx.runtime.build import Target, lower
 
 F32 = {"dtype": "f32"}
 X = np.float32([0, 1, 2, 3])

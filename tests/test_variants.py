@@ -26,9 +26,9 @@ from rlx.ops.products.tiles import (
     strips,
 )
 from rlx.ops.rows.tiles import ROWS
-from rlx.runtime import tune as tuning
-from rlx.runtime import tune_probes
-from rlx.runtime.tune_probes import TuneProbe, probes
+from rlx.tune import tune_probes
+from rlx.tune import tuner as tuning
+from rlx.tune.tune_probes import TuneProbe, probes
 
 BYTES = {"i8": np.int8, "u8": np.uint8}
 LEAST = {"max-compute-workgroup-storage-size": 16384, "max-compute-invocations-per-workgroup": 256}

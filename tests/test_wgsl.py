@@ -5,7 +5,7 @@ import re
 import pytest
 
 import rlx
-from rlx.backends.webgpu.region import definitions, library
+from rlx.backends.webgpu.elementwise_wgsl import definitions, library
 from rlx.backends.webgpu.wgsl import render
 
 LIBRARY = "\n".join(render(f"lib/{name}", {}) for name in ("math", "point"))

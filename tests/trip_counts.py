@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import rlx
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
-from rlx.backends.webgpu.lower import Dispatch, lower
+from rlx.backends.webgpu.dispatch import Dispatch, lower
 from rlx.backends.webgpu.trips import Trips, trips_of
 from rlx.ir.plan import HOST
 from rlx.ir.variants import Choices

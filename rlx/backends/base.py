@@ -1,15 +1,13 @@
-"""What a backend is: the protocol that every way of running a graph fulfils, and their registry."""
+"""What a backend is: the protocol that every way of running a graph fulfils."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rlx.cost.gate import IoFusionGate
-from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
+from rlx.errors import CompileError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -145,7 +143,7 @@ class Executable(Protocol):
     """A graph loaded on a device: everything is allocated and prepared.
 
     One that can take the time of its kernels has ``device_timestamps`` among its capabilities, and a
-    method ``record(recorder: rlx.backends.record.Recorder | None)`` from which on later runs tell
+    method ``record(recorder: rlx.backends.recorder.Recorder | None)`` from which on later runs tell
     the recorder about each kernel, until it is called with None.
 
     An executable is called by whoever holds its ``CompiledGraph``, one call at a time. Two optional
@@ -311,211 +309,3 @@ class Backend(Protocol):
         options: CompileOptions,
     ) -> Executable:
         """Makes everything that runs need."""
-
-
-# The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
-_BUILT_IN = {
-    "cpu": "rlx.backends.cpu",
-    "webgpu": "rlx.backends.webgpu",
-    "reference": "rlx.backends.reference",
-    "null": "rlx.backends.null",
-}
-_loaded: dict[str, Backend] = {}
-
-
-# Why plug-ins can't be used, so that each is tried once.
-_broken: dict[str, str] = {}
-_MEMBERS = ("name", "kernel_set", "devices", "absent", "load")
-_KERNEL_SETS = ("", "cpu", "webgpu")
-
-
-def register_backend(backend: Backend) -> None:
-    """Adds a backend under its name, in place of one of that name.
-
-    Args:
-        backend: The backend. Installed packages can also name one in the entry-point group
-            ``rlx.backends``.
-
-    Raises:
-        InputError: It lacks a member of ``Backend``, or has a kernel set that does not exist.
-    """
-    fault = _fault(backend)
-    if fault:
-        raise InputError(describe(fault, got=repr(backend), expected="a rlx.Backend"))
-    _loaded[backend.name] = backend
-    _broken.pop(backend.name, None)
-
-
-def _fault(backend: object) -> str | None:
-    """What keeps an object from being a backend."""
-    if isinstance(backend, type):
-        return f"the class {backend.__name__} is not a backend; an instance of it may be"
-    lacking = [name for name in _MEMBERS if not hasattr(backend, name)]
-    if lacking:
-        return f"a backend without {', '.join(lacking)}"
-    name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)
-    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
-        return f"{name!r} is no name for a backend: a lower-case word"
-    if kernel_set not in _KERNEL_SETS:
-        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {_KERNEL_SETS}"
-    return None
-
-
-def backend_names() -> list[str]:
-    """Names of all backends: built in, registered, or installed as plug-ins."""
-    return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
-
-
-def backend(name: str) -> Backend:
-    """The backend of that name.
-
-    Raises:
-        DeviceUnavailableError: None is registered, or its package does not work.
-    """
-    if name not in _loaded:
-        if name in _BUILT_IN:
-            register_backend(importlib.import_module(_BUILT_IN[name]).BACKEND)
-        elif name in (plugins := _entry_points()):
-            _load_plugin(name, plugins[name])
-        else:
-            raise DeviceUnavailableError(
-                describe(
-                    f"no backend for {name!r} is registered",
-                    got=name,
-                    expected=", ".join(backend_names()),
-                    hint="install a package with an entry point in the group rlx.backends, "
-                    "or call rlx.register_backend",
-                )
-            )
-    return _loaded[name]
-
-
-def _load_plugin(name: str, points: Sequence[Any]) -> None:
-    """Imports and registers a plug-in.
-
-    Raises:
-        DeviceUnavailableError: That fails; the second time without another try.
-    """
-    if name not in _broken:
-        try:
-            if len(points) > 1:
-                raise InputError(f"{len(points)} packages claim this name")
-            found = points[0].load()
-            if getattr(found, "name", name) != name:
-                raise InputError(f"its backend is named {found.name!r}")
-            register_backend(found)
-            return
-        # A package that ends the process when it is imported is only broken, too.
-        except (Exception, SystemExit) as error:
-            claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
-            _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
-    raise DeviceUnavailableError(_broken[name])
-
-
-def _package(point: Any) -> str:
-    dist = getattr(point, "dist", None)
-    return f"{dist.name} {dist.version}" if dist is not None else "an unknown package"
-
-
-def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError:
-    """The error that a backend does not work.
-
-    Args:
-        name: The backend.
-        where: What was asked of it.
-        error: What it raised, or what is wrong with its answer.
-    """
-    got = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
-    hint = "repair or remove the package; everything else works without it"
-    return DeviceUnavailableError(
-        describe(f"the plug-in for {name!r} does not work", where=where, got=got, hint=hint)
-    )
-
-
-# Once: it reads the metadata of everything that is installed, which costs more than a small compile.
-@functools.cache
-def _entry_points() -> dict[str, tuple[Any, ...]]:
-    from importlib.metadata import entry_points
-
-    found: dict[str, tuple[Any, ...]] = {}
-    for point in entry_points(group="rlx.backends"):
-        if point.name not in _BUILT_IN:
-            found[point.name] = (*found.get(point.name, ()), point)
-    return found
-
-
-def check_slots(arrays: Sequence[Any], expected: int) -> None:
-    """Refuses a wrong number of positional inputs.
-
-    Raises:
-        InputError: There are more or fewer than the graph has inputs.
-    """
-    if len(arrays) != expected:
-        raise InputError(
-            describe(
-                "run_slots takes every input in declaration order, or none",
-                got=f"{len(arrays)} arrays",
-                expected=f"{expected}, or 0 to run on input_views",
-            )
-        )
-
-
-def as_array(value: Any) -> Array:
-    """Anything that holds an array, without a copy: ``__array__``, the buffer protocol, or DLPack."""
-    import numpy as np
-
-    if isinstance(value, np.ndarray):
-        return value if type(value) is np.ndarray else value.view(np.ndarray)
-    try:
-        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            return np.from_dlpack(value)
-        return np.asarray(value)
-    except (ValueError, TypeError, OverflowError, BufferError) as error:
-        if isinstance(error, RlxError):
-            raise
-        text = describe("this makes no array", got=f"{type(value).__name__}: {error}")
-        raise InputError(text) from error
-
-
-def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]) -> list[Array]:
-    """The arguments of a run as arrays that fit their slots and may be copied there in any order.
-
-    Args:
-        arrays: The arguments.
-        views: The slots.
-        memory: What the slots are in: an argument in it would be overwritten before it is read.
-
-    Raises:
-        InputError: Wrong shape or dtype; nothing has been written.
-    """
-    import numpy as np
-
-    check_slots(arrays, len(views))
-    found = [as_input(a, view, at) for at, (a, view) in enumerate(zip(arrays, views, strict=True))]
-    # Converting runs code of the caller's, which may have changed an array that came before.
-    for at, (array, view) in enumerate(zip(found, views, strict=True)):
-        as_input(array, view, at)
-    return [
-        array.copy() if any(np.may_share_memory(array, held) for held in memory) else array
-        for array in found
-    ]
-
-
-def as_input(value: Any, view: Array, position: int) -> Array:
-    """An argument of ``run_slots`` as an array that fits its slot.
-
-    Raises:
-        InputError: Wrong shape or dtype.
-    """
-    import numpy as np
-
-    array = as_array(value)
-    if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
-        raise InputError(
-            describe(
-                f"input {position} does not fit its slot",
-                got=f"{array.dtype}{list(array.shape)}",
-                expected=f"{view.dtype}{list(view.shape)}",
-            )
-        )
-    return array

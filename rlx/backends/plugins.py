@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.backends.base import Capabilities, DeviceInfo, backend, plugin_error
+from rlx.backends.base import Capabilities, DeviceInfo
+from rlx.backends.registry import backend, plugin_error
 from rlx.cost.model import BackendCostModel
 from rlx.errors import DeviceUnavailableError, RlxError
 from rlx.ir.graph import Graph

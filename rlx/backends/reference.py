@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import (
-    Capabilities,
-    CompileOptions,
-    DeviceInfo,
-    HostMemory,
-    taken,
-)
+from rlx.backends.arguments import taken
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule

@@ -18,11 +18,11 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
-from rlx.backends.base import backend
+from rlx.backends.registry import backend
 from rlx.cli.eeg import Recording, load_recording
+from rlx.compiler.device_choice import choose
 from rlx.device import describe_devices
 from rlx.ir.opdef import Array
-from rlx.runtime.choose import choose
 from rlx.signal import complex_block, frame, window
 
 NPERSEG = 256

@@ -15,7 +15,7 @@ from rlx.device.policy import DevicePolicy
 from rlx.errors import ImportModelError, RlxError, describe
 from rlx.files import UnfitFileError, read_regular
 from rlx.ir.graph import Graph
-from rlx.runtime.graph_devices import GraphDevices
+from rlx.many.graph_devices import GraphDevices
 
 # The largest text of a graph that is read.
 _MOST_BYTES = 1 << 30

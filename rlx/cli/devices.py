@@ -12,8 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import rlx
-from rlx.backends.base import DeviceInfo, backend_names
+from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent
+from rlx.backends.registry import backend_names
 from rlx.backends.webgpu.adapters import FEATURES
 from rlx.cli import device_report
 from rlx.cost import BackendCostModel, Calibration

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import rlx
-from rlx.runtime.tune import Tuned, tune
+from rlx.tune.tuner import Tuned, tune
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Devices: their names, which are here, and what is known of their speed."""
 
 from rlx.device.candidates import DeviceCandidate
-from rlx.device.choose import DeviceDescription, cost_model, describe_devices
+from rlx.device.figures import DeviceDescription, cost_model, describe_devices
 from rlx.device.names import (
     Device,
     available_devices,

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rlx.backends.base import Capabilities, DeviceInfo, backend, backend_names
+from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
+from rlx.backends.registry import backend, backend_names
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlx.backends.base import DeviceInfo, backend, backend_names
+from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, devices_of
+from rlx.backends.registry import backend, backend_names
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 

@@ -238,7 +238,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
     numbers = tuple(float(v) for v in _numbers(node).values())
-    params = {"function": one.c, "count": len(sizes), "sizes": sizes, "numbers": numbers}
+    params = {"function": one.c, "sizes": sizes, "numbers": numbers}
     emitter.call("custom", operands, emitter.results(), params)
 
 

@@ -1,1 +1,1 @@
-"""Compiling and running: Session, CompiledGraph."""
+"""Running: Session, CompiledGraph, and what watches their runs."""

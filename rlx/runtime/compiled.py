@@ -10,19 +10,19 @@ import numpy as np
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, Moved
+from rlx.compiler.build import Lowered, Target, fewer_rows
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.passes.extent import Extent
-from rlx.runtime.build import Lowered, Target, fewer_rows
-from rlx.runtime.experts import Experts, Placement, placement_of
 from rlx.runtime.fit import fit
 from rlx.runtime.handles import Handles
 from rlx.runtime.observed import Observed
 from rlx.runtime.owning import Incomplete, Refusing, RunSlots, guarded, owned
 from rlx.runtime.profile import Totals
 from rlx.runtime.recovery import Recovery
+from rlx.runtime.residency import Experts, Placement, placement_of
 from rlx.runtime.runs import Runs
 from rlx.runtime.watched import WatchedExecutable
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import as_array
+from rlx.backends.arguments import as_array
 from rlx.errors import InputError, describe
 from rlx.ir.dtype import DType, DTypeLike, store, widen
 from rlx.ir.graph import Node

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable
-from rlx.backends.record import Recorder
+from rlx.backends.recorder import Recorder
+from rlx.compiler.build import Lowered, Target
+from rlx.compiler.device_choice import lowering_of
 from rlx.cost import BackendCostModel, NodeCost, node_costs
-from rlx.device.choose import cost_model
+from rlx.device.figures import cost_model
 from rlx.device.names import Device
 from rlx.errors import CompileError, InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
-from rlx.runtime.build import Lowered, Target
-from rlx.runtime.choose import lowering_of
 from rlx.runtime.profile import Profile, Totals
 from rlx.runtime.trace import check_writable, write_trace
 from rlx.runtime.watched import WatchedExecutable

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from rlx.backends.record import Kernel, Recorder
+from rlx.backends.recorder import Kernel, Recorder
 from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
 from rlx.ir.spans import KERNEL, PART
 

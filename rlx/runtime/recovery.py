@@ -10,14 +10,14 @@ import numpy as np
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, set_params
-from rlx.backends.record import Recorder
+from rlx.backends.recorder import Recorder
+from rlx.compiler.build import Lowered, Target, fewer_rows, load, loaded, lower
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
-from rlx.runtime.build import Lowered, Target, fewer_rows, load, loaded, lower
-from rlx.runtime.experts import Placement
 from rlx.runtime.owning import owned
+from rlx.runtime.residency import Placement
 from rlx.runtime.watched import WatchedExecutable
 
 

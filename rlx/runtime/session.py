@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
+from rlx.compiler.build import Lowered, Target
+from rlx.compiler.device_choice import choose
+from rlx.compiler.memo import build
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (
@@ -19,10 +22,7 @@ from rlx.errors import (
 )
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
-from rlx.runtime.build import Lowered, Target
-from rlx.runtime.choose import choose
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.memo import build
 from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
@@ -112,7 +112,7 @@ class Session:
         if policy.pick == "cost" or policy.device is not None:
             choice = choose(graph, self.options, policy)
             return choice.device, choice.lowered.get(choice.device)
-        from rlx.runtime.graph_devices import GraphDevices
+        from rlx.many.graph_devices import GraphDevices
 
         with GraphDevices(graph, policy, self.options) as candidates:
             return candidates.fastest(), None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlx.backends.record import Recorder
+from rlx.backends.recorder import Recorder
 from rlx.errors import InputError, describe
 from rlx.ir.spans import CALL, KERNEL, PART, PHASE, Span
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlx.backends.base import Executable
-from rlx.backends.record import Recorder
+from rlx.backends.recorder import Recorder
 
 # Calls that are spans, by the names that the methods of CompiledGraph have.
 _CALLS: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from rlx.backends.cpu.packed import weights_for
 from rlx.backends.cpu.programs import Programs
 from rlx.backends.cpu.timed import timed
 from rlx.backends.cpu.weights import Weights
-from rlx.backends.record import Recorder, kernels_of
+from rlx.backends.recorder import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

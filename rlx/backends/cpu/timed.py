@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from rlx._ext import cpu as compiled
-from rlx.backends.record import Kernel, Recorder
+from rlx.backends.recorder import Kernel, Recorder
 from rlx.ir.opdef import Array
 
 

@@ -7,8 +7,8 @@ from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, gpu_device_soon
+from rlx.backends.webgpu.dispatch import Dispatch, lower
 from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
-from rlx.backends.webgpu.lower import Dispatch, lower
 from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph, Node

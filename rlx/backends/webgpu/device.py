@@ -16,7 +16,7 @@ from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import adapters, features_of
-from rlx.backends.webgpu.lower import Dispatch
+from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.modules import shader_module
 from rlx.errors import (
     CompileError,

@@ -10,14 +10,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, Moved, as_input, taken
-from rlx.backends.record import Recorder
+from rlx.backends.arguments import as_input, taken
+from rlx.backends.base import Capabilities, Moved
+from rlx.backends.recorder import Recorder
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
+from rlx.backends.webgpu.dispatch import Dispatch, shrunk
 from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.hot import Maker
-from rlx.backends.webgpu.lower import Dispatch, shrunk
 from rlx.backends.webgpu.mirror import Mirror, from_device
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.submissions import Traffic

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from rlx.backends.record import Kernel, Recorder, kernels_of
+from rlx.backends.recorder import Kernel, Recorder, kernels_of
 from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.host_step import HostStep
-from rlx.backends.webgpu.lower import Dispatch
 from rlx.backends.webgpu.timestamps import Timestamps
 from rlx.backends.webgpu.work import OK, Batch, PythonRunner, Submission
 from rlx.ir.opdef import Array

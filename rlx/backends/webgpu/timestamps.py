@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.record import Kernel, Recorder
+from rlx.backends.recorder import Kernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.work import Batch
 

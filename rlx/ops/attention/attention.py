@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.attention import KINDS
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -21,7 +22,6 @@ from rlx.ops.attention.tiles import PREFILL, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # The number of a mask kind is its parameter in the kernels.
-KINDS = ("none", "causal", "sliding", "custom", "bias")
 
 
 def _head(shape: Shape, heads: int, layout: str) -> tuple[int, int, int, int]:
@@ -124,9 +124,8 @@ _TILED = 16
 _WIDEST = 256
 # Trips of the loops of one call.
 _MOST_TRIPS = 50_000
-# Queries from which on the CPU multiplies matrices; keys of a tile, queries that meet it together (kernels/attention.h),
-# and elements of a vector at most.
-_FEWEST, _KEYS, _QUERIES, _LANES = 4, 128, 64, 16
+# Minimum queries for the path of matrix products on the CPU.
+_FEWEST = 4
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -193,10 +192,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if h.sq < _FEWEST:
         _call("attention", node, emitter, more={"many": 0})
         return
-    # Tiles of keys, values and scores, and what is known of each query.
-    length = _KEYS * (h.d + h.dv + _LANES + _QUERIES) + 2 * h.sq
-    scratch = emitter.temp(TensorType((length,), node.dtype))
-    _call("attention", node, emitter, 1, [emitter.result(), scratch], {"many": 1})
+    _call("attention", node, emitter, more={"many": 1})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

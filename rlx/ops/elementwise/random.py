@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.elementwise import RANDOM
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -21,7 +22,6 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 
-KINDS = ("bits", "uniform", "normal")
 _WORKGROUP = 256
 # Normal numbers: |z| is a function of the tail probability, tabulated per octave of it.
 _OCTAVES = 31
@@ -88,7 +88,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
             describe("[random] the seed", got=types[0].shape, expected="a scalar, or two words")
         )
     shape, stream = as_shape(attrs["shape"], where="random"), int(attrs["stream"])
-    if attrs["kind"] not in KINDS or not 0 <= stream < 2**31:
+    if attrs["kind"] not in RANDOM or not 0 <= stream < 2**31:
         raise GraphError(describe("[random] no such numbers", got=f"{attrs['kind']}, {stream}"))
     attrs.update(shape=shape, stream=stream)
     return TensorType(shape, DType.U32 if attrs["kind"] == "bits" else DType.F32)
@@ -107,7 +107,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
         {
             "count": count,
             "stream": node.attrs["stream"],
-            "kind": KINDS.index(node.attrs["kind"]),
+            "kind": RANDOM.index(node.attrs["kind"]),
             "words": node.inputs[0].type.size,
         },
         math.ceil(count / (4 * _WORKGROUP)),
@@ -125,7 +125,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
     internal=True,
     samples=tuple(
         Sample((seed,), {"shape": shape, "stream": stream, "kind": kind}, low=0, high=4e9)
-        for kind in KINDS
+        for kind in RANDOM
         for seed, shape, stream in (((2,), (3, 5), 0), ((), (1,), 7), ((2,), (1021,), 123456),
                                     ((2,), (0, 3), 1))
     ),

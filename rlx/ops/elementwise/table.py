@@ -3,7 +3,7 @@
 This file is also run by ``setup.py`` while rlx is not importable, so it imports nothing of rlx.
 
 ``c`` is a C expression over operands ``x``, ``y``, ``z`` of type ``T``; ``FN(exp)`` is the function
-for that type in ``cython_src/kernels/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
+for that type in ``cython_src/kernels/elementwise/vecmath.h``; ``VECTOR_FUNCTIONS`` stand in place of it in f32.
 ``wgsl`` is a WGSL expression over operands of type ``V`` (four lanes of the element type; ``U`` is
 four lanes of u32); functions that WGSL lacks are in ``shaders/lib/math.wgsl``, and a name that ends
 in ``_T`` stands for one per element type. i64, for which WGSL has no type, is computed by the function
@@ -221,7 +221,7 @@ TABLE: tuple[Row, ...] = (
         "a * b + c."),
 )  # fmt: skip
 
-# Rows that are computed in whole vectors in f32, by the function of that name in kernels/functions.h.
+# Rows that are computed in whole vectors in f32, by the function of that name in kernels/elementwise/functions.h.
 VECTOR_FUNCTIONS = frozenset(
     "exp exp2 expm1 log log1p sin cos tanh erf sigmoid gelu gelu_approx silu selu softplus mish".split()
 )
@@ -269,7 +269,7 @@ def loop_names() -> list[str]:
 
 
 def c_header() -> str:
-    """The table as C macro calls, one list per dtype; ``kernels/elementwise.h`` expands them."""
+    """The table as C macro calls, one list per dtype; ``kernels/elementwise/elementwise.h`` expands them."""
     lines = ["/* Generated from rlx/ops/elementwise/table.py by setup.py. */"]
     for dtype, (ctype, kind) in C_TYPES.items():
         lines.append(f"#define T {ctype}")

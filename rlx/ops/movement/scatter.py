@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.movement import REDUCTIONS
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import NUMERIC, DType
 from rlx.ir.graph import Graph, Node
@@ -17,7 +18,6 @@ from rlx.ops.declare import composite, op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
 
-REDUCTIONS = ("none", "add", "mul", "min", "max")
 # Updates that one invocation walks in one dispatch, and how many invocations share the targets.
 _CHUNK = 16384
 _THREADS = 16384
@@ -72,8 +72,6 @@ def _emit_scatter(
                 "index_step": index_step,
                 "update_step": update_step,
                 "lines": line_count,
-                "parts": parts,
-                "places": places,
                 "dims": tuple(lines),
                 "data_steps": tuple(data_steps),
                 "index_steps": tuple(index_steps),
@@ -82,6 +80,7 @@ def _emit_scatter(
                 "axis_steps": tuple(axis_steps),
             },
             work=math.ceil(line_count * parts / 64),
+            wgsl={"parts": parts, "places": places},
         )
 
 

@@ -60,12 +60,11 @@ def emit_strided_copy(
             "target_steps": target_merged,
             "source_offset": source_offset,
             "target_offset": target_offset,
-            "count": count,
-            "itemsize": dtype.itemsize,
             "source_advance": source_advance,
             "target_advance": target_advance,
         },
         work=math.ceil(count / _COPY_WORKGROUP),
+        wgsl={"count": count, "itemsize": dtype.itemsize},
     )
 
 

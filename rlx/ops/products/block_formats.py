@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlx.abi.products import SCHEMES
 from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
@@ -171,8 +172,7 @@ FORMATS: dict[str, BlockFormat] = {
 # Plain groups: bits of a code. A code is unsigned; without zero points half of its range means 0.
 GROUPED = {"int4": 4, "int8": 8}
 GROUP_SIZES = (16, 32, 64, 128, 256)
-# The number of a scheme is its parameter in the kernels.
-SCHEMES = (*FORMATS, *GROUPED)
+assert (*FORMATS, *GROUPED) == SCHEMES
 
 
 def parse_scheme(value: object, *, where: str) -> str:

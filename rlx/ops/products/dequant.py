@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.products import SCHEMES
 from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -18,7 +19,6 @@ from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.block_formats import (
     FORMATS,
     GROUPED,
-    SCHEMES,
     decode_blocks,
     group_size,
     parse_scheme,
@@ -29,8 +29,6 @@ from rlx.ops.products.calls import tiled_product, write_product
 from rlx.ops.products.matmul import Product, product_params
 from rlx.ops.products.tiles import DEQUANT, Packed, packed_strips, packed_workgroups
 
-# The C kernel's panel of decoded weights (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
-_PANEL = 512 * 64
 _WORKGROUP = 256
 
 _SCALES = (DType.F32, DType.F16)
@@ -153,10 +151,8 @@ def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
-    params["packed"] = 0  # that is known when the program is loaded (rlx/backends/cpu/packed.py)
-    panel = emitter.temp(TensorType((_PANEL,), DType.F32))
     operands = _operands(node, emitter, _PRODUCT)
-    emitter.call("dequant_matmul", operands, [emitter.result(), panel], params)
+    emitter.call("dequant_matmul", operands, [emitter.result()], params)
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:

@@ -16,16 +16,10 @@ from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.products.calls import few_rows_product
 from rlx.ops.products.integer_tiles import INTEGER, KERNELS, Bytes, few_columns, groups
-from rlx.ops.products.matmul import MICRO_PANEL, Product, matmul_type, product_params
+from rlx.ops.products.matmul import Product, matmul_type, product_params
 from rlx.ops.products.tiles import EXPERTS, Grouped, expert_tiles
 
 _COLUMNS = 64
-# Rows of one expert, and columns of them, that the C kernel makes together where they stand apart
-# (kernels/grouped.h).
-_EXPERT_ROWS, _EXPERT_COLUMNS = 48, 512
-# Rows and columns that the C kernel of integer products makes ready at a time, at their most
-# (kernels/integers.h).
-_BYTE_ROWS, _BYTE_COLUMNS = 48, 64
 
 
 # --- one expert per row --------------------------------------------------------------------------------
@@ -66,19 +60,8 @@ def _grouped_params(node: Node) -> dict[str, Any]:
 def _lower_grouped_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    params = _grouped_params(node)
-    k, n = params["k"], params["n"]
-    # Whether the weights are packed is known when the program is loaded (rlx/backends/cpu/packed.py).
-    params |= {"packed": 0, "each": k * n * node.dtype.itemsize}
-    room = emitter.temp(
-        TensorType((MICRO_PANEL + _EXPERT_ROWS * (k + _EXPERT_COLUMNS),), node.dtype)
-    )
-    emitter.call(
-        "grouped_matmul",
-        [emitter.operand(at) for at in range(3)],
-        [emitter.result(), room],
-        params,
-    )
+    operands = [emitter.operand(at) for at in range(3)]
+    emitter.call("grouped_matmul", operands, [emitter.result()], _grouped_params(node))
 
 
 def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
@@ -236,19 +219,9 @@ def _lower_integer(node: Node, emitter: Emitter) -> None:
 
 
 def _call_integer(node: Node, emitter: Emitter, result: Any) -> None:
-    """Writes the call of the C kernel (kernels/integers.h)."""
-    params = _integer_params(node)
-    k, n = params["k"], params["n"]
-    fours = -(-k // 4)
-    rows, columns = min(params["m"], _BYTE_ROWS), min(-(-n // 16) * 16, _BYTE_COLUMNS)
-    room = 4 * _BYTE_ROWS + 8 * fours * rows + 4 * columns * (fours + 1)
-    # Whether b is packed is known when the program is loaded (rlx/backends/cpu/packed.py).
-    walk = {key: params.pop(key) for key in ("rank", "dims", "a_steps", "b_steps")}
-    scratch = emitter.temp(TensorType((room,), DType.U8))
-    params |= {"packed": 0, "each": k * n, **walk}
-    emitter.call(
-        "matmul_integer", [emitter.operand(0), emitter.operand(1)], [result, scratch], params
-    )
+    """Writes the call of the C kernel (kernels/products/integers.h)."""
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("matmul_integer", operands, [result], _integer_params(node))
 
 
 def _integer_params(node: Node) -> dict[str, Any]:

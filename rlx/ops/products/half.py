@@ -60,7 +60,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
         emitter.elementwise(program, [operands[1]], wide, (w.shape,))
         operands[1] = wide
     params = product_params(product, node.dtype, node.attrs["act"], biased, 0, turned)
-    call_product_cpu(emitter, operands, emitter.result(), node.dtype, params)
+    call_product_cpu(emitter, operands, emitter.result(), params)
 
 
 def _on_cpu(node: Node) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.constants import PANEL_COLUMNS
+from rlx.abi.products import ACTIVATIONS
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -15,9 +17,6 @@ from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.products.calls import call_product_webgpu
 from rlx.ops.products.matmul import (
-    ACTIVATIONS,
-    MICRO_COLUMNS,
-    MICRO_PANEL,
     Product,
     activated,
     call_product_cpu,
@@ -26,7 +25,7 @@ from rlx.ops.products.matmul import (
     product_params,
 )
 
-# Elements of the gate that the C kernel (kernels/gated.h) makes before those of the other product: both stay
+# Elements of the gate that the C kernel (kernels/products/gated.h) makes before those of the other product: both stay
 # in the second cache.
 _GATE = 1 << 15
 # A kernel can bind 8 buffers: x, a bias, and so many weights and results.
@@ -68,15 +67,11 @@ def _lower_gated_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     known = _gated_params(node)
-    params = {key: known[key] for key in ("m", "k", "n", "has_bias", "act")}
-    m, columns = params["m"], -(-params["n"] // MICRO_COLUMNS) * MICRO_COLUMNS
-    params["columns"] = min(columns, max(1, _GATE // m // MICRO_COLUMNS) * MICRO_COLUMNS)
-    # Whether the weights are packed is known when the program is loaded (rlx/backends/cpu/packed.py).
-    params["packed"] = 0
-    room = MICRO_PANEL + m * (params["columns"] + MICRO_COLUMNS)
-    results = [emitter.result(), emitter.temp(TensorType((room,), node.dtype))]
+    params = {key: known[key] for key in ("m", "k", "n", "act")}
+    m, columns = params["m"], -(-params["n"] // PANEL_COLUMNS) * PANEL_COLUMNS
+    params["columns"] = min(columns, max(1, _GATE // m // PANEL_COLUMNS) * PANEL_COLUMNS)
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
-    emitter.call("gated_product", operands, results, params)
+    emitter.call("gated_product", operands, [emitter.result()], params)
 
 
 def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
@@ -173,7 +168,7 @@ def _lower_shared_cpu(node: Node, emitter: Emitter) -> None:
         if type.size:
             p = Product.of(node.inputs[0].shape, (node.inputs[0].shape[-1], n))
             params = product_params(p, type.dtype, node.attrs["act"], bool(bias), begin)
-            call_product_cpu(emitter, [x, w, *bias], result, type.dtype, params)
+            call_product_cpu(emitter, [x, w, *bias], result, params)
         begin += n
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -16,9 +17,6 @@ from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, st
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.products.calls import call_product_webgpu
-
-# The number of an activation is its parameter in the kernels.
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh")
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,6 @@ def _flops(node: Node) -> float:
     return 2.0 * p.batch * p.m * p.k * p.n
 
 
-# A panel of the micro-kernel (kernels/micro.h: MICRO_DEPTH, and MICRO_COLUMNS at its most).
-_DEPTH, MICRO_COLUMNS = 512, 64
-MICRO_PANEL = _DEPTH * MICRO_COLUMNS
-
-
 def product_params(
     p: Product,
     dtype: DType,
@@ -127,7 +120,7 @@ def product_params(
     turned: bool = False,
     left_turned: bool = False,
 ) -> dict[str, Any]:
-    """What the product kernels need to know, in the order of the C parameters.
+    """What the product kernels need to know.
 
     Args:
         p: The product.
@@ -157,16 +150,12 @@ def product_params(
 
 
 def call_product_cpu(
-    emitter: Emitter, operands: Sequence[Any], result: Any, dtype: DType, params: dict[str, Any]
+    emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    scratch = emitter.temp(TensorType((min(params["k"], _DEPTH) * MICRO_COLUMNS,), dtype))
-    # Whether b is packed is known when the program is loaded (rlx/backends/cpu/packed.py).
-    fixed = ("m", "k", "n", "batch", "has_bias", "bias_at", "act", "turned")
-    known = {key: params[key] for key in fixed}
-    known |= {"packed": 0, "each": params["k"] * params["n"]}
-    known |= {key: params[key] for key in ("rank", "dims", "a_steps", "b_steps")}
-    emitter.call("matmul", operands, [result, scratch], known)
+    shared = ("m", "k", "n", "batch", "bias_at", "act", "rank", "dims", "a_steps", "b_steps")
+    known = {key: params[key] for key in shared}
+    emitter.call("matmul", operands, [result], {**known, "transposed_b": params["turned"]})
 
 
 def _params(node: Node, left: bool = False) -> dict[str, Any]:
@@ -182,7 +171,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     if _exchanged(node)[0]:
         operands[0] = _straightened(node.inputs[0].shape, node.dtype, emitter, operands[0])
-    call_product_cpu(emitter, operands, emitter.result(), node.dtype, _params(node))
+    call_product_cpu(emitter, operands, emitter.result(), _params(node))
 
 
 def _straightened(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -> Any:

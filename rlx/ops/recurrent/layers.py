@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.recurrent import CELLS
 from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ops.declare import FLOAT_KERNELS, composite
-from rlx.ops.recurrent.recurrence import CELLS, recurrence
+from rlx.ops.recurrent.recurrence import recurrence
 
 # Whether each direction of a layer goes from the last step to the first.
 DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}

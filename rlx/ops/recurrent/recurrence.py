@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.recurrent import CELLS
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -16,10 +17,7 @@ from rlx.ir.shape import Shape, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.movement.strided import emit_strided_copy
 
-# Columns of a panel of packed weights in the kernel's widest vectors.
-_PANEL = 64
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
-CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
 # invocation; lavapipe leaves longer ones.
 _LOCAL = 2048
@@ -89,18 +87,15 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     steps, batch, directions, hidden = _extent(node)
     if batch * directions * hidden == 0:
         return
-    gates = CELLS[node.attrs["cell"]]
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
     # Packing the weights reads them about three times.
     packed = steps > 1 and batch * steps >= 8
-    length = batch * (gates + 2) * hidden + (gates * hidden + 2 * _PANEL) * hidden * packed
-    scratch = emitter.temp(TensorType((length,), node.dtype))
     emitter.call(
         "recurrence",
         [emitter.operand(0), emitter.operand(1), *_given(node, emitter).values()],
-        [*results, scratch],
+        results,
         {
             "steps": steps,
             "batch": batch,
@@ -109,7 +104,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "cell": list(CELLS).index(node.attrs["cell"]),
             "input_forget": int(node.attrs["input_forget"]),
             "clip": node.attrs["clip"],
-            "packed": int(packed),
+            "pack": int(packed),
             "reverse": node.attrs["reverse"],
         },
     )

@@ -24,7 +24,6 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
 Section = tuple[float, ...]
 
-_LANES = 8  # rows that the C kernel filters side by side (kernels/recursive.h)
 _WORKGROUP = 64
 # WebGPU filters blocks of one row in parallel, at least this long, and as few that the loops of one invocation
 # end before lavapipe (Mesa 22.3) ends them.
@@ -129,7 +128,6 @@ def _params(node: Node) -> dict[str, Any]:
         "n": node.inputs[0].shape[-1],
         "sections": len(sections),
         "order": len(sections[0]) // 2 - 1,
-        "has_zi": int(len(node.inputs) > 1),
     }
 
 
@@ -138,16 +136,13 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if params["rows"] == 0:
         return
     inputs = [emitter.operand(index) for index in range(len(node.inputs))]
-    states = params["sections"] * (params["order"] + 1) * _LANES
-    scratch = emitter.temp(TensorType((states,), DType.F64))
     flat = tuple(value for section in sections for value in section)
-    emitter.call(
-        "recursive", inputs, [*emitter.results(), scratch], {**params, "coefficients": flat}
-    )
+    emitter.call("recursive", inputs, emitter.results(), {**params, "coefficients": flat})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    params, sections = _params(node), _sections(node)
+    sections = _sections(node)
+    params = {**_params(node), "has_zi": int(len(node.inputs) > 1)}
     rows, n = params["rows"], params["n"]
     states = params["sections"] * params["order"]
     if rows == 0:

@@ -52,26 +52,20 @@ def _params(node: Node) -> dict[str, Any]:
         "length": length,
         "channels": channels,
         "states": node.inputs[2].shape[1],
-        "has_d": int(len(node.inputs) > 5),
     }
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    params = _params(node)
-    # The states of every channel, then one row of products.
-    scratch = emitter.temp(
-        TensorType(((params["channels"] + 1) * max(params["states"], 1),), node.dtype)
-    )
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    emitter.call("selective_scan", operands, [emitter.result(), scratch], params)
+    emitter.call("selective_scan", operands, [emitter.result()], _params(node))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
-    params = _params(node)
+    params = {**_params(node), "has_d": int(len(node.inputs) > 5)}
     states, length = params["states"], params["length"]
     unrolled = states <= _REGISTERS
     some = max(_STEPS // (1 if unrolled else states), 1)

@@ -64,16 +64,18 @@ def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -
         {
             "rows": size(shape[: node.attrs["axis"]]),
             "n": size(shape[node.attrs["axis"] :]),
-            "has_weight": int("weight" in given),
-            "has_bias": int("bias" in given),
             "eps": node.attrs["eps"],
             "rms": int(node.attrs.get("rms", node.op == "rms_norm")),
+        },
+        groups,
+        in_place=(0, 3) if "residual" in given else (0,),
+        wgsl={
+            "has_weight": int("weight" in given),
+            "has_bias": int("bias" in given),
             "has_residual": int("residual" in given),
             "keep": int(len(results) > 1),
             **more,
         },
-        groups,
-        in_place=(0, 3) if "residual" in given else (0,),
     )
 
 

@@ -45,10 +45,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params = _geometry(node)
     if size(node.shape) == 0:
         return
-    # Two copies of a row as pairs of a value and a position.
-    pair = 16 if node.inputs[0].dtype.itemsize == 8 else 8
-    scratch = emitter.temp(TensorType((2 * params["n"] * pair // 8,), DType.I64))
-    emitter.call("topk", [emitter.operand(0)], [*emitter.results(), scratch], params)
+    emitter.call("topk", [emitter.operand(0)], emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

@@ -17,7 +17,6 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
     in_lanes,
-    lanes_of,
     plan,
     smooth_convolution_length,
 )
@@ -66,19 +65,17 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     assert passes is not None, "a product of 2, 3 and 5 has a plan"
     tables = [passes.table(node.dtype), *(() if direct else chirp_tables(n, node.dtype, m))]
     lanes = in_lanes(rows, n)
-    words = 4 * n * lanes_of(node.dtype) if lanes else 2 * n if direct else 6 * m
-    scratch = emitter.temp(TensorType((words,), node.dtype))
     emitter.call(
         "fft",
         [emitter.operand(0), *(emitter.table(table) for table in tables)],
-        [emitter.result(), scratch],
+        [emitter.result()],
         {
             "rows": rows,
             "n": n,
             "m": m,
             "inverse": int(node.attrs["inverse"]),
             "scale": scale,
-            "count": passes.count,
+            "twiddle_count": passes.count,
             "lanes": int(lanes),
             "passes": len(passes.radices),
             "radices": passes.radices,

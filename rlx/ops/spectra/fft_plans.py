@@ -72,11 +72,6 @@ def plan(n: int) -> Plan | None:
     return Plan(n, tuple(radices), tuple(offsets), count)
 
 
-def lanes_of(dtype: DType) -> int:
-    """Rows that the CPU transforms at a time at most, one in each entry of its widest vectors."""
-    return 64 // dtype.itemsize
-
-
 def in_lanes(rows: int, n: int) -> bool:
     """Whether the CPU transforms several rows of length n at a time: where they and their copies stay near it."""
     return rows >= _FEWEST_ROWS and n <= _LONGEST_LANES and plan(n) is not None

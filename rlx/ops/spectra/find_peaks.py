@@ -98,10 +98,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     for name in ("height", "prominence", "width"):
         low, high = node.attrs[name] or (None, None)
         limits += [-math.inf if low is None else low, math.inf if high is None else high]
-    # Positions, the order by height, room to sort in, and which are kept.
-    scratch = emitter.temp(TensorType((4 * params["candidates"],), DType.I32))
     params.update(widths=int(node.attrs["width"] is not None), limits=tuple(limits))
-    emitter.call("find_peaks", [emitter.operand(0)], [*emitter.results(), scratch], params)
+    emitter.call("find_peaks", [emitter.operand(0)], emitter.results(), params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

@@ -14,13 +14,10 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import WEBGPU_FLOATS, op
-from rlx.ops.products.matmul import MICRO_PANEL
 from rlx.ops.rows.reduce_rows import emit_reduce
 
 _WORKGROUP = 256
 _MANY_FRAMES = 64
-# Frames whose powers the C kernel holds (kernels/spectral.h: MEL_ROWS).
-_CPU_ROWS = 128
 _F32 = frozenset({DType.F32})
 
 
@@ -72,9 +69,8 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
 def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     if params["rows"]:
-        scratch = emitter.temp(TensorType((_CPU_ROWS * params["bins"] + MICRO_PANEL,), DType.F32))
         inputs = [emitter.operand(0), emitter.operand(1)]
-        emitter.call("log_mel", inputs, [emitter.result(), scratch], params)
+        emitter.call("log_mel", inputs, [emitter.result()], params)
 
 
 def _call_log_mel(
@@ -206,11 +202,7 @@ def _lower_log_mel_backward_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
     if params["rows"]:
         inputs = [emitter.operand(index) for index in range(3)]
-        # The mels of every row, then the powers of one.
-        scratch = emitter.temp(
-            TensorType((params["rows"] * params["mels"] + params["bins"],), DType.F32)
-        )
-        emitter.call("log_mel_backward", inputs, [emitter.result(), scratch], params)
+        emitter.call("log_mel_backward", inputs, [emitter.result()], params)
 
 
 def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:

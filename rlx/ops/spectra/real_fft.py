@@ -19,7 +19,6 @@ from rlx.ops.spectra.fft import NORMS, error_bound
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
     in_lanes,
-    lanes_of,
     plan,
     smooth_convolution_length,
 )
@@ -95,7 +94,7 @@ def emit_rows(
         power: Whether re^2 + im^2 is the result.
     """
     rows, n, scale = geometry
-    length, bins = n if n % 2 else n // 2, n // 2 + 1
+    length = n if n % 2 else n // 2
     direct = plan(length)
     m = 0 if direct else smooth_convolution_length(length)
     passes = direct or plan(m)
@@ -104,22 +103,18 @@ def emit_rows(
     if not direct:
         tables += (emitter.table(table) for table in chirp_tables(length, dtype, m))
     lanes = in_lanes(rows, length)
-    words = 2 * bins + 4 * length + (6 * m or 2 * length)
-    if lanes:
-        words = 4 * (length + 1) * lanes_of(dtype)
-    scratch = emitter.temp(TensorType((words,), dtype))
     each, samples, hop = frames or (1, n, 0)
     emitter.call(
         "rfft",
         [source, *tables],
-        [target, scratch],
+        [target],
         {
             "rows": rows,
             "n": n,
             "length": length,
             "m": m,
             "scale": scale,
-            "count": passes.count,
+            "twiddle_count": passes.count,
             "lanes": int(lanes),
             "frames": each,
             "samples": samples,

@@ -62,9 +62,8 @@ def _lower_welch_cpu(node: Node, emitter: Emitter) -> None:
     params = _welch_params(node)
     if params["signals"]:
         inputs = [emitter.operand(index) for index in range(len(node.inputs))]
-        # The powers of one signal, then 64-bit keys that sort by power and bin.
-        scratch = emitter.temp(TensorType((3 * params["bins"] + 1,), DType.F32))
-        emitter.call("welch_peaks", inputs, [*emitter.results(), scratch], params)
+        kernel = "weighted_peaks" if params.pop("apart") else "welch_peaks"
+        emitter.call(kernel, inputs, emitter.results(), params)
 
 
 def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
@@ -82,7 +81,7 @@ def _lower_welch_webgpu(node: Node, emitter: Emitter) -> None:
     emitter.call("welch_rank", [power], emitter.results(), params, groups)
 
 
-_WELCH_CPU = Kernels(("welch_peaks",), _lower_welch_cpu)
+_WELCH_CPU = Kernels(("welch_peaks", "weighted_peaks"), _lower_welch_cpu)
 _WELCH_WEBGPU = Kernels(("welch_peaks", "welch_power", "welch_rank"), _lower_welch_webgpu)
 
 

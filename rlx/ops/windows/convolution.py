@@ -8,33 +8,35 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.calls import fields
+from rlx.abi.constants import CONV_COLUMNS, CONV_FEW_WINDOWS, CONV_PANELS, PLANE_SLACK
+from rlx.abi.products import ACTIVATIONS
+from rlx.abi.windows import padded_plane
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
-from rlx.ops.products.matmul import ACTIVATIONS, MICRO_PANEL
 from rlx.ops.windows import strips
-from rlx.ops.windows.geometry import Window, as_pads, per_axis, same_pads, tensor_axes, windows
+from rlx.ops.windows.geometry import (
+    Window,
+    as_pads,
+    per_axis,
+    same_pads,
+    tensor_axes,
+    window_params,
+    windows,
+)
 from rlx.ops.windows.long import call_long, samples_of_block
 from rlx.ops.windows.tiles import CONV, Problem, down, is_near, shares, steps, tiles
 
-# Columns of a panel of the C kernels at their most (kernels/micro.h), and rows of it that are packed at a time.
-COLUMNS = 64
-DEPTH = 128
-# Panels that are packed together at most (kernels/conv.h), and rows of their results, which stay in the cache.
-_PANELS, _MOST_OUTPUTS = 4, 512
-# Elements that a vector load may read past the last one of a padded plane.
-SLACK = 16
-# The most windows that are rows of a product with the weights, not its columns.
-FEW_WINDOWS = 64
+# Rows of the results of panels that are packed together: so many stay in the cache.
+_MOST_OUTPUTS = 512
 # A group of fewer outputs than this is no matrix product worth the packing.
 FEW = 4
 # Results of a row that vectors of 256 bits are enough for.
 _NARROW = 8
-# 64-bit words that say which lanes of a vector are used.
-_LANES = 4
 # WGSL: threads of a workgroup of the direct kernel, and of the one that adds shares.
 _DIRECT = 256
 # Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
@@ -130,21 +132,17 @@ def _operands(node: Node, emitter: Emitter) -> list[Any]:
     return found
 
 
-def _after(node: Node) -> dict[str, int]:
-    """What the C kernels do to a result before they store it."""
-    given = operand_names(node)
+def _cpu_params(node: Node, window: Window) -> dict[str, Any]:
+    """The window, as the C kernels take it, and what they do to a result before they store it."""
     act = ACTIVATIONS.index(node.attrs.get("act", "none"))
-    return {"has_residual": int("residual" in given), "act": act}
+    return {**window_params(_params(node, window)), "act": act}
 
 
 def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
     """Each plane meets one filter; rows beyond it are a row of zeros."""
-    zeros = emitter.temp(TensorType((window.dims[2],), node.dtype))
-    vectors = math.ceil(window.out[2] / 4) * window.kernel[2]  # of 4 elements at the least
-    lanes = emitter.temp(TensorType((2 * vectors, _LANES), DType.I64))
-    params = {**_params(node, window), **_after(node)}
     kernel = "conv_depthwise_narrow" if window.out[2] <= _NARROW else "conv_depthwise"
-    emitter.call(kernel, _operands(node, emitter), [emitter.result(), zeros, lanes], params)
+    params = _cpu_params(node, window)
+    emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
 
 
 def _is_depthwise(node: Node, window: Window) -> bool:
@@ -163,47 +161,34 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     window = _collapsed(_window(node))
     x, groups = node.inputs[0], node.attrs["groups"]
     direct = node.shape[1] // groups < FEW
-    step = window.stride[2]
-    # Rows of a padded plane stand apart by phase of the stride, so that every tap reads neighbours.
-    plane = window.reach[0] * window.reach[1] * step * math.ceil(window.reach[2] / step) + SLACK
     if direct and _is_depthwise(node, window):
         _lower_depthwise(node, window, emitter)
         return
     operands = _operands(node, emitter)
     block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
     if block:
-        call_long(node, emitter, operands, {**_params(node, window), **_after(node)}, block)
+        call_long(node, emitter, operands, _cpu_params(node, window), block)
         return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
-    copied = direct or step > 1 or any(b for b, _ in window.pads) or not inside
-    outputs, channels = node.shape[1] // groups, x.shape[1] // groups
+    copied = direct or window.stride[2] > 1 or any(b for b, _ in window.pads) or not inside
+    outputs = node.shape[1] // groups
     # Images of few windows are made together, so that they fill the columns of a panel.
-    together = 1 if direct else max(1, min(node.shape[0], COLUMNS // max(1, size(window.out))))
+    together = 1 if direct else max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
+    params = _cpu_params(node, window)
+    shared = {**params, "together": together, "copied": int(copied)}
     windows = min(node.shape[0], together) * size(window.out)
-    kernel = "conv_direct" if direct else "conv_few" if windows <= FEW_WINDOWS else "conv"
-    panels = _PANELS if outputs * _PANELS <= _MOST_OUTPUTS else max(1, _MOST_OUTPUTS // outputs)
-    params = {**_params(node, window), "copied": int(copied), "together": together}
-    each = outputs * channels * size(window.kernel) * node.dtype.itemsize
-    params |= {"deep": DEPTH, "packed": 0, "each": each, **_after(node), "panels": panels}
-    padded = together * channels * plane + SLACK if copied else 1
-    lengths = {
-        # Panels, and what comes out of their columns.
-        "conv": (panels * (DEPTH + 1 + outputs) * COLUMNS,),
-        # Padded planes; few windows, what comes out of them, and a panel.
-        "conv_few": (
-            padded,
-            windows * channels * size(window.kernel) + windows * COLUMNS + MICRO_PANEL,
-        ),
-        "conv_direct": (padded, 1),
-    }[kernel]
-    scratch = [emitter.temp(TensorType((length,), node.dtype)) for length in lengths]
-    scratch.append(emitter.temp(TensorType((size(window.kernel),), DType.I64)))
-    if kernel == "conv" and copied:
+    if direct or windows <= CONV_FEW_WINDOWS:
+        kernel = "conv_direct" if direct else "conv_few"
+        emitter.call(kernel, operands, [emitter.result()], shared)
+        return
+    if copied:
         # Once for all parts of the convolution.
-        padded_x = emitter.temp(TensorType((size(x.shape[:2]) * plane + SLACK,), node.dtype))
-        emitter.call("conv_pad", [operands[0]], [padded_x], params)
-        operands[0] = padded_x
-    emitter.call(kernel, operands, [emitter.result(), *scratch], params)
+        elements = size(x.shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
+        padded = emitter.temp(TensorType((elements,), node.dtype))
+        emitter.call("conv_pad", [operands[0]], [padded], window_params(_params(node, window)))
+        operands[0] = padded
+    most = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
+    emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, most)})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -12,7 +13,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.elementwise.records import Step
-from rlx.ops.products.matmul import ACTIVATIONS, activated, check_activation
+from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
     CPU,
     WEBGPU_NAMES,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.windows import WINDOW
 from rlx.budget import spend
 from rlx.errors import ShapeError, describe
 from rlx.ir.opdef import Array
@@ -198,6 +199,14 @@ class Window:
                 for (before, _), reach, n in zip(self.pads, self.reach, self.dims, strict=True)
             ),
         }
+
+
+def window_params(shared: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a window that the C kernels take, of those that the WGSL kernels do."""
+    return {
+        **{name: shared[name] for name in WINDOW.fields if name != "groups"},
+        "groups": shared["parts"],
+    }
 
 
 def windows(x: Array, window: Window, fill: float) -> Array:

@@ -10,11 +10,11 @@ import numpy as np
 
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, TensorType
+from rlx.ir.opdef import Array, Emitter
 from rlx.ops.spectra.fft_plans import plan
 from rlx.ops.windows.geometry import Window
 
-# Samples that stand side by side in a block, one in each lane (kernels/long_conv.h).
+# Samples that stand side by side in a block, one in each lane (kernels/windows/long_conv.h).
 ACROSS = 16
 # Fewer taps than this are always added one by one.
 FEWEST_TAPS = 32
@@ -126,14 +126,11 @@ def samples_of_block(node: Node, window: Window, fixed: bool) -> int:
 def call_long(
     node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], n: int
 ) -> None:
-    """Writes the call of the kernel: params of the window and has_bias, then what follows a result."""
-    groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
-    outputs = node.shape[1] // groups
+    """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
     passes, small = plan(n // ACROSS), plan(ACROSS)
     assert passes is not None, "lengths have a plan"
     assert small is not None, "16 has a plan"
     tables = passes.table(DType.F32), cross_factors(n), small.table(DType.F32)
-    scratch = emitter.temp(TensorType((2 * n * (2 + channels + channels * outputs),), DType.F32))
     emitter.call(
         "conv_long",
         [
@@ -142,12 +139,11 @@ def call_long(
             operands[1],
             *(emitter.table(table) for table in tables),
         ],
-        [emitter.result(), scratch],
+        [emitter.result()],
         {
             **params,
-            "packed": 0,
             "block": n // ACROSS,
-            "count": passes.count,
+            "twiddle_count": passes.count,
             "passes": len(passes.radices),
             "radices": passes.radices,
         },

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.windows import DIVISORS
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -16,7 +17,15 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.windows import strips
-from rlx.ops.windows.geometry import Window, as_pads, per_axis, same_pads, tensor_axes, windows
+from rlx.ops.windows.geometry import (
+    Window,
+    as_pads,
+    per_axis,
+    same_pads,
+    tensor_axes,
+    window_params,
+    windows,
+)
 
 _RANKS = (1, 2, 3)
 # WGSL: windows of more taps are shared by a workgroup instead of made by one thread each.
@@ -66,9 +75,11 @@ def _window(name: str, dims: Shape, attrs: Any) -> Window:
 def _infer(name: str) -> Callable[..., TensorType]:
     def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         shape = types[0].shape
-        if attrs.get("divide", "no") not in _DIVIDE:
+        if attrs.get("divide", "no") not in DIVISORS:
             raise GraphError(
-                describe(f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(_DIVIDE))
+                describe(
+                    f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
+                )
             )
         window = _normalise(name, shape, attrs)
         return TensorType((*shape[:2], *window.out), types[0].dtype)
@@ -88,11 +99,11 @@ def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
             "outputs": planes,
             "parts": 1,
             **window.params(),
-            "divide": _DIVIDE.index(node.attrs.get("divide", "no")),
+            "divide": DIVISORS.index(node.attrs.get("divide", "no")),
         }
         if not webgpu:
-            row = emitter.temp(TensorType((window.dims[2],), node.dtype))
-            emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result(), row], params)
+            known = {**window_params(params), "divide": params["divide"]}
+            emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], known)
             return
         strip = strips.Problem.of(planes, window)
         cut = strips.POOL.choose(strip, emitter)
@@ -193,7 +204,6 @@ def max_pool(
 # --- sums ------------------------------------------------------------------------------------------
 
 # What a sum is divided by: nothing, the elements of the window, or those and its padding.
-_DIVIDE = ("no", "inside", "padded")
 _DEFAULTS: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
 
 
@@ -220,7 +230,7 @@ def _counts(window: Window, padded: bool) -> Array:
     samples=tuple(
         Sample((shape,), {**_DEFAULTS, **attrs, "divide": divide})
         for shape, attrs in _CASES
-        for divide in _DIVIDE
+        for divide in DIVISORS
     ),
 )
 def window_sum(

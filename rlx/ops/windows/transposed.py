@@ -14,9 +14,8 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.products.matmul import MICRO_PANEL
 from rlx.ops.windows.convolution import check_operands
-from rlx.ops.windows.geometry import SAME, Window, as_pads, per_axis
+from rlx.ops.windows.geometry import SAME, Window, as_pads, per_axis, window_params
 
 # Elements of the products that stand in memory before they are added up.
 _BLOCK = 1 << 20
@@ -104,17 +103,13 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     x, w = node.inputs[0].shape, node.inputs[1].shape
-    channels, outputs = x[1] // node.attrs["groups"], w[1]
+    outputs = w[1]
     taps, entries = size(w[2:]), size(x[2:])
     # Outputs whose products are made at once.
     block = min(max(_BLOCK // max(taps * entries, 1), 1), outputs)
-    scratch = [
-        emitter.temp(TensorType((max(n, 1),), node.dtype))
-        for n in (outputs * taps * channels, block * taps * entries, MICRO_PANEL)
-    ]
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
-    params = {**_params(node), "block": block}
-    emitter.call("conv_transpose", operands, [emitter.result(), *scratch], params)
+    params = {**window_params(_params(node)), "block": block}
+    emitter.call("conv_transpose", operands, [emitter.result()], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

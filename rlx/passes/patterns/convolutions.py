@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
-from rlx.ops.products.matmul import ACTIVATIONS
 from rlx.ops.windows.fused import FUSED
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 

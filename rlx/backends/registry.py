@@ -1,0 +1,141 @@
+"""The backends by name: built in, registered by a program, or installed as plug-ins."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.backends.base import Backend
+from rlx.errors import DeviceUnavailableError, InputError, describe
+
+# The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
+_BUILT_IN = {
+    "cpu": "rlx.backends.cpu",
+    "webgpu": "rlx.backends.webgpu",
+    "reference": "rlx.backends.reference",
+    "null": "rlx.backends.null",
+}
+_loaded: dict[str, Backend] = {}
+
+
+# Why plug-ins can't be used, so that each is tried once.
+_broken: dict[str, str] = {}
+_MEMBERS = ("name", "kernel_set", "devices", "absent", "load")
+_KERNEL_SETS = ("", "cpu", "webgpu")
+
+
+def register_backend(backend: Backend) -> None:
+    """Adds a backend under its name, in place of one of that name.
+
+    Args:
+        backend: The backend. Installed packages can also name one in the entry-point group
+            ``rlx.backends``.
+
+    Raises:
+        InputError: It lacks a member of ``Backend``, or has a kernel set that does not exist.
+    """
+    fault = _fault(backend)
+    if fault:
+        raise InputError(describe(fault, got=repr(backend), expected="a rlx.Backend"))
+    _loaded[backend.name] = backend
+    _broken.pop(backend.name, None)
+
+
+def _fault(backend: object) -> str | None:
+    """What keeps an object from being a backend."""
+    if isinstance(backend, type):
+        return f"the class {backend.__name__} is not a backend; an instance of it may be"
+    lacking = [name for name in _MEMBERS if not hasattr(backend, name)]
+    if lacking:
+        return f"a backend without {', '.join(lacking)}"
+    name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)
+    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+        return f"{name!r} is no name for a backend: a lower-case word"
+    if kernel_set not in _KERNEL_SETS:
+        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {_KERNEL_SETS}"
+    return None
+
+
+def backend_names() -> list[str]:
+    """Names of all backends: built in, registered, or installed as plug-ins."""
+    return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
+
+
+def backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        DeviceUnavailableError: None is registered, or its package does not work.
+    """
+    if name not in _loaded:
+        if name in _BUILT_IN:
+            register_backend(importlib.import_module(_BUILT_IN[name]).BACKEND)
+        elif name in (plugins := _entry_points()):
+            _load_plugin(name, plugins[name])
+        else:
+            raise DeviceUnavailableError(
+                describe(
+                    f"no backend for {name!r} is registered",
+                    got=name,
+                    expected=", ".join(backend_names()),
+                    hint="install a package with an entry point in the group rlx.backends, "
+                    "or call rlx.register_backend",
+                )
+            )
+    return _loaded[name]
+
+
+def _load_plugin(name: str, points: Sequence[Any]) -> None:
+    """Imports and registers a plug-in.
+
+    Raises:
+        DeviceUnavailableError: That fails; the second time without another try.
+    """
+    if name not in _broken:
+        try:
+            if len(points) > 1:
+                raise InputError(f"{len(points)} packages claim this name")
+            found = points[0].load()
+            if getattr(found, "name", name) != name:
+                raise InputError(f"its backend is named {found.name!r}")
+            register_backend(found)
+            return
+        # A package that ends the process when it is imported is only broken, too.
+        except (Exception, SystemExit) as error:
+            claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
+            _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
+    raise DeviceUnavailableError(_broken[name])
+
+
+def _package(point: Any) -> str:
+    dist = getattr(point, "dist", None)
+    return f"{dist.name} {dist.version}" if dist is not None else "an unknown package"
+
+
+def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError:
+    """The error that a backend does not work.
+
+    Args:
+        name: The backend.
+        where: What was asked of it.
+        error: What it raised, or what is wrong with its answer.
+    """
+    got = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+    hint = "repair or remove the package; everything else works without it"
+    return DeviceUnavailableError(
+        describe(f"the plug-in for {name!r} does not work", where=where, got=got, hint=hint)
+    )
+
+
+# Once: it reads the metadata of everything that is installed, which costs more than a small compile.
+@functools.cache
+def _entry_points() -> dict[str, tuple[Any, ...]]:
+    from importlib.metadata import entry_points
+
+    found: dict[str, tuple[Any, ...]] = {}
+    for point in entry_points(group="rlx.backends"):
+        if point.name not in _BUILT_IN:
+            found[point.name] = (*found.get(point.name, ()), point)
+    return found

@@ -1,0 +1,1 @@
+"""Measuring how fast a device is, for the estimates of ``rlx.cost``."""

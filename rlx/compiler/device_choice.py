@@ -1,0 +1,207 @@
+"""Which device a graph should run on: every device's estimate of the graph as it would run there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlx import flags
+from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.plugins import is_built_in
+from rlx.compiler.build import Lowered, Target
+from rlx.compiler.memo import lowered_for
+from rlx.cost import (
+    BackendCostModel,
+    CalibratedModel,
+    Calibration,
+    CpuCostModel,
+    GraphCost,
+    Lowering,
+    graph_cost,
+)
+from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
+from rlx.device.figures import cost_model
+from rlx.device.names import Device, available_devices, info_of
+from rlx.device.policy import DevicePolicy
+from rlx.ir.graph import Graph
+from rlx.ir.plan import HOST
+from rlx.ir.spans import phase
+from rlx.passes.schedule import host_nodes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The device picked for a graph.
+
+    Attributes:
+        device: The pick.
+        reason: One sentence.
+        estimates: Estimated nanoseconds per run of every device that can run the graph.
+        blocked: Why the others can't.
+        costs: The estimates part by part.
+        lowered: What the graph became for each device, for the compile that follows.
+    """
+
+    device: Device
+    reason: str
+    estimates: dict[Device, float]
+    blocked: dict[Device, str]
+    costs: dict[Device, GraphCost] = field(default_factory=dict, repr=False)
+    lowered: dict[Device, Lowered] = field(default_factory=dict, repr=False)
+
+
+def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None = None) -> Lowering:
+    """What the cost of a lowered graph depends on besides the graph.
+
+    Args:
+        lowered: The graph made ready for the target.
+        target: What it is for.
+        host: The figures of the CPU for what a GPU leaves to it; None takes what is known.
+    """
+    schedule = lowered.schedule
+    if schedule is None:
+        return Lowering()
+    cuts = [call for call in schedule.calls if call.kernel == HOST]
+    hosted = host_nodes(lowered.graph, target.kernel_set) if cuts else {}
+    down = sum(value.type.nbytes for call in cuts for value in call.inputs if value is not None)
+    up = sum(value.type.nbytes for call in cuts for value in call.outputs)
+    own = {id(node): node.id for node in lowered.graph.nodes}
+    dispatches = Counter(own[id(call.node)] for call in schedule.calls if id(call.node) in own)
+    host = host or (CpuCostModel() if cuts else None)
+    return Lowering(dispatches, frozenset(hosted), len(cuts), (down, up), host)
+
+
+def cost_on(graph: Graph, target: Target, model: BackendCostModel) -> tuple[GraphCost, Lowered]:
+    """The estimate of a run of a graph on a device, after everything that compiling does to it.
+
+    Args:
+        graph: A verified graph.
+        target: Where it would run.
+        model: The device's figures.
+
+    Returns:
+        The estimate, and the lowered graph.
+
+    Raises:
+        CompileError: The device can't run the graph.
+    """
+    lowered = lowered_for(graph, target)
+    return graph_cost(lowered.graph, model, lowering_of(lowered, target)), lowered
+
+
+def measured_model(device: Device) -> BackendCostModel:
+    """The figures of a device, which are measured now if they never were.
+
+    With ``RLX_CALIBRATION=off`` they are the defaults.
+
+    Raises:
+        DeviceError: The device is not here, or does not work.
+        InputError: ``RLX_CALIBRATION`` does not parse.
+    """
+    if flags.CALIBRATION.get() == "off":
+        return cost_model(device, info_of(device))
+    return CalibratedModel(device, Calibration.load_or_measure(device))
+
+
+class Estimates:
+    """Estimates of one graph, each on the graph as it would run; a device's row asks for its own.
+
+    Args:
+        graph: A verified graph.
+        options: What it is to be compiled with.
+        policy: Which devices may be picked; only those are measured.
+        measure: Whether devices that were never measured are measured now, where there is a choice.
+
+    Attributes:
+        costs: The estimates part by part.
+        lowered: What the graph became for each device.
+    """
+
+    def __init__(
+        self, graph: Graph, options: CompileOptions, policy: DevicePolicy, measure: bool
+    ) -> None:
+        self._graph, self._options = graph, options
+        open_to = [d for d in available_devices() if policy.excludes(d) is None]
+        self._measured = open_to if measure and len(open_to) > 1 else []
+        self.costs: dict[Device, GraphCost] = {}
+        self.lowered: dict[Device, Lowered] = {}
+
+    def __call__(self, device: Device, info: DeviceInfo) -> float:
+        """Nanoseconds of a run.
+
+        Raises:
+            CompileError: The device can't run the graph.
+            DeviceError: It does not work.
+        """
+        measured = device in self._measured and is_built_in(device.backend)
+        model = measured_model(device) if measured else cost_model(device, info)
+        with phase(f"estimate on {device}"):
+            target = Target.of(device, self._options)
+            cost, self.lowered[device] = cost_on(self._graph, target, model)
+        self.costs[device] = cost
+        return cost.ns
+
+
+def choose(
+    graph: Graph, options: CompileOptions | None = None, policy: DevicePolicy | None = None
+) -> Choice:
+    """Picks the device with the least estimated time, as far as a policy lets it.
+
+    Where there is a choice, devices that were never measured are measured first, which takes about
+    two seconds each, once on a machine; see ``RLX_CALIBRATION``.
+
+    Args:
+        graph: The graph that is to run; it is verified.
+        options: What it is to be compiled with.
+        policy: What may be picked; None for what the environment says, ``RLX_DEVICE`` first of all.
+
+    Returns:
+        The pick, its reason, and every estimate.
+
+    Raises:
+        DeviceParseError: A variable of the environment names what is not a device.
+        DeviceUnavailableError: ``RLX_DEVICE`` or the policy names one that can't run the graph, or
+            the policy leaves none.
+        InputError: ``RLX_CALIBRATION`` does not parse.
+    """
+    policy = DevicePolicy.from_env() if policy is None else policy
+    wanted = policy.device
+    found = Estimates(graph, options or CompileOptions(), policy, measure=wanted is None)
+    rows = survey(graph, policy, found)
+    estimates = {
+        row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns is not None
+    }
+    blocked = {row.device: row.blocker for row in rows if row.available and row.blocker}
+    if wanted is not None:
+        blocker = blocker_of(graph, wanted, policy)
+        if blocker is not None:
+            raise not_viable(wanted, policy.device_source, blocker, list(estimates))
+        pick, reason = wanted, f"{policy.device_source} says {str(wanted)!r}"
+    elif estimates:
+        pick = policy.best(estimates)
+        reason = _reason(pick, estimates, rows)
+    elif policy.excludes(Device("cpu")):
+        raise none_viable(graph, rows)
+    else:
+        pick, reason = Device("cpu"), "no device has every kernel; trying the CPU"
+    return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
+
+
+def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceCandidate]) -> str:
+    times = [f"{d} {time / 1e3:,.1f} us" for d, time in estimates.items() if d != pick]
+    against = f" against {', '.join(times)}" if times else ", the only device here"
+    least = "least estimated time per run"
+    if estimates[pick] > min(estimates.values()):
+        least = "preferred, and within 10 % of the least estimated time per run"
+    reason = f"{least}: {estimates[pick] / 1e3:,.1f} us{against}"
+    twins = [
+        f"{row.device} is the same GPU as {row.same_as}"
+        for row in rows
+        if row.device in estimates and row.same_as is not None
+    ]
+    software = [d for d in estimates if d.backend != "cpu" and info_of(d).software]
+    if software and flags.CALIBRATION.get() == "off":
+        listed = ", ".join(map(str, software))
+        reason += f"; {listed} runs on the CPU in software and is taken as slower until measured"
+    return "; ".join([reason, *twins])

@@ -1,0 +1,401 @@
+"""Compiling a graph that was compiled before: in this process, or by one that left it on disk.
+
+Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
+checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from rlx import flags
+from rlx.backends.base import CompileOptions, Executable
+from rlx.build_digest import build_digest
+from rlx.compiler.build import Lowered, Target, derive, loaded, lower
+from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
+from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.errors import MALFORMED, RlxError
+from rlx.ir import container
+from rlx.ir.content import OpaqueError, content_hash
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.spans import phase
+from rlx.lru import Lru
+
+# Graphs kept in memory, and bytes of their constants and kernel sources.
+MOST_GRAPHS = 64
+MOST_BYTES = 256 << 20
+_PLAIN = (type(None), int, float, str, bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheStats:
+    """What the compile caches of this process did; see ``rlx.cache_stats``.
+
+    Attributes:
+        lowered: Graphs that went through the compiler.
+        memory_hits: Graphs that were found in memory instead.
+        disk_hits: Graphs that were found in the cache folder instead.
+        model_hits: Graphs that were found in the model file they came from.
+        stored: Entries written to the cache folder.
+        damaged: Entries of the cache folder that could not be used.
+        refused: Plans in the cache folder or in a model file that failed their checks and were made
+            again, and graphs that can't be cached, because they hold custom ops or Python objects.
+        unidentified: Graphs for which nothing was looked up or stored on disk, because this rlx was
+            packaged without the digest that tells one build from another.
+    """
+
+    lowered: int = 0
+    memory_hits: int = 0
+    disk_hits: int = 0
+    model_hits: int = 0
+    stored: int = 0
+    damaged: int = 0
+    refused: int = 0
+    unidentified: int = 0
+
+
+# Each with the lines of code that its notes and messages name.
+_Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
+
+
+class _Plans:
+    """The plans of a model file, by name, and what became of them: the loaded graph's own."""
+
+    def __init__(self, raw: Mapping[str, Array]) -> None:
+        self.raw = raw
+        self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+
+
+_stats = CacheStats()
+_lock = threading.RLock()
+_kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
+_of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
+
+
+def cache_stats() -> CacheStats:
+    """What the compile caches of this process did so far.
+
+    Returns:
+        Counts; compare two to see what happened between them.
+
+    Example:
+        >>> import rlx
+        >>> g = rlx.Graph()
+        >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+        >>> before = rlx.cache_stats()
+        >>> a, b = rlx.compile(g, device="cpu"), rlx.compile(g, device="cpu")
+        >>> after = rlx.cache_stats()
+        >>> after.lowered + after.memory_hits + after.disk_hits - before.lowered >= 2
+        True
+    """
+    return _stats
+
+
+def clear_cache() -> int:
+    """Forgets every compiled graph: in this process, and in the cache folder for all processes.
+
+    Graphs in use stay as they are. Nothing happens on disk with ``RLX_CACHE=off``.
+
+    Returns:
+        How many bytes that freed in the cache folder.
+
+    Example:
+        >>> import rlx
+        >>> rlx.clear_cache() >= 0
+        True
+    """
+    _kept.clear()
+    for plans in list(_of_files.values()):
+        plans.kept.clear()
+    wanted = flags.CACHE.get()
+    return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
+
+
+def lowered_for(graph: Graph, target: Target) -> Lowered:
+    """Lowers a graph, or finds what an equal one became for such a target; nothing is loaded.
+
+    What is lowered here is not kept: ``build`` takes it, and keeps it with what loading adds.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    if flags.CACHE.get() != "off" and target.kernel_set:
+        try:
+            key = f"{content_hash(graph)} {target_text(target)}"
+        except OpaqueError:
+            return lower(graph, target)
+        found = _in_memory(graph, target, key, tuple(sources_of(graph)))
+        if found is not None:
+            return found
+    return lower(graph, target)
+
+
+def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[Lowered, Executable]:
+    """Lowers and loads a graph, or only loads it where an equal one was lowered for such a target.
+
+    Args:
+        graph: A verified graph; it is not changed.
+        target: What it is for.
+        ready: What ``lowered_for`` found for the two, if that was asked for.
+
+    Returns:
+        The lowered graph, which others may share and nobody may change, and its executable.
+
+    Raises:
+        UnsupportedOpError: The target has no kernel for an op.
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The graph is above a limit.
+    """
+    wanted = flags.CACHE.get()
+    # Without kernels there is little to lower, and its subgraphs stay the caller's own.
+    if wanted == "off" or not target.kernel_set:
+        return _fresh(graph, target, ready)
+    try:
+        with phase("hash"):
+            key = f"{content_hash(graph)} {target_text(target)}"
+    except OpaqueError as error:
+        lowered, executable = _fresh(graph, target, ready)
+        _refused(lowered, error)
+        return lowered, executable
+    plans = _of_files.get(graph)
+    with phase("cache"):
+        sources = tuple(sources_of(graph))
+        disk = disk_cache(wanted, flags.CACHE_BYTES.get())
+        name = _name(key, target)
+        found = _in_memory(graph, target, key, sources)
+    if found is not None:
+        return loaded(found, target)
+    if name is None:
+        fresh = _made(graph, target, ready)
+        fresh[0].notes.append("cache: nothing is kept on disk, rlx was packaged without a digest")
+        _count("unidentified")
+        _kept.put(key, (fresh[0], sources), _nbytes(fresh[0]))
+        return fresh
+    request = _Request(graph, target, name, sources)
+    raw = None if plans is None else plans.raw.get(name)
+    if plans is not None and raw is not None:
+        where = "the model's plan"
+        made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
+        if made is not None:
+            # Whatever the file's plan computes, equal graphs of other origin never see it.
+            plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
+            return made
+    made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
+    if made is None:
+        made = _made(graph, target, ready)
+        with phase("store"):
+            _store(disk, name, made[0], sources)
+    _kept.put(key, (made[0], sources), _nbytes(made[0]))
+    return made
+
+
+def _made(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+    """A graph compiled afresh, to be kept."""
+    made = _fresh(graph, target, ready)
+    # The weights are the caller's; nothing reads them here.
+    made[0].graph.param_values.clear()
+    return made
+
+
+def _name(key: str, target: Target) -> str | None:
+    """What an entry is found by; None where nobody can tell which build would have made it."""
+    build = build_id(target.kernel_set)
+    return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """An entry of a cache.
+
+    Attributes:
+        name: What it is found by.
+        raw: Its container.
+    """
+
+    name: str
+    raw: bytes
+
+
+def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
+    """What ``offer`` takes, for a graph and what it was lowered to.
+
+    Raises:
+        OpaqueError: It can't be stored.
+    """
+    name = _name(f"{content_hash(graph)} {target_text(target)}", target)
+    if name is None:
+        raise OpaqueError("an rlx that was packaged without its digest")
+    data, arrays = pack(lowered, sources_of(graph))
+    return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
+
+
+def offer(graph: Graph, plans: Mapping[str, Array]) -> None:
+    """Lets one graph be loaded from containers of the file that it comes from.
+
+    Args:
+        graph: The graph; equal ones have no part in it.
+        plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+    """
+    _of_files[graph] = _Plans(dict(plans))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What is compiled: the graph, for what, and the name and lines that an entry of it has."""
+
+    graph: Graph
+    target: Target
+    name: str
+    sources: tuple[str, ...]
+
+
+def _plan(raw: Array, where: str) -> container.Container:
+    """A plan of a model file, copied: what happens to the file afterwards does not matter."""
+    if raw.nbytes > container.MOST_BYTES:
+        raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
+    return container.load(raw.tobytes(), where)
+
+
+def _stored(
+    request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
+) -> tuple[Lowered, Executable] | None:
+    """What an entry holds, checked and loaded; None where there is none that can be used."""
+    try:
+        with phase("cache"):
+            found = read()
+            if found is None:
+                return None
+            # A file under another's name would be some other graph.
+            if found.kind != KIND or found.data["name"] != request.name:
+                raise MalformedError("it is not the entry of its name")
+            decisions = unpack(found.data["lowered"], found.arrays, request.sources)
+            lowered = derive(request.graph, request.target, decisions)
+        made = loaded(lowered, request.target)
+    except (RlxError, *MALFORMED) as error:
+        _count("damaged" if isinstance(error, container.ContainerError) else "refused")
+        said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
+        text = f"{where}, a compiled graph, is not used and is made again: {said}"
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        return None
+    _count(hit)
+    return made
+
+
+def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
+    lowered = ready or lower(graph, target)
+    _count("lowered")
+    return loaded(lowered, target)
+
+
+def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...]) -> Lowered | None:
+    plans = _of_files.get(graph)
+    found = _kept.get(key) or (plans and plans.kept.get(key))
+    if not found:
+        return None
+    lowered, lines = found
+    if lines != sources:
+        # An equal graph from elsewhere: its messages name its own lines.
+        try:
+            lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
+        except OpaqueError:
+            return None
+    _count("memory_hits")
+    return lowered
+
+
+def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> None:
+    try:
+        data, arrays = pack(lowered, sources)
+    except OpaqueError as error:
+        _refused(lowered, error)
+        return
+    if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
+        _count("stored")
+
+
+def _refused(lowered: Lowered, error: OpaqueError) -> None:
+    lowered.notes.append(f"cache: the compiled graph is not stored, because of {error}")
+    _count("refused")
+
+
+def _count(name: str) -> None:
+    global _stats
+    with _lock:
+        _stats = dataclasses.replace(_stats, **{name: getattr(_stats, name) + 1})
+
+
+def _nbytes(lowered: Lowered) -> int:
+    """Bytes of what is large in a lowered graph: constants and kernel sources."""
+    if lowered.schedule is None:
+        return 0
+    arrays = {id(v.array): v.array.nbytes for v in lowered.schedule.values if v.array is not None}
+    texts = {one.source for one in lowered.schedule.rendered.values() if hasattr(one, "source")}
+    return sum(arrays.values()) + sum(map(len, texts))
+
+
+def target_text(target: Target) -> str:
+    """Everything about a target that lowering reads, so that another target has another text.
+
+    Raises:
+        OpaqueError: An option is an object that does not say what it is.
+    """
+    info, runs_on = target.info, type(target.backend)
+    return repr(
+        (
+            (runs_on.__module__, runs_on.__qualname__, target.kernel_set),
+            (info.backend, info.adapter, info.api, info.driver),
+            sorted(info.limits.items()),
+            sorted(info.features),
+            _options_text(target.options),
+            target.choices.text(),
+        )
+    )
+
+
+def _options_text(options: CompileOptions) -> str:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        listed = [value]
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            listed = [getattr(value, inner.name) for inner in dataclasses.fields(value)]
+        if not all(isinstance(one, _PLAIN) for one in listed):
+            raise OpaqueError(f"option {field.name}")
+    return repr(options)
+
+
+@functools.cache
+def build_id(kernel_set: str) -> str | None:
+    """This build of rlx and what it calls: a digest of its sources, and versions.
+
+    Entries of one build are never read by another.
+
+    Args:
+        kernel_set: The version of wgpu is part of those for WebGPU.
+
+    Returns:
+        None where rlx was packaged without its digest.
+    """
+    digest = build_digest()
+    if digest is None:
+        return None
+    versions = [np.__version__, sys.byteorder]
+    if kernel_set != "cpu":
+        import wgpu
+
+        versions.append(wgpu.__version__)
+    return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

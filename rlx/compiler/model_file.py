@@ -1,0 +1,129 @@
+"""One file for a model: the graph, its weights, and what devices make of it; it loads memory-mapped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import CompileOptions
+from rlx.compiler import memo
+from rlx.compiler.build import Target, lower
+from rlx.device.names import Device
+from rlx.errors import ImportModelError, InputError, RlxError, describe
+from rlx.ir import container
+from rlx.ir.content import OpaqueError
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.ir.serialize import from_data, to_data
+from rlx.passes.shrink import shrunk
+
+KIND = "model"
+
+
+def save_model(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    weights: str | None = None,
+    devices: Iterable[Device | str] = (),
+    options: CompileOptions | None = None,
+) -> list[str]:
+    """Writes a graph with its attached weights to one file.
+
+    Args:
+        graph: The graph, with outputs set; params without a value have to be set after loading.
+        path: The file, by custom ``*.rlx``; an older one is replaced in one step.
+        weights: "f16" or "int8" stores large f32 weights in fewer bytes, and computes with what they
+            round to.
+        devices: Devices that the graph is compiled for beforehand. Loading it on a machine with such
+            a device, driver and release of rlx skips the compiler; elsewhere it is compiled anew.
+        options: How it is compiled for them; ``rlx.compile`` has to be given the same.
+
+    Returns:
+        A line for every weight that was changed or had to be left, and for every device that the graph
+        can't be compiled for beforehand, because of a custom op.
+
+    Raises:
+        VerifyError: The graph is not legal.
+        InputError: There are no such weights.
+        DeviceError: A device is not here.
+        OSError: The file can't be written.
+
+    Example:
+        >>> import numpy as np, rlx, tempfile, os
+        >>> g = rlx.Graph("scale")
+        >>> g.set_outputs([g.input("x", (2,)) * g.param("w", (2,))])
+        >>> g.param_values["w"] = np.float32([3, 4])
+        >>> path = os.path.join(tempfile.mkdtemp(), "scale.rlx")
+        >>> rlx.save_model(g, path, devices=["cpu"])
+        []
+        >>> cg = rlx.compile(rlx.load_model(path), device="cpu")
+        >>> cg.run_slots(np.float32([1, 1]))[0].tolist()
+        [3.0, 4.0]
+    """
+    graph.verify()
+    notes: list[str] = []
+    if weights is not None:
+        graph, notes = shrunk(graph, weights)
+    arrays: list[Array] = []
+
+    def held(array: Array) -> Any:
+        arrays.append(np.asarray(array, order="C"))
+        return {"$at": len(arrays) - 1}
+
+    data = to_data(graph, held)
+    # Plans belong to the graph as it will be loaded.
+    loaded = from_data(data, arrays)
+    plans = {}
+    for device in devices:
+        target = Target.of(Device.parse(device), options or CompileOptions())
+        try:
+            plan = memo.packed(loaded, target, lower(loaded, target))
+        except OpaqueError as error:
+            notes.append(f"{device}: it is compiled when it is loaded, because of {error}")
+            continue
+        plans[plan.name] = len(arrays)
+        arrays.append(np.frombuffer(plan.raw, np.uint8))
+    container.write(path, container.dump(KIND, {"graph": data, "plans": plans}, arrays))
+    return notes
+
+
+def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
+    """Reads what ``save_model`` wrote.
+
+    Weights stay in the file and are read when they are touched; it must not be written over while
+    they are in use. Nothing in the file is code, and nothing in it is believed: the graph is checked node
+    by node, and so is a compiled plan when it is used, from which the kernel calls are made anew. One
+    that fails its checks is left out, with a warning, and the graph is compiled. A plan serves the graph
+    that this call returns, never another one that happens to be equal.
+
+    Args:
+        path: The file.
+        check: Whether the weights' checksum is computed now, which reads all of them. That of
+            everything else always is.
+
+    Returns:
+        The graph, its weights attached as read-only arrays.
+
+    Raises:
+        ImportModelError: It is no such file, of another version, or damaged.
+        OSError: It can't be read.
+    """
+    try:
+        found = container.mapped(path, check)
+        if found.kind != KIND:
+            raise InputError(describe("a container of another kind", got=found.kind, expected=KIND))
+        graph = from_data(found.data["graph"], found.arrays)
+        plans = {str(name): found.arrays[at] for name, at in found.data["plans"].items()}
+    except (RlxError, LookupError, TypeError, AttributeError) as error:
+        raise ImportModelError(
+            describe(
+                f"{os.fspath(path)!r} holds no model",
+                got=error,
+                expected="what rlx.save_model writes",
+            )
+        ) from error
+    memo.offer(graph, plans)
+    return graph

@@ -1,0 +1,1 @@
+"""One model as several compiled graphs: for several devices, sizes, shapes, or keys of the caller's."""

@@ -1,0 +1,1 @@
+"""Measuring which variants of kernels are fastest on a device."""
