@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.backends.registry import backend
+from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
 from rlx.device import describe_devices
@@ -58,50 +57,6 @@ def build_graph(channels: int, fs: float, segments: int, k: int) -> rlx.Graph:
     rows = g.reshape(tapered, (channels * segments, NPERSEG))
     g.set_outputs([g.welch_peaks(g.fft(complex_block(rows)), k, segments)])
     return g
-
-
-@dataclass
-class DeviceResult:
-    """What one device did."""
-
-    device: str
-    label: str
-    hops: int = 0
-    p50_us: float = 0.0
-    p99_us: float = 0.0
-    p999_us: float = 0.0
-    realtime: float = 0.0
-    scipy_difference: float | None = None
-    device_difference: float = 0.0
-    alpha_hz: list[float] = field(default_factory=list)
-    alpha_power: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Result:
-    """Everything that the tables and the report show; the arrays are left out of the JSON."""
-
-    source: str
-    channels: list[str]
-    fs: float
-    seconds: float
-    chosen: str
-    reason: str
-    devices: list[DeviceResult]
-    versions: dict[str, str]
-    problems: list[str]
-    latencies_us: dict[str, Array]
-    spectra: dict[str, Array]
-    track_hz: Array
-
-    def as_json(self) -> str:
-        """The figures."""
-        plain = {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in ("latencies_us", "spectra", "track_hz")
-        }
-        return json.dumps(plain, indent=2)
 
 
 def spectra_of(peaks: Array, bins: int) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.ops.products import less_zero, requantized
+from rlx.importers.onnx.ops.sampling import bilinear
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
@@ -225,8 +226,6 @@ def deform_conv(call: Call) -> Any:
         start = grid[:, None, None] + np.broadcast_to(line, (oh, ow))
         part = g.reshape(g.narrow(moved, 3, axis, 1), (n, parts, taps, oh, ow))
         where.append(g.add(part, g.constant(start[None, None], x.dtype)))
-    from rlx.importers.onnx.ops.sampling import bilinear
-
     image = g.reshape(x, (n * parts, c // parts, height, width))
     flat_at = [g.reshape(at, (n * parts, taps * oh * ow)) for at in where]
     found = bilinear(g, image, flat_at[0], flat_at[1])
