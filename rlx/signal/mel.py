@@ -110,7 +110,7 @@ def mel_filterbank(
 
 
 @on_arrays
-def log_mel(
+def log_mel(  # noqa: PLR0913 - a public signature
     x: Node,
     sample_rate: float,
     n_fft: int,
@@ -168,7 +168,7 @@ def log_mel(
 
 
 @on_arrays
-def mfcc(
+def mfcc(  # noqa: PLR0913 - a public signature
     x: Node,
     sample_rate: float,
     n_fft: int,

@@ -61,7 +61,7 @@ def segments(samples: int, nperseg: int, noverlap: int | None, nfft: int | None)
 
 
 @on_arrays
-def welch(
+def welch(  # noqa: PLR0913 - SciPy's signature
     x: Node,
     fs: float = 1.0,
     window: WindowLike = "hann",

@@ -164,7 +164,7 @@ class StreamingWelch(_Framed):
         device: Where it runs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a public signature
         self,
         shape: int | Sequence[int],
         fs: float = 1.0,

@@ -378,7 +378,7 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         Sample(((1, 8, 256, 64),) * 3, {"kind": "causal"}, bench=True),
     ),
 )
-def attention(
+def attention(  # noqa: PLR0913 - the operation's own signature
     q: Array,
     k: Array,
     v: Array,

@@ -169,7 +169,7 @@ class _Layer:
         return found
 
 
-def _reference(
+def _reference(  # noqa: PLR0913 - the operands of three operations
     cell: str,
     x: Array,
     w: Array,
@@ -276,7 +276,7 @@ _TOLERANCE = {DType.F32: 2e-5}
         4, ("b", "h0", "c0", "seq_lens", "p"), ({"clip": 0.3}, {"input_forget": True})
     ),
 )
-def lstm(
+def lstm(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,
@@ -328,7 +328,7 @@ def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
     tolerance=_TOLERANCE,
     samples=_samples(3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})),
 )
-def gru(
+def gru(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,
@@ -377,7 +377,7 @@ def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
     tolerance=_TOLERANCE,
     samples=_samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
 )
-def rnn(
+def rnn(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,

@@ -235,7 +235,7 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
         ),
     ),
 )
-def recurrence(
+def recurrence(  # noqa: PLR0913 - the operation's own signature
     xw: Array,
     r: Array,
     bias: Array | None = None,
