@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.fourier import fft_frequencies, stft
 from rlx.signal.spectrum import power_of
-from rlx.signal.windows import WindowLike
+from rlx.signal.window_functions import WindowLike
 
 LOGS = ("log10", "ln", "db", "whisper")
 _LEAST = 1e-10  # power below which levels are not told apart

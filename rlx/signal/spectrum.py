@@ -12,7 +12,7 @@ from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.fourier import fft_frequencies, rfft
 from rlx.signal.framing import frame
-from rlx.signal.windows import WindowLike, samples
+from rlx.signal.window_functions import WindowLike, samples
 
 SCALINGS = ("density", "spectrum")
 AVERAGES = ("mean", "median")

@@ -20,7 +20,7 @@ from rlx.signal.filters import lfilter, sosfilt
 from rlx.signal.fourier import stft
 from rlx.signal.framing import narrow
 from rlx.signal.spectrum import segment_powers, segments
-from rlx.signal.windows import WindowLike
+from rlx.signal.window_functions import WindowLike
 
 
 class _Stream:

@@ -18,10 +18,10 @@ from rlx.errors import (
     UnsupportedOpError,
     describe,
 )
-from rlx.importers.onnx import allowed, registry
+from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import Operator
 from rlx.importers.onnx.opsets import plain, refused, versions
-from rlx.importers.onnx.registry import Operator
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
 from rlx.importers.onnx.tensors import to_array
@@ -199,7 +199,7 @@ class Lowering:
         opset = scope.opsets.get(domain)
         if opset is None:
             raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
-        operator = registry.find(domain, node.op, opset)
+        operator = handlers.find(domain, node.op, opset)
         if operator is None:
             raise RefusedError(f"no such operator in version {opset} of the set here")
         old = refused(node.op, opset, attributes) if not domain else None

@@ -10,6 +10,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BOOL, INT64
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.subgraphs import (
     attempt,
     captured,
@@ -18,7 +19,6 @@ from rlx.importers.onnx.ops.subgraphs import (
     stacked,
     written_out,
 )
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.schema import GraphDef
 from rlx.importers.onnx.values import Held, NeedsValueError, RefusedError, Value, inputs_of
 from rlx.ir.graph import Graph, Node

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
-from rlx.importers.onnx.registry import Handler, onnx_op
+from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.values import CARRIERS, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node

@@ -11,8 +11,8 @@ from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType, store

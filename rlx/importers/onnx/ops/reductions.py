@@ -8,9 +8,9 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import INT64, UINT64
+from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import axes_of
-from rlx.importers.onnx.registry import Handler, onnx_op
 from rlx.importers.onnx.values import Result, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
