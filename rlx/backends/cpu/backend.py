@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
+from rlx._ext.program import Program
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
@@ -92,7 +93,7 @@ class CpuExecutable(HostMemory):
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
         # A weight that moves between linking and joining the readers would go unnoticed.
         with weights.lock:
-            self._program = compiled.Program(
+            self._program = Program(
                 self._programs.link(),
                 self.input_views,
                 self.output_views,
