@@ -76,17 +76,17 @@ def batch_norm_1d(g):
     return [g.batch_norm(y, *(g.param(name, (5,)) for name in names))]
 
 
-def turned(g):
+def transposed(g):
     x, y = g.input("x", (2, 5, 7)), g.input("y", (2, 6, 7))
     return [g.exp(x @ g.transpose(y, (0, 2, 1)))]
 
 
-def left_turned(g):
+def transposed_left(g):
     x, y = g.input("x", (2, 7, 5)), g.input("y", (2, 7, 6))
     return [g.exp(g.transpose(x, (0, 2, 1)) @ y)]
 
 
-def both_turned(g):
+def both_transposed(g):
     x, y = g.input("x", (20, 33)), g.input("y", (36, 20))
     return [g.transpose(x, (1, 0)) @ g.transpose(y, (1, 0))]
 
@@ -273,9 +273,9 @@ CASES = {
     conv_residual: ("convolution and what follows", "fused_conv2d"),
     conv_residual_relu: ("convolution and what follows", "fused_conv1d"),
     depthwise_residual_silu: ("convolution and what follows", "fused_conv2d"),
-    turned: ("product and transpose", "matmul"),
-    left_turned: ("product and transpose", "matmul"),
-    both_turned: ("product and transpose", "matmul"),
+    transposed: ("product and transpose", "matmul"),
+    transposed_left: ("product and transpose", "matmul"),
+    both_transposed: ("product and transpose", "matmul"),
     bytes_scaled: ("product of bytes and scale", "matmul_integer"),
     bytes_scaled_by_one: ("product of bytes and scale", "matmul_integer"),
     half_weights: ("product of weights in 16 bits", "half_matmul"),
@@ -336,7 +336,7 @@ def test_pattern(build, device):
                 continue
             text = compiled.as_text("fused")
             other = NOT_ON_THE_CPU if device == "cpu" else NOT_ON_A_GPU
-            if name in other or (device == "cpu" and build is left_turned):
+            if name in other or (device == "cpu" and build is transposed_left):
                 assert name not in text
                 continue
             assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
@@ -345,8 +345,8 @@ def test_pattern(build, device):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("build", [turned, left_turned, both_turned])
-def test_turned_operands_are_not_copied(build, webgpu):
+@pytest.mark.parametrize("build", [transposed, transposed_left, both_transposed])
+def test_transposed_operands_are_not_copied(build, webgpu):
     text = rlx.compile(made(build), webgpu).as_text("schedule")
     assert "strided_copy" not in text, text
 

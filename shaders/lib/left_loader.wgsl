@@ -1,8 +1,8 @@
-{# Loads the tile `left` of the left operand a: [m, k], or [k, m] if `left_turned`. With `picked`, the rows of a tile are
+{# Loads the tile `left` of the left operand a: [m, k], or [k, m] if `transposed_a`. With `picked`, the rows of a tile are
    those that `listed` names, in any order. Each thread brings `loads` vectors of a step. #}
 {% import "lib/tile_vectors.wgsl" as vectors with context %}
 {% set loads = bm * quads // threads %}
-{% set contiguous_k = not left_turned %}
+{% set contiguous_k = not transposed_a %}
 {% set swizzled = contiguous_k %}
 
 {% macro functions() %}

@@ -1,9 +1,9 @@
-{# Loads the tiles of the weights w0, w1, ...: [k, n], or [n, k] if `turned`. Of several weights (`parts`) a workgroup takes
+{# Loads the tiles of the weights w0, w1, ...: [k, n], or [n, k] if `transposed_b`. Of several weights (`parts`) a workgroup takes
    one; of two that are `gated` it takes both, into the tiles `right` and `right_up`. Each thread brings `loads` vectors
    of a step to each tile. packed_loader.wgsl has the same macros for weights in blocks. #}
 {% import "lib/tile_vectors.wgsl" as vectors with context %}
 {% set loads = bn * quads // threads %}
-{% set contiguous_k = turned %}
+{% set contiguous_k = transposed_b %}
 {% set swizzled = contiguous_k %}
 
 {% macro functions() %}

@@ -21,13 +21,13 @@
 {# W, Y: elements of each weight and each result. across: workgroups that make the same rows of all results. #}
 {% set ns = namespace(W=[], Y=[], across=0) %}
 {% for n in parts %}
-{% set ns.W = ns.W + [V if (wide_k if turned else n % 4 == 0) else E] %}
+{% set ns.W = ns.W + [V if (wide_k if transposed_b else n % 4 == 0) else E] %}
 {% set ns.Y = ns.Y + ["vec4<" ~ O ~ ">" if n % 4 == 0 else O] %}
 {% set ns.across = ns.across + (n + bn - 1) // bn %}
 {% endfor %}
 {% set W, Y, B = ns.W, ns.Y, E %}
 {% set in_blocks = scheme is defined %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if left_turned else wide_k) else E }}>;
+@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ V if (m % 4 == 0 if transposed_a else wide_k) else E }}>;
 {% if in_blocks %}
 {% set next = namespace(at=2) %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
@@ -95,7 +95,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
     let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
-    let share = g / tiles / BATCH;
+    let partition = g / tiles / BATCH;
     let z = g / tiles % BATCH;
 {% if picked is defined %}
     let tile = M + 3u * ((g % tiles) / across);
@@ -120,8 +120,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let tx = lane % {{ nx }}u;
     let ty = lane / {{ nx }}u;
     // The range of k of this partition.
-    let k_begin = share * {{ each_k }}u;
-    let k_end = min(k_begin + {{ each_k }}u, K);
+    let k_begin = partition * {{ partition_k }}u;
+    let k_end = min(k_begin + {{ partition_k }}u, K);
 {% for side in sides %}
 {% for i in range(tm) %}
 {% for j in range(jb) %}
@@ -136,7 +136,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {{ left.fetch("k_begin") }}
 {{- right.fetch("k_begin") }}
 {% endif %}
-    for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ each_k }} / {{ bk }}
+    for (var k0 = k_begin; k0 < k_end; k0 += {{ bk }}u) { // trips: {{ partition_k }} / {{ bk }}
 {% if not ahead %}
 {{ left.fetch("k0") }}
 {{- right.fetch("k0") }}
@@ -169,7 +169,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
         workgroupBarrier();
     }
-    let y_base = (share * BATCH + z) * (M * N);
+    let y_base = (partition * BATCH + z) * (M * N);
 {% if act > 1 and splits == 1 %}
     // A long epilogue is written once, not once for every vector: its registers would be those of the sums.
 {% for side in sides %}

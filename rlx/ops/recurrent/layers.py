@@ -181,10 +181,10 @@ def _reference(  # noqa: PLR0913 - the operands of three operations
     c0: Array | None = None,
     **rest: Any,
 ) -> tuple[Array, ...]:
-    turned = layout == "batch_first"
+    batch_first = layout == "batch_first"
     directions, wide, inputs = w.shape
     hidden = r.shape[2]
-    if turned:
+    if batch_first:
         x = x.transpose(_STATE_ORDER)
         h0, c0 = (v if v is None else v.transpose(_STATE_ORDER) for v in (h0, c0))
     xw = x @ w.reshape(directions * wide, inputs).T
@@ -199,7 +199,7 @@ def _reference(  # noqa: PLR0913 - the operands of three operations
     results = recurrence.reference(
         xw, r, bias=bias, h0=h0, c0=c0, cell=cell, reverse=reverse, **rest
     )
-    if turned:
+    if batch_first:
         return (results[0].transpose(_Y_ORDER), *(s.transpose(_STATE_ORDER) for s in results[1:]))
     return tuple(results)
 

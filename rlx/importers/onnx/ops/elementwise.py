@@ -178,7 +178,7 @@ def where(call: Call) -> Any:
 
 @onnx_op("BitwiseNot", carried=True)
 def bitwise_not(call: Call) -> Any:
-    """Every bit turned."""
+    """Every bit inverted."""
     x = call.x()
     ones = (
         np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)

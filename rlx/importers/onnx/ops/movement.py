@@ -289,7 +289,7 @@ def unique(call: Call) -> Any:
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(call: Call) -> Any:
-    """The first entries of each sequence turned around, as many as its length says."""
+    """The first entries of each sequence in reverse order, as many as its length says."""
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
     call.need(time != batch, f"time and batch are both axis {time}")

@@ -131,7 +131,7 @@ def running(call: Call) -> Any:
 def topk(call: Call) -> Any:
     """The largest or smallest entries of an axis, and where they were."""
     g, x, element = call.g, call.x(), call.element()
-    # The order of u64 in i64 is that of its numbers once the top bit is turned.
+    # The order of u64 in i64 is that of its numbers once the top bit is inverted.
     turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
     k = call.integer("k") if call.opset < 10 else int(call.number(1))
     values, indices = g.topk(
