@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.backends.registry import backend
+from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
 from rlx.device import describe_devices
@@ -58,50 +58,6 @@ def build_graph(channels: int, fs: float, segments: int, k: int) -> rlx.Graph:
     rows = g.reshape(tapered, (channels * segments, NPERSEG))
     g.set_outputs([g.welch_peaks(g.fft(complex_block(rows)), k, segments)])
     return g
-
-
-@dataclass
-class DeviceResult:
-    """What one device did."""
-
-    device: str
-    label: str
-    hops: int = 0
-    p50_us: float = 0.0
-    p99_us: float = 0.0
-    p999_us: float = 0.0
-    realtime: float = 0.0
-    scipy_difference: float | None = None
-    device_difference: float = 0.0
-    alpha_hz: list[float] = field(default_factory=list)
-    alpha_power: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Result:
-    """Everything that the tables and the report show; the arrays are left out of the JSON."""
-
-    source: str
-    channels: list[str]
-    fs: float
-    seconds: float
-    chosen: str
-    reason: str
-    devices: list[DeviceResult]
-    versions: dict[str, str]
-    problems: list[str]
-    latencies_us: dict[str, Array]
-    spectra: dict[str, Array]
-    track_hz: Array
-
-    def as_json(self) -> str:
-        """The figures."""
-        plain = {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in ("latencies_us", "spectra", "track_hz")
-        }
-        return json.dumps(plain, indent=2)
 
 
 def spectra_of(peaks: Array, bins: int) -> Array:
@@ -185,17 +141,12 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
             if not console.is_terminal:
                 console.print(f"streaming on {name} ...")
             task = progress.add_task(f"streaming on {name}", total=count)
-            result = DeviceResult(name, labels.get(name, name))
+            watch = partial(progress.advance, task)
             with rlx.compile(whole, device=name) as compiled:
                 power = spectra_of(compiled.run_slots(used)[0], bins)
             with rlx.compile(hop_graph, device=name) as compiled:
-                took, hz, last[name] = stream(
-                    compiled, recording, hops, lambda n, t=task: progress.advance(t, n)
-                )
-            p50, p99, p999 = np.percentile(took / 1e3, [50, 99, 99.9])
-            result.hops, result.p50_us, result.p99_us = len(took), float(p50), float(p99)
-            result.p999_us = float(p999)
-            result.realtime = HOP / recording.fs * 1e6 / float(p50)
+                took, hz, last[name] = stream(compiled, recording, hops, watch)
+            result = _timed(DeviceResult(name, labels.get(name, name)), took, recording.fs)
             frequencies, powers = alpha(power, recording.fs)
             result.alpha_hz, result.alpha_power = frequencies.tolist(), powers.tolist()
             first = next(iter(spectra.values()), power)
@@ -226,6 +177,14 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
     )
     result_all.problems = problems(result_all)
     return result_all
+
+
+def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
+    """Fills in what the times of the hops say."""
+    p50, p99, p999 = map(float, np.percentile(took_ns / 1e3, [50, 99, 99.9]))
+    result.hops, result.p50_us, result.p99_us, result.p999_us = len(took_ns), p50, p99, p999
+    result.realtime = HOP / fs * 1e6 / p50
+    return result
 
 
 def problems(result: Result) -> list[str]:

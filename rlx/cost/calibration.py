@@ -158,9 +158,7 @@ class Calibration:
             >>> found.dispatch_ns > 0
             True
         """
-        from rlx.cost.store import load_or_measure
-
-        return load_or_measure(device, progress)
+        return meter().load_or_measure(device, progress)
 
     @classmethod
     def measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
@@ -219,6 +217,9 @@ class Meter(Protocol):
 
     def identity(self, device: Any) -> Identity:
         """What figures of the device belong to."""
+
+    def load_or_measure(self, device: Any, progress: Progress | None) -> Calibration:
+        """The stored figures of the device; without any, they are measured and stored."""
 
     def measure(self, device: Any, progress: Progress | None) -> Calibration:
         """The figures of the device, measured now."""
