@@ -188,11 +188,43 @@ static void rlx_caught(rlx_work *work) {
         work->api->pop_scope(work->device, info);
 }
 
+/* Uploads to their buffers: through the mapped memory of the upload buffer, or, where that is NULL, by the queue. */
+static void rlx_encode_uploads(rlx_work *work, rlx_handle encoder, char *upload_buffer) {
+    const rlx_wgpu *api = work->api;
+    uint64_t at = 0;
+    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
+        if (upload_buffer != NULL) {
+            memcpy(upload_buffer + at, u->from, u->size);
+            api->copy(encoder, work->upload_buffer, at, u->to, u->at, u->size);
+            at += u->size;
+        } else
+            api->write(work->queue, u->to, u->at, u->from, u->size);
+        work->moved[0] += (int64_t)u->size;
+    }
+    if (upload_buffer != NULL)
+        api->unmap(work->upload_buffer);
+}
+
+/* The dispatches, as one pass. */
+static void rlx_encode_pass(rlx_work *work, rlx_handle encoder) {
+    const rlx_wgpu *api = work->api;
+    const rlx_pass_label label = {NULL, {"rlx", 3}, NULL};
+    rlx_handle pass = api->begin_pass(encoder, &label), pipeline = NULL, group = NULL;
+    for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
+        if (d->pipeline != pipeline)
+            api->set_pipeline(pass, pipeline = d->pipeline);
+        if (d->group != group)
+            api->set_group(pass, 0, group = d->group, 0, NULL);
+        api->dispatch(pass, d->x, d->y, 1);
+    }
+    api->end_pass(pass);
+    api->release_pass(pass);
+}
+
 /* Uploads, encodes and submits; ``shift`` is where in the staging buffer the results go. */
 static int rlx_submit(rlx_work *work, uint64_t shift) {
     const rlx_wgpu *api = work->api;
     const rlx_label label = {NULL, {"rlx", 3}};
-    const rlx_pass_label pass_label = {NULL, {"rlx", 3}, NULL};
     work->status = RLX_GPU_OK;
     work->message[0] = 0;
     rlx_catch(work);
@@ -208,30 +240,9 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         upload_buffer = (char *)api->writable(work->upload_buffer, 0, work->upload_bytes);
     }
     rlx_handle encoder = api->create_encoder(work->device, &label);
-    uint64_t at = 0;
-    for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
-        if (upload_buffer != NULL) {
-            memcpy(upload_buffer + at, u->from, u->size);
-            api->copy(encoder, work->upload_buffer, at, u->to, u->at, u->size);
-            at += u->size;
-        } else
-            api->write(work->queue, u->to, u->at, u->from, u->size);
-        work->moved[0] += (int64_t)u->size;
-    }
-    if (upload_buffer != NULL)
-        api->unmap(work->upload_buffer);
-    if (work->dispatches) {
-        rlx_handle pass = api->begin_pass(encoder, &pass_label), pipeline = NULL, group = NULL;
-        for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
-            if (d->pipeline != pipeline)
-                api->set_pipeline(pass, pipeline = d->pipeline);
-            if (d->group != group)
-                api->set_group(pass, 0, group = d->group, 0, NULL);
-            api->dispatch(pass, d->x, d->y, 1);
-        }
-        api->end_pass(pass);
-        api->release_pass(pass);
-    }
+    rlx_encode_uploads(work, encoder, upload_buffer);
+    if (work->dispatches)
+        rlx_encode_pass(work, encoder);
     for (const rlx_move *m = work->move; m < work->move + work->moves; m++) {
         api->copy(encoder, m->from, m->at, m->to, m->to_at, m->size);
         work->moved[2] += (int64_t)m->size;

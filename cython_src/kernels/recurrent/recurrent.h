@@ -79,14 +79,12 @@ static void NAME(gate)(T *v, int64_t n, T clip, rlx_loop activation)
     activation(v, v, NULL, NULL, n);
 }
 
-enum { NAME(LSTM), NAME(GRU), NAME(GRU_LINEAR), NAME(TANH), NAME(RELU) };
-
 /* One step of one sequence: gates g to new states h and c. For gru the product of the third gate is in g already; for
    gru_linear it is in `spare`. */
 static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare, int64_t n, T clip,
                             int coupled)
 {
-    if (cell == NAME(LSTM)) {
+    if (cell == RLX_CELL_LSTM) {
         T *in = g, *out = g + n, *forget = g + 2 * n, *candidate = g + 3 * n;
         if (peep)
             for (int64_t i = 0; i < n; i++) in[i] += peep[i] * c[i], forget[i] += peep[2 * n + i] * c[i];
@@ -100,83 +98,100 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
         NAME(gate)(out, n, clip, NAME(loop_sigmoid));
         NAME(loop_tanh)(spare, c, NULL, NULL, n);
         for (int64_t i = 0; i < n; i++) h[i] = out[i] * spare[i];
-    } else if (cell == NAME(GRU) || cell == NAME(GRU_LINEAR)) {
+    } else if (cell == RLX_CELL_GRU || cell == RLX_CELL_GRU_LINEAR) {
         const T *update = g, *reset = g + n;
         T *candidate = g + 2 * n;
-        if (cell == NAME(GRU_LINEAR))
+        if (cell == RLX_CELL_GRU_LINEAR)
             for (int64_t i = 0; i < n; i++) candidate[i] += reset[i] * spare[i];
         NAME(gate)(candidate, n, clip, NAME(loop_tanh));
         for (int64_t i = 0; i < n; i++)
             h[i] = (1 - update[i]) * candidate[i] + update[i] * h[i];
     } else {
         NAME(hold)(g, n, clip);
-        (cell == NAME(TANH) ? NAME(loop_tanh) : NAME(loop_relu))(h, g, NULL, NULL, n);
+        (cell == RLX_CELL_TANH ? NAME(loop_tanh) : NAME(loop_relu))(h, g, NULL, NULL, n);
     }
 }
 
-/* Scratch, for every sequence: its gates, the candidates and a reset state; then panels of packed weights. Threads
-   share the sequences. */
+/* A recurrence: sizes, scratch, and the sequences [first, last) that a part computes. */
+typedef struct {
+    const rlx_recurrence *p;
+    const T *xw, *weights, *bias;
+    const int32_t *lengths;
+    int64_t gates, first_rows; /* gates of a unit, rows of the weights that the first product takes */
+    int64_t first, last;
+    T *g, *candidates, *reset; /* of every sequence: gates, candidates, reset state */
+    T *panels, *last_panels;   /* packed weights, or NULL */
+} NAME(recurrence);
+
+/* Which step of a sequence is step s in the order of the loop; -1 behind the end of the sequence. */
+static int64_t NAME(step_of)(const NAME(recurrence) *f, int64_t d, int64_t b, int64_t s)
+{
+    const int64_t steps = f->p->steps, length = f->lengths ? f->lengths[b] : steps;
+    const int64_t end = length < steps ? length : steps;
+    return s >= end ? -1 : f->p->reverse[d] ? end - 1 - s : s;
+}
+
+/* The gates of all sequences before their activations. h is the state of the step before. */
+static void NAME(recur_gates)(const NAME(recurrence) *f, int64_t d, int64_t s, const T *h)
+{
+    const int64_t n = f->p->hidden, wide = f->gates * n, first = f->first, count = f->last - first;
+    const int64_t cell = f->p->cell, gru = cell == RLX_CELL_GRU || cell == RLX_CELL_GRU_LINEAR;
+    const T *r = f->weights + d * wide * n, *last_r = r + f->first_rows * n;
+    for (int64_t b = first; b < f->last; b++) {
+        const int64_t step = NAME(step_of)(f, d, b, s), at = step < 0 ? s : step;
+        memcpy(f->g + b * wide, f->xw + ((at * f->p->batch + b) * f->p->directions + d) * wide, (size_t)wide * sizeof(T));
+    }
+    NAME(add_products)(r, f->panels, f->first_rows, n, h + first * n, count, f->g + first * wide, wide);
+    for (int64_t b = first; gru && b < f->last; b++) {
+        T *own = f->g + b * wide, *reset = own + n;
+        NAME(gate)(own, 2 * n, (T)f->p->clip, NAME(loop_sigmoid));
+        for (int64_t i = 0; i < n; i++) {
+            f->reset[b * n + i] = reset[i] * h[b * n + i];
+            f->candidates[b * n + i] = f->bias ? f->bias[d * n + i] : 0;
+        }
+    }
+    if (cell == RLX_CELL_GRU)
+        NAME(add_products)(last_r, f->last_panels, n, n, f->reset + first * n, count, f->g + first * wide + 2 * n, wide);
+    if (cell == RLX_CELL_GRU_LINEAR)
+        NAME(add_products)(last_r, f->last_panels, n, n, h + first * n, count, f->candidates + first * n, n);
+}
+
+/* Threads share the sequences. Scratch: see the struct. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
     RLX_ARGUMENTS(recurrence, call);
-    const int64_t steps = p->steps, batch = p->batch, directions = p->directions, n = p->hidden;
-    const int cell = (int)p->cell, coupled = (int)p->input_forget;
-    const T clip = (T)p->clip;
-    const int gru = cell == RLX_CELL_GRU || cell == RLX_CELL_GRU_LINEAR;
-    const int64_t gates = cell == RLX_CELL_LSTM ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
-    const T *xw = in->xw, *bias = in->bias, *h0 = in->h0, *c0 = in->c0;
-    const T *peepholes = in->peepholes;
-    const int32_t *lengths = in->lengths;
-    const int64_t apart = gates * n, spare_apart = n, states = batch * n;
-    T *y = out->y, *g = out->work, *spare = g + batch * apart;
-    T *reset_h = spare + batch * spare_apart;
-    T *panels = p->pack ? reset_h + batch * n : NULL;
-    T *last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL;
-    const rlx_range own_rows = rlx_share(call, batch, 4);
-    const int64_t first = own_rows.first, last = own_rows.last, count = last - first;
-    for (int64_t d = 0; d < directions && count; d++) {
-        const T *r = (const T *)in->weights + d * gates * n * n, *last_r = r + first_rows * n;
-        const T *peep = peepholes ? peepholes + d * 3 * n : NULL;
-        T *h = (T *)out->h + d * states;
-        T *c = cell == RLX_CELL_LSTM ? (T *)out->c + d * states : NULL;
-        for (int64_t i = first * n; i < last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
-        for (int64_t i = first * n; c && i < last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
+    const int64_t batch = p->batch, n = p->hidden, states = batch * n;
+    const int gru = p->cell == RLX_CELL_GRU || p->cell == RLX_CELL_GRU_LINEAR, lstm = p->cell == RLX_CELL_LSTM;
+    const int64_t gates = lstm ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
+    const rlx_range own = rlx_share(call, batch, 4);
+    T *candidates = (T *)out->work + batch * gates * n, *reset = candidates + states;
+    T *panels = p->pack ? reset + states : NULL;
+    const NAME(recurrence) f = {
+        .p = p, .xw = in->xw, .weights = in->weights, .bias = in->bias, .lengths = in->lengths,
+        .gates = gates, .first_rows = first_rows, .first = own.first, .last = own.last,
+        .g = out->work, .candidates = candidates, .reset = reset, .panels = panels,
+        .last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL,
+    };
+    const T *h0 = in->h0, *c0 = in->c0, *peepholes = in->peepholes;
+    for (int64_t d = 0; d < p->directions && own.first < own.last; d++) {
+        T *h = (T *)out->h + d * states, *c = lstm ? (T *)out->c + d * states : NULL;
+        for (int64_t i = own.first * n; i < own.last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
+        for (int64_t i = own.first * n; c && i < own.last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
+        const T *r = f.weights + d * gates * n * n;
         if (panels) NAME(pack_rows)(r, first_rows, n, panels);
-        if (panels && gru) NAME(pack_rows)(last_r, n, n, last_panels);
-        for (int64_t s = 0; s < steps; s++) {
-            for (int64_t b = first; b < last; b++) {
-                const int64_t length = lengths ? lengths[b] : steps;
-                const int64_t end = length < steps ? length : steps;
-                const int64_t at = s < end && p->reverse[d] ? end - 1 - s : s;
-                T *own = g + b * apart;
-                memcpy(own, xw + ((at * batch + b) * directions + d) * gates * n,
-                       (size_t)(gates * n) * sizeof(T));
-            }
-            NAME(add_products)(r, panels, first_rows, n, h + first * n, count, g + first * apart, apart);
-            for (int64_t b = first; gru && b < last; b++) {
-                T *own = g + b * apart, *reset = own + n;
-                NAME(gate)(own, 2 * n, clip, NAME(loop_sigmoid));
-                for (int64_t i = 0; i < n; i++) {
-                    reset_h[b * n + i] = reset[i] * h[b * n + i];
-                    spare[b * spare_apart + i] = bias ? bias[d * n + i] : 0;
-                }
-            }
-            if (cell == RLX_CELL_GRU)
-                NAME(add_products)(last_r, last_panels, n, n, reset_h + first * n, count, g + first * apart + 2 * n,
-                                   apart);
-            if (cell == RLX_CELL_GRU_LINEAR)
-                NAME(add_products)(last_r, last_panels, n, n, h + first * n, count, spare + first * n, spare_apart);
-            for (int64_t b = first; b < last; b++) {
-                const int64_t length = lengths ? lengths[b] : steps;
-                const int64_t end = length < steps ? length : steps;
-                const int64_t at = s < end && p->reverse[d] ? end - 1 - s : s;
-                T *row = y + ((at * directions + d) * batch + b) * n;
-                if (s >= end) { /* the sequence has ended, and its states stay */
+        if (panels && gru) NAME(pack_rows)(r + first_rows * n, n, n, f.last_panels);
+        for (int64_t s = 0; s < p->steps; s++) {
+            NAME(recur_gates)(&f, d, s, h);
+            for (int64_t b = own.first; b < own.last; b++) {
+                const int64_t step = NAME(step_of)(&f, d, b, s), at = step < 0 ? s : step;
+                T *row = (T *)out->y + ((at * p->directions + d) * batch + b) * n;
+                if (step < 0) { /* the sequence has ended, and its states stay */
                     memset(row, 0, (size_t)n * sizeof(T));
                     continue;
                 }
-                NAME(cell_step)(cell, g + b * apart, h + b * n, c ? c + b * n : NULL, peep,
-                                spare + b * spare_apart, n, clip, coupled);
+                NAME(cell_step)((int)p->cell, f.g + b * gates * n, h + b * n, c ? c + b * n : NULL,
+                                peepholes ? peepholes + d * 3 * n : NULL, candidates + b * n, n, (T)p->clip,
+                                (int)p->input_forget);
                 memcpy(row, h + b * n, (size_t)n * sizeof(T));
             }
         }

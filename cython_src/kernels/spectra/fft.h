@@ -203,72 +203,103 @@ static int NAME(kernel_fft)(const rlx_call *call)
 /* One-sided transforms of real rows, which are frames of signals times a taper, or their powers. A row of even length n
    is transformed as n / 2 complex numbers and then separated (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2
    - k] and w = exp(-2 pi i k / n), X[k] = (a + b) / 2 - i w (a - b) / 2. */
+typedef struct {
+    NAME(fft_plan) plan;
+    int64_t n, bins, width; /* samples of a row, bins of a spectrum, elements of a result */
+    const T *cos, *sin, *taper;
+    T scale;
+    int power;
+} NAME(rfft);
+
+/* The spectrum of z, the transform of a row as complex numbers: real parts, then imaginary parts. */
+static void NAME(separate)(const NAME(rfft) *f, const T *zr, const T *zi, T *re)
+{
+    const int64_t h = f->plan.n;
+    const T *c = f->cos, *s = f->sin, scale = f->scale, half = scale / 2;
+    T *im = re + f->bins;
+    if (h == f->n) {
+        _Pragma("GCC ivdep") for (int64_t k = 0; k < f->bins; k++) re[k] = scale * zr[k], im[k] = scale * zi[k];
+        return;
+    }
+    re[0] = scale * (zr[0] + zi[0]), im[0] = 0;
+    re[h] = scale * (zr[0] - zi[0]), im[h] = 0;
+    _Pragma("GCC ivdep") for (int64_t k = 1; k < h; k++) {
+        const T er = zr[k] + zr[h - k], ei = zi[k] - zi[h - k];
+        const T dr = zr[k] - zr[h - k], di = zi[k] + zi[h - k];
+        re[k] = half * (er + c[k] * di + s[k] * dr);
+        im[k] = half * (ei - c[k] * dr + s[k] * di);
+    }
+}
+
+/* One row. Scratch: a spectrum, two copies of the row, and what fft_row needs. */
+static void NAME(rfft_row)(const NAME(rfft) *f, const T *x, T *to, T *work)
+{
+    const int64_t n = f->n, h = f->plan.n;
+    const T *taper = f->taper;
+    T *zr = work + 2 * f->bins, *zi = zr + h, *yr = zi + h, *yi = yr + h;
+    if (h == n) {
+        for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
+    } else {
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
+        _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+    }
+    NAME(fft_row)(&f->plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
+    T *re = f->power ? work : to, *im = re + f->bins;
+    NAME(separate)(f, yr, yi, re);
+    for (int64_t k = 0; f->power && k < f->bins; k++) to[k] = re[k] * re[k] + im[k] * im[k];
+}
+
+/* VL rows side by side, of which `some` results are stored. Scratch: two copies of the rows. */
+static void NAME(rfft_lanes)(const NAME(rfft) *f, const T *const *row, T **to, int64_t some, T *work)
+{
+    const int64_t n = f->n, h = f->plan.n, bins = f->bins;
+    const NAME(fft_plan) *plan = &f->plan;
+    T *x = work, *z = x + 2 * (h + 1) * VL;
+    NAME(lanes_in)(row, f->taper, n, x, h == n ? 2 : 1);
+    if (h == n)
+        for (int64_t i = 0; i < n; i++) *LANE(x, 2 * i + 1) = (VEC){0};
+    T *y = NAME(lanes_transform)(x, z, h, 1, plan->passes, plan->radices, plan->twiddles, plan->count);
+    z = y == x ? z : x;
+    if (h != n) {
+        NAME(lanes_untangle)(y, z, h, f->cos, f->sin, f->scale, f->power);
+        NAME(lanes_out)(z, 1, 1, f->width, to, some);
+        return;
+    }
+    if (f->power)
+        for (int64_t k = 0; k < bins; k++) {
+            const VEC re = *LANE(y, 2 * k) * f->scale, im = *LANE(y, 2 * k + 1) * f->scale;
+            *LANE(y, 2 * k) = re * re + im * im;
+        }
+    NAME(lanes_out)(y, 2, f->power ? 1 : f->scale, bins, to, some);
+    for (int64_t l = 0; l < some; l++) to[l] += bins;
+    if (!f->power) NAME(lanes_out)(y + VL, 2, f->scale, bins, to, some);
+}
+
 static int NAME(kernel_rfft)(const rlx_call *call)
 {
     RLX_ARGUMENTS(rfft, call);
-    const int64_t n = p->n, h = p->length, bins = n / 2 + 1, lanes = p->lanes, frames = p->frames;
-    const int power = (int)p->power;
-    const int64_t width = power ? bins : 2 * bins;
-    const T scale = (T)p->scale, half = scale / 2;
-    const NAME(fft_plan) plan = {h, p->m, p->twiddle_count, (int)p->passes, p->radices,
-                                 in->twiddles, in->chirp, in->filter};
-    const T *c = in->roots, *s = c + bins, *taper = in->taper;
-    const rlx_range own = rlx_share(call, p->rows, lanes ? LANES : 1);
-#define ROW(r) ((const T *)in->x + (r) / frames * p->samples + (r) % frames * p->hop)
-    for (int64_t r = own.first; lanes && r < own.last; r += VL) {
+    const int64_t bins = p->n / 2 + 1, width = p->power ? bins : 2 * bins;
+    const NAME(rfft) f = {
+        .plan = {p->length, p->m, p->twiddle_count, (int)p->passes, p->radices, in->twiddles, in->chirp, in->filter},
+        .n = p->n, .bins = bins, .width = width,
+        .cos = in->roots, .sin = (const T *)in->roots + bins, .taper = in->taper,
+        .scale = (T)p->scale, .power = (int)p->power,
+    };
+    const rlx_range own = rlx_share(call, p->rows, p->lanes ? LANES : 1);
+#define ROW(r) ((const T *)in->x + (r) / p->frames * p->samples + (r) % p->frames * p->hop)
+    for (int64_t r = own.first; p->lanes && r < own.last; r += VL) {
         const int64_t some = own.last - r < VL ? own.last - r : VL;
         const T *row[VECTOR_BYTES / sizeof(T)];
-        T *to[VECTOR_BYTES / sizeof(T)], *x = out->work, *z = x + 2 * (h + 1) * VL;
+        T *to[VECTOR_BYTES / sizeof(T)];
+        /* Missing rows repeat the first one. */
         for (int64_t l = 0; l < VL; l++) {
             row[l] = ROW(r + (l < some ? l : 0));
             to[l] = (T *)out->y + width * (r + l);
         }
-        NAME(lanes_in)(row, taper, n, x, h == n ? 2 : 1);
-        if (h == n)
-            for (int64_t i = 0; i < n; i++) *LANE(x, 2 * i + 1) = (VEC){0};
-        T *y = NAME(lanes_transform)(x, z, h, 1, plan.passes, plan.radices, plan.twiddles, plan.count);
-        z = y == x ? z : x;
-        if (h != n) {
-            NAME(lanes_untangle)(y, z, h, c, s, scale, power);
-            NAME(lanes_out)(z, 1, 1, width, to, some);
-            continue;
-        }
-        if (power)
-            for (int64_t k = 0; k < bins; k++) {
-                const VEC re = *LANE(y, 2 * k) * scale, im = *LANE(y, 2 * k + 1) * scale;
-                *LANE(y, 2 * k) = re * re + im * im;
-            }
-        NAME(lanes_out)(y, 2, power ? 1 : scale, bins, to, some);
-        for (int64_t l = 0; l < some; l++) to[l] += bins;
-        if (!power) NAME(lanes_out)(y + VL, 2, scale, bins, to, some);
+        NAME(rfft_lanes)(&f, row, to, some, out->work);
     }
-    for (int64_t r = own.first; !lanes && r < own.last; r++) {
-        T *both = out->work, *zr = both + 2 * bins, *zi = zr + h, *yr = zi + h, *yi = yr + h;
-        const T *x = ROW(r);
-        T *to = (T *)out->y + width * r, *re = power ? both : to, *im = re + bins;
-        if (h == n) {
-            for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
-        } else {
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-            _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++)
-                zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
-        }
-        NAME(fft_row)(&plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
-        if (h == n) {
-            _Pragma("GCC ivdep") for (int64_t k = 0; k < bins; k++)
-                re[k] = scale * yr[k], im[k] = scale * yi[k];
-        } else {
-            re[0] = scale * (yr[0] + yi[0]), im[0] = 0;
-            re[h] = scale * (yr[0] - yi[0]), im[h] = 0;
-            _Pragma("GCC ivdep") for (int64_t k = 1; k < h; k++) {
-                const T er = yr[k] + yr[h - k], ei = yi[k] - yi[h - k];
-                const T dr = yr[k] - yr[h - k], di = yi[k] + yi[h - k];
-                re[k] = half * (er + c[k] * di + s[k] * dr);
-                im[k] = half * (ei - c[k] * dr + s[k] * di);
-            }
-        }
-        for (int64_t k = 0; power && k < bins; k++) to[k] = re[k] * re[k] + im[k] * im[k];
-    }
+    for (int64_t r = own.first; !p->lanes && r < own.last; r++)
+        NAME(rfft_row)(&f, ROW(r), (T *)out->y + width * r, out->work);
 #undef ROW
     return RLX_OK;
 }
