@@ -28,8 +28,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let turn = lane % {{ lanes }}u;
-    let partition = g / {{ across }}u;
-    let start = partition * {{ each }}u;
+    let split = g / {{ across }}u;
+    let start = split * {{ each }}u;
     let end = {{ "min(start + " ~ each ~ "u, " ~ pieces ~ "u)" }};
     let column = ((g % {{ across }}u) * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
@@ -102,7 +102,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (turn == 0u) {
 {% for r in range(several) %}
 {% for c in range(4) %}
-        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(partition * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
+        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(split * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
 {% endfor %}
 {% endfor %}
     }

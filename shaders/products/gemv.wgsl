@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let partition = g / across / BATCH;
+    let split = g / across / BATCH;
     let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
 {% if by_expert is defined %}
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // The column, counted in vectors of {{ each }}; strips of threads take turns along k.
     let column = piece * {{ lanes }}u + lane % {{ lanes }}u;
     let strip = lane / {{ lanes }}u;
-    let k_end = min((partition + 1u) * {{ partition_k }}u, K);
+    let k_end = min((split + 1u) * {{ partition_k }}u, K);
     // Row and column that this thread adds up and writes, a round at a time.
     let mine = lane / {{ lanes }}u;
 {% for side in sides %}
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for row in range(m) %}
     var s{{ row }} = {{ V }}(0.0);
 {% endfor %}
-    let begin = partition * {{ partition_k }}u;
+    let begin = split * {{ partition_k }}u;
     for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) { // trips: {{ partition_k }} / {{ stage }}
     workgroupBarrier();
     for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) { // trips: {{ m * stage // 4 }} / 256
@@ -142,7 +142,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if ({{ "part == " ~ part ~ "u && " if several }}mine < {{ rows }}u && column < {{ n // each }}u) {
 {% for round in range(rounds) %}
         {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
-            let at = ((partition * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
+            let at = ((split * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
 {% if splits > 1 %}
             y{{ part }}[at] = total{{ round }};
 {% else %}

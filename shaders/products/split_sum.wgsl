@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = {{ elements // step }}u;
     if (at >= count) { return; }
     var sum = x[at];
-    for (var partition = 1u; partition < SPLITS; partition++) { sum += x[partition * count + at]; } // trips: SPLITS
+    for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + at]; } // trips: SPLITS
 {% if has_bias %}
     sum += {{ S }}(bias[{{ "(at / %du) %% %du" % (every // step, n) if of_rows else "at %% %du" % (n // step) }}]);
 {% endif %}

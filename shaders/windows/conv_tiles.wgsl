@@ -136,7 +136,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     // All outputs of some windows, then those of the next ones: images come one after the other.
     let down = {{ (m + bm - 1) // bm }}u;
-    let partition = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
+    let split = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
     let column0 = ((g / {{ parts * ((m + bm - 1) // bm) }}u) % {{ (batch * windows + bn - 1) // bn }}u) * {{ bn }}u;
     let part = (g / down) % {{ parts }}u;
     let row0 = (g % down) * {{ bm }}u;
@@ -170,7 +170,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
     // Lines of this partition; the next step is on its way from memory while this one is multiplied.
-    let begin = partition * {{ each }}u;
+    let begin = split * {{ each }}u;
     let end = min(begin + {{ each }}u, {{ c * per }}u);
 {% if k > 0 %}
 {{ load("begin") }}
@@ -218,7 +218,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 {% endif %}
-    let base = partition * {{ batch * outputs * windows }}u;
+    let base = split * {{ batch * outputs * windows }}u;
 {% for i in range(tm) %}
 {% for j in range(jb) %}
     store(base, part, row0 + (ty + {{ (i // 4) * ny }}u) * 4u + {{ i % 4 }}u, column0 + (tx + {{ j * nx }}u) * 4u, acc{{ i }}_{{ j }});
