@@ -1,8 +1,8 @@
-// Batched [m, k] @ [k, n] for few rows: what counts is how fast the weights are read. A workgroup makes all rows of
-// some columns; its threads share the sums out among them by fours of k, and read several rows of weights
-// before they multiply. Several weights make as many results (`parts`), or one of two products (`gated`):
-// act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each partition goes to `y0` as a result of
-// its own; split_sum.wgsl adds. Rows of `a` wait in workgroup memory, a stretch of k at a time.
+// Batched [m, k] @ [k, n] for few rows, where reading the weights takes most of the time. A workgroup makes all rows of
+// some columns. Its threads divide the sums among them, four k at a time, and load several rows of weights before they
+// multiply. Several weights make as many results (`parts`), or one (`gated`): act(a @ w0) * (a @ w1), one sum after the
+// other. Where the sums are split, each partition goes to `y0` as a result of its own; split_sum.wgsl adds. Workgroup
+// memory holds the rows of `a`, one stage of k at a time.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
 {% set wide_k = k > 0 and k % 4 == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
@@ -24,7 +24,7 @@
 {% include "lib/parts.wgsl" %}
 
 {% set sides = ["", "_up"] if gated else [""] %}
-{# Rows whose sums are added up at a time, and how many times that takes. #}
+{# Rows whose sums are added at a time, and the number of such rounds. #}
 {% set rows = [m, 2]|min %}
 {% set rounds = (m + rows - 1) // rows %}
 var<workgroup> sums: array<{{ V }}, {{ 256 * rows }}>;
@@ -44,7 +44,7 @@ fn four(at: u32) -> vec4<f32> {
 {% endif %}
 }
 
-{# The products of `count` fours of k. All that they read is asked for before anything is multiplied. #}
+{# The products of `count` groups of four k. All loads come before the first multiplication. #}
 {% macro fours(weight, n, count) %}
 {% for u in range(count) %}
 {% for c in range(4) %}

@@ -1,6 +1,6 @@
-// The partitions of sums that were split, [partitions, elements], added up; then bias and activation.
+// Adds the partitions of split sums, [partitions, elements]; then bias and activation.
 {% set E = "f16" if half else "f32" %}
-{# A bias belongs to columns, the last axis, or, where `every` says, to so many neighbours. #}
+{# A bias has one entry per column of the last axis or, with `every`, one per so many neighbours. #}
 {% set of_rows = every is defined %}
 {% set wide = (every if of_rows else n) % 4 == 0 %}
 {% set B = E if of_rows or not wide else "vec4<" ~ E ~ ">" %}
