@@ -1,4 +1,4 @@
-// A registered operation: its own function, called once for every element of its first result.
+// A registered operation: calls the user's function once for every element of the first result.
 {% for name in names %}
 @group(0) @binding({{ loop.index0 }}) var<storage, {{ access[loop.index0] }}> {{ name }}: array<{{ type[loop.index0] }}>;
 {% endfor %}

@@ -1,4 +1,4 @@
-"""What a node's attributes look like: asked of nodes that come out of a file, not from a builder.
+"""Checks the attributes of nodes that come out of a file instead of a builder.
 
 Files hold attributes as inference leaves them: axes count from the front, a stride stands for every axis.
 So a node of a file is legal when its attributes are plain values, those of its record, and inference
@@ -131,7 +131,7 @@ def _holds(dtype: DType, value: Any) -> bool:
     if dtype is DType.BOOL:
         return kind is bool
     if dtype.is_float:
-        # bf16 reaches as far as f32.
+        # bf16 has the range of f32.
         most = float(np.finfo(np.float32 if dtype is DType.BF16 else dtype.numpy).max)
         return kind is float and (not math.isfinite(value) or abs(value) <= most)
     bounds = np.iinfo(dtype.numpy)

@@ -117,7 +117,7 @@ WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType
 def widen(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     """An array as references take it: floats in float64, bf16 decoded, the rest as it is."""
     if dtype is DType.BF16:
-        # A signalling NaN is no more of an error than any other.
+        # A signalling NaN is not an error.
         with np.errstate(invalid="ignore"):
             return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64) if dtype.is_float else array
@@ -152,7 +152,7 @@ def store(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
         return np.asarray(array, order="C").astype(dtype.numpy)
     bits = _odd(np.asarray(array, order="C")).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    # Rounding would carry a NaN's bits away.
+    # Rounding could turn a NaN's bits into infinity or zero.
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
     return np.asarray(np.where(nan, (bits >> 16) | 0x40, rounded), np.uint16)
 

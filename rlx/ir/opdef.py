@@ -297,7 +297,7 @@ class OpDef:
 
 REGISTRY: dict[str, OpDef] = {}
 
-# The host reason that every op can have: WGSL has no f64.
+# Why any op can run on the host: WGSL has no f64.
 NO_F64 = "f64 is not computed on WebGPU"
 
 

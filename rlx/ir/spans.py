@@ -35,7 +35,7 @@ class Span:
 _open: ContextVar[list[Span] | None] = ContextVar("rlx_phases", default=None)
 
 
-# Called with what is done, and with the part of it that is over, from 0 to 1, where that is known.
+# Called with the name of a phase and, where known, the part of it that is done, from 0 to 1.
 Watcher = Callable[[str, float | None], None]
 _watcher: ContextVar[Watcher | None] = ContextVar("rlx_watcher", default=None)
 

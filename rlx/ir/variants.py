@@ -1,4 +1,4 @@
-"""Variants of a GPU kernel: the same work cut up differently, and which of them a device gets."""
+"""Variants of a GPU kernel: different tilings of the same work, and the choice among them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rlx import flags
 from rlx.errors import CompileError, describe, did_you_mean
 
 Limits = Mapping[str, int]
-# Among the limits: 1 where kernels may exchange values within a subgroup. How large one is they find out.
+# A key of the limits: 1 where kernels may exchange values within a subgroup, whose size they find out at run time.
 SUBGROUPS = "subgroups"
-# What a device that promises nothing has (the WebGPU specification's default limits).
+# The WebGPU specification's default limits, which every device has.
 DEFAULTS: Limits = {
     "max-compute-workgroup-storage-size": 16384,
     "max-compute-invocations-per-workgroup": 256,

@@ -49,7 +49,7 @@ _load(MODULES)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal
 }
-# Some ops are named like the module they stand in; here the name is the op.
+# Some ops have the name of a family's package. As an attribute of rlx.ops, such a name is the op.
 globals().update(_FUNCTIONS)
 
 __all__ = sorted(_FUNCTIONS)

@@ -52,7 +52,7 @@ def extent_of(graph: Graph, actual: int, upper: int) -> Extent:
         actual: Rows wanted of every input whose leading axis is ``upper``.
         upper: The leading axis.
     """
-    # One row more than there are can't be mistaken for another dimension, or for one that broadcasts.
+    # The number of rows plus one is no other dimension's size, and does not broadcast.
     probe = _Shrinker(graph, upper, upper + 1, {})
     probe.run()
     nothing: frozenset[int] = frozenset()

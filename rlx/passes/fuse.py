@@ -25,7 +25,7 @@ def fuse_elementwise(graph: Graph, notes: list[str], target: Specialisation) -> 
     outputs = {node.id for node in graph.outputs}
     region_of: dict[int, int] = {}
     regions: dict[int, list[Node]] = {}
-    # From the last node up: when a node is reached, all its readers have found their region.
+    # From the last node to the first: every reader of a node has its region before the node.
     for node in reversed(graph.nodes):
         if not node.opdef.elementwise or blocked(node, kernel_set):
             continue

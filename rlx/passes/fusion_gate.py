@@ -1,4 +1,4 @@
-"""What passes specialise for, and the question that every fusion has to answer: does it pay there?"""
+"""The device that passes specialise for, and the gate of every fusion: does it pay on that device?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlx.cost.gate import IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
 from rlx.ir.graph import Graph
 
-# What a kernel set runs on, where nobody says how fast it is.
+# The assumed device of each kernel set, where no figures of a real one are given.
 _KINDS = {"cpu": IoFusionGate.cpu, "webgpu": IoFusionGate.webgpu, "webgpu-f16": IoFusionGate.webgpu}
 
 

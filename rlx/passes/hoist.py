@@ -18,11 +18,11 @@ from rlx.ops.effort import effort
 from rlx.ops.leaves import LEAVES
 from rlx.passes.simplify import FOLD_LIMIT_BYTES
 
-# What the name of a prepared param begins with; no param of a user can have it.
+# Prefix of the names of prepared params. No param of a user can have it.
 PREPARED = "prepared:"
-# Work that is done with constants alone when a graph is loaded, in elements: some seconds.
+# Most work that is done with constants alone when a graph is loaded, in elements: some seconds.
 _MOST_CONSTANT = 2.0**34
-# The largest result of it, in bytes; a larger one may be so many times its largest constant.
+# The largest result of that work, in bytes. It may be larger if it is at most this many times its largest constant.
 _MOST_CONSTANT_BYTES, _GROWS = 1 << 28, 4
 
 
@@ -72,7 +72,7 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
         and node.op not in LEAVES
         and (node.id in outputs or any(reader.id not in fixed for reader in readers[node.id]))
     ]
-    # A view that is all that is left of a param is no work.
+    # A view of a param costs nothing, so it is not worth preparing.
     frontier = [node for node in frontier if not _only_views(node)]
     if not frontier:
         return Hoisted(graph)
@@ -216,7 +216,7 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
         inputs = {name: one.graph.named(name).type for name in one.graph.input_names}
         outputs = dict(zip(one.names, (node.type for node in one.graph.outputs), strict=True))
         fits = not one.graph.param_names and len(outputs) == len(one.names)
-        # No two read the same param, and none makes what another makes.
+        # The groups read different params and make different results.
         if not fits or inputs.keys() & read or outputs.keys() & made.keys():
             raise InputError(describe("a plan's preparations do not fit", got=one.names))
         if not inputs.items() <= params.items():
@@ -224,7 +224,7 @@ def check_fit(graph: Graph, lowered: Graph, preparations: Sequence[Preparation])
         read |= inputs.keys()
         made |= outputs
     own = left.keys() - made.keys()
-    # Only beside preparations may params be left out that nothing needs.
+    # Params that nothing needs are left out only if something is prepared.
     missing = params.keys() - own - read if not preparations else ()
     if made.keys() & params.keys() or not (made | params).items() >= left.items() or missing:
         raise InputError(describe("a plan has other params than its graph", got=sorted(left)))

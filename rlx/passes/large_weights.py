@@ -26,12 +26,12 @@ class Cut(NamedTuple):
 
 
 Pieces = list[tuple[int, int]]
-# Products by the operand that is cut; every part is whole in the axis that is summed over.
+# Products, and which operand is cut. Parts are never cut along the axis that is summed over.
 CUTS: dict[str, tuple[Cut, ...]] = {
     "matmul": (Cut(1, -1, -1), Cut(0, -2, -2)),
     "dequant_matmul": (Cut(1, 0, -1),),
 }
-# Parts but the last are a multiple of this long: what kernels read at once.
+# The length of every part but the last is a multiple of this, which kernels read at once.
 STEP = 64
 
 

@@ -97,7 +97,7 @@ class _Side:
                     varies.add(node.id)
         readers = users(graph)
         outputs = {node.id for node in graph.outputs}
-        # What depends on constants alone is folded where it stands.
+        # What depends on constants alone is folded inside the branch.
         frontier = [
             node
             for node in graph.nodes

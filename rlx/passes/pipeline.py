@@ -35,16 +35,16 @@ class Pass(NamedTuple):
     specialise: bool = False
 
 
-# What changes the graph as its owner wrote it. What depends on params alone is parted off after these.
+# Passes on the graph as its owner wrote it. What depends on params alone is split off after these.
 GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("dce", dce, "dce"),
     Pass("fold", fold, "fold"),
     Pass("cse", cse, "cse"),
     Pass("dce", dce, "dce"),
-    # Before casts part a product from its bias.
+    # Before legalize, whose casts would come between a product and its bias.
     Pass("fuse", fuse_patterns, "fuse", specialise=True),
 )
-# What brings it to the kernels that there are.
+# Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True),
     Pass("cse", cse, "cse"),

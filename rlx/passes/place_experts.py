@@ -13,7 +13,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.rewrite import Rewriter
 
-# What stands between a router's choice and the products that use it, without changing it.
+# Ops that may stand between a router's choice and the products that use it: they do not change the choice.
 _PASSED = ("cast", "reshape")
 
 

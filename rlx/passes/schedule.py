@@ -74,7 +74,7 @@ class Scheduler:
             if on_host or (reads_host and node.opdef.view):
                 pending[node.id] = node
                 continue
-            # A node that does not wait for the host goes ahead of it, so that fewer cuts are made.
+            # A node that does not need the host's results is lowered first, so that the schedule is cut less often.
             if reads_host:
                 self._run_on_host(pending)
             self._lower(node)
@@ -122,7 +122,7 @@ class Scheduler:
             self._call("elementwise", inputs, [output], params, 0, ())
             return
         shapes = [operand.shape for operand in self._node.inputs]
-        # Only an operand of the result's own shape and element size is walked in step with it.
+        # In-place needs an operand of the result's shape and element size: each element is read before it is written.
         in_place = tuple(
             at
             for at, value in enumerate(inputs)

@@ -13,10 +13,10 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.rewrite import Rewriter, users
 
-# Params of fewer elements, or of one axis, are left: they are few bytes, and matter most.
+# Params with fewer elements, or with one axis, stay f32: they are few bytes, and their precision matters most.
 _LEAST = 4096
 _MOST_F16 = 65504.0
-# Ops whose weights have a row for each result on their first axis; of others the last one counts.
+# Ops whose weights have one row per result channel on the first axis. In other ops the channel is the last axis.
 _ROWS_FIRST = frozenset({"conv1d", "conv2d", "conv3d", "gather"})
 WEIGHTS: Mapping[str, str] = MappingProxyType(
     {"f16": "half precision", "int8": "8 bits, a scale per channel"}

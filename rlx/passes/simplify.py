@@ -18,7 +18,7 @@ from rlx.ops.effort import effort
 
 # Folding must not turn a small graph into a large one.
 FOLD_LIMIT_BYTES = 16 << 20
-# Loops of more trips than this are left to the device, which knows them better than NumPy.
+# Most trips of a loop that is folded. Longer loops are faster on the device than in NumPy.
 _FOLDED_TRIPS = 1 << 10
 
 
@@ -37,7 +37,7 @@ def dce(graph: Graph, notes: list[str]) -> Graph:
     return rewriter.finish()
 
 
-# Ops that give their operand back where the type stays the same, and what else that takes.
+# Ops that give their operand back if the type stays the same, and what else has to hold for that.
 _NOTHING: Mapping[str, Callable[[Node], bool]] = {
     "reshape": lambda node: True,
     "narrow": lambda node: True,
@@ -64,7 +64,7 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
             continue
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
-        # Ops with several results are left: their parts would each need the others' work again.
+        # Ops with several results are not folded: each result would compute all of them.
         constant = constant and len(node.types) == 1
         small = constant and node.type.nbytes <= FOLD_LIMIT_BYTES
         if small and affords(effort(node)):
@@ -72,7 +72,7 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
                 with trips_of_a_run(_FOLDED_TRIPS):
                     (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
             except InputError as error:
-                # The device says so when it runs, if it ever comes to that.
+                # The node may never run. If it does, the device raises the error.
                 notes.append(f"fold: left {node.where()}: {error}")
                 rewriter.keep(node)
                 continue

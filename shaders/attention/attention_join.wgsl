@@ -1,12 +1,13 @@
-// Joins what attention_split left of each row: every stretch's weighted values and sum of weights, scaled from
-// its own largest score to the largest of all. One workgroup per row.
+// Joins the partial results that attention_split wrote for each row. Each part of the keys has a sum of weights and
+// weighted values relative to its own largest score; they are rescaled to the largest score of all. One workgroup per
+// row.
 {% set vq = dv // 4 %}
 {% set strips = threads // columns %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> stats: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<f32>>;
 
-// Of each thread: the largest score that it saw and the sum of weights; the weighted values.
+// Per thread: the largest score that it saw and the sum of weights; the weighted values.
 var<workgroup> edge: array<vec2<f32>, {{ threads }}>;
 var<workgroup> part: array<vec4<f32>, {{ threads }}>;
 

@@ -1,6 +1,6 @@
-// Attention of few queries: a workgroup takes {{ keys }} keys of one key-value head and up to {{ rows }} rows, the
-// queries of all heads that share it. Keys and values are read once, as whole lines of memory. It leaves
-// each row's largest score, the sum of its weights and the weighted values; attention_join adds them up.
+// Attention of few queries. A workgroup takes {{ keys }} keys of one key-value head and up to {{ rows }} rows: the
+// queries of all heads that share it. It reads keys and values once, as whole cache lines. It writes the largest score
+// of each row, the sum of its weights and the weighted values; attention_join adds those of all workgroups.
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
 {% set groups = threads // 8 %}
@@ -24,7 +24,7 @@
 {% endif %}
 
 var<workgroup> query: array<vec4<f32>, {{ rows * dq }}>;
-// Shares of scores; then the weights, and behind them shares of the weighted values.
+// First partial scores; then the weights, followed by partial sums of weighted values.
 var<workgroup> part: array<vec4<f32>, {{ 2 * threads }}>;
 var<workgroup> edge: array<vec4<f32>, {{ threads // 4 }}>;
 {% if softcap != 0.0 %}
@@ -92,7 +92,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
     }
 {% endfor %}
-    // The eight shares of a score meet, two rows at a time; a lane ends with four keys of row lane / {{ groups }}.
+    // The eight partial sums of a score are added, two rows at a time; a lane ends with four keys of row lane / {{ groups }}.
     let my_row = lane / {{ groups }}u;
     let my_keys = start + (lane % {{ groups }}u) * 4u;
     var score = vec4<f32>(0.0);

@@ -1,6 +1,6 @@
-// softmax(q k^T * scale + mask) v for 64 queries of one head per workgroup. Keys come in blocks of 64: their
-// scores, 4 x 4 a thread, are a product of tiles; the running maximum and sum make the softmax online (Milakov &
-// Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
+// softmax(q k^T * scale + mask) v for 64 queries of one head per workgroup. Keys are read in blocks of 64. Their scores
+// are a tiled product, 4 x 4 scores per thread. A running maximum and sum make the softmax online (Milakov & Gimelshein
+// 2018). The weights then go through workgroup memory, 16 keys at a time, and are multiplied by the values.
 {% set pieces = (dv + 63) // 64 %}
 {% set cut = key_to is defined %}
 {% set met = key_to - key_from if cut else [sk, window + 64]|min if kind == 2 else sk %}
@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
 {% endif %}
 {% if cut %}
-    // Keys outside the given range belong to other calls, which go on from what this one leaves.
+    // Other calls do the keys outside of the given range. They continue from the state that this call writes.
     low = max(low / 64u * 64u, KEY_FROM);
     high = min(high, KEY_TO);
     let states = (batch * HEADS + head) * SQ;
@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (row + {{ i }}u < SQ) {
         let held = state[states + row + {{ i }}u];
         top[{{ i }}] = held.x;
-        // One of the lanes that share a query has what all of them had.
+        // One of the lanes that share a query writes the state of all of them.
         total[{{ i }}] = select(0.0, held.y, tx == 0u);
         let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}

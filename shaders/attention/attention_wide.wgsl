@@ -1,7 +1,7 @@
-// softmax(q k^T * scale + mask) v for some queries of one head per workgroup, whose threads stand in rows of 8. Keys
-// come in blocks of 64; a thread makes the scores of four or eight queries with eight keys, so that what it reads of
-// workgroup memory is used that often. The running maximum and sum make the softmax online
-// (Milakov & Gimelshein 2018); then the weights go through workgroup memory, 16 keys at a time, to meet the values.
+// softmax(q k^T * scale + mask) v for some queries of one head per workgroup, whose threads are in rows of 8. Keys are
+// read in blocks of 64. A thread makes the scores of four or eight queries with eight keys, so that it uses each value
+// that it reads from workgroup memory several times. A running maximum and sum make the softmax online (Milakov &
+// Gimelshein 2018). The weights then go through workgroup memory, 16 keys at a time, and are multiplied by the values.
 {% set lines = threads // 8 %}
 {% set strips = queries // (4 * lines) %}
 {% set across = threads // 4 %}
@@ -82,7 +82,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     low = u32(max(0, i32(row0) + i32(SK) - i32(SQ) - i32(WINDOW)));
 {% endif %}
 {% if cut %}
-    // Keys outside the given range belong to other calls, which go on from what this one leaves.
+    // Other calls do the keys outside of the given range. They continue from the state that this call writes.
     low = max(low / 64u * 64u, KEY_FROM);
     high = min(high, KEY_TO);
     let states = (batch * HEADS + head) * SQ;
@@ -99,7 +99,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (mine{{ i }} + {{ r }}u < SQ) {
         let held = state[states + mine{{ i }} + {{ r }}u];
         top{{ i }}[{{ r }}] = held.x;
-        // One of the lanes that share a query has what all of them had.
+        // One of the lanes that share a query writes the state of all of them.
         total{{ i }}[{{ r }}] = select(0.0, held.y, tx == 0u);
         let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}

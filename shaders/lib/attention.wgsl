@@ -1,4 +1,4 @@
-{# What attention kernels of tiles share: bindings, loads of four columns, masks. #}
+{# The common part of attention_tiles.wgsl and attention_wide.wgsl: bindings, loads of four columns, masks. #}
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
 {% set aligned = namespace(q=d % 4 == 0, v=dv % 4 == 0) %}
@@ -14,7 +14,7 @@
 {% endif %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
 {% if key_to is defined %}
-// Of each query, between calls: the largest score, and the sum of weights. Sums of values wait in y.
+// State of each query between calls: the largest score and the sum of weights. y holds the sums of values.
 @group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> state: array<vec2<f32>>;
 {% endif %}
 
@@ -45,7 +45,7 @@ fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
 {{ load("q", "q", "SQ", "D", aligned.q) }}
 {{ load("k", "k", "SK", "D", aligned.q) }}
 {{ load("v", "v", "SK", "DV", aligned.v) }}
-// What the scores of four keys become: capped, with the mask added, and the lowest where a key is not seen.
+// The final scores of four keys: capped, with the mask added, and the lowest score where the query does not see a key.
 fn masked(sums: vec4<f32>, row: u32, key0: u32, mask_base: u32) -> vec4<f32> {
     var scores = sums;
     let key = vec4<u32>(key0, key0 + 1u, key0 + 2u, key0 + 3u);

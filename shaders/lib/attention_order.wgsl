@@ -1,5 +1,5 @@
 {% if kind in (1, 2) %}
-    // Later queries see more keys: the last ones of all heads come first, so that no long work begins late.
+    // Later queries see more keys. The last queries of all heads come first, so that long work does not start last.
     let pairs = BATCH * HEADS;
     let tile = tiles - 1u - g / pairs;
     let pair = g % pairs;

@@ -1,4 +1,4 @@
-    // Which matrices: the batch number taken apart along the batch dimensions.
+    // The matrices of batch number z: its coordinates along the batch dimensions, times their steps.
     var a_matrix = 0u;
     var b_matrix = 0u;
     var rest = z;

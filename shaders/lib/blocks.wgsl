@@ -1,6 +1,6 @@
 // Block-quantised weights (rlx/ops/products/block_formats.py): a weight is scale.x * code + scale.y. scale_at
-// holds for 16 weights from a multiple of 16, codes_at gives the codes of 4 from a multiple of 4.
-// `packed` is bound as words; fields of every format begin at even bytes, so halves never straddle.
+// is the scale of the 16 weights from a multiple of 16, codes_at the codes of the 4 weights from a multiple of 4.
+// `packed` is bound as words; the fields of every format begin at even bytes, so no half spans two words.
 // Needs the bindings packed and, for the plain groups, scales and zeros.
 {% set grouped = scheme in ("int4", "int8") %}
 {% set aligned = block_bytes % 4 == 0 %}

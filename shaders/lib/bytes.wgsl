@@ -1,5 +1,5 @@
-{# Products of bytes, four a word. dot4I8Packed multiplies signed bytes, dot4U8Packed unsigned ones; of one of each kind,
-   the unsigned is taken as 128 more than a signed byte, and what that leaves out is 128 times the sum of the other. #}
+{# Products of bytes, four a word. dot4I8Packed multiplies signed bytes, dot4U8Packed unsigned ones; for one of each kind,
+   the unsigned byte is taken as a signed byte plus 128, which adds 128 times the sum of the other operand. #}
 {% set dot = "dot4I8Packed" if a_signed or b_signed else "dot4U8Packed" %}
 {% set shift_a, shift_b = b_signed and not a_signed, a_signed and not b_signed %}
 // One word times each of four.

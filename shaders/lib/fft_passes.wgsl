@@ -1,5 +1,5 @@
 {# The passes of a tile (rlx.ops.spectra.fft_tiles.Tile) on points in registers: `v<u * r + i>` is point i of a thread's u-th
-   butterfly. Between passes points change threads through workgroup memory, `held`. #}
+   butterfly. Between passes, points move to other threads through workgroup memory, `held`. #}
 {% from "lib/dft.wgsl" import dft, dft_place with context %}
 
 {# Each butterfly of a thread: its number within the transform as b<u>, guarded where not all threads have it. #}
@@ -26,7 +26,7 @@
 {{ "(" ~ at ~ ") + (" ~ at ~ ") / " ~ banks ~ "u * " ~ skew ~ "u" if skew else at }}
 {%- endmacro %}
 
-{# Pass `s` but for what comes before and after it. #}
+{# The arithmetic of pass `s`, without its loads and stores. #}
 {% macro butterflies(s, thread) %}
 {% set r = radices[s] %}
 {% set last = s == radices|length - 1 %}
@@ -51,7 +51,7 @@
 {% endcall %}
 {% endmacro %}
 
-{# Points of pass `s` to workgroup memory and those of the next one from there. #}
+{# Writes the points of pass `s` to workgroup memory and reads those of the next pass. #}
 {% macro exchange(s, from_thread, from_row, to_thread, to_row) %}
 {% set r, next = radices[s], radices[s + 1] %}
 {% set skew = skews[s] %}
@@ -85,7 +85,7 @@
 {% endfor %}
 {% endmacro %}
 
-{# Beside each result k of pass `s`, m<i>: the one at n - k (of 0 itself). #}
+{# For each result k of pass `s`, m<i>: the result at n - k; for k = 0 that is itself. #}
 {% macro mirrored(s, thread, row) %}
 {% set r = radices[s] %}
 {% for u in range((n // r + threads - 1) // threads) %}

@@ -8,8 +8,7 @@
 {% endmacro %}
 {% for suffix, V, U in (("", "vec4<f32>", "vec4<u32>"), ("_s", "f32", "u32")) %}
 
-// The result y of an operand x, or x itself where it is NaN: by its bits, since a driver may assume that
-// there is none.
+// The result y of an operand x, or x itself where it is NaN. Tests bits: a driver may assume that there is no NaN.
 fn keep_nan{{ suffix }}(x: {{ V }}, y: {{ V }}) -> {{ V }} {
     return select(y, x, (bitcast<{{ U }}>(x) & {{ U }}(0x7fffffffu)) > {{ U }}(0x7f800000u));
 }

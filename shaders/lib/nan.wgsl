@@ -1,4 +1,4 @@
-// max, exp and log that keep NaN. A driver may assume that there is none, so its bits tell.
+// max, exp and log that keep NaN. They test bits: a driver may assume that there is no NaN.
 fn is_nan_s(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 
 fn nan_max(a: f32, b: f32) -> f32 { return select(max(a, b), a + b, is_nan_s(a) || is_nan_s(b)); }

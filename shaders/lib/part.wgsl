@@ -1,4 +1,5 @@
-    // Workgroups stand in one row through all results: which one is this, and which piece of {{ columns }} columns?
+    // Workgroups are numbered through all results, one after the other. Finds the result of this workgroup, and its piece
+    // of {{ columns }} columns.
     var part = 0u;
     var piece = g % across;
 {% set first = namespace(at=0) %}

@@ -1,6 +1,6 @@
 {# What the product kernels bind: the left operand, weights, biases, results. One weight makes one result;
    several make as many, of `parts` columns each; two that are `gated` make one. W, B and Y say of which
-   elements weights, biases and results are. Experts of rows, or what goes by them, come before the results. #}
+   elements weights, biases and results are. The experts of rows, or the list of tiles by expert, come before the results. #}
 {% set listed = 1 if picked is defined or by_expert is defined else 0 %}
 {% set weights = 2 if gated else parts|length %}
 {% set biases = has_bias * (2 if gated else 1) %}

@@ -6,12 +6,13 @@
 {% set even = scheme in ("int4", "int8") and group >= 32 and piece == 32 %}
 {% set kept = scheme in heads or even %}
 {% set words = (4 if scheme == "int4" else 8) if even else (block_bytes + 3) // 4 %}
-{# Blocks that begin at any even byte have one word too many, or one half word too early. #}
+{# Blocks that begin at any even byte are read as whole words: one word more, of which the first may start half a word
+   too early. #}
 {% set loose = scheme in heads and block_bytes % 4 != 0 %}
 {% set late_codes = sparing is defined and not kept %}
 {% set fifth = scheme in ("Q5_0", "Q5_1") %}
 
-{# What decoding needs: fours of fields as numbers without a conversion. A field put into the mantissa of 2^23 is
+{# Functions for decoding: four fields as numbers without a conversion. A field put into the mantissa of 2^23 is
    2^23 + field * 2^(its first bit); scaling by a power of two and taking the rest away is exact. #}
 {% macro functions() %}
 {% if kept %}
@@ -72,7 +73,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% endif %}
 {% endmacro %}
 
-{# Asks for the piece from `k` on of row `row`, which are there. #}
+{# Loads the piece from `k` on of row `row`, both within bounds. #}
 {% macro fetch(u, row, k) %}
 {% if late_codes %}
         row{{ u }} = {{ row }};
@@ -107,7 +108,7 @@ fn five_bits(halves: u32, high: u32, zero: f32) -> vec4<f32> {
 {% endif %}
 {% endmacro %}
 
-{# Takes a piece over under another name, so that the next can be asked for. #}
+{# Copies a piece to another name, so that the next piece can be loaded. #}
 {% macro take(u, name) %}
 {% if kept %}
 {% for j in range(words) %}
@@ -145,7 +146,7 @@ vec2<f32>(from_half(p{{ u }}_0, 0u), from_half(p{{ u }}_0, 1u))
 {%- endif %}
 {% endmacro %}
 
-{# Word `j` behind the scales of a block. #}
+{# Word `j` after the scales of a block. #}
 {% macro word(u, j) %}
 {% if loose %}
 select((p{{ u }}_{{ j }} >> 16u) | (p{{ u }}_{{ j + 1 }} << 16u), p{{ u }}_{{ j + 1 }}, late{{ u }})
@@ -154,7 +155,7 @@ p{{ u }}_{{ j + (0 if even else 1) }}
 {%- endif %}
 {% endmacro %}
 
-{# Weights 4 q to 4 q + 3 of a piece that was taken over. #}
+{# Weights 4 q to 4 q + 3 of a piece that `take` copied. #}
 {% macro quad(u, q) %}
 {% if kept %}
 {% set zero = {"Q4_0": "8.0", "Q5_0": "16.0", "Q8_0": "128.0"}[scheme] if scheme in ("Q4_0", "Q5_0", "Q8_0") else ("0.0" if scheme in heads or zero_bytes else "8.0" if scheme == "int4" else "128.0") %}

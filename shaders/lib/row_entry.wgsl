@@ -1,4 +1,4 @@
-{# Where a kernel that shares rows out to lanes begins (row_total.wgsl): which row, which lane of it, and the row's place. #}
+{# The start of a kernel whose rows have several lanes each (row_total.wgsl): the row, the lane in it, the row's place. #}
 @compute @workgroup_size({{ threads }})
 {% if subgroups %}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) index: u32,
@@ -12,5 +12,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let own = lane % {{ lanes }}u;
     let row = g * {{ threads // lanes }}u + lane / {{ lanes }}u;
-    // Lanes behind the last row do its work again; what they find is not written.
+    // Lanes past the last row repeat its work, and write nothing.
     let base = min(row, {{ rows - 1 }}u) * {{ m }}u;

@@ -1,12 +1,12 @@
-// The largest and the sum of what the {{ lanes }} lanes of a row hold, for each of them: by exchanges within subgroups
-// where these are of a fitting size, which is known only here, else through workgroup memory.
+// The maximum and the sum over the {{ lanes }} lanes of a row, for every lane: by exchanges within subgroups where their
+// size fits, which is known at run time only, otherwise through workgroup memory.
 {% set second = 0 if lanes <= 16 else 8 if lanes == 32 else 16 if lanes <= 256 else 32 %}
 {% set each = lanes // second if second else lanes %}
 {% if subgroups %}
 // Lanes of a subgroup; 1 where they do not divide the workgroup.
 var<private> together: u32;
 {% if lanes > 32 %}
-// What subgroups found. Two calls use it in turn, so that nobody writes what others still read.
+// Results of subgroups. Two calls use it in turn, so that no lane writes what others still read.
 var<workgroup> found: array<f32, {{ threads // 4 }}>;
 var<private> turn: u32;
 {% endif %}
@@ -70,7 +70,7 @@ fn {{ name }}{{ "_in_memory" if subgroups }}(value: f32, lane: u32) -> f32 {
 {% for i in range(1, lanes // 4) %}
     {{ joined.format("edge[base + " ~ i ~ "u]") }}
 {% endfor %}
-    // Everyone has read them before the memory is used again.
+    // All lanes have read them before the memory is used again.
     workgroupBarrier();
 {% endif %}
     return {{ start.format("all") }};

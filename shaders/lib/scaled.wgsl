@@ -1,4 +1,4 @@
-{# The result of a product of bytes: sums in i32, or those as f32 times a scale, of which there is one, or one per column. #}
+{# Stores a product of bytes: sums in i32, or sums as f32 times a scale (one, or one per column). #}
 {% if scales %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> scale: array<f32>;
 {% endif %}

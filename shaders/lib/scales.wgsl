@@ -1,4 +1,4 @@
-{# Bindings of what lies beside packed weights; `next.at` counts them. #}
+{# Bindings of the arrays beside packed weights, such as scales; `next.at` counts them. #}
 {% if scale_bytes %}
 @group(0) @binding({{ next.at }}) var<storage, {{ access[next.at] }}> scales: array<u32>;
 {% set next.at = next.at + 1 %}

@@ -1,5 +1,5 @@
-// The K first of the keys in workgroup memory, equal ones by their position, by the digits of the K-th: counted from
-// the highest digit down, then, where not all keys that are equal to it fit, from the highest digit of positions.
+// The first K keys in workgroup memory; equal keys go by their position. Finds the digits of the K-th key by counting,
+// from the highest digit down. Where not all keys equal to it fit, it finds the digits of the last position as well.
 {% set list = [k, 1]|max %}
 const LIST: u32 = {{ list }}u;
 var<workgroup> digits: array<atomic<u32>, 256>;
@@ -9,7 +9,7 @@ var<workgroup> listed: atomic<u32>;
 var<workgroup> list_key: array<u32, {{ list }}>;
 var<workgroup> list_at: array<u32, {{ list }}>;
 
-// The digit where so many are reached, how many of it are still wanted, and how many there are.
+// The digit at which that many keys are reached, how many keys of the digit are wanted, and how many there are.
 fn digit_of(wanted: u32, lane: u32) -> vec3<u32> {
     let mine = atomicLoad(&digits[lane]);
     var sum = mine;
@@ -24,7 +24,7 @@ fn digit_of(wanted: u32, lane: u32) -> vec3<u32> {
     return workgroupUniformLoad(&digit);
 }
 
-// Fills the list with the firsts of so many keys, in no order, and says how many they are.
+// Fills the list with the first of so many keys, in no order, and returns their number.
 fn select_firsts(count: u32, lane: u32) -> u32 {
     var wanted = min(LIST, count);
     var last = 0u;

@@ -1,4 +1,4 @@
-    // Where one element comes from and goes to; a counter in memory moves both.
+    // The source and target of one element; a counter in memory adds to both.
     let e = (wid.x + wid.y * FOLD) * 256u + lane;
     if (e >= COUNT) { return; }
     var rest = e;

@@ -9,9 +9,9 @@
 {% set count = (span - 1 - before[2]) // 4 - first + 1 %}
 {% set check_x = checks[2] or out[2] % 4 > 0 %}
 {% set check_y = checks[1] or out[1] % tall > 0 %}
-{# Rows that are read before the first of them is used: loads hide each other's time. #}
+{# Rows that are loaded before the first of them is used, so that the loads overlap. #}
 {% set together = [18 // count if wide else 32 // span, 1]|max %}
-{# The columns that are seen. #}
+{# The columns that the windows see. #}
 {% set ns = namespace(columns=[]) %}
 {% for t in range(kernel[2]) %}
 {% for j in range(4) if (t * dilation[2] + j * stride[2]) not in ns.columns %}

@@ -1,5 +1,5 @@
-        // The product of a 64 x 16 and a 16 x 64 tile in workgroup memory, 4 x 4 of it a thread; of as many
-        // right tiles as there are sides.
+        // The product of a 64 x 16 and a 16 x 64 tile in workgroup memory, 4 x 4 results per thread; one right tile per
+        // side.
 {% for q in range(4) %}
         {
 {% for side in sides %}

@@ -1,4 +1,4 @@
-// Where a peak goes: to pairs of its bin and power, or to powers and bins apart.
+// Stores a peak: as a pair of bin and power, or in separate arrays of powers and bins.
 fn put(at: u32, bin: u32, power: f32) {
 {% if apart %}
     values[at] = power;

@@ -1,4 +1,4 @@
-{# Four i64 in registers as two words each, and what elementwise kernels do with them: `wide_add` is the operation
+{# Four i64 in registers as two words each, and their elementwise operations: `wide_add` is the operation
    `add`, and so on for every operation that takes integers. The functions of `wide_one.wgsl` do the same for one. #}
 // The low and the high words of four i64.
 struct Wide { lo: vec4<u32>, hi: vec4<u32> }
@@ -111,7 +111,7 @@ fn wide_left(x: Wide, bits: vec4<u32>) -> Wide {
     return wide_where(bits < vec4<u32>(32u), few, Wide(vec4<u32>(0u), lo));
 }
 
-// By 0 to 63 bits; `fill` stands above the high word: all zeros or all ones.
+// By 0 to 63 bits; `fill` is shifted into the high word: all zeros or all ones.
 fn wide_right(x: Wide, bits: vec4<u32>, fill: vec4<u32>) -> Wide {
     let s = bits & vec4<u32>(31u);
     let over = vec4<u32>(31u) - s;

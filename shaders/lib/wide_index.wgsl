@@ -1,4 +1,4 @@
-{# An index of 64 bits as one of 32 that is as far out of range: the nearest i32. #}
+{# An index of 64 bits as the nearest i32: one that is out of range stays out of range. #}
 fn index_of(i: vec2<u32>) -> i32 {
     let low = bitcast<i32>(i.x);
     let high = bitcast<i32>(i.y);

@@ -1,4 +1,4 @@
-{# One i64 as two words, the low one first: what kernels of sums, extremes and order do with it. #}
+{# One i64 as two words, the low one first: operations for sums, extremes and sorting. #}
 fn one_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let lo = a.x + b.x;
     return vec2<u32>(lo, a.y + b.y + u32(lo < a.x));

@@ -1,4 +1,4 @@
-// Windows over three axes: where a tap reads. The checks stand only where padding can be met.
+// Windows over three axes: where a tap reads. There are checks only where a window can reach into padding.
 
 // The first tap of window `at` of a plane; negative in the padding.
 fn window_start(at: u32) -> vec3<i32> {
@@ -19,7 +19,7 @@ fn tap_step(at: u32) -> vec3<i32> {
 }
 
 fn inside(p: vec3<i32>) -> bool {
-    // A negative number is a large one.
+    // As u32, a negative number is a large one.
     return true
 {%- for a in range(3) if checks[a] %}
  && u32(p[{{ a }}]) < {{ dims[a] }}u

@@ -1,8 +1,8 @@
-// Few rows of x times packed weights. A thread sums 4 columns for all rows, `lanes` threads share the pieces of a
-// column out among them, so that neighbours read neighbouring pieces. Each weight is read and decoded once, while the
-// next ones are on their way; x waits in workgroup memory, four numbers of piece p in place p ^ q of row q, which
-// keeps both those that write it and those that read it in different banks. Of a sum that is split, each partition goes to
-// `y` as a result of its own; split_sum.wgsl adds.
+// Few rows of x times packed weights. A thread sums 4 columns for all rows. The pieces of a column are divided among
+// `lanes` threads, so that neighbouring threads read neighbouring pieces. Each weight is read and decoded once, while the
+// next loads are under way. x is in workgroup memory: four numbers of piece p are at place p ^ q of row q, which avoids
+// bank conflicts of writes and of reads. Where the sums are split, each partition goes to `y` as a result of its own;
+// split_sum.wgsl adds.
 {% set next = namespace(at=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> packed: array<u32>;
@@ -13,7 +13,7 @@
 {% set quads = piece // 4 %}
 {% set pieces = k // piece %}
 {% set vectors = [m * quads * lanes, threads]|max %}
-{# Rows that are added up at a time. #}
+{# Rows whose sums are added at a time. #}
 {% set rows = [vectors // threads, m]|min %}
 {% set uneven = pieces % lanes != 0 %}
 // First x, then the sums.
@@ -28,8 +28,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let turn = lane % {{ lanes }}u;
-    let partition = g / {{ across }}u;
-    let start = partition * {{ each }}u;
+    let split = g / {{ across }}u;
+    let start = split * {{ each }}u;
     let end = {{ "min(start + " ~ each ~ "u, " ~ pieces ~ "u)" }};
     let column = ((g % {{ across }}u) * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
@@ -102,7 +102,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (turn == 0u) {
 {% for r in range(several) %}
 {% for c in range(4) %}
-        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(partition * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
+        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(split * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
 {% endfor %}
 {% endfor %}
     }

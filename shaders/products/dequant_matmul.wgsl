@@ -1,3 +1,3 @@
-{# Many rows of x times packed weights: the tiles of matmul.wgsl, whose weights are decoded on their way into workgroup
-   memory; `scheme` says how. #}
+{# Many rows of x times packed weights: matmul.wgsl with a loader that decodes weights (lib/packed_loader.wgsl); `scheme`
+   is their format. #}
 {% include "matmul.wgsl" %}

@@ -1,6 +1,6 @@
-// The rows of each expert one after the other, and the tiles of up to BM of them: what grouped_tiles.wgsl goes by. One
-// workgroup counts, sums up and deals out. `table` holds the rows in their new order, then expert, first place and the
-// place behind the last of each tile; tiles that are not needed are empty.
+// Sorts rows by expert and lists tiles of up to BM rows, for grouped_tiles.wgsl. One workgroup counts the rows of each
+// expert, adds up the counts and writes the table. `table` holds the rows in their new order; then, for each tile, the
+// expert, the first place and the place past the last. Tiles that are not needed are empty.
 @group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<{{ type[0] }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> table: array<i32>;
 

@@ -1,8 +1,8 @@
-// Batched [m, k] @ [k, n] for few rows: what counts is how fast the weights are read. A workgroup makes all rows of
-// some columns; its threads share the sums out among them by fours of k, and read several rows of weights
-// before they multiply. Several weights make as many results (`parts`), or one of two products (`gated`):
-// act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each partition goes to `y0` as a result of
-// its own; split_sum.wgsl adds. Rows of `a` wait in workgroup memory, a stretch of k at a time.
+// Batched [m, k] @ [k, n] for few rows, where reading the weights takes most of the time. A workgroup makes all rows of
+// some columns. Its threads divide the sums among them, four k at a time, and load several rows of weights before they
+// multiply. Several weights make as many results (`parts`), or one (`gated`): act(a @ w0) * (a @ w1), one sum after the
+// other. Where the sums are split, each partition goes to `y0` as a result of its own; split_sum.wgsl adds. Workgroup
+// memory holds the rows of `a`, one stage of k at a time.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
 {% set wide_k = k > 0 and k % 4 == 0 %}
 {% set V = "vec4<f32>" if wide else "f32" %}
@@ -24,7 +24,7 @@
 {% include "lib/parts.wgsl" %}
 
 {% set sides = ["", "_up"] if gated else [""] %}
-{# Rows whose sums are added up at a time, and how many times that takes. #}
+{# Rows whose sums are added at a time, and the number of such rounds. #}
 {% set rows = [m, 2]|min %}
 {% set rounds = (m + rows - 1) // rows %}
 var<workgroup> sums: array<{{ V }}, {{ 256 * rows }}>;
@@ -44,7 +44,7 @@ fn four(at: u32) -> vec4<f32> {
 {% endif %}
 }
 
-{# The products of `count` fours of k. All that they read is asked for before anything is multiplied. #}
+{# The products of `count` groups of four k. All loads come before the first multiplication. #}
 {% macro fours(weight, n, count) %}
 {% for u in range(count) %}
 {% for c in range(4) %}
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let partition = g / across / BATCH;
+    let split = g / across / BATCH;
     let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
 {% if by_expert is defined %}
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // The column, counted in vectors of {{ each }}; strips of threads take turns along k.
     let column = piece * {{ lanes }}u + lane % {{ lanes }}u;
     let strip = lane / {{ lanes }}u;
-    let k_end = min((partition + 1u) * {{ partition_k }}u, K);
+    let k_end = min((split + 1u) * {{ partition_k }}u, K);
     // Row and column that this thread adds up and writes, a round at a time.
     let mine = lane / {{ lanes }}u;
 {% for side in sides %}
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for row in range(m) %}
     var s{{ row }} = {{ V }}(0.0);
 {% endfor %}
-    let begin = partition * {{ partition_k }}u;
+    let begin = split * {{ partition_k }}u;
     for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) { // trips: {{ partition_k }} / {{ stage }}
     workgroupBarrier();
     for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) { // trips: {{ m * stage // 4 }} / 256
@@ -142,7 +142,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if ({{ "part == " ~ part ~ "u && " if several }}mine < {{ rows }}u && column < {{ n // each }}u) {
 {% for round in range(rounds) %}
         {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
-            let at = ((partition * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
+            let at = ((split * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
 {% if splits > 1 %}
             y{{ part }}[at] = total{{ round }};
 {% else %}

@@ -1,4 +1,4 @@
-{# Rows times the matrices of their experts: the tiles of matmul.wgsl, each of rows of one expert, which stand anywhere;
-   expert_tiles.wgsl lists them. #}
+{# Rows times the matrices of their experts: matmul.wgsl where each tile has rows of one expert, from anywhere in the
+   operand. expert_tiles.wgsl lists them. #}
 {% set picked = true %}
 {% include "matmul.wgsl" %}

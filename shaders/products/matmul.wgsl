@@ -95,7 +95,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
     let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
-    let partition = g / tiles / BATCH;
+    let split = g / tiles / BATCH;
     let z = g / tiles % BATCH;
 {% if picked is defined %}
     let tile = M + 3u * ((g % tiles) / across);
@@ -120,7 +120,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let tx = lane % {{ nx }}u;
     let ty = lane / {{ nx }}u;
     // The range of k of this partition.
-    let k_begin = partition * {{ partition_k }}u;
+    let k_begin = split * {{ partition_k }}u;
     let k_end = min(k_begin + {{ partition_k }}u, K);
 {% for side in sides %}
 {% for i in range(tm) %}
@@ -169,7 +169,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
         workgroupBarrier();
     }
-    let y_base = (partition * BATCH + z) * (M * N);
+    let y_base = (split * BATCH + z) * (M * N);
 {% if act > 1 and splits == 1 %}
     // A long epilogue is written once, not once for every vector: its registers would be those of the sums.
 {% for side in sides %}

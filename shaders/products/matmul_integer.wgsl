@@ -13,7 +13,7 @@ fn byte_a(at: u32) -> i32 {
 fn bytes_b(at: u32) -> vec4<i32> {
     let shift = (at & 3u) * 8u;
     var word = b[at >> 2u] >> shift;
-    // The slot is padded to whole vectors, so the next word is there for all but its last bytes.
+    // The slot is padded to whole vectors, so reading the next word is within bounds except at its end.
     if (shift > 0u) { word |= b[min((at >> 2u) + 1u, arrayLength(&b) - 1u)] << (32u - shift); }
     let raw = vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u);
     return {{ "bitcast<vec4<i32>>(raw) >> vec4<u32>(24u)" if b_signed else "bitcast<vec4<i32>>(raw >> vec4<u32>(24u))" }};

@@ -1,5 +1,5 @@
-// Product of matrices of bytes in i32, cut into tiles like matmul.wgsl. Four bytes along k are a word: those of `a` lie so,
-// those of `b` are exchanged on their way into workgroup memory; a thread makes TM x TN sums, four products at a time.
+// Product of matrices of bytes in i32, tiled like matmul.wgsl. Four bytes along k are a word. In `a` they are stored so;
+// those of `b` are transposed on the way into workgroup memory. A thread makes TM x TN sums, four products at a time.
 // Rows of both matrices are whole words.
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
@@ -19,7 +19,7 @@ var<workgroup> right: array<vec4<u32>, {{ bk * bn // 4 }}>;
 {% include "lib/bytes.wgsl" %}
 {% set shift_a, shift_b = b_signed and not a_signed, a_signed and not b_signed %}
 
-{# Numbers `i` of a thread: a word of `a`, and a square of 4 x 4 bytes of `b`. #}
+{# Load number `i` of a thread: a word of `a`, and a square of 4 x 4 bytes of `b`. #}
 {% macro row(i) %}((lane * {{ loads_a }}u + {{ i }}u) / {{ bk }}u){% endmacro %}
 {% macro word(i) %}((lane * {{ loads_a }}u + {{ i }}u) % {{ bk }}u){% endmacro %}
 {% macro strip(i) %}((lane + {{ i * threads }}u) % {{ bn // 4 }}u){% endmacro %}

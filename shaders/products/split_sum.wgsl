@@ -1,6 +1,6 @@
-// The partitions of sums that were split, [partitions, elements], added up; then bias and activation.
+// Adds the partitions of split sums, [partitions, elements]; then bias and activation.
 {% set E = "f16" if half else "f32" %}
-{# A bias belongs to columns, the last axis, or, where `every` says, to so many neighbours. #}
+{# A bias has one entry per column of the last axis or, with `every`, one per so many neighbours. #}
 {% set of_rows = every is defined %}
 {% set wide = (every if of_rows else n) % 4 == 0 %}
 {% set B = E if of_rows or not wide else "vec4<" ~ E ~ ">" %}
@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = {{ elements // step }}u;
     if (at >= count) { return; }
     var sum = x[at];
-    for (var partition = 1u; partition < SPLITS; partition++) { sum += x[partition * count + at]; } // trips: SPLITS
+    for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + at]; } // trips: SPLITS
 {% if has_bias %}
     sum += {{ S }}(bias[{{ "(at / %du) %% %du" % (every // step, n) if of_rows else "at %% %du" % (n // step) }}]);
 {% endif %}

@@ -71,7 +71,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let end = {{ "u32(clamp(lengths[b], 0, " ~ steps ~ "))" if has_seq_lens else "STEPS" }};
     let backwards = {{ "true" if reverse|min else ("d == " ~ (0 if reverse[0] else 1) ~ "u" if reverse|max else "false") }};
     for (var step = FIRST; step < LAST; step++) { // trips: LAST - FIRST
-        // A sequence that is over keeps its states; its results are 0.
+        // A sequence that has ended keeps its states; its results are 0.
         let running = step < end;
         let at = select(step, end - 1u - step, running && backwards);
         let x = ((at * BATCH + b) * DIRECTIONS + d) * {{ gates * hidden }}u;
@@ -84,7 +84,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% else %}
             rows[other + i] = reset * (product(weights, 2u, i, old){{ " + bias[d * HIDDEN + i]" if has_bias }});
 {% endif %}
-            // Kept where the result will stand: the other gates need the old states.
+            // Kept in the result's place: the other gates need the old states.
             y[to + i] = opened(xw[x + i] + product(weights, 0u, i, old));
         }
         {{ wait() }}

@@ -1,5 +1,5 @@
 // Steps FIRST to LAST - 1 of the selective scan; a thread per channel, 64 channels per workgroup. Few
-// states stand in registers, many in the buffer that carries them from call to call.
+// states are kept in registers, many in the buffer that carries them from call to call.
 {% set out = 6 if has_d else 5 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> delta: array<f32>;

@@ -1,5 +1,5 @@
-// Resizing along one axis by tables of taps and weights; a thread per result. Taps outside the given
-// range belong to other calls, which add to the result.
+// Resizing along one axis by tables of taps and weights; a thread per result. Other
+// calls add the taps outside of the given range to the result.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> weights: array<f32>;
@@ -17,7 +17,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     var sum = {{ "y[e]" if tap_from else "0.0" }};
     for (var t = row + TAP_FROM; t < row + TAP_TO; t++) { // trips: TAP_TO - TAP_FROM
-        // A tap of weight 0 is not looked at: it may be infinite.
+        // An entry with weight 0 is not read: it may be infinite.
         if (weights[t] != 0.0) { sum += weights[t] * x[base + u32(indices[t]) * INNER]; }
     }
     y[e] = sum;

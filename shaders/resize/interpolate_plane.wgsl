@@ -1,6 +1,6 @@
-// Resizing along the last two axes where the pattern of taps comes back every four results: a thread makes 4 x 4
-// results from rows that it interpolates once. `xs` and `ys` list, for each of four results, its taps: which of the
-// entries `columns` (`lines`) that a thread reads, and the weight; none has weight 0, for such an entry may be infinite.
+// Resizing along the last two axes where the pattern of taps repeats every four results. A thread makes 4 x 4
+// results from rows that it interpolates once. `xs` and `ys` list the taps of each of four results: the index into the
+// entries `columns` (`lines`) that a thread reads, and the weight. No tap has weight 0: such an entry may be infinite.
 {% set across, high = (size[1] + 3) // 4, (size[0] + 3) // 4 %}
 {% set wide = size[1] % 4 == 0 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;

@@ -1,6 +1,6 @@
 // Position of the extreme of n elements that are `inner` apart; one workgroup per result. NaN counts
-// as more extreme than any number. Of a long line workgroups first find the places of partitions; then one goes over
-// those that are listed.
+// as more extreme than any number. For a long line, workgroups first
+// find the positions of its partitions; a second call chooses among those.
 {% set shared = splits is defined and not listed %}
 {% set joins = splits is defined and listed %}
 {% set out = 2 if joins else 1 %}

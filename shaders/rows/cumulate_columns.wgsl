@@ -1,5 +1,5 @@
-// Running sums or products of n elements that are `inner` apart; a lane walks down {{ partition }} of them, of four columns at
-// once where they divide, with eight reads on their way.{{ " What stands before its partition is in `carry`." if splits > 1 }}
+// Running sums or products of n elements that are `inner` apart; a lane walks down {{ partition }} of them, in four
+// columns at once where their number allows, with eight loads under way.{{ " `carry` holds the total before each partition." if splits > 1 }}
 {% set T = type[0] %}
 {% set wide = inner % 4 == 0 and T != two_words %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}

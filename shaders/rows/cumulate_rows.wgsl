@@ -1,5 +1,5 @@
 // Running sums or products of n neighbours; a workgroup takes 1024 vectors (or numbers, where rows do not divide
-// by four) of a row. {{ "What stands before its block is in `carry`." if splits > 1 else "" }}
+// by four) of a row. {{ "`carry` holds the total before each block." if splits > 1 else "" }}
 {% set T = type[0] %}
 {% set wide = n % 4 == 0 and not single %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}

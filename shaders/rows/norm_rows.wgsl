@@ -23,7 +23,7 @@
     let mine = row < {{ rows }}u;
 {% endif %}
 {% if held %}
-    // The row stays in registers: {{ held }} elements a lane, all on their way at once.
+    // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
 {% set full = (c + 1) * lanes <= m %}
     let i{{ c }} = {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }};

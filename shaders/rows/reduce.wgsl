@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let mine = lane / {{ width }}u;
     let result = group * {{ width }}u + lane % {{ width }}u;
 {% endif %}
-    // Lanes behind the last result do its work again; what they find is not written.
+    // Lanes past the last result repeat its work, and write nothing.
     let g = min(result, RESULTS - 1u);
     let base = (g / INNER) * N * INNER + g % INNER;
 {% if kind in ("max", "min") %}

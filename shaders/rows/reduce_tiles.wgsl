@@ -1,6 +1,6 @@
 // Sum, mean, product, maximum or minimum over n elements that are `inner` apart, or of {{ splits }} partitions of them.
-// {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane has
-// {{ loads }} reads on their way.
+// {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane starts
+// {{ loads }} loads before it uses the first.
 {% set T = type[0] %}
 {% set wide = (n if inner == 1 else inner) % 4 == 0 and not single %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let mine = lane / {{ width }}u;
     let result = group / {{ splits }}u * {{ width }}u + lane % {{ width }}u;
 {% endif %}
-    // Lanes behind the last result do its work again; what they find is not written.
+    // Lanes past the last result repeat its work, and write nothing.
     let g = min(result, {{ results - 1 }}u);
     let base = g / {{ units }}u * {{ m * units }}u + g % {{ units }}u;
     let start = group % {{ splits }}u * {{ partition }}u;

@@ -1,5 +1,5 @@
-// The k first of a row in order, where k is small. A workgroup does one piece of a row; the firsts of the pieces are
-// candidates for the next call. In a short piece every entry counts those before it, which is its rank.
+// The first k entries of a row in order, for small k. A workgroup does one piece of a row; the first entries of the pieces
+// are the candidates of the next call. In a short piece every entry counts the entries before it, which is its rank.
 {% set short = piece <= 256 %}
 {% set T = type[0] %}
 {% set last = pieces == 1 %}
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lane < filled) { put(g, row, rank_of(lane, filled), from0, list_at[lane]); }
 {% endif %}
 {% if not last %}
-    // A last piece of fewer entries: what stands behind everything fills its list.
+    // A last piece of fewer entries fills its list with entries that come after all others.
     for (var i = count + lane; i < K; i += 256u) { pairs[g * K + i] = vec2<u32>(0xffffffffu, 0u); } // trips: K / 256
 {% endif %}
 }

@@ -22,7 +22,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
 
 {% include "lib/row_entry.wgsl" %}
 {% if held %}
-    // The row stays in registers: {{ held }} elements a lane, all on their way at once.
+    // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
 {% set full = (c + 1) * lanes <= m %}
     let v{{ c }} = x[base + {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }}];
@@ -55,7 +55,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;
-    // what stands for it at first is finite, as the difference of two infinities would be NaN.
+    // its first value is finite, as the difference of two infinities would be NaN.
     var top = -3.4028234663852886e38;
     var part = {{ E }}(0.0);
 {% set u = 8 %}

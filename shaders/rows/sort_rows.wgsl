@@ -1,4 +1,4 @@
-// The k first of a row in order: a bitonic sort in workgroup memory, one workgroup per row.
+// The first k entries of a row in order: a bitonic sort in workgroup memory, one workgroup per row.
 {% set T = type[0] %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> values: array<{{ T }}>;

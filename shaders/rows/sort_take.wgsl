@@ -1,4 +1,4 @@
-// The k first values of long rows, from their sorted positions.
+// The first k values of long rows, from their sorted positions.
 {% set T = type[0] %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> pairs: array<{{ "vec4<u32>" if wide else "vec2<u32>" }}>;

@@ -1,10 +1,11 @@
 // Whole transforms in the registers of a workgroup, {{ count }} per workgroup (rlx.ops.spectra.fft_tiles.Tile). Transform q
 // reads its points at (q / inner) * outer + (q % inner) * across + step * i, and writes them likewise. An inverse
-// swaps real and imaginary parts on both ends. On the way in a chirp may be multiplied to the first points, of which
-// there may be fewer than the transform has; on the way out a factor per point of the whole.
-// A point is read from two blocks, or of `samples` it is one or two neighbours, which a taper may be multiplied to.
-// With `bins` the one-sided spectrum is written, or with `power` re^2 + im^2 of it. For pairs, with a = Z[k], b = conj Z[n - k], w = exp(-pi i k / n), it
-// is X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
+// swaps real and imaginary parts on both ends.
+//
+// Reading: a point is in two blocks, or it is one or two neighbouring `samples`, times a taper. Points past `held_in` are
+// 0; the others may be multiplied by a chirp. Writing: each point may be multiplied by a factor. With `bins` the
+// one-sided spectrum is written, or with `power` its re^2 + im^2. For pairs of samples, with a = Z[k], b = conj Z[n - k]
+// and w = exp(-pi i k / n), that is X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
 {% from "lib/fft_passes.wgsl" import points, each, butterflies, exchange, mirrored with context %}
 {% from "lib/dft.wgsl" import dft_place with context %}
 {% set ends = namespace(binding=2) %}

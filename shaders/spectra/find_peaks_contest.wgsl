@@ -1,7 +1,7 @@
-// One round in which the peaks of a row win (1) or lose (0) their place, one thread per peak: it is
-// lost to a higher winner nearby, and won when nothing higher is left nearby. Others stay open (2).
-// States only ever leave 2, so it does not matter which of two rounds a neighbour's state is from.
-// The last round settles what the winners of the one before have decided, and lets nobody win.
+// One round in which peaks of a row win (1) or lose (0), one thread per peak. A peak loses to a higher
+// winner nearby, and wins when nothing higher is left nearby. The others stay undecided (2). A state
+// changes only from 2, so it does not matter from which of two rounds a neighbour's state is read. The
+// last round only marks those that lose to winners of the round before.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> positions: array<i32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;

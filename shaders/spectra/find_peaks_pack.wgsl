@@ -1,6 +1,5 @@
-// Closes up what is kept of each row, one workgroup per row: 256 at a time are counted by a prefix
-// sum. Stage "first" turns marked samples into a list of positions, and none of them has won or lost
-// its place yet (2); stage "last" lists the peaks that were kept, and fills the rest with -1.
+// Compacts the kept entries of each row, one workgroup per row, with a prefix sum over 256 entries at a
+// time. Stage "first" makes a list of positions of the marked samples, all of them undecided (2); stage "last" lists the peaks that were kept, and fills the rest with -1.
 {% set final = stage == "last" %}
 {% set items = "CANDIDATES" if final else "N" %}
 {% set capacity = "SLOTS" if final else "CANDIDATES" %}

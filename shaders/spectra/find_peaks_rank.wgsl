@@ -1,5 +1,5 @@
-// The order of the open peaks of a row by height, higher first, of equal ones the later: each counts
-// the open ones before it, here those among the peaks START to END. The last part writes the order.
+// The order of the undecided peaks of a row: by height, higher first; of equal peaks the later first. Each
+// counts the undecided peaks before it, here those among the peaks START to END. The last part writes the order.
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> positions: array<i32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;

@@ -1,5 +1,5 @@
-// Decides about the peaks that are still open, one workgroup per row: START to END in the order of
-// their height, each that is still open wins its place, and its neighbours lose theirs.
+// Decides the peaks that are still undecided, one workgroup per row: START to END in the order of their
+// height. Each that is still undecided wins, and its neighbours lose.
 @group(0) @binding(0) var<storage, {{ access[0] }}> positions: array<i32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> counts: array<i32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> order: array<i32>;
@@ -14,7 +14,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = counts[row];
     let base = row * CANDIDATES;
     if (lane == 0u) {
-        // The open peaks stand first in the order; behind them it is -1.
+        // The undecided peaks come first in the order; the rest is -1.
         var low = 0u;
         var high = u32(count);
         while (low < high) { // trips: bits(CANDIDATES)

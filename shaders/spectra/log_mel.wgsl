@@ -1,5 +1,5 @@
 // Log-mel levels: {{ frames }} frames per workgroup, their powers side by side in workgroup memory by chunks of
-// bins. Sixteen lanes share a mel and read its filter in order; each number read serves all frames.
+// bins. Sixteen lanes share a mel and read its filter in order; each number read is used for all frames.
 // With floor_all the level is written as it is; log_mel_floor follows once the maximum is known.
 // With linear the mel itself is written, for the gradient.
 {% set chunk = [bins, 512 if frames == 4 else 2048]|min %}

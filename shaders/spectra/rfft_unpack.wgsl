@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let w = vec2<f32>(roots[k], roots[k + BINS]);
     let d = a - b;
     y[to] = 0.5 * SCALE * (a.x + b.x + w.x * d.y + w.y * d.x);
-    // The imaginary parts of the first and the last bin are 0, not only nearly so.
+    // The imaginary parts of the first and the last bin are exactly 0.
     let im = 0.5 * SCALE * (a.y + b.y - w.x * d.x + w.y * d.y);
     y[to + BINS] = select(im, 0.0, k == 0u || k == LENGTH);
 {% endif %}

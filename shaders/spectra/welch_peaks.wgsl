@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var bin = lane; bin < BINS; bin += 256u) { // trips: BINS / 256
         let mine = power[bin];
         var rank = 0u;
-        // Most bins are out long before the end.
+        // Most bins have lost long before the end of the loop.
         for (var j = 0u; j < BINS && rank < K; j++) { rank += u32(beats(power[j], j, mine, bin)); } // trips: BINS
         if (rank < K) { put(g * K + rank, bin, mine); }
     }

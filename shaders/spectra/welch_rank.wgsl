@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var rank = 0u;
     for (var j = 0u; j < BINS; j++) { // trips: BINS
         rank += u32(beats(power[signal * BINS + j], j, mine, bin));
-        // Most bins are out long before the end.
+        // Most bins have lost long before the end of the loop.
         if (rank >= K) { return; }
     }
     put(signal * K + rank, bin, mine);

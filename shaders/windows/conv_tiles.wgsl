@@ -1,7 +1,7 @@
-// Convolution as a product [outputs, k] @ [k, windows] whose right side is read through the windows, cut into tiles
-// as in matmul.wgsl. There are as many threads as windows in a tile, and each brings the taps of its own: a step of
-// k is `lines` rows of `piece` neighbouring taps, whose distances are constants. Of a sum that is split, each partition
-// goes to `y` as a result of its own; split_sum.wgsl adds.
+// Convolution as a product [outputs, k] @ [k, windows] whose right side is read through the windows, tiled as in
+// matmul.wgsl. A tile has one window per thread, which loads the taps of its window. A step of k is `lines` rows of `piece`
+// neighbouring taps, whose distances are constants. Where the sums are split, each partition goes to `y` as a result of
+// its own; split_sum.wgsl adds.
 {% set m = outputs // parts %}
 {% set c = channels // parts %}
 {% set taps = kernel[0] * kernel[1] * kernel[2] %}
@@ -15,7 +15,7 @@
 {% set ia, jb = tm // 4, tn // 4 %}
 {% set apart = bm // 4 + 1 %}
 {% set tail = (c * per) % lines != 0 %}
-{# Whether every step begins with a channel: then each line's place in it is a constant. #}
+{# Whether every step begins with a new channel. Then each line's place in the channel is a constant. #}
 {% set fixed = lines % per == 0 %}
 {% set wide_w = k > 0 and k % 4 == 0 and bk % 4 == 0 %}
 {% set wide_x = taps == 1 and windows % 4 == 0 and dims == out and not (checks[0] or checks[1] or checks[2]) %}
@@ -45,7 +45,7 @@ const K: u32 = {{ k }}u;
 const PLANE: u32 = {{ dims[0] * dims[1] * dims[2] }}u;
 const WINDOWS: u32 = {{ windows }}u;
 const ALL: u32 = {{ batch * windows }}u;
-// A place that no tap brings back inside.
+// A place from which no tap reaches the operand.
 const FAR: i32 = -0x40000000;
 
 fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
@@ -63,7 +63,7 @@ fn store(base: u32, part: u32, row: u32, q: u32, sum: vec4<f32>) {
 {% endif %}
 }
 
-{# What a thread brings of the step that begins with line `l`. #}
+{# The loads of a thread for the step that begins with line `l`. #}
 {% macro load(l) %}
         {
             let l = {{ l }};
@@ -136,13 +136,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     // All outputs of some windows, then those of the next ones: images come one after the other.
     let down = {{ (m + bm - 1) // bm }}u;
-    let partition = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
+    let split = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
     let column0 = ((g / {{ parts * ((m + bm - 1) // bm) }}u) % {{ (batch * windows + bn - 1) // bn }}u) * {{ bn }}u;
     let part = (g / down) % {{ parts }}u;
     let row0 = (g % down) * {{ bm }}u;
     let tx = lane % {{ nx }}u;
     let ty = lane / {{ nx }}u;
-    // What is past the end repeats the last window or output, and is not stored.
+    // Windows and outputs past the end repeat the last one, and are not stored.
 {% if wide_x %}
     let q = min(column0 + (lane % {{ bn // 4 }}u) * 4u, ALL - 4u);
     let x_at = (((q / WINDOWS) * CHANNELS + part * {{ c }}u + lane / {{ bn // 4 }}u) * PLANE + q % WINDOWS) >> 2u;
@@ -169,8 +169,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var acc{{ i }}_{{ j }} = vec4<f32>(0.0);
 {% endfor %}
 {% endfor %}
-    // Lines of this partition; the next step is on its way from memory while this one is multiplied.
-    let begin = partition * {{ each }}u;
+    // Lines of this partition. The next step is loaded while this one is multiplied.
+    let begin = split * {{ each }}u;
     let end = min(begin + {{ each }}u, {{ c * per }}u);
 {% if k > 0 %}
 {{ load("begin") }}
@@ -218,7 +218,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 {% endif %}
-    let base = partition * {{ batch * outputs * windows }}u;
+    let base = split * {{ batch * outputs * windows }}u;
 {% for i in range(tm) %}
 {% for j in range(jb) %}
     store(base, part, row0 + (ty + {{ (i // 4) * ny }}u) * 4u + {{ i % 4 }}u, column0 + (tx + {{ j * nx }}u) * 4u, acc{{ i }}_{{ j }});

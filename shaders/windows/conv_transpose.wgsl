@@ -1,5 +1,5 @@
-// Transposed convolution: each thread gathers one place of up to four planes of the result. Taps and
-// channels outside the given ranges belong to other calls, which add to the result.
+// Transposed convolution: each thread gathers one place of up to four planes of the result. Other
+// calls add the taps and channels outside of the given ranges to the result.
 {% set m = outputs // parts %}
 {% set c = channels // parts %}
 {% set last = 3 if has_bias else 2 %}

@@ -119,10 +119,10 @@ class Heads:
         return Heads(bq, heads, kv_heads, sq, sk, d, dv)
 
 
-# Queries from which on WebGPU shares the keys that it reads between 64 of them, and the widest values then.
+# WebGPU: minimum queries for the tiled kernel, in which 64 queries share the keys, and the widest values it takes.
 _TILED = 16
 _WIDEST = 256
-# Trips of the loops of one call.
+# Most trips of the loops of one call.
 _MOST_TRIPS = 50_000
 # Minimum queries for the path of matrix products on the CPU.
 _FEWEST = 4
@@ -203,7 +203,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         _tiles(node, emitter, h)
         return
     name, window = _kind(node.attrs["kind"])
-    # Keys before the first query's window are seen by none.
+    # No query sees the keys before the first query's window.
     first = max(0, h.sk - h.sq - window) if name == "sliding" else 0
     few = Decode(h.batch * h.kv_heads, h.heads // h.kv_heads * h.sq, h.sk - first, h.d, h.dv)
     variant = DECODE.choose(few, emitter)
@@ -228,7 +228,7 @@ def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
     work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])
     name, window = _kind(node.attrs["kind"])
     met = min(h.sk, window + variant.params["queries"]) if name == "sliding" else h.sk
-    # Blocks of 64 keys that a call goes over: a block is a loop over elements, and some short ones.
+    # Blocks of 64 keys per call. The kernel loops over the elements of a key in each block.
     keys = 64 * (_MOST_TRIPS // (math.ceil(h.d / 16) + 25))
     if met <= keys:
         _call(kernel, node, emitter, work, more=variant.params)

@@ -1,4 +1,4 @@
-"""Attention of few queries on a GPU: how its keys are shared out, and when that is done."""
+"""Attention of few queries on a GPU: how the keys are split over workgroups, and when."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from rlx.ir.variants import Family, Variant
 
-# Rows (queries of the heads that share keys) of a workgroup, and the elements of them that it holds.
+# Limits of a workgroup: rows (queries of all heads that share the keys), and elements of rows in its memory.
 _ROWS = 8
 _HELD = 1024
-# Workgroups that keep a large GPU's multiprocessors busy; with fewer, shorter stretches are taken.
+# Enough workgroups to keep a large GPU busy. With fewer, the keys are split into shorter stretches.
 _ENOUGH = 528
 
 
@@ -44,7 +44,7 @@ class Decode(NamedTuple):
 
 
 def _split(name: str, threads: int) -> Variant:
-    # The rows, two vectors for each thread, and one number for each.
+    # Workgroup memory: the rows, two vectors per thread, and one number per thread.
     return Variant(
         name, threads, 4 * _HELD + 36 * threads, {"threads": threads, "keys": threads // 2}
     )

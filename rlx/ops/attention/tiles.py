@@ -26,7 +26,7 @@ class Prefill(NamedTuple):
     dv: int
 
 
-# Tiles that keep a large GPU's multiprocessors busy.
+# Enough tiles to keep a large GPU busy.
 _ENOUGH = 240
 
 

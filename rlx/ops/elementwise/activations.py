@@ -1,4 +1,4 @@
-"""Elementwise operations with attributes: a few rows of the table each, fused into one pass."""
+"""Elementwise operations with attributes. Each is made of a few rows of the table, which fusion joins into one pass."""
 
 from __future__ import annotations
 

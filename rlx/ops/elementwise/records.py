@@ -1,4 +1,4 @@
-"""Elementwise records, made from the table; ``where`` and ``cast``; and the fused region of them."""
+"""The elementwise records: one per row of the table, ``where``, ``cast``, and the fused ``region``."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def cast(x: Array, dtype: Any) -> Array:
     A float outside the integer's range gives an unspecified value, as in C and NumPy.
     """
     target = DType.parse(dtype)
-    # Rounding to a float's own width is what storing the result does.
+    # Storing the result rounds it to the float's width.
     return x if target.is_float else x.astype(target.numpy)
 
 

@@ -48,7 +48,7 @@ def _div(x: Any, y: Any) -> Any:
         return x / y
     by = np.where(y == 0, np.ones_like(y), y)
     quotient = np.floor_divide(x, by)
-    # Toward zero: one more than the floor where the signs differ and something is left.
+    # Rounds toward zero: the floor plus one where the signs differ and the division leaves a remainder.
     below = (x != quotient * by) & ((x < 0) != (by < 0))
     return np.where(y == 0, np.zeros_like(x), quotient + below.astype(quotient.dtype))
 
@@ -56,7 +56,7 @@ def _div(x: Any, y: Any) -> Any:
 def _pow(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind == "f":
         return np.power(x, y)
-    # A negative exponent of an integer gives what is left of 1 / x**-y: 1, -1 or 0.
+    # A negative exponent of an integer gives 1 / x**-y rounded toward zero: 1, -1 or 0.
     whole = np.power(x, np.maximum(y, 0))
     unit = np.where(x == 1, 1, np.where(x + 1 == 0, 1 - 2 * (y & 1), 0))
     return np.where(y < 0, unit, whole)
@@ -246,7 +246,7 @@ NARROW_TYPES = {
 }
 
 
-# Casts that would round twice if they went through f32.
+# Casts from these types would round twice if they went through f32.
 ROUNDED_ONCE = (("f64", "f16"), ("f64", "bf16"), ("i32", "bf16"), ("u32", "bf16"), ("i64", "bf16"))
 
 

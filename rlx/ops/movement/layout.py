@@ -1,4 +1,4 @@
-"""Movement that other movement expresses: split, squeeze, flip, pad, tile, and the like."""
+"""Rearrangements that are made of other operations: split, squeeze, flip, pad, tile, and the like."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: Any, 
         return g.concat([*sides[0], x, *sides[1]], axis)
     if n == 0:
         raise ShapeError(describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}"))
-    # Every other mode reads entries of the axis again: one gather with fixed indices.
+    # The other modes repeat entries of the axis: one gather with constant indices.
     spend(f"[pad] {mode}", elements=n + before + after)
     indices = np.pad(np.arange(n, dtype=np.int32), (before, after), mode)
     return g.gather(x, g.constant(indices), axis)

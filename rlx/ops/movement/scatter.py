@@ -18,7 +18,7 @@ from rlx.ops.declare import composite, op
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.movement.strided import emit_strided_copy
 
-# Updates that one invocation walks in one dispatch, and how many invocations share the targets.
+# WebGPU: most updates that an invocation applies in one dispatch; invocations that the targets are divided among.
 _CHUNK = 16384
 _THREADS = 16384
 
@@ -55,7 +55,7 @@ def _emit_scatter(  # noqa: PLR0913 - both walks, step by step
     number, index_step, update_step = updates
     line_count = size(tuple(lines))
     places = size(tuple(sizes))
-    # A few lines are shared out: each invocation keeps to a part of the places of its line.
+    # With few lines, several invocations work on a line, each on its own part of the places.
     parts = max(1, min(places, _THREADS // max(1, line_count)))
     for start in range(0, number, _CHUNK) if line_count else ():
         emitter.call(

@@ -245,14 +245,14 @@ def _infer_slice(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     start, step, count = [0] * len(shape), [1] * len(shape), list(shape)
     for axis, begin, end, stride in zip(axes, attrs["starts"], attrs["stops"], steps, strict=True):
         walk = range(*slice(begin, end, stride).indices(shape[axis]))
-        # Nothing is nothing from wherever it would start, which may be outside the axis.
+        # An empty slice is normalised to start at 0: its own start may lie outside of the axis.
         start[axis], step[axis] = (walk.start, int(stride)) if walk else (0, 1)
         count[axis] = len(walk)
     attrs.update(
         axes=tuple(range(len(shape))),
         starts=tuple(start),
         steps=tuple(step),
-        # Written so that inferring the normalised attributes again gives the same walk.
+        # The normal form is a fixed point: inference of normalised attributes gives them back.
         stops=tuple(
             end if (end := b + s * n) >= 0 else -dim - 1
             for b, s, n, dim in zip(start, step, count, shape, strict=True)

@@ -1,1 +1,1 @@
-"""Products of matrices, of floats, bytes and packed weights: records, layouts of the CPU, tiles of the GPU."""
+"""Matrix products of floats, of bytes and by packed weights: records, layouts for the CPU, tilings for GPUs."""

@@ -1,4 +1,4 @@
-"""Writes the calls of the WGSL product kernels: which kernel, in which pieces, and what adds shares of sums."""
+"""Writes the calls of the WGSL product kernels: the kernel, its grid, and the addition of split-K partitions."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def write_product(
     results: Sequence[Any],
     params: dict[str, Any],
 ) -> None:
-    """Writes the call of a kernel, and where sums are split, of the one that adds their shares.
+    """Writes the call of a kernel and, where the sums are split, of the kernel that adds the partitions.
 
     Args:
         kernel: Its name.
-        splits: Shares of the sums.
-        work: Workgroups of a share.
-        across: Those that make the same rows.
+        splits: Partitions of the sums.
+        work: Workgroups of a partition.
+        across: Workgroups that make the same rows.
         emitter: Where to.
         operands: What it reads; the biases last.
         results: As many as there are parts.

@@ -1,4 +1,4 @@
-"""Products beside the plain one: by expert, with a low-rank update, of 8-bit integers."""
+"""Other matrix products: rows by the matrices of their experts, with a low-rank update, of 8-bit integers."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def _qmatmul(
     k = a.shape[-1]
     product = g.matmul_integer(a, b)
     # sum (a - za)(b - zb) = sum ab - zb sum a - za sum b + k za zb, all exact in i32.
-    # What a known zero point of 0 makes 0 is left out.
+    # Terms that a known zero point of 0 makes 0 are left out.
     za = None if _zero(a_zero_point) else _column(g, a_zero_point, DType.I32, -2)
     zb = None if _zero(b_zero_point) else _column(g, b_zero_point, DType.I32, -1)
     total = product

@@ -53,7 +53,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
     product = Product.of(node.inputs[0].shape, _matrix(node))
     transposed, biased = node.attrs["transposed"], len(operands) > 2
     if operands[1].kind not in ("param", "constant"):
-        # Only what lies ready can be packed, and only what is packed is widened on the way.
+        # Packed weights are widened by the kernel. Only params and constants are packed, so others are widened first.
         w = node.inputs[1]
         wide = emitter.temp(TensorType(w.shape, node.dtype))
         program = (("cast", (0,), node.dtype, None),)

@@ -1,4 +1,4 @@
-"""How products of bytes are cut up on a GPU: the variants of shaders/matmul_integer*.wgsl, and which is taken when."""
+"""Tilings of byte products on a GPU: the variants of shaders/products/matmul_integer*.wgsl and the rule among them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _tile(name: str, bm: int, bn: int, bk: int, tm: int, tn: int) -> Variant:
 
 _THREADS = 256
 _PLAIN_COLUMNS = 256
-# Sums of up to 4 rows of all threads wait in workgroup memory.
+# Bytes of workgroup memory: the sums of up to 4 rows of every thread.
 _FEW_STORAGE = 4 * 16 * _THREADS
 # Columns of a workgroup of few rows: the fewest that read whole sectors of 32 bytes, or twice as many for wide results.
 _FEW_COLUMNS, _WIDE = 32, 16384
@@ -49,7 +49,7 @@ def _rule(problem: Bytes, legal: Sequence[Variant]) -> Variant:
 
 
 def _takes(variant: Variant, problem: Bytes) -> bool:
-    # Rows of whole words, so that no byte is looked for in two of them.
+    # Rows have to be whole words, so that no load spans two of them.
     words = problem.k > 0 and problem.k % 4 == 0 and problem.n % 4 == 0
     return variant.name == "plain" or (words and (variant.name != "few" or problem.m <= FEW_ROWS))
 

@@ -25,10 +25,10 @@ from rlx.ops.products.matmul import (
     product_params,
 )
 
-# Elements of the gate that the C kernel (kernels/products/gated.h) makes before those of the other product: both stay
-# in the second cache.
+# Elements of the gate that the C kernel (kernels/products/gated.h) computes before those of the other product, so that
+# both stay in the second-level cache.
 _GATE = 1 << 15
-# A kernel can bind 8 buffers: x, a bias, and so many weights and results.
+# Most weights of one kernel: it can bind 8 buffers, which are x, a bias, the weights and as many results.
 MOST_PARTS = 3
 
 

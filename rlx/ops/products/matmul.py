@@ -55,7 +55,7 @@ class Product:
         b = (*b, 1) if len(b) == 1 else b
         m, k, n = a[-2], a[-1], b[-1]
         if size(b[:-2]) == 1 and (merged or size(a[:-2]) == 1):
-            # One right matrix: the batch of the left operand is just more rows.
+            # With one right matrix, the batch of the left operand is more rows of one matrix.
             return Product(size(a[:-1]), k, n, 1, (1,), (0,), (0,))
         dims = broadcast(a[:-2], b[:-2], where="matmul")
         walk, (a_steps, b_steps) = collapse(

@@ -1,4 +1,4 @@
-"""How matrix products are cut into tiles on a GPU: the variants of shaders/products/matmul.wgsl, and which is taken when."""
+"""Tilings of matrix products on a GPU: the variants of shaders/products/matmul.wgsl, and the rules among them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rlx.ir.variants import Family, Variant
 
-# A workgroup's tile is made by so few threads that each keeps its sums in registers; what a tile reads is
-# shared through workgroup memory. docs/explanation/kernels.md has the figures.
+# A workgroup makes a tile of the result. Each of its threads keeps several sums in registers, and all threads read the
+# operands from workgroup memory. docs/explanation/kernels.md has the figures.
 
 
 class Problem(NamedTuple):
@@ -66,12 +66,12 @@ TILES = (
     _tile("small", 32, 64, 16, 4, 4),
     _tile("plain", 64, 64, 16, 4, 4, ahead=False, unrolled=False),
 )
-# Tiles that keep a large GPU's multiprocessors busy; with fewer, smaller ones are made.
+# Enough tiles to keep a large GPU busy. A variant that makes fewer is passed over for one with smaller tiles.
 ENOUGH = 120
-# Sums are split where even the small tiles are fewer, each share at least this long.
+# Where even small tiles are too few, the sums over k are split into partitions of at least this length.
 LEAST_PARTITION = 256
 MOST_PARTITIONS = 16
-# The longest share of a thread's loops; longer sums are split in any case.
+# The longest partition: a thread's loop over k. Longer sums are always split.
 LONGEST_PARTITION = 1 << 19
 
 
@@ -87,13 +87,13 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     if problem.gated:
         order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
     else:
-        # Long sums of few rows are split; short ones of few tiles need more workgroups to hide the loads.
+        # Long sums with few rows are split, which makes more workgroups. Short sums need more tiles to hide their loads.
         split = (
             problem.k // LEAST_PARTITION
             if problem.k >= 8 * LEAST_PARTITION and problem.m <= 64
             else 1
         )
-        # Otherwise the registers of the widest do not suffice, or its first loads are waited for too long.
+        # The widest tile spills registers unless all tiles are whole f32 ones, and its start-up is slow for short sums.
         full = problem.simple and problem.whole and problem.k >= LEAST_PARTITION
         short = 4 if problem.k < LEAST_PARTITION else 1
         order = (
@@ -107,14 +107,14 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     return found["small"] if "small" in found else found["plain"]
 
 
-# The plain tiles go over all of a sum in one loop.
+# The longest sum of the plain variant, which never splits.
 _PLAIN_SUM = 1 << 15
 
 
 def _takes(variant: Variant, problem: Problem) -> bool:
     if variant.name == "plain" and problem.k > _PLAIN_SUM:
         return False
-    # Two products keep twice the sums.
+    # A gated product keeps two tiles of sums.
     return not problem.gated or variant.params["tm"] * variant.params["tn"] <= 32
 
 
@@ -122,7 +122,7 @@ MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
 def partitions(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
-    """Into how many shares the sums are split, and how long each is.
+    """Into how many partitions the sums over k are split, and the length of each.
 
     Args:
         problem: The product.
@@ -156,12 +156,12 @@ class Packed(NamedTuple):
     k: int
 
 
-# Threads of a workgroup of shaders/products/dequant_gemv.wgsl, each of which makes 4 columns; by the most rows, how many share a
-# column: x waits for all of them in 16 KiB at most.
+# shaders/products/dequant_gemv.wgsl: threads of a workgroup, each of which makes 4 columns; and, by the most rows, the
+# threads that share a column. x takes 16 KiB of workgroup memory at most.
 _FEW_THREADS = 128
 _LANES = ((2, 32), (4, 16), (16, 8))
 
-# A step of 32 is a block of most formats: a thread decodes one.
+# A step of 32 along k is one block of most formats, which one thread decodes.
 _BLOCKS = (
     _tile("large", 64, 128, 32, 8, 8),
     _tile("medium", 64, 64, 32, 8, 8),
@@ -176,7 +176,7 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
     if "few" in found:
         return found["few"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
-    # Sums can be split, so that a few tiles are enough where sums are long.
+    # Long sums can be split, so fewer tiles are enough.
     enough = ENOUGH / min(4, max(1, problem.k // LEAST_PARTITION))
     for name in ("large", "medium"):
         if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
@@ -192,7 +192,7 @@ DEQUANT = Family(
 def packed_workgroups(variant: Variant) -> int:
     """Workgroups up to which sums are split.
 
-    Decoding waits for memory, so that several have to share a multiprocessor.
+    Decoding waits for memory, so each multiprocessor needs several workgroups.
     """
     return 4 * ENOUGH * 128 // variant.threads
 
@@ -203,8 +203,8 @@ class PackedStrips(NamedTuple):
     Attributes:
         lanes: Threads that share a column.
         across: Workgroups that make a row together.
-        splits: Shares of the sums.
-        each: Pieces of a share.
+        splits: Partitions of the sums.
+        each: Pieces of a partition.
     """
 
     lanes: int
@@ -219,7 +219,7 @@ def packed_strips(problem: Packed, piece: int) -> PackedStrips:
     lanes = next(count for rows, count in _LANES if problem.m <= rows)
     lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())
     across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
-    # Columns alone make enough workgroups, or each thread has two pieces at least.
+    # Sums are split only where columns alone make too few workgroups, and each thread keeps two pieces at least.
     most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
     count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), most))
     each = max(1, math.ceil(pieces / (count * lanes))) * lanes
@@ -245,15 +245,15 @@ class Grouped(NamedTuple):
     experts: int
 
 
-# What shaders/products/expert_tiles.wgsl counts in workgroup memory.
+# Limits of shaders/products/expert_tiles.wgsl: experts that it counts in workgroup memory,
 MOST_EXPERTS = 1024
-# Rows that its one workgroup lists.
+# and rows that its single workgroup lists.
 MOST_LISTED = 1 << 20
 
 
 def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    # With few rows an expert there is little to share.
+    # With few rows per expert, tiles would share little.
     if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
         return found["rows"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
@@ -274,7 +274,7 @@ def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
     return problem.k > 0 and (variant.name == "rows" or listed)
 
 
-# Each row by itself costs no list of rows, but reads its expert's weights for itself.
+# The plain variant needs no list of rows, but reads the weights once per row.
 EXPERTS = Family(
     "grouped_matmul",
     (
@@ -295,18 +295,18 @@ def expert_tiles(problem: Grouped, variant: Variant) -> int:
 
 # --- few rows ------------------------------------------------------------------------------------------
 
-# Products of so many rows read the weights once, in shaders/products/gemv.wgsl.
+# Most rows for shaders/products/gemv.wgsl, which reads the weights once for all rows.
 FEW_ROWS = 16
 
 
 class Strips(NamedTuple):
-    """How the skinny kernel is cut.
+    """The grid of the kernel for few rows.
 
     Attributes:
         columns: Columns of a workgroup.
-        stage: Stretch of k of the left operand that waits in workgroup memory.
-        splits: Shares of the sums.
-        partition_k: Length of a share.
+        stage: Length along k of the left operand's part in workgroup memory.
+        splits: Partitions of the sums.
+        partition_k: Length of a partition.
     """
 
     columns: int
@@ -315,15 +315,15 @@ class Strips(NamedTuple):
     partition_k: int
 
 
-# By the most rows: columns of a workgroup, and workgroups up to which the sums are split. The more rows, the more
-# the left operand is read, and the wider the piece that it is read for.
+# By the most rows: columns of a workgroup, and the number of workgroups up to which sums are split. More rows make the
+# left operand larger, so each workgroup takes more columns to read it less often.
 COLUMNS = ((2, 32, 4 * ENOUGH), (4, 64, 4 * ENOUGH), (FEW_ROWS, 256, 8 * ENOUGH))
 # Bytes of workgroup memory that the left operand may take.
 STAGED = 8192
 
 
 def strips(problem: Problem) -> Strips:
-    """Pieces of columns, and shares of the sums where pieces are too few for a large GPU."""
+    """Columns of a workgroup, and partitions of the sums where that makes too few workgroups for a large GPU."""
     columns, most = next(row[1:] for row in COLUMNS if problem.m <= row[0])
     if any(n % 4 for n in problem.parts):
         columns = 32
@@ -333,7 +333,7 @@ def strips(problem: Problem) -> Strips:
     count = max(count, -(-problem.k // LONGEST_PARTITION))
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1
-    # A share is whole stretches of the left operand, or part of one.
+    # A partition is a whole number of stages, or a part of one stage.
     each = -(-max(1, problem.k) // count)
     step = 32 if each < stage else stage
     each = -(-each // step) * step

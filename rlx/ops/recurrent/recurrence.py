@@ -19,7 +19,7 @@ from rlx.ops.movement.strided import emit_strided_copy
 
 # Gates per hidden unit. The number of a cell is its parameter in the C kernel.
 # WGSL: hidden states that two rows of workgroup memory hold, and steps of the loops of one
-# invocation; lavapipe leaves longer ones.
+# invocation; lavapipe ends longer ones early.
 _LOCAL = 2048
 _STEPS = 40000
 
@@ -90,7 +90,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
-    # Packing the weights reads them about three times.
+    # Packing costs about three reads of the weights.
     packed = steps > 1 and batch * steps >= 8
     emitter.call(
         "recurrence",
@@ -123,7 +123,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     emit_strided_copy(
         emitter, emitter.operand(1), weights, node.dtype, transposed, walk, strides(transposed)
     )
-    # The states stand in the results; every call goes on from there.
+    # The results hold the states between calls.
     flat = (directions * batch * hidden,)
     for name, state in zip(("h0", "c0"), states, strict=False):
         if given[name] is not None:

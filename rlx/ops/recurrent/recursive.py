@@ -108,7 +108,7 @@ def _cascade(x: Array, sections: Sequence[Section], zi: Array | None) -> tuple[A
 def _step_power(sections: Sequence[Section], steps: int) -> Array:
     """The matrix that takes the state of all sections past ``steps`` samples of silence."""
     order = len(sections[0]) // 2 - 1
-    # A product of such matrices for each bit of the number of steps.
+    # The power by repeated squaring: one matrix product per bit of the number of steps.
     spend("[sosfilt] the step of a filter", elements=64 * (len(sections) * order) ** 2)
     units = np.eye(len(sections) * order)
     rows = len(units)
@@ -117,7 +117,7 @@ def _step_power(sections: Sequence[Section], steps: int) -> Array:
     step = after.transpose(1, 0, 2).reshape(rows, rows).T
     with np.errstate(all="ignore"):
         power = np.linalg.matrix_power(step, steps)
-    # A filter that grows this fast overflows anyway.
+    # The output of a filter that grows this fast overflows anyway.
     return np.nan_to_num(np.clip(power, -_F32_MOST, _F32_MOST))
 
 
@@ -164,7 +164,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     y, zf = emitter.results()
     initial = zi
     if blocks > 1:
-        # What each block adds to the state; from that the state before each block; then the filter.
+        # Three stages: what each block adds to the state, the state before each block, then the filter itself.
         kind = TensorType((rows, blocks, states), DType.F32)
         added, before = emitter.temp(kind), emitter.temp(kind)
         groups = math.ceil(rows * (blocks - 1) / _WORKGROUP)

@@ -16,7 +16,7 @@ from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # WGSL: states of one channel that stand in registers, threads of a workgroup, and steps of the loops
-# of one invocation; lavapipe leaves longer ones.
+# of one invocation; lavapipe ends longer ones early.
 _REGISTERS = 32
 _LANES = 64
 _STEPS = 40000
@@ -147,7 +147,7 @@ def selective_scan(
     y = np.zeros(x.shape)
     for step in range(x.shape[1]):
         size_now = delta[:, step, :, None]
-        # Nothing stays of nothing, also where the factor overflows.
+        # A state of 0 stays 0, also where the factor overflows to infinity.
         rest = np.where(h == 0, 0.0, np.exp(size_now * a) * h)
         h = rest + size_now * b[:, step, None, :] * x[:, step, :, None]
         y[:, step] = np.sum(h * c[:, step, None, :], -1)

@@ -18,7 +18,7 @@ from rlx.ops.elementwise.records import WEBGPU_DTYPES
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, taps
 
 _WORKGROUP = 256
-# Taps that one invocation of the WGSL kernel adds; lavapipe leaves longer loops.
+# Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
 _TAPS = 32768
 
 
@@ -122,7 +122,7 @@ def _lower(webgpu: bool) -> Any:
     return lower
 
 
-# What most samples leave as it is.
+# The defaults of the samples.
 PLAIN: dict[str, Any] = {
     "mode": "linear",
     "coordinates": "half_pixel",
@@ -246,7 +246,7 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
         if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
             continue
         made.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
-    # Shrinking first makes the rest small; of equals, whole rows move last.
+    # Axes that shrink come first, so that the other steps have less to do.
     return sorted(made, key=lambda a: (a["size"] / (shape[a["axis"]] or 1), -a["axis"]))
 
 

@@ -1,4 +1,4 @@
-"""Resizing along two axes at once, so that what lies between need not be written."""
+"""Resizing along two axes in one kernel, so that the result of the first axis is not written to memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, int
 from rlx.ops.resize.taps import Pattern, pattern
 
 _THREADS = 128
-# Entries that a thread of the WGSL kernel reads at most; more do not fit its registers.
+# Most entries that a thread of the WGSL kernel reads: more do not fit into registers.
 _MOST_ENTRIES = 64
 
 
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     patterns: bool
 
 
-# A pass per axis takes everything; a pattern needs no tables and reads an entry once for 16 results.
+# One pass per axis takes every problem. A pattern needs no tables and reads an entry once for 16 results.
 RESIZE = Family(
     "resize",
     (Variant("pattern", _THREADS, 0), Variant("plain", 256, 0)),

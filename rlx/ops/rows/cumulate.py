@@ -1,4 +1,4 @@
-"""How running sums are cut into blocks on a GPU: totals of the blocks, a scan of these, then the blocks."""
+"""Running sums on a GPU, in three steps: totals of blocks, running sums of the totals, running sums in each block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Family, Variant
 from rlx.ops.rows.reduce_rows import Reduction, emit_partitions
 
-# Reads of a workgroup along a row; elements from which on a row is worth a workgroup of 256.
+# Elements that a workgroup reads along a row at a time; minimum elements of a row for a workgroup of 256 threads.
 _BLOCK, _LEAST = 1024, 512
-# The longest line of one workgroup.
+# The longest line that one workgroup walks.
 _LONGEST = 1 << 22
-# Lanes that walk down columns until they fill a large GPU, and the shortest walk.
+# Lanes that fill a large GPU when each walks down a column; the shortest part of a column worth a lane.
 _WALKERS, _WALK = 32768, 32
 
 

@@ -1,4 +1,4 @@
-"""Normalisation: over the last axes, by kernels, and over others in terms of them."""
+"""Normalisation. Kernels normalise over the last axes; other axes are moved there first."""
 
 from __future__ import annotations
 

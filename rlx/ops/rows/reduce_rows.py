@@ -11,13 +11,13 @@ from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ir.variants import Family, Variant
 
-# Elements of a result from which on all lanes of a workgroup share it.
+# Minimum elements of a result for which all lanes of a workgroup work on it together.
 _LONG = 8192
-# Elements, and trips of a loop, up to which one workgroup goes over all that makes a result.
+# Most elements of a result, and most trips of a loop, for one workgroup per result.
 _LONGEST, _TRIPS = 1 << 22, 1 << 14
-# Reads that a lane has on their way.
+# Loads that a lane starts before it uses the first.
 _LOADS = 8
-# Workgroups that keep a large GPU's multiprocessors busy: with fewer, long axes are split, into so many.
+# Enough workgroups to keep a large GPU busy. With fewer, long axes are split into partitions.
 _BUSY, _ENOUGH = 120, 1056
 
 
@@ -60,7 +60,7 @@ def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
     results = outer * problem.reads(inner)
     if results < 32:
         return n, results, 256 // _power_above(results, 32)
-    # Four lines of memory for each read, or one where workgroups are few.
+    # Each load covers four cache lines, or one where there are few workgroups.
     lanes = _power_below(n / 4, 8)
     while results * lanes < 256 * _BUSY and lanes < 32 and n >= 2 * _LOADS * lanes:
         lanes *= 2
@@ -92,7 +92,7 @@ def _takes(variant: Variant, problem: Reduction) -> bool:
     if variant.name == "split":
         return partitions(problem)[0] > 1
     reads, _, lanes = _row_tiles(problem)
-    # Nothing to read has no first element to start from.
+    # The kernel starts from a first element, which an empty axis does not have.
     return 0 < problem.n and reads <= _LOADS * lanes * _TRIPS
 
 

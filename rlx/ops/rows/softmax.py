@@ -15,7 +15,7 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.rows.reduce_rows import as_rows, emit_reduce
 from rlx.ops.rows.tiles import ROWS, Rows, row_call
 
-# Elements of a line, of neighbours and of others, that one workgroup of a GPU goes over.
+# Longest line of one workgroup on a GPU: of neighbouring elements, and of elements that are apart.
 _LONGEST, _LONGEST_APART = 1 << 24, 1 << 20
 
 

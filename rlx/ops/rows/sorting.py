@@ -1,4 +1,4 @@
-"""The first k of an axis in order, with their positions; sorting is taking all of them."""
+"""The first k entries of an axis in order, with their positions. Sorting takes all entries."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlx.ir.shape import as_axis, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 
 _NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
-# Rows up to here are sorted in workgroup memory; the longer ones in blocks of this many.
+# Longest row that is sorted in workgroup memory. Longer rows are sorted in blocks of this length.
 _BLOCK = 1024
-# Of rows at least four times as long, so many are selected instead; a workgroup looks at so long a piece.
+# Largest k for selecting instead of sorting, in rows at least four times as long; entries that a workgroup looks at.
 _FEW = 64
 _PIECE = 2048
 _WORKGROUP = 256
@@ -142,7 +142,7 @@ def _order(x: Array, largest: bool) -> Array:
                              ((2, 0), 0), ((2, 1500), 1500), ((3, 3000), 10), ((2, 300), 64),
                              ((1, 140000), 64))
         ),
-        # Many ties, over the borders of what is looked at together.
+        # Many ties, across the borders of the pieces that workgroups look at.
         Sample(((1, 5000),), {"k": 9, "largest": True},
                values=((np.arange(5000) % 1999 // 990).astype(np.float32)[None],)),
     ),

@@ -1,4 +1,4 @@
-"""How rows that are read once are shared out on a GPU: lanes of a row, and what each keeps in registers."""
+"""Kernels that read a row once on a GPU: lanes per row, and how many numbers each lane keeps in registers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from rlx.ir.variants import SUBGROUPS, Family, Limits, Variant
 
-# Numbers that a lane keeps, at most: a large workgroup's lanes share the registers of a multiprocessor.
+# Most numbers that a lane keeps. The lanes of a large workgroup share the registers of a multiprocessor.
 _KEPT = 32
 _MOST_KEPT = {256: 64, 512: 64}
-# Lanes that a large GPU has no trouble to keep busy.
+# Enough lanes to keep a large GPU busy.
 _BUSY = 8192
 
 
-# Threads of a workgroup whose rows take fewer lanes: small ones wait less at their barriers.
+# Threads of a workgroup where a row takes fewer lanes. Small workgroups wait less at barriers.
 _THREADS = 64
 
 
@@ -50,7 +50,7 @@ def _takes(variant: Variant, problem: Rows) -> bool:
     if variant.name == "plain" or not variant.params["keep"]:
         return True
     numbers = problem.held(variant) * (1 if problem.n % 4 else 4)
-    # Text grows with what is kept, and numbers need more of it than vectors.
+    # The shader's text grows with the numbers that are kept; scalars need more text than vectors.
     most = _MOST_KEPT.get(variant.threads, _KEPT) if variant.params["lanes"] >= 256 else _KEPT
     return numbers <= (most if problem.n % 4 == 0 else most // 2)
 
@@ -58,7 +58,7 @@ def _takes(variant: Variant, problem: Rows) -> bool:
 def _rule(problem: Rows, legal: Sequence[Variant]) -> Variant:
     kept = [v for v in legal if v.params.get("keep")]
     few = [v for v in kept if problem.held(v) * (1 if problem.n % 4 else 4) <= _KEPT]
-    # Where rows are few, more lanes of each.
+    # With few rows, each row gets more lanes.
     busy = [v for v in few if problem.rows * v.params["lanes"] >= _BUSY or v.params["lanes"] >= 128]
     return (busy or few or kept or [v for v in legal if v.name != "plain"])[0]
 

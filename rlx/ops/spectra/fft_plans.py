@@ -1,7 +1,7 @@
 """Plans and tables of Fourier transforms: Stockham passes of mixed radix, and Bluestein's convolution.
 
 Lengths whose prime factors are at most ``LARGEST_RADIX`` run as Stockham passes of mixed radix
-(Stockham 1966); others are turned into a convolution of a power-of-two length (Bluestein 1970).
+(Stockham 1966). Other lengths become a convolution of a power-of-two length (Bluestein 1970).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 
 LARGEST_RADIX = 13
-# Fewer rows leave most of a vector empty; longer ones do not stay in the second-level cache.
+# Several rows are transformed side by side, one per vector lane. Fewer rows than this would leave lanes empty; longer
+# rows would not stay in the second-level cache.
 _FEWEST_ROWS, _LONGEST_LANES = 5, 2048
 
 

@@ -1,4 +1,4 @@
-"""How Fourier transforms are cut up on a GPU: radices in registers, transforms of a workgroup, and which way is taken."""
+"""Tilings of Fourier transforms on a GPU: radices, transforms per workgroup, and which kernels a length takes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from rlx.ir.opdef import Array
 from rlx.ir.variants import DEFAULTS, Family, Variant
 
-# Each thread keeps this many complex points in registers at most, so that a radix is no larger; half of it where
-# lengths of up to `SHORT` allow it: another pass costs less than waiting. docs/explanation/kernels.md has the figures.
+# Most complex points that a thread keeps in registers, and so the largest radix. Lengths up to `SHORT` use half as many
+# where they can: one more pass costs less than low occupancy. docs/explanation/kernels.md has the figures.
 POINTS, SHORT = 16, 1024
-# Points of a workgroup that short transforms are gathered to: small workgroups wait less at their barriers.
+# Points of a workgroup that makes several short transforms. Small workgroups wait less at barriers.
 GATHERED = 512
-# Neighbouring columns that a workgroup takes: with fewer, memory is read in scraps.
+# Neighbouring columns of a workgroup. With fewer, loads would use only part of each cache line.
 COLUMNS = 16
 RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
 
@@ -143,14 +143,14 @@ def tile(n: int, rows: int, limits: Mapping[str, int], columns: bool = False) ->
     if threads > most:
         return None
     wanted = COLUMNS if columns else max(1, GATHERED // n)
-    # Workgroups of more threads than these leave a multiprocessor fewer of them to change between.
+    # With larger workgroups a multiprocessor holds fewer of them, and has less to switch to while one waits.
     largest = max(1, min(most, 256) // threads)
     if not columns and wanted < 4:
-        # A last warp that is half empty is half lost.
+        # The count that leaves the fewest idle lanes in the last warp.
         wanted = min(range(wanted, largest + 1), key=lambda c: (-c * threads % 32) / c, default=1)
     wanted = min(rows, wanted, largest)
     counts = [max(1, wanted >> half) for half in range(wanted.bit_length())]
-    # Fewer transforms rather than threads that wait for each other's banks.
+    # Bank conflicts cost more than fewer transforms per workgroup.
     for skewed, tried in ((True, counts[:3]), (False, counts)):
         for count in tried:
             for split in (False, True):
@@ -240,7 +240,8 @@ def _takes(variant: Variant, problem: Problem) -> bool:
     return variant.name == "passes" or halves(problem) is not None
 
 
-# Whole transforms in a workgroup's registers; two steps with one visit to memory between; a visit per pass.
+# rows: whole transforms in the registers of a workgroup. columns: two kernels, with one trip to memory between them.
+# passes: one kernel, and one trip to memory, per pass.
 FFT = Family(
     "fft",
     (Variant("rows", 1, 0), Variant("columns", 1, 0), Variant("passes", 1, 0)),

@@ -20,17 +20,18 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 Bounds = tuple[float | None, float | None]
 
 _WORKGROUP = 64
-# Samples whose least and largest stand in one table entry, at least; walks on WebGPU jump over whole blocks.
+# WebGPU: minimum samples of a block. A table holds the least and the largest sample of each block, so that walks along
+# a row can skip whole blocks.
 _BLOCK = 64
 # Rows of more samples have larger blocks.
 _LONG = 1 << 19
 # Steps that an invocation takes at most, far below the 65,535 after which lavapipe (Mesa 22.3)
-# silently leaves a loop.
+# silently ends a loop.
 _ITERATIONS = 50_000
-# Peaks that one dispatch takes in the order of their height: each takes a few steps.
+# Most peaks that one dispatch goes through in the order of their height; each costs a few steps.
 _SPACED = 5_000
-# Rounds in which all peaks contest their place at once. What is left after them (on signals whose
-# peaks rise one after the other) is taken in order.
+# Rounds in which all peaks are compared with their neighbours at once. Peaks still undecided after them (on signals
+# whose peaks rise one after the other) are decided one by one, the highest first.
 _ROUNDS = 12
 _F32_MOST = 3.4028234e38
 
@@ -176,7 +177,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if rows == 0:
         return
     x = emitter.operand(0)
-    # A walk over a row is shortest where its steps within two blocks are about as many as those over blocks.
+    # A walk takes steps within two blocks and steps over blocks. It is shortest where both are about as many.
     block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)
     blocks = math.ceil(n / block)
     search = _Search(emitter, {**params, "blocks": blocks, "block": block})

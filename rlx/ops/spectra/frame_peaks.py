@@ -20,10 +20,10 @@ from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.spectra.fft_tiles import Tile, radices_of, tile, twiddles
 from rlx.ops.spectra.frames import frame_count, framed
 
-# What fits the workgroup of a device that promises no more than the default limits.
+# Longest frame that fits into a workgroup under WebGPU's default limits.
 MOST_SAMPLES = 2048
 MOST_PEAKS = 64
-# Threads of a workgroup that short transforms are gathered to.
+# Threads of a workgroup that makes several short transforms.
 LANES = 32
 _F32 = frozenset({DType.F32})
 
@@ -89,7 +89,7 @@ def _workgroup(length: int, segments: int, k: int, emitter: Emitter) -> tuple[Ti
         if made.storage + 12 * threads + 8 * kept + 8 <= memory:
             break
     else:
-        # The transform alone took all of the memory; one part after the other it needs half as much.
+        # Real and imaginary parts go through workgroup memory one after the other, which takes half as much.
         made = replace(made, split=True, row=length, skews=(0,) * len(made.skews))
     return made, each, kept
 

@@ -18,7 +18,7 @@ from rlx.ops.declare import WEBGPU_FLOATS, op
 
 _WORKGROUP = 256
 # Bins that one workgroup ranks: powers take 8 KiB, and an invocation stays far below the 65,535 loop
-# iterations after which lavapipe (Mesa 22.3) silently leaves a loop.
+# iterations after which lavapipe (Mesa 22.3) silently ends a loop.
 _FUSED_BINS = 2048
 _F32 = frozenset({DType.F32})
 

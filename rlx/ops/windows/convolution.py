@@ -31,15 +31,15 @@ from rlx.ops.windows.geometry import (
 from rlx.ops.windows.long import call_long, samples_of_block
 from rlx.ops.windows.tiles import CONV, Problem, down, is_near, partitions, steps, tiles
 
-# Rows of the results of panels that are packed together: so many stay in the cache.
+# Result rows whose panels are packed together, so that the panels stay in the cache.
 _MOST_OUTPUTS = 512
-# A group of fewer outputs than this is no matrix product worth the packing.
+# Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
 FEW = 4
-# Results of a row that vectors of 256 bits are enough for.
+# Longest row of results for which 256-bit vectors are enough.
 _NARROW = 8
-# WGSL: threads of a workgroup of the direct kernel, and of the one that adds shares.
+# WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
 _DIRECT = 256
-# Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
+# Most taps of an invocation of the direct kernel; lavapipe ends longer loops early.
 _DIRECT_TAPS = 16384
 
 
@@ -172,7 +172,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     copied = direct or window.stride[2] > 1 or any(b for b, _ in window.pads) or not inside
     outputs = node.shape[1] // groups
-    # Images of few windows are made together, so that they fill the columns of a panel.
+    # Images with few windows are joined, so that together they fill the columns of a panel.
     together = 1 if direct else max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
     params = _cpu_params(node, window)
     shared = {**params, "together": together, "copied": int(copied)}

@@ -1,4 +1,4 @@
-"""Convolution with what follows it: a value added to each result, and an activation."""
+"""Convolution with an epilogue: an optional residual add, then an activation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlx.ops.windows.convolution import (
     infer_convolution,
 )
 
-# Convolutions that have such a form, by name.
+# The fused form of each convolution, by the convolution's name.
 FUSED = {name: f"fused_{name}" for name in ("conv1d", "conv2d", "conv3d")}
 
 

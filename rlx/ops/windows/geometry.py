@@ -160,7 +160,7 @@ class Window:
                 )
             count = (math.ceil(reach / s) if ceil else reach // s) + 1
             out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
-        # One window is at no distance from others: no kernel allots memory for a large stride.
+        # With a single window the stride has no meaning; 1 keeps kernels from using memory for a large one.
         stride = tuple(s if count > 1 else 1 for s, count in zip(stride, out, strict=True))
         return Window(dims, kernel, stride, dilation, pads, tuple(out))
 
@@ -218,7 +218,7 @@ def windows(x: Array, window: Window, fill: float) -> Array:
         fill: What the padding holds.
     """
     axes = range(len(window.dims))
-    # What no window reaches is cut; what hangs over the end (ceil mode) is padding too.
+    # Entries that no window reaches are cut off. Windows past the end (ceil mode) see padding.
     after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
     pads = [(0, 0), (0, 0), *((window.pads[a][0], after[a]) for a in axes)]
     padded = np.pad(x, pads, constant_values=fill)

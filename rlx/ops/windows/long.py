@@ -1,4 +1,4 @@
-"""Convolution of lines by long filters through Fourier transforms on the CPU: when, in which blocks, with which tables."""
+"""Convolution by long filters through Fourier transforms on the CPU: when it pays, block sizes, tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rlx.ir.opdef import Array, Emitter
 from rlx.ops.spectra.fft_plans import plan
 from rlx.ops.windows.geometry import Window
 
-# Samples that stand side by side in a block, one in each lane (kernels/windows/long_conv.h).
+# Samples side by side in a block, one per vector lane (kernels/windows/long_conv.h).
 ACROSS = 16
-# Fewer taps than this are always added one by one.
+# Minimum taps for transforms.
 FEWEST_TAPS = 32
 # Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
 _LONGEST = 1 << 15
@@ -26,9 +26,9 @@ _PASS_NS, _SAMPLE_NS = 0.21, 0.70
 _BIN_NS = 0.30
 # ns of a tap of one result: in the direct kernel; in a matrix product, plus what is shared by its outputs.
 _TAP_NS, _PRODUCT_NS, _SHARED_NS = 0.055, 0.021, 0.07
-# Groups of fewer outputs are made by the direct kernel.
+# Minimum outputs of a group for the matrix product; groups of fewer take the direct kernel.
 _PRODUCT_OUTPUTS = 4
-# How much cheaper transforms have to be: they round by the largest sample of a block.
+# Transforms have to be cheaper by this factor: their rounding error grows with the largest sample of a block.
 _CHEAPER = 1.25
 # Bytes of the spectra of a group's channels and filters at most: scratch of each thread.
 _MOST_SCRATCH = 8 << 20
@@ -48,7 +48,9 @@ def as_tiles(values: Array) -> Array:
 
 def spectra(filters: Array, n: int) -> Array:
     """Conjugate spectra of ``[count, taps]`` over n samples, divided by n: ``[count, 2 n]`` in f32."""
-    with np.errstate(invalid="ignore"):  # of filters that are not finite no result is, either way
+    with np.errstate(
+        invalid="ignore"
+    ):  # results of filters that are not finite are not finite either way
         bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
     found = as_tiles(bins.reshape(len(filters), ACROSS, n // ACROSS))
     return found.astype(np.float32).reshape(len(filters), 2 * n)

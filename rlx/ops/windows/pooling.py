@@ -28,7 +28,7 @@ from rlx.ops.windows.geometry import (
 )
 
 _RANKS = (1, 2, 3)
-# WGSL: windows of more taps are shared by a workgroup instead of made by one thread each.
+# WGSL: most taps of a window for one thread per window. Larger windows take a workgroup each.
 _WIDE = 1024
 _WORKGROUP = 256
 
@@ -203,7 +203,7 @@ def max_pool(
 
 # --- sums ------------------------------------------------------------------------------------------
 
-# What a sum is divided by: nothing, the elements of the window, or those and its padding.
+# What a sum is divided by: 1, the elements in the window, or those and its padding.
 _DEFAULTS: dict[str, Any] = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
 
 

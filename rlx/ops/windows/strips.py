@@ -1,4 +1,4 @@
-"""How GPU kernels walk over windows that share little: strips of windows that a thread makes, and how high."""
+"""Tilings of convolutions and pools without reuse between channels, on a GPU: strips of windows per thread."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from rlx.ir.variants import Family, Variant
 from rlx.ops.windows.geometry import Window
 
-# Neighbouring windows see mostly the same: a thread makes four along the last axis, of one row or of several, and
-# reads what they see once, in whole vectors. docs/explanation/kernels.md has the figures.
+# Neighbouring windows overlap. A thread makes four windows along the last axis, in one row or in several, and reads the
+# entries that they see once, in whole vectors. docs/explanation/kernels.md has the figures.
 
 THREADS = 128
 WIDTH = 4
-# Rows of windows of a thread; with a stride of more they share less and see more.
+# Rows of windows per thread. With a larger stride, rows overlap less.
 _BLOCK = 4
-# Multiplications and elements in a strip's text: more is another kernel's work.
+# Most multiplications and elements in the text of a strip's shader. Larger problems take another kernel.
 _MOST_TAPS = 200
 _MOST_SEEN = 96
-# Workgroups that fill a large GPU; with fewer, threads make less.
+# Enough workgroups to fill a large GPU. With fewer, each thread makes fewer rows.
 ENOUGH = 528
 
 
@@ -72,7 +72,7 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    # With a stride, the rows of windows of a block have little in common.
+    # With a stride, rows of windows overlap little.
     worth = problem.stride[1] == 1 and "block" in found
     if worth and work(problem, found["block"]) >= ENOUGH:
         return found["block"]

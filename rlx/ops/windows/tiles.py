@@ -9,9 +9,9 @@ from typing import NamedTuple
 from rlx.ir.variants import Family, Variant
 from rlx.ops.windows.geometry import Window
 
-# The product is [outputs, channels * taps] @ [channels * taps, windows]. Each thread reads one window of a tile:
-# where its taps lie is known before the first step, so that a step needs no division. docs/explanation/kernels.md has the
-# figures.
+# The product is [outputs, channels * taps] @ [channels * taps, windows]. Each thread reads one window of a tile. It
+# computes the places of the window's taps before the first step, so that no step divides. docs/explanation/kernels.md
+# has the figures.
 
 
 class Problem(NamedTuple):
@@ -32,9 +32,9 @@ class Problem(NamedTuple):
     near: bool = True
 
 
-# The most steps of k between two barriers; what a tile of that many takes fits the default limits.
+# Most k of a step, between two barriers. A tile of that many fits the default limits.
 MOST_STEPS = 18
-# Vectors that part the rows of the left tile, so that neighbours along k lie in other banks.
+# Vectors of padding between the rows of the left tile, so that neighbours along k are in different banks.
 APART = 4
 _NEAR = 1 << 28
 
@@ -51,9 +51,9 @@ TILES = (
     _tile("small", 32, 64, 4, 8),
     Variant("plain", 256, 16 * (320 + 256), {"bm": 64, "bn": 64}),
 )
-# Tiles that keep a large GPU's multiprocessors busy.
+# Enough tiles to keep a large GPU busy.
 ENOUGH = 120
-# Threads that one holds at a time: sums are split up to there, each share at least this long.
+# Threads that a multiprocessor holds; sums are split up to that many. Minimum length of a partition.
 SLOTS = 792 * 64
 LEAST_PARTITION = 96
 MOST_PARTITIONS = 16
@@ -70,16 +70,16 @@ def tiles(problem: Problem, variant: Variant) -> int:
 
 
 def count(problem: Problem, variant: Variant) -> int:
-    """Into how many shares sums may be split."""
+    """Into how many partitions sums may be split."""
     threads = variant.threads * max(1, tiles(problem, variant))
     return max(1, min(MOST_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
 
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    # Tiles of 32 outputs are a little slower than those of 64, but may make less that nobody asked for.
+    # Tiles of 32 outputs are a little slower than tiles of 64, but may compute fewer outputs that do not exist.
     low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
-    # Large tiles are worth it too where only sums that are split make enough of them.
+    # Large tiles pay also where it takes split sums to make enough of them.
     large = ("large", 2 * ENOUGH, True), ("medium", ENOUGH, False)
     for name, enough, split in (("flat", 2 * ENOUGH, False),) if 1.2 * low < high else large:
         if name in found:
@@ -118,7 +118,7 @@ def steps(kernel: Sequence[int]) -> Steps:
 
     def cost(cut: Steps) -> float:
         of_a_channel = math.prod(kernel) // cut.piece
-        # Where a line belongs has to be found out, if not every step begins with a channel.
+        # If not every step begins with a channel, the kernel has to compute the channel of each line.
         return (8 + (cut.lines * 2 if cut.lines % of_a_channel else 0)) / (cut.piece * cut.lines)
 
     pieces = [n for n in range(1, min(kernel[2], MOST_STEPS) + 1) if kernel[2] % n == 0]
@@ -129,7 +129,7 @@ def steps(kernel: Sequence[int]) -> Steps:
 
 
 def partitions(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
-    """Into how many shares the sums are split, and how many lines each has."""
+    """Into how many partitions the sums are split, and how many lines each has."""
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines
     wanted = count(problem, variant)

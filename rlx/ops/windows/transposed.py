@@ -17,9 +17,9 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.windows.convolution import check_operands
 from rlx.ops.windows.geometry import SAME, Window, as_pads, per_axis, window_params
 
-# Elements of the products that stand in memory before they are added up.
+# Elements of scratch that the products take before they are added up.
 _BLOCK = 1 << 20
-# Steps of the loops of one invocation of the WGSL kernel; lavapipe leaves longer ones.
+# Most steps of the loops of an invocation of the WGSL kernel; lavapipe ends longer loops early.
 _STEPS = 32768
 _WORKGROUP = 256
 
@@ -86,7 +86,7 @@ def _out(dims: Shape, kernel: Shape, attrs: Any) -> Shape:
 
 
 def _params(node: Node) -> dict[str, Any]:
-    # Seen from the result, its windows are the entries of x.
+    # The result is the operand of a plain convolution whose windows are the entries of x.
     a, x, w = node.attrs, node.inputs[0].shape, node.inputs[1].shape
     window = Window(node.shape[2:], w[2:], a["stride"], a["dilation"], a["padding"], x[2:])
     return {

@@ -86,7 +86,7 @@ def conv_after(node: Node, site: Site) -> Match | None:
     if add.op != "add" or (act != "none" and site.only(add) is not node):
         return None
     if act == "none" and (following := site.only(add)) is not None and following.op in ACTIVATIONS:
-        return None  # it is found from there, with the activation
+        return None  # the pattern is found at the activation instead
     for conv, residual in either_way(add):
         alone = conv.op in FUSED and site.only(conv) is add and residual is not conv
         if alone and residual.shape == conv.shape == add.shape and not site.blocked(conv):

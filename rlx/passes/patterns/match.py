@@ -102,7 +102,7 @@ def without_inputs(node: Node) -> bool:
         one = stack.pop()
         if not one.inputs and one.op not in ("param", "constant"):
             return False
-        # Each once: what is read twice may read others twice in turn.
+        # Every node once: a graph can have exponentially many paths.
         stack += [operand for operand in one.inputs if operand.id not in seen]
         seen.update(operand.id for operand in one.inputs)
     return True

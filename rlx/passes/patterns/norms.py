@@ -16,7 +16,7 @@ def residual_norm(node: Node, site: Site) -> Match | None:
         return None
     add, *weights = node.inputs
     if add.op != "add" or site.blocked(add) or without_inputs(add):
-        return None  # what depends on params alone is left whole, to be computed when they are set
+        return None  # a sum of params is computed when they are set
     x, residual = add.inputs
     if x.shape != residual.shape or not all(map(without_inputs, weights)):
         return None

@@ -28,7 +28,7 @@ def product(node: Node, site: Site) -> Match | None:
         if act == "none":
             following = site.only(add)
             if following is not None and following.op in ACTIVATIONS:
-                return None  # it is found from there, with the activation
+                return None  # the pattern is found at the activation instead
         inside = (found, add) if act == "none" else (found, add, node)
         return Match(inside, _fused((x.id, w.id, bias.id), act, node.name))
     return None

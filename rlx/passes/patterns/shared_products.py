@@ -100,7 +100,7 @@ def shared(node: Node, site: Site) -> Match | None:
     alike = [one for one in alike if not site.blocked(one)]
     place = alike.index(node)
     if place % MOST_PARTS != MOST_PARTS - 1 and node is not alike[-1]:
-        return None  # it is found from the last of its group
+        return None  # the pattern is found at the last product of the group
     group = alike[place // MOST_PARTS * MOST_PARTS : place + 1]
     return Match(tuple(group), _shared(group), tuple(group)) if len(group) > 1 else None
 

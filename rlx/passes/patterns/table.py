@@ -17,15 +17,15 @@ PATTERNS = (
     Pattern("attention", attention),
     Pattern("convolution and batch norm", conv_affine),
     Pattern("convolution and bias", conv_bias),
-    # After it has got its bias.
+    # After the row above has joined the bias.
     Pattern("convolution and what follows", conv_after),
-    # Before its first half is taken for a product with an activation.
+    # Before the next row, which would take its first half for a product with an activation.
     Pattern("gated product", gated),
     Pattern("product, bias and activation", product),
     Pattern("product and transpose", transposed),
     Pattern("product of bytes and scale", scaled),
     Pattern("product of weights in 16 bits", halves),
-    # After products have got their biases.
+    # After the rows that join biases to products.
     Pattern("products of one input", shared),
     Pattern("residual and norm", residual_norm),
 )
