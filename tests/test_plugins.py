@@ -1,5 +1,6 @@
 """Plug-in backends: an installed package brings a device, and a broken one breaks nothing else."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forged import forge
 
 import rlx
 from rlx.backends import registry as backend_registry
+from rlx.backends.null import NullExecutable
 from rlx.backends.reference import BACKEND as REFERENCE
 from rlx.backends.reference import ReferenceExecutable
 from rlx.backends.webgpu import adapters
+from rlx.compiler import memo
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(__file__).parent / "plugin_package"
@@ -282,6 +286,85 @@ def test_a_registered_backend_is_a_device(registry):
     np.testing.assert_array_equal(y, [2, 4])
     row = next(r for r in rlx.GraphDevices(doubled()).report() if r.device.backend == "npu")
     assert (row.label, row.capabilities) == ("NPU 1", None)
+
+
+class Tiled:
+    """A program with a decision of its own: a tile size, which a file may hold."""
+
+    nbytes = 1 << 10
+
+    def __init__(self, schedule, plan, tile):
+        self._schedule, self._plan, self.tile = schedule, plan, tile
+
+    def pack(self):
+        return {"tile": self.tile}
+
+    def load(self, info, options):
+        made = NullExecutable(self._schedule, self._plan)
+        made.tile = self.tile
+        return made
+
+
+class Tiling(Npu):
+    """A backend whose programs are kept and stored; it measures only once."""
+
+    kernel_set = "cpu"
+    lowered = 0
+
+    def lower(self, info, graph, schedule, plan, options):
+        Tiling.lowered += 1
+        return Tiled(schedule, plan, 8)
+
+    def unpack(self, data, info, graph, schedule, plan, options):
+        if data.get("tile") not in (4, 8):
+            raise rlx.InputError(f"no such tile: {data}")
+        return Tiled(schedule, plan, data["tile"])
+
+    def build_id(self):
+        return "npu 1.0"
+
+
+def test_a_program_of_a_plugin_is_stored_and_checked(registry, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Tiling, "lowered", 0)
+    backend = Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")])
+    rlx.register_backend(backend)
+    for _ in range(2):  # the second is found in memory, with its program
+        assert rlx.compile(doubled(), "npu")._executable.tile == 8
+    assert Tiling.lowered == 1
+    memo._kept.clear()
+    before = rlx.cache_stats()
+    assert rlx.compile(doubled(), "npu")._executable.tile == 8
+    assert rlx.cache_stats().disk_hits == before.disk_hits + 1
+    assert Tiling.lowered == 1
+    # Its build is part of an entry's name.
+    memo._kept.clear()
+    monkeypatch.setattr(Tiling, "build_id", lambda self: "npu 1.1")
+    rlx.compile(doubled(), "npu").close()
+    assert Tiling.lowered == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "tile"), [({"tile": 4}, 4), ({"tile": 1 << 40}, 8), ("no dict", 8), ([], 8)]
+)
+def test_what_a_plugin_packed_is_checked_by_it(registry, tmp_path, monkeypatch, change, tile):
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
+    rlx.register_backend(Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")]))
+    path = tmp_path / "model.rlx"
+    forge(path, doubled(), lambda plan, held: plan.update(program=change), "npu")
+    memo._kept.clear()
+    checked = contextlib.nullcontext() if tile == 4 else pytest.warns(RuntimeWarning, match="again")
+    with checked:
+        compiled = rlx.compile(rlx.load_model(path), "npu")
+    assert compiled._executable.tile == tile
+
+
+def test_a_backend_with_neither_load_nor_lower_is_none(registry):
+    class Idle(Npu):
+        load = None
+
+    with pytest.raises(rlx.InputError, match="load"):
+        rlx.register_backend(Idle([]))
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,12 @@ def executable(name="layer"):
     return compiled(name)._executable
 
 
+def waited(one):
+    """The outputs of the last run that was started."""
+    one.wait()
+    return one.output_views
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_same_bits(name, webgpu, monkeypatch):
     results = []
@@ -114,8 +120,8 @@ def test_every_way_of_running_agrees(name, way):
     one.run_slots(*arguments(name, 1))
     one.submit(*arguments(name, 2))
     one.submit(*given)
-    same(one.wait())
-    same(one.wait())  # nothing is pending: the views stay
+    same(waited(one))
+    same(waited(one))  # nothing is pending: the views stay
     sets = [arguments(name, k) for k in (1, 0, 2)]
     many = one.run_many(sets)
     same(many[1])
@@ -235,7 +241,7 @@ def test_feeds_across_a_host_step(way):
     one.set_feeds([(0, 0)])
     for _ in range(3):
         one.submit()
-    assert one.wait()[0].tolist() == [3.0] * 4
+    assert waited(one)[0].tolist() == [3.0] * 4
     assert one.read_input(0).tolist() == [3.0] * 4
 
 
@@ -269,7 +275,7 @@ def test_uploads_large_and_small(porch, webgpu, monkeypatch):
     for count in (1, 2, 3, 4):
         for k in range(count):
             one.submit(*arguments("layer", k))
-        for a, b in zip(one.wait(), expected[count - 1], strict=True):
+        for a, b in zip(waited(one), expected[count - 1], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -283,15 +289,15 @@ def test_changes_between_submit_and_wait(way):
 
     submitted()
     one.set_resident([0])
-    for a, b in zip(one.wait(), expected, strict=True):
+    for a, b in zip(waited(one), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     one.set_resident([])
     submitted()
     np.testing.assert_array_equal(one.run_outputs([1])[0], expected[1])
-    np.testing.assert_array_equal(one.wait()[1], expected[1])
+    np.testing.assert_array_equal(waited(one)[1], expected[1])
     submitted()
     one.run_many([[X * 3]])
-    for a, b in zip(one.wait(), expected, strict=True):
+    for a, b in zip(waited(one), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -315,7 +321,7 @@ def test_wide_values_travel_whole(way):
         expected = given[0] + given[0]
         np.testing.assert_array_equal(one.run_slots(*given)[0], expected)
         one.submit(*given)
-        np.testing.assert_array_equal(one.wait()[0], expected)
+        np.testing.assert_array_equal(waited(one)[0], expected)
     many = one.run_many([small, large])
     np.testing.assert_array_equal(many[1][0], large[0] + large[0])
     one.write_input(0, large[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.cpu import BACKEND
 from rlx.ir.graph import Graph
+from rlx.ir.notes import Note
 from rlx.ir.spans import phase
 from rlx.passes.memory import plan_memory
 from rlx.passes.pipeline import run_pipeline
@@ -19,7 +20,7 @@ def compile_host(graph: Graph, max_iterations: int | None = None) -> Executable:
         max_iterations: As in ``CompileOptions``.
     """
 
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
         return run_pipeline(one, lambda option: True, "cpu")
 
     with phase("host part"):

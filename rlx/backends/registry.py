@@ -22,7 +22,7 @@ _loaded: dict[str, Backend] = {}
 
 # Why plug-ins can't be used, so that each is tried once.
 _broken: dict[str, str] = {}
-_MEMBERS = ("name", "kernel_set", "devices", "absent", "load")
+_MEMBERS = ("name", "kernel_set", "devices", "absent")
 _KERNEL_SETS = ("", "cpu", "webgpu")
 
 
@@ -48,6 +48,8 @@ def _fault(backend: object) -> str | None:
     if isinstance(backend, type):
         return f"the class {backend.__name__} is not a backend; an instance of it may be"
     lacking = [name for name in _MEMBERS if not hasattr(backend, name)]
+    if not any(callable(getattr(backend, name, None)) for name in ("load", "lower")):
+        lacking.append("load or lower")
     if lacking:
         return f"a backend without {', '.join(lacking)}"
     name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)

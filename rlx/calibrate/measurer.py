@@ -14,7 +14,7 @@ from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.calibrate import probes
 from rlx.calibrate.stopwatch import BUDGET_S, AllClosed, Stopwatch
-from rlx.compiler.build import Target
+from rlx.compiler.target import Target
 from rlx.cost.calibration import Calibration, Identity, Progress
 from rlx.cost.curve import Curve
 from rlx.cost.estimate import FREE

@@ -13,7 +13,8 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
-from rlx.compiler.build import Lowered, Target, loaded, lower
+from rlx.compiler.build import Lowered, loaded, lower
+from rlx.compiler.target import Target
 from rlx.cost.calibration import Progress
 from rlx.cost.estimate import FREE
 from rlx.device.names import Device

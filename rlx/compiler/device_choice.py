@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.plugins import is_built_in
-from rlx.compiler.build import Lowered, Target
+from rlx.compiler.build import Lowered
 from rlx.compiler.memo import lowered_for
+from rlx.compiler.target import Target
 from rlx.cost import (
     BackendCostModel,
     CalibratedModel,

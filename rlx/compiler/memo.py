@@ -7,7 +7,6 @@ checks it and writes the kernel calls anew. A model file's plan serves the graph
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import sys
 import threading
@@ -19,10 +18,12 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
+from rlx.backends.plugins import build_id_of
 from rlx.build_digest import build_digest
-from rlx.compiler.build import Lowered, Target, derive, loaded, lower
+from rlx.compiler.build import Lowered, derive, loaded, lower
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.compiler.target import Target
 from rlx.errors import MALFORMED, RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
@@ -170,8 +171,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
         lowered, executable = _fresh(graph, target, ready)
-        _refused(lowered, error)
-        return lowered, executable
+        return _refused(lowered, error), executable
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
@@ -181,11 +181,12 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     if found is not None:
         return loaded(found, target)
     if name is None:
-        fresh = _made(graph, target, ready)
-        fresh[0].notes.append("cache: nothing is kept on disk, rlx was packaged without a digest")
+        lowered, executable = _fresh(graph, target, ready)
+        text = "nothing is kept on disk, rlx was packaged without a digest"
+        lowered = lowered.noted("cache", text)
         _count("unidentified")
-        _kept.put(key, (fresh[0], sources), _nbytes(fresh[0]))
-        return fresh
+        _kept.put(key, (lowered, sources), _nbytes(lowered))
+        return lowered, executable
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
@@ -197,24 +198,16 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             return made
     made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
     if made is None:
-        made = _made(graph, target, ready)
+        lowered, executable = _fresh(graph, target, ready)
         with phase("store"):
-            _store(disk, name, made[0], sources)
+            made = _store(disk, name, lowered, sources), executable
     _kept.put(key, (made[0], sources), _nbytes(made[0]))
-    return made
-
-
-def _made(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
-    """A graph compiled afresh, to be kept."""
-    made = _fresh(graph, target, ready)
-    # The weights are the caller's; nothing reads them here.
-    made[0].graph.param_values.clear()
     return made
 
 
 def _name(key: str, target: Target) -> str | None:
     """What an entry is found by; None where nobody can tell which build would have made it."""
-    build = build_id(target.kernel_set)
+    build = build_id(target.info.backend)
     return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
 
@@ -244,13 +237,20 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
     return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
 
-def offer(graph: Graph, plans: Mapping[str, Array]) -> None:
+def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
     """Lets one graph be loaded from containers of the file that it comes from.
 
     Args:
         graph: The graph; equal ones have no part in it.
         plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+        build: What ``build_digest`` was where they were made; None where the file does not say.
     """
+    here = build_digest()
+    if plans and here is not None and build != here:
+        _count("refused")
+        text = "were built by another version of rlx; they are made again"
+        warnings.warn(f"the compiled plans of the model {text}", RuntimeWarning, stacklevel=3)
+        return
     _of_files[graph] = _Plans(dict(plans))
 
 
@@ -318,19 +318,20 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     return lowered
 
 
-def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> None:
+def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
+    """Writes an entry; what comes back says so where that can't be."""
     try:
         data, arrays = pack(lowered, sources)
     except OpaqueError as error:
-        _refused(lowered, error)
-        return
+        return _refused(lowered, error)
     if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
         _count("stored")
+    return lowered
 
 
-def _refused(lowered: Lowered, error: OpaqueError) -> None:
-    lowered.notes.append(f"cache: the compiled graph is not stored, because of {error}")
+def _refused(lowered: Lowered, error: OpaqueError) -> Lowered:
     _count("refused")
+    return lowered.noted("cache", f"the compiled graph is not stored, because of {error}")
 
 
 def _count(name: str) -> None:
@@ -340,12 +341,10 @@ def _count(name: str) -> None:
 
 
 def _nbytes(lowered: Lowered) -> int:
-    """Bytes of what is large in a lowered graph: constants and kernel sources."""
-    if lowered.schedule is None:
-        return 0
-    arrays = {id(v.array): v.array.nbytes for v in lowered.schedule.values if v.array is not None}
-    texts = {one.source for one in lowered.schedule.rendered.values() if hasattr(one, "source")}
-    return sum(arrays.values()) + sum(map(len, texts))
+    """Bytes of what is large in a lowered graph: constants, and what the backend made."""
+    values = lowered.schedule.values if lowered.schedule is not None else ()
+    arrays = {id(value.array): value.array.nbytes for value in values if value.array is not None}
+    return sum(arrays.values()) + (lowered.program.nbytes if lowered.program is not None else 0)
 
 
 def target_text(target: Target) -> str:
@@ -378,14 +377,13 @@ def _options_text(options: CompileOptions) -> str:
     return repr(options)
 
 
-@functools.cache
-def build_id(kernel_set: str) -> str | None:
+def build_id(backend: str) -> str | None:
     """This build of rlx and what it calls: a digest of its sources, and versions.
 
     Entries of one build are never read by another.
 
     Args:
-        kernel_set: The version of wgpu is part of those for WebGPU.
+        backend: Name of the backend, which says what else its programs depend on.
 
     Returns:
         None where rlx was packaged without its digest.
@@ -393,9 +391,5 @@ def build_id(kernel_set: str) -> str | None:
     digest = build_digest()
     if digest is None:
         return None
-    versions = [np.__version__, sys.byteorder]
-    if kernel_set != "cpu":
-        import wgpu
-
-        versions.append(wgpu.__version__)
+    versions = [np.__version__, sys.byteorder, build_id_of(backend)]
     return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from rlx.cost.gate import IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
-from rlx.ir.graph import Graph
+from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 
 # What a kernel set runs on, where nobody says how fast it is.
 _KINDS = {"cpu": IoFusionGate.cpu, "webgpu": IoFusionGate.webgpu, "webgpu-f16": IoFusionGate.webgpu}
@@ -36,14 +37,15 @@ class Specialisation:
         """The same device, where every fusion is taken."""
         return replace(self, gate=replace(self.gate, min_gain_ns=-math.inf))
 
-    def admits(self, what: str, before: Graph, after: Graph, notes: list[str]) -> bool:
+    def admits(self, what: str, node: Node, before: Graph, after: Graph, notes: list[Note]) -> bool:
         """Whether a fusion pays; the notes get its numbers either way.
 
         Args:
-            what: The fusion and the place.
+            what: The fusion.
+            node: The node that it ends in.
             before: The part of the graph that it replaces.
             after: What it puts there.
-            notes: Lines for ``as_text("fused")``.
+            notes: Where its note goes, for ``as_text("fused")``.
         """
         options = GraphIoOptions(kernel_set=self.kernel_set)
         benefit = fusion_benefit(
@@ -52,10 +54,12 @@ class Specialisation:
         score = self.gate.score_ns(benefit)
         taken = score >= self.gate.min_gain_ns
         syncs = benefit.sync_points_saved
-        notes.append(
-            f"fuse: {'took' if taken else 'refused'} {what}: saves {benefit.launches_saved} kernels, "
+        saved = (
+            f": saves {benefit.launches_saved} kernels, "
             + (f"{syncs} sync points, " if syncs else "")
             + f"{benefit.device_traffic_bytes_saved} bytes of traffic: {score:,.0f} ns"
             + ("" if taken else f" of the {self.gate.min_gain_ns:,.0f} ns that are worth it")
         )
+        verdict = "took" if taken else "refused"
+        notes.append(Note.of("fuse", f"{verdict} {what} at ", node, saved))
         return taken

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.elementwise_table import ROUNDED_ONCE
@@ -84,7 +85,7 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
             raise UnsupportedOpError(describe(f"[{node.op}] {reason}", where=node.where()))
 
 
-def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
+def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Puts casts around nodes whose kernels don't take their dtype."""
     kernel_set = target.kernel_set
     rewriter = Rewriter(graph)
@@ -109,7 +110,7 @@ def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
             made.source = node.source
             several = len(node.types) > 1
             rewriter.replace(node, made if several else _cast(made, node.dtype))
-            notes.append(f"legalize: {node.where()} of {main} is computed in {wide}")
+            notes.append(Note.of("legalize", node, f" of {main} is computed in {wide}"))
     return rewriter.finish()
 
 

@@ -12,6 +12,7 @@ from rlx.budget import spend
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
@@ -40,7 +41,7 @@ class Scheduler:
         graph: Graph,
         backend: str,
         limits: Mapping[str, int],
-        specialise: Callable[[Graph], tuple[Graph, list[str]]],
+        specialise: Callable[[Graph], tuple[Graph, list[Note]]],
         choices: Choices = _NONE_KNOWN,
         host: Mapping[int, str] = MappingProxyType({}),
     ) -> None:

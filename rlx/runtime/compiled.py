@@ -10,7 +10,9 @@ import numpy as np
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, Moved
-from rlx.compiler.build import Lowered, Target, fewer_rows
+from rlx.compiler.build import Lowered
+from rlx.compiler.extents import Extents
+from rlx.compiler.target import Target
 from rlx.errors import CompileError, InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -56,6 +58,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         "_closed",
         "_executable",
         "_extent",
+        "_extents",
         "_feeds",
         "_graph",
         "_lowered",
@@ -96,6 +99,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         self._lowered = lowered
         self._names = graph.input_names
         self._extent: Extent | None = None
+        self._extents = Extents(lowered, target)
         self._closed = False
         hint = "give each thread its own: cg.clone() shares the params"
         self._owner = Owner("this CompiledGraph", hint)
@@ -120,6 +124,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
         placement: Placement,
     ) -> None:
         self._lowered, self._wrap, self._extent = lowered, wrap, extent
+        self._extents = Extents(lowered, self._target)
         self._placement = placement
         self.host_fallbacks = lowered.schedule.host_fallbacks() if lowered.schedule else ()
 
@@ -326,7 +331,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
                     )
                 )
             if actual < upper:
-                found = fewer_rows(self._lowered, self._target, actual, upper)
+                found = self._extents.of(actual, upper)
         self._executable.set_extent(found)
         self._extent = found
 
@@ -391,7 +396,7 @@ class CompiledGraph(Handles, Runs, Observed, Recovery, Experts):
             self._values,
             self._phases,
         )
-        found._placement, found._wrap = placement, wrap
+        found._placement, found._wrap, found._extents = placement, wrap, self._extents
         return found
 
     # --- explaining --------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable
 from rlx.backends.recorder import Recorder
-from rlx.compiler.build import Lowered, Target
+from rlx.compiler.build import Lowered
 from rlx.compiler.device_choice import lowering_of
+from rlx.compiler.target import Target
 from rlx.cost import BackendCostModel, NodeCost, node_costs
 from rlx.device.figures import cost_model
 from rlx.device.names import Device

@@ -11,7 +11,8 @@ import numpy as np
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.backends.recorder import Recorder
-from rlx.compiler.build import Lowered, Target, fewer_rows, load, loaded, lower
+from rlx.compiler.build import Lowered, fewer_rows, loaded, lower
+from rlx.compiler.target import Target
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -89,7 +90,7 @@ class Recovery:
         if not self.capabilities.can_be_lost:
             return
         self._executable.abandon()
-        executable = self._wrap(load(self._lowered, self._target))
+        executable = self._wrap(loaded(self._lowered, self._target)[1])
         self._replace(executable, self._values, self._extent)
 
     def _rebuild(

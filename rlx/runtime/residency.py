@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable, set_params
-from rlx.compiler.build import Target
+from rlx.compiler.target import Target
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Lowered, Target
+from rlx.compiler.build import Lowered
 from rlx.compiler.device_choice import choose
 from rlx.compiler.memo import build
+from rlx.compiler.target import Target
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (

@@ -13,7 +13,8 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Target, lower
+from rlx.compiler.build import lower
+from rlx.compiler.target import Target
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, RlxError, describe

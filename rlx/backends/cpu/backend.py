@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory, Lowering
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
 from rlx.backends.cpu.programs import Programs
@@ -172,7 +173,29 @@ class CpuExecutable(HostMemory):
         self._weights.readers.discard(self._program)
 
 
-class CpuBackend:
+@dataclass(frozen=True, eq=False)
+class CpuProgram:
+    """A schedule and where its values live; the calls are linked when it is loaded."""
+
+    schedule: Schedule
+    plan: MemoryPlan
+    nbytes: int = 0
+
+    def pack(self) -> None:
+        """The schedule says everything."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> CpuExecutable:
+        """Allocates the arena, the params and the constants, and links the program."""
+        isa = instruction_set()
+        with phase("allocate"):
+            weights = weights_for(self.schedule, isa)
+        with phase("link"):
+            threads = thread_count(options.threads)
+            most = options.max_iterations
+            return CpuExecutable(self.schedule, self.plan, weights, isa, threads, most)
+
+
+class CpuBackend(Lowering):
     """The processor this runs on."""
 
     name = "cpu"
@@ -199,24 +222,18 @@ class CpuBackend:
         """What its executables can do."""
         return CpuExecutable.capabilities
 
-    def load(
+    def lower(
         self,
         info: DeviceInfo,
         graph: Graph,
         schedule: Schedule | None,
         plan: MemoryPlan | None,
         options: CompileOptions,
-    ) -> CpuExecutable:
-        """Allocates the arena, the params and the constants, and links the program."""
+    ) -> CpuProgram:
+        """Keeps the schedule and the plan: calls are linked to addresses, which only a load knows."""
         assert schedule is not None
         assert plan is not None
-        isa = instruction_set()
-        with phase("allocate"):
-            weights = weights_for(schedule, isa)
-        with phase("link"):
-            threads = thread_count(options.threads)
-            most = options.max_iterations
-            return CpuExecutable(schedule, plan, weights, isa, threads, most)
+        return CpuProgram(schedule, plan)
 
 
 BACKEND = CpuBackend()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -258,19 +257,17 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
         return _devices[key]
 
 
-def gpu_device_soon(info: DeviceInfo) -> Callable[[], GpuDevice]:
-    """``gpu_device`` as a function to call later; a device that there is not yet is made meanwhile.
+def open_ahead(info: DeviceInfo) -> None:
+    """Begins to open a device in a thread of its own; ``gpu_device`` then waits for it, or says what is wrong.
 
-    Returns:
-        The function; it raises what ``gpu_device`` raises.
+    Raises:
+        DeviceUnavailableError: The process was forked.
     """
     forked.check()
-    if _key(info) in _devices:
-        return partial(gpu_device, info)
-    pool = ThreadPoolExecutor(1, "rlx-device")
-    made = pool.submit(gpu_device, info)
-    pool.shutdown(wait=False)
-    return made.result
+    if _key(info) not in _devices:
+        pool = ThreadPoolExecutor(1, "rlx-device")
+        pool.submit(gpu_device, info)
+        pool.shutdown(wait=False)
 
 
 def _key(info: DeviceInfo) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ class WebGpuExecutable:
         gpu: GpuDevice,
         schedule: Schedule,
         plan: MemoryPlan,
-        work: list[Dispatch | Call],
+        work: Sequence[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
         self.capabilities = capabilities_with(gpu.device.features)
@@ -235,7 +235,7 @@ class WebGpuExecutable:
             describe("the device failed during a run", got=text, hint="cg.recover()")
         )
 
-    def run_outputs(self, indices: Sequence[int], *arrays: Any) -> tuple[Array, ...]:
+    def run_outputs(self, indices: Sequence[int], *arrays: Any) -> list[Array]:
         """A run that brings back only some outputs.
 
         Args:
@@ -253,7 +253,7 @@ class WebGpuExecutable:
             self._take(arrays)
         self._pending = False  # this run's results replace those staged before
         self._run_all(tuple(sorted(set(chosen))))
-        return tuple(self.output_views[at] for at in chosen)
+        return [self.output_views[at] for at in chosen]
 
     def submit(self, *arrays: Any) -> None:
         """Enqueues a run without waiting for it; the inputs may change once this returns.
@@ -269,10 +269,9 @@ class WebGpuExecutable:
                 self._fail(runners[-1])
         self._pending = True
 
-    def wait(self) -> tuple[Array, ...]:
+    def wait(self) -> None:
         """Waits for everything submitted; the views show the outputs of the last run."""
         self._drain()
-        return self.output_views
 
     def _drain(self) -> None:
         if self._pending:
@@ -412,24 +411,24 @@ class WebGpuExecutable:
         offset = self._traffic.inputs[index][0]
         return self._fetch(self._arena, offset, self._schedule.inputs[index].type)
 
-    def read_row(self, out_index: int, row: int) -> Array:
+    def read_row(self, output: int, row: int) -> Array:
         """One row of an output of the last run, read from the device alone.
 
         Args:
-            out_index: Which output.
+            output: Which output.
             row: Position on its first axis.
 
         Raises:
             InputError: There is no such output or row.
         """
-        self._known(out_index, self._traffic.outputs, "output")
-        type = self._schedule.output_types[out_index]
+        self._known(output, self._traffic.outputs, "output")
+        type = self._schedule.output_types[output]
         if not type.shape or not 0 <= row < type.shape[0]:
             raise InputError(
-                describe(f"output {out_index} has no row {row}", got=f"shape {type.shape}")
+                describe(f"output {output} has no row {row}", got=f"shape {type.shape}")
             )
         one = TensorType(type.shape[1:], type.dtype)
-        offset = self._traffic.outputs[out_index][0] + row * one.nbytes
+        offset = self._traffic.outputs[output][0] + row * one.nbytes
         return self._fetch(self._arena, offset, one)
 
     def _fetch(self, source: Any, offset: int, type: TensorType) -> Array:
