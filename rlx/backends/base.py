@@ -27,6 +27,13 @@ class Capabilities:
         device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
             shows whole calls only without it.
         can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
+        host_memory: Runs on the processor, in the memory of the host: nothing is uploaded or read back,
+            and kernels run inside the call.
+        extent_programs: An active extent is a program of its own: the compiler schedules the graph on
+            fewer rows, and ``Executable.set_extent`` gets that in ``Extent.lowered``.
+        kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
+            choose among.
+        optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
     """
 
     run_slots: bool = True
@@ -35,6 +42,10 @@ class Capabilities:
     f16: bool = False
     device_timestamps: bool = False
     can_be_lost: bool = False
+    host_memory: bool = False
+    extent_programs: bool = False
+    kernel_variants: bool = False
+    optional_features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -320,6 +331,8 @@ class Backend(Protocol):
       what it packed. It checks the data, which may come from anybody, and raises ``rlx.RlxError``. Only
       backends whose programs pack something need it.
     - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
+    - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an
+      instruction set, switches. Figures measured on a device belong to one path.
     """
 
     name: str

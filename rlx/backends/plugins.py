@@ -194,10 +194,31 @@ def _own_fault(name: str, graph: Graph, doing: str) -> Iterator[None]:
         ) from error
 
 
+def abilities(info: DeviceInfo) -> Capabilities:
+    """``capabilities_of``, or the defaults for a backend that does not say.
+
+    Raises:
+        DeviceUnavailableError: See ``capabilities_of``.
+    """
+    return capabilities_of(info) or Capabilities()
+
+
+def path_of(info: DeviceInfo) -> str:
+    """How a device's kernels are made and called; "" where that can't be chosen.
+
+    Raises:
+        DeviceUnavailableError: The backend's ``path`` does not work, or what was chosen is not here.
+    """
+    found = _asked(info, "path")
+    return "" if found is None else str(found)
+
+
 def _asked(info: DeviceInfo, method: str, *args: Any) -> Any:
     """The answer of a method that a backend may lack."""
     asks = getattr(backend(info.backend), method, None)
     try:
         return None if asks is None else asks(info, *args)
     except Exception as error:
+        if is_built_in(info.backend):
+            raise
         raise plugin_error(info.backend, f"{method}()", error) from error

@@ -17,6 +17,8 @@ _BUILT_IN = {
     "reference": "rlx.backends.reference",
     "null": "rlx.backends.null",
 }
+# Those that define what is right, and that show what is compiled; no device is ever picked among them.
+_FOR_DEVELOPERS = ("reference", "null")
 _loaded: dict[str, Backend] = {}
 
 
@@ -63,6 +65,13 @@ def _fault(backend: object) -> str | None:
 def backend_names() -> list[str]:
     """Names of all backends: built in, registered, or installed as plug-ins."""
     return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
+
+
+def listed_backends() -> list[str]:
+    """Names of the backends that users run graphs on, in the order of tables: the CPU, GPUs, plug-ins."""
+    ours = list(_BUILT_IN)
+    names = [name for name in backend_names() if name not in _FOR_DEVELOPERS]
+    return sorted(names, key=lambda name: (ours.index(name) if name in ours else len(ours), name))
 
 
 def backend(name: str) -> Backend:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
-from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.plugins import build_id_of, path_of
 from rlx.calibrate import probes
 from rlx.calibrate.stopwatch import BUDGET_S, AllClosed, Stopwatch
 from rlx.compiler.target import Target
@@ -83,30 +82,16 @@ def _nobody(part: float, what: str) -> None:
     """Nobody watches."""
 
 
-@functools.cache
-def _wgpu_version() -> str:
-    # Reading it takes longer than a small estimate.
-    return metadata.version("wgpu")
-
-
 def _identity(info: DeviceInfo) -> Identity:
-    on_cpu = info.backend == "cpu"
-    if on_cpu:
-        from rlx.backends.cpu.backend import instruction_set
-
-        path = instruction_set()
-    else:
-        switched = (flags.WEBGPU_HOT, flags.SHADER_CHECKS, flags.WEBGPU_DEFAULT_LIMITS)
-        path = " ".join(f"{flag.name}={int(flag.get())}" for flag in switched)
     return Identity(
         str(Device(info.backend, info.index)),
         info.adapter,
         info.api,
         info.driver,
-        path,
+        path_of(info),
         # This module is imported before the version is known.
         import_module("rlx").__version__,
-        "" if on_cpu else _wgpu_version(),
+        build_id_of(info.backend),
     )
 
 
@@ -122,8 +107,8 @@ class _Measurement:
         self._progress, self._device = progress, device
         self._target = self._watch.target
         self._software = self._target.info.software
-        self._on_cpu = self._target.kernel_set == "cpu"
-        self._steps = _STEPS if self._on_cpu or self._software else _STEPS_GPU
+        self._on_host = self._target.capabilities.host_memory
+        self._steps = _STEPS if self._on_host or self._software else _STEPS_GPU
 
     def run(self) -> Calibration:
         """All figures."""
@@ -133,7 +118,7 @@ class _Measurement:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
             # Starting the driver is part of any first compile.
             watch.begin()
-            if not self._on_cpu and not self._software:
+            if not self._on_host and not self._software:
                 watch.say("shaders")
                 watch.prepare(self._first_graphs())
                 watch.wake(probes.product(DType.F32, *_WAKING))
@@ -151,7 +136,7 @@ class _Measurement:
             # What its units compute tells more there than transfers, which are copies.
             watch.say("products")
             products = self._products()
-        if not self._on_cpu:
+        if not self._on_host:
             watch.say("transfers")
             upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
             thunk = self._thunk()
@@ -160,8 +145,8 @@ class _Measurement:
             products = self._products()
         found = Calibration(
             identity=_identity(self._target.info),
-            threads=thread_count() if self._on_cpu else 1,
-            unified_memory=self._on_cpu,
+            threads=thread_count() if self._on_host else 1,
+            unified_memory=self._on_host,
             roundtrip_ns=watch.roundtrip_ns,
             dispatch_ns=watch.dispatch_ns,
             host_thunk_ns=thunk,
@@ -175,7 +160,7 @@ class _Measurement:
             measured_at_unix_s=time.time(),
             measuring_s=0.0,
         )
-        if not self._on_cpu and not self._software:
+        if not self._on_host and not self._software:
             found = self._waiting(found)
         found = self._kernels(found)
         self._progress(1.0, "done")
@@ -230,7 +215,7 @@ class _Measurement:
             narrow = Curve.through(
                 (2.0 * k * k * NARROW, slope(_of(probes.narrow, k, k), 3)) for k in few
             )
-        if self._on_cpu:
+        if self._on_host:
             square["f64"] = self._square(DType.F64, self._target)
         elif "shader-f16" in self._target.info.features and not self._software:
             square["f16"] = self._square(DType.F16, self._with(_HALF), _PRODUCTS_F16)
@@ -344,7 +329,7 @@ class _Measurement:
         """
         sizes = {
             probe.kind: probe.sizes
-            if self._on_cpu or self._software
+            if self._on_host or self._software
             else tuple(dict.fromkeys((probe.large, probes.MEDIUM)))
             for probe in probes.PROBES
         }

@@ -15,6 +15,7 @@ from rlx.compiler.prepared import PreparedExecutable, Preparing
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
@@ -204,8 +205,8 @@ def _check_hosted(decisions: Decisions, target: Target) -> None:
 
 def _only_here(node: Node, target: Target) -> bool:
     """Whether a node of a target may not run on the host, or can't."""
-    allowed = target.options.allow_host_fallback and target.kernel_set != "cpu"
-    return not allowed or blocked(node, "cpu") is not None
+    allowed = target.options.allow_host_fallback and not KERNEL_SETS[target.kernel_set].on_host
+    return not allowed or blocked(node, HOST_KERNELS) is not None
 
 
 def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
@@ -217,7 +218,7 @@ def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
     """What runs do on ``actual`` of ``upper`` rows."""
     found = extent_of(lowered.graph, actual, upper)
-    if found.graph is not None and target.kernel_set == "cpu":
+    if found.graph is not None and target.capabilities.extent_programs:
         schedule, _ = _specialised(found.graph, target)
         found = replace(found, lowered=(schedule, _plan(schedule, target)))
     return found

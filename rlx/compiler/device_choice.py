@@ -23,7 +23,7 @@ from rlx.cost import (
 )
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.figures import cost_model
-from rlx.device.names import Device, available_devices, info_of
+from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
@@ -182,10 +182,10 @@ def choose(
     elif estimates:
         pick = policy.best(estimates)
         reason = _reason(pick, estimates, rows)
-    elif policy.excludes(Device("cpu")):
+    elif policy.excludes(HOST_DEVICE):
         raise none_viable(graph, rows)
     else:
-        pick, reason = Device("cpu"), "no device has every kernel; trying the CPU"
+        pick, reason = HOST_DEVICE, "no device has every kernel; trying the CPU"
     return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
 
 
@@ -201,7 +201,7 @@ def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceC
         for row in rows
         if row.device in estimates and row.same_as is not None
     ]
-    software = [d for d in estimates if d.backend != "cpu" and info_of(d).software]
+    software = [d for d in estimates if info_of(d).software]
     if software and flags.CALIBRATION.get() == "off":
         listed = ", ".join(map(str, software))
         reason += f"; {listed} runs on the CPU in software and is taken as slower until measured"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from rlx.backends.base import Backend, CompileOptions, DeviceInfo
+from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.plugins import abilities
 from rlx.backends.registry import backend
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, describe
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.variants import Choices
 
 
@@ -34,6 +36,15 @@ class Target:
     options: CompileOptions
     choices: Choices = field(default_factory=Choices)
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What executables for it can do, as far as its backend says so.
+
+        Raises:
+            DeviceUnavailableError: The backend's ``capabilities`` does not work.
+        """
+        return abilities(self.info)
+
     @classmethod
     def of(cls, device: Device, options: CompileOptions) -> Target:
         """The target that a device's name stands for.
@@ -45,7 +56,8 @@ class Target:
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set = runs_on.kernel_set
         if options.precision != "f32" and kernel_set:
-            if kernel_set != "webgpu" or "shader-f16" not in info.features:
+            half = KERNEL_SETS[kernel_set].half
+            if half is None or not abilities(info).f16:
                 raise CompileError(
                     describe(
                         f"{device} has no half-precision arithmetic",
@@ -54,12 +66,12 @@ class Target:
                         hint='precision="f32" keeps f16 in memory and computes in f32',
                     )
                 )
-            kernel_set = "webgpu-f16"
+            kernel_set = half
         if options.io_gate is None and kernel_set:
             # What was measured on the device, or the defaults of its kind; any gain is taken.
             gate = IoFusionGate.from_cost_model(cost_model(device, info))
             options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
         choices = Choices()
-        if kernel_set.startswith("webgpu"):
+        if kernel_set and abilities(info).kernel_variants:
             choices = Choices.now(stored_variants(device))
         return cls(device, info, runs_on, kernel_set, options, choices)

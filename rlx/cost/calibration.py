@@ -46,7 +46,7 @@ class Identity:
         driver: Driver name and version; on the CPU its instruction set.
         path: How kernels are made and called, where that can be chosen.
         rlx_version: Version of rlx.
-        wgpu_version: Version of wgpu; "" on the CPU.
+        wgpu_version: Versions of what the backend's programs depend on: that of wgpu, "" on the CPU.
     """
 
     device: str

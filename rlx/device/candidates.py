@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
-from rlx.backends.registry import backend, backend_names
-from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
+from rlx.backends.registry import backend, backend_names, listed_backends
+from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -208,8 +208,6 @@ def _twin(
 
     A machine may have two equal GPUs: the second of that name is the second everywhere.
     """
-    if device.backend == "cpu":
-        return None
     name = _hardware(info)
     number = sum(1 for one in before if _hardware(one) == name and one.api == info.api)
     first = seen.setdefault((name, number), device)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, devices_of
-from rlx.backends.registry import backend, backend_names
+from rlx.backends.registry import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
@@ -89,6 +89,10 @@ class Device:
         return f"rlx.Device({str(self)!r})"
 
 
+# The device that every machine has, and that runs what no other takes.
+HOST_DEVICE = Device("cpu")
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 4
 
@@ -149,12 +153,6 @@ def available_devices() -> list[Device]:
             continue
         found += [Device(name, at, numbered=True) for at in range(count)]
     return found
-
-
-def listed_backends() -> list[str]:
-    """Names of the backends that users run graphs on, in the order of tables."""
-    names = (name for name in backend_names() if name not in ("reference", "null"))
-    return sorted(names, key=lambda n: (n != "cpu", n != "webgpu", n))
 
 
 def is_available(device: Device | str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_picks import Chain, DevicePicks, Hint
 from rlx.device.candidates import not_viable
-from rlx.device.names import Device
+from rlx.device.names import HOST_DEVICE, Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
 from rlx.errors import (
     DeviceFallbackError,
@@ -317,7 +317,7 @@ class GraphDevices(DevicePicks):
             empty = describe(
                 "the chain of devices is empty", hint='name one, as in ["cuda", "cpu"]'
             )
-            attempts = [(Device("cpu"), InputError(empty))]
+            attempts = [(HOST_DEVICE, InputError(empty))]
         raise _all_failed(verb, self.graph, attempts)
 
 

@@ -103,7 +103,7 @@ class Observed:
             with self._watched(recorder):
                 yield
         finally:
-            write_trace(file, recorder, self._phases, info.backend, about, began)
+            write_trace(file, recorder, self._phases, self.capabilities.host_memory, about, began)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
         """Where the time of a run goes, kernel by kernel.

@@ -13,6 +13,7 @@ from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.compiler.target import Target
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
 from rlx.passes.experts import Layer, Split, expert_layers, place_experts, with_routing
@@ -327,7 +328,8 @@ class Experts:
         shown = len(graph.outputs)
         if masks is not None or capture:
             graph = with_routing(graph)
-        if masks is not None and self._target.kernel_set not in ("", "cpu"):
+        kernels = self._target.kernel_set
+        if masks is not None and kernels and not KERNEL_SETS[kernels].on_host:
             graph, splits = place_experts(graph, masks)
         verify(graph)
 

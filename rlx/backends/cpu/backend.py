@@ -64,7 +64,9 @@ def processor() -> str:
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
-    capabilities = Capabilities(zero_copy_inputs=True, device_timestamps=True)
+    capabilities = Capabilities(
+        zero_copy_inputs=True, device_timestamps=True, host_memory=True, extent_programs=True
+    )
 
     def __init__(
         self,
@@ -221,6 +223,10 @@ class CpuBackend(Lowering):
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """What its executables can do."""
         return CpuExecutable.capabilities
+
+    def path(self, info: DeviceInfo) -> str:
+        """The instruction set that kernels are taken from."""
+        return instruction_set()
 
     def lower(
         self,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from importlib import metadata
 
+from rlx import flags
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import ABSENT, device_infos
@@ -16,6 +19,12 @@ from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import phase
+
+
+@functools.cache
+def _wgpu_version() -> str:
+    # Reading it takes longer than a small estimate.
+    return metadata.version("wgpu")
 
 
 class WebGpuBackend(Lowering):
@@ -38,9 +47,12 @@ class WebGpuBackend(Lowering):
 
     def build_id(self) -> str:
         """The version of wgpu, whose compiler translates the WGSL."""
-        import wgpu
+        return _wgpu_version()
 
-        return str(wgpu.__version__)
+    def path(self, info: DeviceInfo) -> str:
+        """The switches of how kernels are compiled and submitted."""
+        switched = (flags.WEBGPU_HOT, flags.SHADER_CHECKS, flags.WEBGPU_DEFAULT_LIMITS)
+        return " ".join(f"{flag.name}={int(flag.get())}" for flag in switched)
 
     def lower(
         self,

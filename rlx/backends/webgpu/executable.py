@@ -14,6 +14,7 @@ from rlx.backends.arguments import as_input, taken
 from rlx.backends.base import Capabilities, Moved
 from rlx.backends.recorder import Recorder
 from rlx.backends.webgpu import forked
+from rlx.backends.webgpu.adapters import FEATURES
 from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
 from rlx.backends.webgpu.device import GpuDevice, forget
 from rlx.backends.webgpu.dispatch import Dispatch, shrunk
@@ -558,4 +559,6 @@ def capabilities_with(features: Collection[str]) -> Capabilities:
         f16="shader-f16" in features,
         device_timestamps="timestamp-query" in features,
         can_be_lost=True,
+        kernel_variants=True,
+        optional_features=FEATURES,
     )
