@@ -20,7 +20,8 @@ import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import dispatch
-from rlx.backends.webgpu.executable import WebGpuExecutable, padded
+from rlx.backends.webgpu.buffers import padded
+from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.device.names import info_of
 from rlx.passes.memory import plan_memory
 

@@ -66,7 +66,7 @@ def compiled(graph, place, **options):
 
 def kernels_per_run(cg, place):
     if place == "webgpu":
-        return sum(len(batch) for batch in cg._executable._batches)
+        return sum(len(batch) for batch in cg._executable._batches.current)
     return len(cg._lowered.schedule.calls) if place == "cpu" else 0
 
 

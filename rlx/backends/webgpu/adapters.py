@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rlx import flags
-from rlx.backends.base import DeviceInfo
+from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
 
@@ -113,3 +113,14 @@ def device_infos() -> list[DeviceInfo]:
             )
         )
     return found
+
+
+def capabilities_with(features: Collection[str]) -> Capabilities:
+    """What executables can do on a device with these features."""
+    return Capabilities(
+        f16="shader-f16" in features,
+        device_timestamps="timestamp-query" in features,
+        can_be_lost=True,
+        kernel_variants=True,
+        optional_features=FEATURES,
+    )

@@ -9,11 +9,11 @@ from importlib import metadata
 from rlx import flags
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.adapters import ABSENT, device_infos
+from rlx.backends.webgpu.adapters import ABSENT, capabilities_with, device_infos
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch, lower
-from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
+from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph, Node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,19 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
         _sources.put(key, known, len(source))
     label = f"{call.node.op}/{call.kernel}"
     return Dispatch(call, label, known[0], values, access, size, work, known[1])
+
+
+def text_of(work: Sequence[Dispatch | Call]) -> str:
+    """The WGSL of every dispatch in order, and what the host runs between them."""
+    shown = []
+    for one in work:
+        if isinstance(one, Call):
+            reasons: Any = one.params["reasons"]
+            shown.append(f"// --- on the host, {one.node.where()}: {'; '.join(reasons)}")
+        else:
+            grid = f"grid {one.grid[0]} x {one.grid[1]}"
+            shown.append(f"// --- {one.label}, {one.call.node.where()}, {grid}\n{one.source}")
+    return "\n".join(shown)
 
 
 def _source(
