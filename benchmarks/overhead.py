@@ -227,7 +227,7 @@ def gpu(args, length):
     if optional("onnx") and optional("onnxruntime") and optional("onnxruntime_ep_webgpu"):
         contestants["onnxruntime WebGPU"] = onnx_chain(length)
     figures = timed(contestants, args.calls, expected_chain(length))
-    figures["rlx, its parts"] = parts(hot._executable, args.calls)
+    figures["rlx, its parts"] = parts(hot._loaded.executable, args.calls)
     return figures
 
 

@@ -79,7 +79,7 @@ from rlx.many.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
 from rlx.runtime.profile import Profile, ProfileRow
-from rlx.runtime.residency import MoeResidencyStats
+from rlx.runtime.routed import MoeResidencyStats
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"

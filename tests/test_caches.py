@@ -139,12 +139,12 @@ def test_compile_cache_bytes(target_device):
 def test_an_evicted_graph_lives_as_long_as_its_holders(target_device):
     cache = rlx.CompileCache(target_device, 1)
     held = cache.get_or_compile("held", mlp, {"w": np.eye(8, dtype=np.float32)})
-    alive = weakref.ref(cache.get_or_compile("dropped", mlp)._executable)
+    alive = weakref.ref(cache.get_or_compile("dropped", mlp)._loaded.executable)
     assert alive() is not None
     cache.get_or_compile("last", mlp)
     assert alive() is None
     held.run({"x": np.zeros((4, 8), np.float32)})
-    last = weakref.ref(cache.get_or_compile("last", mlp)._executable)
+    last = weakref.ref(cache.get_or_compile("last", mlp)._loaded.executable)
     cache.clear()
     assert last() is None
 
@@ -191,7 +191,7 @@ def test_equal_graphs_are_lowered_once(folder, target_device):
     weights = [rng.normal(size=(8, 8)).astype(np.float32) for _ in range(3)]
     graphs = [rlx.compile(mlp(), device=target_device, params={"w": w}) for w in weights]
     assert counted(before) == {"lowered": 1, "stored": 1, "memory_hits": 2}
-    assert graphs[0]._lowered is graphs[2]._lowered
+    assert graphs[0]._loaded.lowered is graphs[2]._loaded.lowered
     for _ in range(2):
         for one, w in zip(graphs, weights, strict=True):
             expected = 0.5 * np.tanh(x @ w + np.linspace(0, 0.5, 8))
@@ -237,9 +237,9 @@ def test_an_equal_graph_from_elsewhere_keeps_its_own_lines(folder):
         found = rlx.compile(there(), device="cpu")
         assert counted(before) == {"disk_hits" if forget else "memory_hits": 1}
         fresh = lower(there(), Target.of(Device.parse("cpu"), CompileOptions()))
-        assert found._lowered.notes == fresh.notes
+        assert found._loaded.lowered.notes == fresh.notes
         assert any(".py:" in str(note) for note in fresh.notes)
-        sources = [node.source for node in found._lowered.graph.nodes]
+        sources = [node.source for node in found._loaded.lowered.graph.nodes]
         assert sources == [node.source for node in fresh.graph.nodes]
 
 

@@ -330,11 +330,11 @@ def test_a_program_of_a_plugin_is_stored_and_checked(registry, tmp_path, monkeyp
     backend = Tiling([rlx.DeviceInfo("npu", 0, "NPU 1")])
     rlx.register_backend(backend)
     for _ in range(2):  # the second is found in memory, with its program
-        assert rlx.compile(doubled(), "npu")._executable.tile == 8
+        assert rlx.compile(doubled(), "npu")._loaded.executable.tile == 8
     assert Tiling.lowered == 1
     memo._kept.clear()
     before = rlx.cache_stats()
-    assert rlx.compile(doubled(), "npu")._executable.tile == 8
+    assert rlx.compile(doubled(), "npu")._loaded.executable.tile == 8
     assert rlx.cache_stats().disk_hits == before.disk_hits + 1
     assert Tiling.lowered == 1
     # Its build is part of an entry's name.
@@ -356,7 +356,7 @@ def test_what_a_plugin_packed_is_checked_by_it(registry, tmp_path, monkeypatch, 
     checked = contextlib.nullcontext() if tile == 4 else pytest.warns(RuntimeWarning, match="again")
     with checked:
         compiled = rlx.compile(rlx.load_model(path), "npu")
-    assert compiled._executable.tile == tile
+    assert compiled._loaded.executable.tile == tile
 
 
 def test_a_backend_with_neither_load_nor_lower_is_none(registry):

@@ -76,7 +76,7 @@ def compiled(name):
 
 
 def executable(name="layer"):
-    return compiled(name)._executable
+    return compiled(name)._loaded.executable
 
 
 def waited(one):
@@ -91,7 +91,7 @@ def test_same_bits(name, webgpu, monkeypatch):
     for flag in ("1", "0"):
         monkeypatch.setenv("RLX_WEBGPU_HOT", flag)
         with compiled(name) as one:
-            assert one._executable._maker.hot == (flag == "1")
+            assert one._loaded.executable._maker.hot == (flag == "1")
             runs = [[y.copy() for y in one.run_slots(*arguments(name, k))] for k in range(3)]
             results.append(runs)
     for ours, theirs in zip(*results, strict=True):
@@ -153,24 +153,24 @@ def test_rows(way):
         outputs = [y.copy() for y in graph.run_slots(*arguments("mixed"))]
         for at in (0, 1, 2, 5):
             for row in range(len(outputs[at])):
-                got = graph._executable.read_row(at, row)
+                got = graph._loaded.executable.read_row(at, row)
                 np.testing.assert_array_equal(got, outputs[at][row])
                 assert got.dtype == outputs[at].dtype
-        before = graph._executable.bytes_moved
-        graph._executable.read_row(2, 1)  # three f16 values from byte 6 on
-        assert graph._executable.bytes_moved.read_back - before.read_back == 8
+        before = graph._loaded.executable.bytes_moved
+        graph._loaded.executable.read_row(2, 1)  # three f16 values from byte 6 on
+        assert graph._loaded.executable.bytes_moved.read_back - before.read_back == 8
         for at, row in ((0, 3), (0, -1), (3, 0)):
             with pytest.raises(rlx.InputError, match="no row"):
-                graph._executable.read_row(at, row)
+                graph._loaded.executable.read_row(at, row)
         with pytest.raises(rlx.InputError, match="no output 6"):
-            graph._executable.read_row(6, 0)
+            graph._loaded.executable.read_row(6, 0)
 
 
 def state():
     g = rlx.Graph()
     x, s, n = g.input("x", (3,)), g.input("s", (3,)), g.input("n", (3,), rlx.DType.I64)
     g.set_outputs([s * 2.0, s + x, n + n])
-    return rlx.compile(g, "webgpu")._executable
+    return rlx.compile(g, "webgpu")._loaded.executable
 
 
 def test_resident_inputs(way):
@@ -203,7 +203,7 @@ def test_feeds(way):
     a, b, i = g.input("a", (5,)), g.input("b", (5,)), g.input("i", (3,), rlx.DType.I64)
     # The two states change places, and the third grows.
     g.set_outputs([b + 0.0, a + 1.0, i * 2, g.sum(a)])
-    one = rlx.compile(g, "webgpu")._executable
+    one = rlx.compile(g, "webgpu")._loaded.executable
     one.write_input(0, np.zeros(5, np.float32))
     one.write_input(1, np.full(5, 10, np.float32))
     one.write_input(2, np.arange(3))
@@ -235,7 +235,7 @@ def test_feeds_across_a_host_step(way):
     g = rlx.Graph()
     x = g.input("x", (4,))
     g.set_outputs([g.cast(g.cast(x, rlx.DType.F64) + 1.0, rlx.DType.F32)])
-    one = rlx.compile(g, "webgpu")._executable
+    one = rlx.compile(g, "webgpu")._loaded.executable
     assert one._host_steps
     one.write_input(0, np.zeros(4, np.float32))
     one.set_feeds([(0, 0)])
@@ -348,7 +348,7 @@ import numpy as np, rlx
 g = rlx.Graph()
 x = g.input("x", (4,))
 g.set_outputs([x + 1.0])
-one = rlx.compile(g, "webgpu")._executable
+one = rlx.compile(g, "webgpu")._loaded.executable
 array = np.ones(4, np.float32)
 one.run_slots(array)
 one._gpu.device.destroy()
@@ -407,7 +407,7 @@ def test_entered_twice(way):
         one.recover,
         one.close,
     )
-    with one._owner:
+    with one._loaded.owner:
         for call in calls:
             with pytest.raises(rlx.BusyError, match="already running, further up in this thread"):
                 call()
