@@ -74,10 +74,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.many.buckets import BucketedCompileCache
 from rlx.many.caches import CompileCache
-from rlx.many.device_bench import DeviceBenchResult
 from rlx.many.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.routed import MoeResidencyStats
 from rlx.runtime.session import Session, compile

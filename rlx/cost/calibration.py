@@ -158,9 +158,7 @@ class Calibration:
             >>> found.dispatch_ns > 0
             True
         """
-        from rlx.cost.store import load_or_measure
-
-        return load_or_measure(device, progress)
+        return meter().load_or_measure(device, progress)
 
     @classmethod
     def measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
@@ -222,6 +220,9 @@ class Meter(Protocol):
 
     def measure(self, device: Any, progress: Progress | None) -> Calibration:
         """The figures of the device, measured now."""
+
+    def load_or_measure(self, device: Any, progress: Progress | None) -> Calibration:
+        """The stored figures of the device, else those measured now, which are stored."""
 
 
 _NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
