@@ -5,12 +5,14 @@ down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``R
 writes Cython's annotated HTML beside the generated C in build/cython.
 """
 
+import importlib
 import os
 import runpy
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -82,14 +84,31 @@ def flags() -> tuple[list[str], list[str]]:
     return compile_args, link_args
 
 
+def signatures() -> str:
+    """The C side of ``rlx/abi``, which is imported without the rest of rlx: that needs what is built here."""
+    bare = ModuleType("rlx")
+    bare.__path__ = ["rlx"]
+    sys.modules["rlx"] = bare
+    try:
+        text: str = importlib.import_module("rlx.abi.header").c_header()
+        return text
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "rlx"]:
+            del sys.modules[name]
+
+
 def generate() -> list[str]:
-    """Writes the C side of the elementwise table; unchanged text keeps its time stamp."""
-    text = runpy.run_path("rlx/ops/elementwise_table.py")["c_header"]()
-    path = GENERATED / "elementwise_ops.h"
-    if not path.exists() or path.read_text() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return [str(path)]
+    """Writes the C side of tables in Python; unchanged text keeps its time stamp."""
+    texts = {
+        "elementwise_ops.h": runpy.run_path("rlx/ops/elementwise/table.py")["c_header"](),
+        "kernel_signatures.h": signatures(),
+    }
+    GENERATED.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        path = GENERATED / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    return [str(GENERATED / name) for name in texts]
 
 
 class BuildPackage(build_py):

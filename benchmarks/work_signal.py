@@ -6,7 +6,7 @@ import numpy as np
 from work import F32, Work, by_rows, noise
 
 import rlx
-from rlx.signal.frames import complex_block, frame
+from rlx.signal.framing import complex_block, frame
 from rlx.signal.windows import window
 
 FS = 256.0

@@ -5,16 +5,18 @@ cdef extern from "call.h" nogil:
     int RLX_INPUTS
     int RLX_OUTPUTS
 
-    ctypedef union rlx_param:
-        int64_t i
-        double f
-        void* p
+    # The first parameter of a call that may answer RLX_JUMP.
+    ctypedef struct rlx_jump_target:
+        int64_t target
+
+    ctypedef struct rlx_python:
+        void* function
 
     ctypedef struct rlx_call:
         int (*fn)(const rlx_call*) noexcept nogil
         void* ins "in"[8]
         void* out[4]
-        const rlx_param* p
+        const void* p
         int32_t part
         int32_t parts
         const void* split
@@ -58,7 +60,7 @@ cdef extern from "parallel.h" nogil:
         int64_t apart
         int64_t rows
         int64_t at
-        int64_t params
+        int64_t words
         int64_t ins "in"[8]
         int64_t outs "out"[4]
 

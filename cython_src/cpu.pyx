@@ -17,13 +17,14 @@ from _types cimport (
     RLX_OUTPUTS,
     RLX_PYTHON_ERROR,
     rlx_call,
+    rlx_jump_target,
     rlx_kernel,
     rlx_named_kernel,
     rlx_named_loop,
     rlx_parallel,
     rlx_parallel_init,
     rlx_parallel_started,
-    rlx_param,
+    rlx_python,
     rlx_split,
     rlx_table,
     rlx_table_avx2,
@@ -139,7 +140,7 @@ cdef struct rlx_feed:
 
 cdef int _call_python(const rlx_call* call) noexcept with gil:
     """Runs a Python function amid the compiled kernels: the first parameter is the object."""
-    function = <object>call.p[0].p
+    function = <object>(<const rlx_python*>call.p).function
     try:
         return RLX_OK if function() else RLX_PYTHON_ERROR
     except BaseException as error:  # of a signal handler, before the function could catch it
@@ -248,7 +249,7 @@ cdef class Calls:
                 address = value
                 self.rows[at].out[k] = <void*>address
             address = params.ctypes.data
-            self.rows[at].p = <const rlx_param*>address
+            self.rows[at].p = <const void*>address
         self._spots = <void***>calloc(max(1, spots), sizeof(void**))
         self._starts = <Py_ssize_t*>calloc(len(slots) + 1, sizeof(Py_ssize_t))
         if self._spots == NULL or self._starts == NULL:
@@ -272,7 +273,7 @@ cdef class Calls:
         cdef uintptr_t address
         cdef Py_ssize_t k
         split.parts, split.threads, split.spin, scratch, split.apart = described[:5]
-        split.rows, split.at, split.params, inputs, outputs = described[5:]
+        split.rows, split.at, split.words, inputs, outputs = described[5:]
         for k, value in enumerate(inputs):
             split.ins[k] = value
         for k, value in enumerate(outputs):
@@ -536,7 +537,7 @@ cdef class Program:
 
     cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
         """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
-        cdef Py_ssize_t target = self._calls[at[0]].p[0].i
+        cdef Py_ssize_t target = (<const rlx_jump_target*>self._calls[at[0]].p).target
         if target <= at[0]:
             trips[0] += 1
             if trips[0] % SIGNAL_TRIPS == 0:
@@ -606,7 +607,7 @@ cdef class Program:
 
     cdef _fail(self, int status, Py_ssize_t at):
         if status == RLX_PYTHON_ERROR:
-            function = <object>self._calls[at].p[0].p
+            function = <object>(<const rlx_python*>self._calls[at].p).function
             error, function.error = function.error, None
             raise error
         if status == TOO_MANY_TRIPS:

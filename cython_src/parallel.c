@@ -106,11 +106,11 @@ static inline void pause_briefly(void)
 }
 
 /* Of all rows those of the call's part. */
-static void take_rows(rlx_call *call, rlx_param *params, const struct rlx_split *split)
+static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *split)
 {
     const rlx_range own = rlx_part(call, split->rows, 1);
-    memcpy(params, call->p, (size_t)split->params * sizeof(*params));
-    params[split->at].i = own.last - own.first;
+    memcpy(params, call->p, (size_t)split->words * sizeof(*params));
+    params[split->at] = own.last - own.first;
     call->p = params;
     call->parts = 1;
     for (int k = 0; k < RLX_INPUTS; k++)
@@ -124,7 +124,7 @@ static void make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
     rlx_call own = *job->call;
-    rlx_param params[RLX_ROW_PARAMS];
+    int64_t params[RLX_ROW_WORDS];
     own.parts = (int32_t)split->parts;
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)

@@ -11,14 +11,12 @@ struct rlx_split {
     int64_t spin;               /* whether each of these has a core to look around on before it sleeps */
     char *scratch[RLX_OUTPUTS]; /* what the second thread uses instead of this output; NULL: the output itself */
     int64_t apart;              /* from there to that of the next thread */
-    /* Where each part is a call on fewer rows: how many rows there are, which parameter says so, of how
-       many; and the bytes from one row to the next, 0 for what all rows use. Otherwise rows is 0, and
+    /* Where each part is a call on fewer rows: how many rows there are, which word of the parameters says so, of how
+       many words; and the bytes from one row to the next, 0 for what all rows use. Otherwise rows is 0, and
        the kernel asks for its share (call.h). */
-    int64_t rows, at, params;
+    int64_t rows, at, words;
     int64_t in[RLX_INPUTS], out[RLX_OUTPUTS];
 };
-
-#define RLX_ROW_PARAMS 64 /* parameters of a call whose rows are shared, at most */
 
 /* A kernel that has the pool make the parts of its call. Whoever calls it works too. While another
    call has the pool, or no thread can be started, it makes everything itself, to the same bits. */

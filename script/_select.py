@@ -12,6 +12,7 @@ from rlx.ops.leaves import LEAVES
 
 # A change of anything else is at least tested with these.
 ALWAYS = ("tests/test_tiny.py", "tests/test_contract.py")
+ELEMENTWISE = "rlx.ops.elementwise.records"
 DTYPE = re.compile(r"_(f32|f64|f16|bf16|i8|u8|i32|u32|i64|bool|b[1248])$")
 OPS = {name: op for name, op in REGISTRY.items() if name not in (*LEAVES, "part")}
 
@@ -63,10 +64,10 @@ def ops_of(path: Path, root: Path) -> Iterator[str]:
         if not kernels:  # a part of all kernels, or of many
             yield from OPS
     elif parts[0] == "shaders":
-        shaders = {path.stem} if len(parts) == 2 else including(path.name, root)
+        shaders = including(path.name, root) if parts[1] == "lib" else {path.stem}
         yield from (n for n, op in OPS.items() if op.webgpu and shaders & set(op.webgpu.names))
         if path.stem in ("math", "point"):
-            yield from (n for n, op in OPS.items() if "elementwise" in op.reference.__module__)
+            yield from (n for n, op in OPS.items() if op.reference.__module__ == ELEMENTWISE)
     elif parts[:2] in (("rlx", "ops"), ("rlx", "signal")):
         module = ".".join(path.with_suffix("").parts)
         yield from (n for n, op in OPS.items() if op.reference.__module__ == module)
@@ -80,7 +81,7 @@ def kernels_in(text: str) -> set[str]:
 
 def including(name: str, root: Path) -> set[str]:
     """The shaders that include a library file."""
-    shaders = (root / "shaders").glob("*.wgsl")
+    shaders = (root / "shaders").rglob("*.wgsl")
     return {path.stem for path in shaders if f"lib/{name}" in path.read_text()}
 
 

@@ -22,9 +22,9 @@ from rlx.importers.onnx.load import open_model
 from rlx.ir import container
 from rlx.ir.dtype import widen
 from rlx.ir.opdef import REGISTRY
-from rlx.ops.block_formats import FORMATS, scrambled_blocks
 from rlx.ops.cases import cases
 from rlx.ops.interpret import interpret
+from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
 from rlx.runtime.device_bench import made_up
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts

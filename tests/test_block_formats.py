@@ -8,9 +8,10 @@ import pytest
 from samples import looped
 
 import rlx
+from rlx.abi.products import SCHEMES
 from rlx.errors import DTypeError, InputError, ShapeError, UnknownNameError
 from rlx.ops import decode_blocks, quantize_blocks, quantize_groups
-from rlx.ops.block_formats import FORMATS, GROUPED, SCHEMES, scrambled_blocks
+from rlx.ops.products.block_formats import FORMATS, GROUPED, scrambled_blocks
 
 # Largest error of a round trip, relative to the largest weight: half a step of the coarsest code,
 # with what the rounding of the scales adds.

@@ -27,7 +27,7 @@ def test_every_operation_stands_on_one_page():
 
     names = [opdef.name for family in families() for opdef in family.ops]
     assert sorted(names) == [opdef.name for opdef in OPS]
-    assert {family.name for family in families()} == set(TITLES)
+    assert [family.name for family in families()] == [name.replace(".", "-") for name in TITLES]
 
 
 @looped("opdef", OPS, ids=lambda opdef: opdef.name)

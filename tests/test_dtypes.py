@@ -11,7 +11,7 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.ir.dtype import DType, store, widen
 from rlx.ops.cases import EDGES
-from rlx.ops.elementwise_table import TABLE
+from rlx.ops.elementwise.table import TABLE
 
 DEVICES = pytest.mark.parametrize(
     "device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)], indirect=True

@@ -13,7 +13,7 @@ from samples import looped
 import rlx
 from rlx.ir.dtype import INTEGERS, WIDER
 from rlx.ir.opdef import lookup
-from rlx.ops.elementwise_table import TABLE
+from rlx.ops.elementwise.table import TABLE
 
 ROWS = [row for row in TABLE if "i" in row.kinds and hasattr(rlx.Graph, row.name)]
 

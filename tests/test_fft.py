@@ -9,8 +9,8 @@ import pytest
 from samples import looped
 
 import rlx
-from rlx.ops.fft_plans import LARGEST_RADIX, convolution_length, plan
-from rlx.ops.fft_tiles import POINTS, Problem, halves, tile
+from rlx.ops.spectra.fft_plans import LARGEST_RADIX, convolution_length, plan
+from rlx.ops.spectra.fft_tiles import POINTS, Problem, halves, tile
 
 LARGE_LIMITS = {
     "max-compute-workgroup-storage-size": 49152,

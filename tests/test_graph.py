@@ -10,7 +10,7 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.ir.plan import ARENA
 from rlx.ops.cases import cases
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 

@@ -246,7 +246,7 @@ def test_no_memory_to_compile_is_a_typed_error(monkeypatch):
 
 def test_a_filter_of_many_sections():
     """The step of the whole filter is a matrix of all its states by all its states."""
-    from rlx.ops.recursive import _step_power
+    from rlx.ops.recurrent.recursive import _step_power
 
     with pytest.raises(rlx.LimitError, match="sosfilt"):
         _step_power([(1.0, 0.0, 0.0, 1.0, 0.0, 0.0)] * 10_000, 64)

@@ -9,7 +9,7 @@ from llama.network import Network
 from samples import looped
 
 import rlx
-from rlx.ops.block_formats import FORMATS, decode_blocks
+from rlx.ops.products.block_formats import FORMATS, decode_blocks
 
 PLACES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 PROMPT = [7, 99, 260, 31, 8]

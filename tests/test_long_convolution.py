@@ -7,7 +7,7 @@ from samples import looped
 import rlx
 from rlx._ext import cpu as kernels
 from rlx.backends.base import CompileOptions
-from rlx.ops.long_convolution import block, filters_of, spectra
+from rlx.ops.windows.long import block, filters_of, spectra
 
 RNG = np.random.default_rng(11)
 

@@ -221,9 +221,9 @@ def test_the_digest_of_a_build(unpacked, dist, tmp_path):
     assert text == module_text(found)
     assert found == digest_of(ROOT)
     for name in (
-        "rlx/ops/linalg.py",
-        "cython_src/kernels/rows.h",
-        "shaders/matmul.wgsl",
+        "rlx/ops/products/matmul.py",
+        "cython_src/kernels/rows/rows.h",
+        "shaders/products/matmul.wgsl",
         "setup.py",
     ):
         path = source / name

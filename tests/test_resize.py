@@ -7,7 +7,7 @@ from onnx import reference
 from samples import looped
 
 import rlx
-from rlx.ops.taps import COORDINATES, MODES, NEAREST
+from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST
 
 
 def onnx_resize(x, size=None, scales=None, roi=None, **attrs):

@@ -23,7 +23,7 @@ from rlx.backends.webgpu import dispatch
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.buffers import padded
 from rlx.device.names import info_of
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 
 pytestmark = pytest.mark.per_op
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 import rlx
 from rlx.ir.dtype import widen
-from rlx.ops.elementwise_table import TABLE
+from rlx.ops.elementwise.table import TABLE
 
 pytestmark = pytest.mark.per_op
 

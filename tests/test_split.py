@@ -7,7 +7,7 @@ from samples import looped
 import rlx
 from rlx.device.names import info_of
 from rlx.ops import quantize_blocks
-from rlx.passes.split import split_large
+from rlx.passes.large_weights import split_large
 
 
 def close(got, expected):

@@ -12,6 +12,7 @@ from samples import looped
 import rlx
 from rlx import flags, threads
 from rlx._ext import cpu
+from rlx.abi.kernels import KERNELS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
 from rlx.ops.cases import Case, cases
@@ -48,7 +49,7 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     monkeypatch.setenv("RLX_CPU_ISA", isa if isa in cpu.isas() else "plain")
     differ = [str(case) for case in CASES if run(case, 1) != run(case, 3)]
     assert differ == []
-    assert set(shared) == set(split.WAYS)
+    assert set(shared) == {name for name, one in KERNELS.items() if one.parallel}
 
 
 @pytest.mark.parametrize("count", COUNTS)

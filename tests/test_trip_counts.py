@@ -362,7 +362,7 @@ def test_long_axes(name, webgpu):
 )
 def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, webgpu):
     """Stretches of 64 keys, of queries that see all of them, some, or none."""
-    attention = importlib.import_module("rlx.ops.attention")
+    attention = importlib.import_module("rlx.ops.attention.attention")
     rng = np.random.default_rng(5)
     sizes = ((queries, d), (150, d), (150, 33))
     shapes = [(1, 2, s, e) if layout == "bhsd" else (1, s, 2, e) for s, e in sizes]

@@ -14,7 +14,7 @@ from rlx.errors import InputError
 from rlx.ir.graph import MOST_NESTED
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import MemoryPlan, Schedule
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 
 F32 = {"dtype": "f32"}
 X = np.float32([0, 1, 2, 3])

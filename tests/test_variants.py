@@ -12,10 +12,10 @@ import rlx
 from rlx.cli.main import main
 from rlx.cost import store, tuned
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
-from rlx.ops.block_encoders import quantize_blocks, quantize_groups
-from rlx.ops.block_formats import decode_blocks
-from rlx.ops.integer_tiles import INTEGER
-from rlx.ops.matmul_tiles import (
+from rlx.ops.products.block_encoders import quantize_blocks, quantize_groups
+from rlx.ops.products.block_formats import decode_blocks
+from rlx.ops.products.integer_tiles import INTEGER
+from rlx.ops.products.tiles import (
     DEQUANT,
     EXPERTS,
     MATMUL,
@@ -25,7 +25,7 @@ from rlx.ops.matmul_tiles import (
     shares,
     strips,
 )
-from rlx.ops.row_tiles import ROWS
+from rlx.ops.rows.tiles import ROWS
 from rlx.tune import tune_probes
 from rlx.tune import tuner as tuning
 from rlx.tune.tune_probes import TuneProbe, probes

@@ -12,7 +12,7 @@ import pytest
 from samples import looped
 
 from rlx._ext import cpu
-from rlx.ops.elementwise_table import VECTOR_FUNCTIONS
+from rlx.ops.elementwise.table import VECTOR_FUNCTIONS
 
 # Largest error in units in the last place.
 BOUNDS = (

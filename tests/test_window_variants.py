@@ -6,10 +6,10 @@ from samples import looped
 
 import rlx
 from rlx.ir.variants import DEFAULTS
-from rlx.ops import strips
-from rlx.ops.conv_tiles import CONV, LEAST_SHARE, MOST_STEPS, Problem, shares, steps
-from rlx.ops.resize_plane import RESIZE
-from rlx.ops.taps import pattern, taps
+from rlx.ops.resize.plane import RESIZE
+from rlx.ops.resize.taps import pattern, taps
+from rlx.ops.windows import strips
+from rlx.ops.windows.tiles import CONV, LEAST_SHARE, MOST_STEPS, Problem, shares, steps
 
 # x, w, attributes.
 CONVOLUTIONS = (

@@ -4,39 +4,40 @@
 
 #include <stdint.h>
 
-#define RLX_INPUTS 8
-#define RLX_OUTPUTS 4
-
-typedef union {
-    int64_t i;
-    double f;
-    void *p;
-} rlx_param;
+#include "kernel_signatures.h"
 
 typedef struct rlx_call {
     int (*fn)(const struct rlx_call *);
-    void *in[RLX_INPUTS];   /* inputs in the order of the op record; NULL for an absent one */
-    void *out[RLX_OUTPUTS]; /* the result, then scratch */
-    const rlx_param *p;     /* parameters in the order the record lists them */
+    void *in[RLX_INPUTS];   /* what is read, in the order of the signature; NULL for an absent operand */
+    void *out[RLX_OUTPUTS]; /* what is written, then scratch */
+    const void *p;          /* the parameters: the struct of the signature */
     int32_t part, parts;    /* this part of so many of the result is made; 0 of 1 is all of it */
     const struct rlx_split *split; /* who makes the parts (parallel.h); NULL where one thread makes all */
 } rlx_call;
 
+/* The arguments of a call by the names of its signature (rlx/abi): parameters p->name, operands in->name and
+   out->name. */
+#define RLX_ARGUMENTS(kernel, call)                                                               \
+    RLX_MAYBE_UNUSED const rlx_##kernel *const p = (call)->p;                                     \
+    RLX_MAYBE_UNUSED const rlx_##kernel##_in *const in = (const void *)(call)->in;                \
+    RLX_MAYBE_UNUSED const rlx_##kernel##_out *const out = (const void *)(call)->out
+
 #ifdef __GNUC__
 #define RLX_UNLIKELY(condition) __builtin_expect(condition, 0)
-#define RLX_APART __attribute__((noinline))
-#define RLX_MAYBE __attribute__((unused)) /* in some instruction sets nobody asks for it */
+#define RLX_NOINLINE __attribute__((noinline))
+#define RLX_MAYBE_UNUSED __attribute__((unused))
 #define RLX_INLINE inline __attribute__((always_inline))
-#define RLX_SOON(address) __builtin_prefetch(address)
-/* In a loop that vectors make slower: scatters of AVX-512 take longer than the stores they replace. */
+#define RLX_PREFETCH(address) __builtin_prefetch(address)
+/* Inside a loop: keeps the compiler from making vectors of it. Scatters of AVX-512 take longer than the stores that
+   they replace. */
 #define RLX_SCALAR_LOOP __asm__ volatile("")
 #else
-#define RLX_SCALAR_LOOP ((void)0)
-#define RLX_SOON(address) ((void)0)
 #define RLX_UNLIKELY(condition) (condition)
-#define RLX_APART
-#define RLX_MAYBE
+#define RLX_NOINLINE
+#define RLX_MAYBE_UNUSED
 #define RLX_INLINE inline
+#define RLX_PREFETCH(address) ((void)0)
+#define RLX_SCALAR_LOOP ((void)0)
 #endif
 
 typedef struct {
@@ -98,8 +99,8 @@ typedef struct {
     int vector_bytes, panel_vectors; /* of a vector, and vectors of a panel of a product (micro.h) */
 } rlx_table;
 
-/* A jump goes on with the call whose number is the first parameter; a Python function or the C
-   function of a registered operation has failed. */
+/* RLX_JUMP: the next call is the one that rlx_jump_target names, which the parameters of a jump begin with.
+   RLX_PYTHON_ERROR and RLX_CUSTOM_ERROR: a Python function, or the C function of a registered operation, failed. */
 enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3, RLX_CUSTOM_ERROR = 4 };
 
 extern const rlx_table rlx_table_plain, rlx_table_avx2, rlx_table_avx512;

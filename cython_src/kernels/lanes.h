@@ -38,13 +38,13 @@ static RLX_INLINE vf v_keep(vf x, int64_t n)
     return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), (__m512)x);
 }
 static RLX_INLINE vf v_reciprocal(vf x) { return (vf)_mm512_rcp14_ps((__m512)x); }
-static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
-    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
 }
-static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+static RLX_INLINE void v_store_some(float *to, vf x, int64_t n)
 {
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
 }
 #else
 typedef vi vm;
@@ -58,13 +58,13 @@ static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 static RLX_INLINE vi v_first(int64_t n) { return (vi){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n; }
-static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
-    return (vf)_mm256_maskload_ps(p, (__m256i)v_first(n));
+    return (vf)_mm256_maskload_ps(from, (__m256i)v_first(n));
 }
-static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+static RLX_INLINE void v_store_some(float *to, vf x, int64_t n)
 {
-    _mm256_maskstore_ps(p, (__m256i)v_first(n), (__m256)x);
+    _mm256_maskstore_ps(to, (__m256i)v_first(n), (__m256)x);
 }
 #else
 static RLX_INLINE int v_every(vm m)
@@ -78,15 +78,15 @@ static RLX_INLINE vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 /* Some are one at least, and less than all. */
-static RLX_INLINE vf v_load_some(const float *p, int64_t n)
+static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
-    return (vf){p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, 0};
+    return (vf){from[0], n > 1 ? from[1] : 0, n > 2 ? from[2] : 0, 0};
 }
-static RLX_INLINE void v_store_some(float *p, vf x, int64_t n)
+static RLX_INLINE void v_store_some(float *to, vf x, int64_t n)
 {
-    p[0] = x[0];
-    if (n > 1) p[1] = x[1];
-    if (n > 2) p[2] = x[2];
+    to[0] = x[0];
+    if (n > 1) to[1] = x[1];
+    if (n > 2) to[2] = x[2];
 }
 #endif
 static RLX_INLINE int v_any(vm m) { return !v_every(~m); }

@@ -6,33 +6,33 @@
 #define FN(name) JOIN(rlx_##name, SUFFIX)
 #define LANES ((int64_t)(64 / sizeof(T)))
 
-#include "matmul.h"
-#include "fft_lanes.h"
-#include "fft.h"
-#include "gated.h"
-#include "rows.h"
-#include "attention.h"
-#include "recursive.h"
-#include "peaks.h"
-#include "conv.h"
+#include "products/matmul.h"
+#include "spectra/fft_lanes.h"
+#include "spectra/fft.h"
+#include "products/gated.h"
+#include "rows/rows.h"
+#include "attention/attention.h"
+#include "recurrent/recursive.h"
+#include "spectra/peaks.h"
+#include "windows/conv.h"
 #ifdef SINGLE
 #define DEPTHWISE_BYTES VECTOR_BYTES
 #define DEPTHWISE(name) NAME(name)
-#include "depthwise.h"
+#include "windows/depthwise.h"
 #undef DEPTHWISE_BYTES
 #undef DEPTHWISE
 /* The same for rows of at most eight results: of a vector of 16 floats most lanes would be wasted. */
 #define DEPTHWISE_BYTES (VECTOR_BYTES < 32 ? VECTOR_BYTES : 32)
 #define DEPTHWISE(name) NAME(name##_narrow)
-#include "depthwise.h"
+#include "windows/depthwise.h"
 #undef DEPTHWISE_BYTES
 #undef DEPTHWISE
-#include "long_conv.h"
+#include "windows/long_conv.h"
 #endif
-#include "conv_transpose.h"
-#include "interpolate.h"
-#include "recurrent.h"
-#include "state_space.h"
+#include "windows/conv_transpose.h"
+#include "resize/interpolate.h"
+#include "recurrent/recurrent.h"
+#include "recurrent/state_space.h"
 
 #undef EIGHT
 #undef SIXTEEN

@@ -21,7 +21,7 @@ def reached(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         one = waiting.pop()
         if not inspect.isfunction(one) or one in seen or not one.__module__.startswith("rlx."):
             continue
-        if one.__module__.startswith(("rlx.ir.graph", "rlx.ops.record", "rlx.ops.interpret")):
+        if one.__module__.startswith(("rlx.ir.graph", "rlx.ops.declare", "rlx.ops.interpret")):
             continue
         seen.add(one)
         yield one

@@ -20,7 +20,7 @@ from op_families import Family, families
 from rlx.cli.ops import support
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import NO_F64, OpDef
-from rlx.ops.record import show_signature
+from rlx.ops.declare import show_signature
 
 # The error that any operation raises for operands of the wrong dtype; said of each in its own words.
 SHARED = "DTypeError"

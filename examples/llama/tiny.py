@@ -13,7 +13,7 @@ from tokenizers import pre_tokenizers
 from rlx.importers.gguf import TYPES
 from rlx.ir.dtype import DType, store
 from rlx.ops import quantize_blocks
-from rlx.ops.block_formats import FORMATS
+from rlx.ops.products.block_formats import FORMATS
 
 _ALIGNMENT = 32
 _NUMBERS = {name: number for number, name in TYPES.items()}

@@ -7,7 +7,7 @@ from rlx.backends.cpu import BACKEND
 from rlx.ir.graph import Graph
 from rlx.ir.notes import Note
 from rlx.ir.spans import phase
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 

@@ -23,12 +23,12 @@ from rlx.ir.variants import SUBGROUPS
 from rlx.ops.leaves import LEAVES
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, check_fit, check_same, hoist
+from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.lift import lift
-from rlx.passes.memory import plan_memory
+from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
-from rlx.passes.split import split_large
 
 _NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
 

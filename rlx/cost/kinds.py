@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
-from rlx.ops.elementwise import ROWS
+from rlx.ops.elementwise.records import ROWS
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
 _FUNCTION_FLOPS = 8

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -127,22 +128,24 @@ class Emitter(Protocol):
         work: int = 0,
         unit: int = 1,
         in_place: tuple[int, ...] = (),
+        wgsl: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """One kernel call.
 
         Args:
             kernel: Name of the kernel. On the CPU ``softmax`` stands for the exported C kernel
                 ``softmax_f32`` or ``softmax_b4`` (any dtype of 4 bytes), by the dtype of the first
-                input. On WebGPU it is the file ``shaders/softmax.wgsl``.
+                input. On WebGPU it is the file ``shaders/rows/softmax.wgsl``.
             inputs: Values read; None for one that is absent.
-            outputs: Values written.
-            params: What the kernel needs to know: C parameters in this order (tuples laid out
-                flat), or WGSL constants of the same names in upper case.
+            outputs: Values written. On the CPU the scratch memory of the kernel's signature follows them by itself.
+            params: What the kernel needs to know. On the CPU these are the fields of its signature
+                (``rlx/abi``), all of them and no others; on WebGPU constants of the same names in upper case.
             work: On WebGPU the number of workgroups; no meaning on the CPU.
             unit: So many consecutive workgroups make the same rows of the result; 0 when consecutive
                 workgroups do not make consecutive parts of it.
             in_place: Positions of inputs whose memory results may take over, each of another one: an
                 element of them is read by nobody once it is written.
+            wgsl: Further constants of a WGSL kernel whose call is otherwise that of the C kernel.
         """
 
 

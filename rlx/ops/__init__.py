@@ -11,37 +11,40 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
+from rlx.ops.declare import attach
 
 # Not ops but NumPy functions: they make and read the packed weights of the dequant ops.
-from rlx.ops.block_encoders import quantize_blocks as quantize_blocks
-from rlx.ops.block_encoders import quantize_groups as quantize_groups
-from rlx.ops.block_formats import decode_blocks as decode_blocks
-from rlx.ops.record import attach
+from rlx.ops.products.block_encoders import quantize_blocks as quantize_blocks
+from rlx.ops.products.block_encoders import quantize_groups as quantize_groups
+from rlx.ops.products.block_formats import decode_blocks as decode_blocks
 
-# One module per family; importing it registers its records.
-FAMILIES = (
-    "leaves", "elementwise", "activations", "movement", "gather", "scatter", "layout", "creation",
-    "random", "resize", "resize_plane", "reduction", "softmax", "sorting", "normalization", "linalg", "products", "joined_products",
-    "quantization", "dequant", "einsum", "convolution", "fused_convolution", "transposed", "pooling", "attention", "rotary",
-    "half_products", "recurrence", "recurrent", "state_space", "control", "fft", "real_fft", "frames", "welch", "frame_peaks", "mel", "recursive",
-    "peaks", "custom",
+# Every module that registers records, in the order in which it does so. A folder is a family.
+MODULES = (
+    "leaves", "elementwise.records", "elementwise.activations", "movement.strided", "movement.gather", "movement.scatter",
+    "movement.layout", "movement.creation", "elementwise.random", "resize.interpolate", "resize.plane", "rows.reduction",
+    "rows.softmax", "rows.sorting", "rows.normalization", "products.matmul", "products.grouped", "products.joined",
+    "products.quantization", "products.dequant", "products.einsum", "windows.convolution", "windows.fused",
+    "windows.transposed", "windows.pooling", "attention.attention", "attention.rotary", "products.half",
+    "recurrent.recurrence", "recurrent.layers", "recurrent.state_space", "control", "spectra.fft", "spectra.real_fft",
+    "spectra.frames", "spectra.welch", "spectra.frame_peaks", "spectra.log_mel", "recurrent.recursive", "spectra.find_peaks",
+    "custom",
 )  # fmt: skip
 
 
-def _load(families: Sequence[str]) -> None:
-    """Imports the modules of the families, each of which registers its records.
+def _load(modules: Sequence[str]) -> None:
+    """Imports the modules, each of which registers its records.
 
     Raises:
-        ValueError: A family is listed twice.
+        ValueError: A module is listed twice.
     """
-    twice = sorted(name for name, count in Counter(families).items() if count > 1)
+    twice = sorted(name for name, count in Counter(modules).items() if count > 1)
     if twice:
-        raise ValueError(f"op families are listed twice: {', '.join(twice)}")
-    for name in families:
+        raise ValueError(f"modules of ops are listed twice: {', '.join(twice)}")
+    for name in modules:
         importlib.import_module(f"rlx.ops.{name}")
 
 
-_load(FAMILIES)
+_load(MODULES)
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal

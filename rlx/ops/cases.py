@@ -12,8 +12,8 @@ import numpy as np
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY, Array, OpDef, Sample
+from rlx.ops.declare import call_with, evaluate_reference
 from rlx.ops.interpret import interpret
-from rlx.ops.record import call_with, evaluate_reference
 
 # Where i64 wraps, changes its sign, or needs its second word.
 EDGES = (

@@ -19,7 +19,7 @@ from rlx.ir.dtype import ALL, DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import as_shape
-from rlx.ops.record import op
+from rlx.ops.declare import op
 
 _WORKGROUP = 256
 # What a WGSL implementation can bind: types that don't share words.
@@ -238,7 +238,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
     numbers = tuple(float(v) for v in _numbers(node).values())
-    params = {"function": one.c, "count": len(sizes), "sizes": sizes, "numbers": numbers}
+    params = {"function": one.c, "sizes": sizes, "numbers": numbers}
     emitter.call("custom", operands, emitter.results(), params)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rlx.ir.graph import PART, Graph
 from rlx.ir.opdef import Array
-from rlx.ops.record import evaluate
+from rlx.ops.declare import evaluate
 
 
 def interpret(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:

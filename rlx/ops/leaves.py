@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import DTypeError, describe
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.opdef import Array, Sample, TensorType
-from rlx.ops.record import op
+from rlx.ops.declare import op
 
 
 def _declared(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:

@@ -11,7 +11,7 @@ from rlx.ir.dtype import WIDER
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, users
-from rlx.passes.gated import Specialisation
+from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import blocked
 
 # With the output, a region stays within WebGPU's default of 8 storage buffers.

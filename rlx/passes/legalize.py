@@ -13,10 +13,10 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
-from rlx.ops.elementwise_table import ROUNDED_ONCE
+from rlx.ops.declare import main_dtype, operand_names
+from rlx.ops.elementwise.table import ROUNDED_ONCE
 from rlx.ops.leaves import LEAVES
-from rlx.ops.record import main_dtype, operand_names
-from rlx.passes.gated import Specialisation
+from rlx.passes.fusion_gate import Specialisation
 
 # bool shares words on WebGPU, and few kernels there take such elements.
 _WIDER_WEBGPU = {**WIDER, DType.BOOL: DType.I32}

@@ -13,7 +13,7 @@ from rlx.ir.notes import Note
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
-from rlx.passes.gated import Specialisation
+from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import legalize
 from rlx.passes.patterns import fuse_patterns
 from rlx.passes.simplify import cse, dce, fold

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi import calls
 from rlx.budget import spend
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
@@ -18,7 +19,7 @@ from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
-from rlx.ops.movement import emit_strided_copy
+from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
 
 _NONE_KNOWN = Choices()
@@ -152,13 +153,13 @@ class Scheduler:
 
     def choose(self, condition: Value, then: Callable[[], None], other: Callable[[], None]) -> None:
         """A jump over what is not chosen."""
-        calls = self._schedule.calls
+        written = self._schedule.calls
         skip = self._jump("jump_unless", [condition], [])
         then()
         leave = self._jump("jump", [], [])
-        skip["target"] = len(calls)
+        skip["target"] = len(written)
         other()
-        leave["target"] = len(calls)
+        leave["target"] = len(written)
 
     def repeat(
         self,
@@ -167,22 +168,22 @@ class Scheduler:
         condition: Callable[[], Value] | None = None,
     ) -> None:
         """A loop of jumps on the CPU; on WebGPU the same calls as often as there are trips."""
-        calls = self._schedule.calls
+        written = self._schedule.calls
         if self._backend != "cpu":
             assert trips is not None
             assert condition is None
-            first = len(calls)
+            first = len(written)
             body()
-            again = len(calls) - first
+            again = len(written) - first
             spend("a loop written out for the GPU", nodes=again * (trips - 1))
-            calls.extend(calls[first:] * (trips - 1))
+            written.extend(written[first:] * (trips - 1))
             return
         exits = []
         counter = self.temp(TensorType((1,), DType.I64))
         if trips is not None:
             zero = self.table(np.zeros(1, np.int64))
             emit_strided_copy(self, zero, counter, DType.I64, (1,), (1,), (1,))
-        start = len(calls)
+        start = len(written)
         if trips is not None:
             exits.append(self._jump("next_trip", [], [counter], trips=trips))
         if condition is not None:
@@ -190,8 +191,8 @@ class Scheduler:
         body()
         self._jump("jump", [], [])["target"] = start
         for jump in exits:
-            jump["target"] = len(calls)
-        self._schedule.loops.append((start, len(calls) - 1))
+            jump["target"] = len(written)
+        self._schedule.loops.append((start, len(written) - 1))
 
     def call(
         self,
@@ -202,9 +203,24 @@ class Scheduler:
         work: int = 0,
         unit: int = 1,
         in_place: tuple[int, ...] = (),
+        wgsl: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """One kernel call."""
+        """One kernel call; on the CPU with the scratch memory of its signature."""
+        if self._backend == "cpu":
+            outputs = [*outputs, *self._scratch(kernel, inputs, params)]
+        else:
+            params = {**params, **wgsl}
         self._call(kernel, inputs, outputs, params, work, in_place, unit)
+
+    def _scratch(
+        self, kernel: str, inputs: Sequence[Value | None], params: Mapping[str, Any]
+    ) -> list[Value]:
+        signature = calls.kernel(kernel)
+        first = next((value.type.dtype for value in inputs if value is not None), None)
+        if first is None or not signature.scratch:
+            return []
+        found = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
+        return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in found]
 
     # -----------------------------------------------------------------------------------------------
 

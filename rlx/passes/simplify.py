@@ -14,8 +14,8 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.control import trips_of_a_run
+from rlx.ops.declare import evaluate
 from rlx.ops.effort import effort
-from rlx.ops.record import evaluate
 
 # Folding must not turn a small graph into a large one.
 FOLD_LIMIT_BYTES = 16 << 20

@@ -15,8 +15,8 @@ from rlx.compiler.target import Target
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
-from rlx.passes.experts import expert_layers
 from rlx.passes.extent import Extent
+from rlx.passes.place_experts import expert_layers
 from rlx.runtime.owning import Incomplete, Refusing, RunSlots, guarded
 from rlx.runtime.routed import Placement
 from rlx.runtime.watched import WatchedExecutable

@@ -11,7 +11,7 @@ from rlx.errors import InputError, describe
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
-from rlx.passes.experts import Layer, Split, place_experts, with_routing
+from rlx.passes.place_experts import Layer, Split, place_experts, with_routing
 from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.owning import owned
 from rlx.runtime.recovery import Recovery

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlx.backends.base import Capabilities, Executable, set_params
 from rlx.ir.opdef import Array
-from rlx.passes.experts import Layer, Split
 from rlx.passes.extent import Extent, scaled
+from rlx.passes.place_experts import Layer, Split
 
 
 @dataclass(frozen=True)

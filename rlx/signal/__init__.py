@@ -5,7 +5,7 @@ from rlx.signal.analytic import envelope, hilbert, resample_poly
 from rlx.signal.arrays import compile_with
 from rlx.signal.filters import filtfilt, lfilter, sosfilt, sosfiltfilt
 from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
-from rlx.signal.frames import complex_block, extend, frame, overlap_add
+from rlx.signal.framing import complex_block, extend, frame, overlap_add
 from rlx.signal.mel import log_mel, mel_filterbank, mfcc
 from rlx.signal.peaks import find_peaks
 from rlx.signal.spectrum import psd, welch, welch_frequencies

@@ -13,7 +13,7 @@ from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.filters import banded
 from rlx.signal.fourier import rfft
-from rlx.signal.frames import extend
+from rlx.signal.framing import extend
 from rlx.signal.spectrum import power_of
 from rlx.signal.windows import WindowLike
 from rlx.signal.windows import window as window_samples

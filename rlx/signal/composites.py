@@ -9,7 +9,7 @@ import numpy as np
 from rlx import ops
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
-from rlx.ops.record import FLOAT_KERNELS, composite
+from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.signal import fourier
 from rlx.signal.windows import samples
 

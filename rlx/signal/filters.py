@@ -11,7 +11,7 @@ from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
-from rlx.signal.frames import extend, frame, narrow
+from rlx.signal.framing import extend, frame, narrow
 
 # Samples that one product with a banded matrix gives; more would multiply more zeros.
 _BLOCK = 64

@@ -13,7 +13,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
-from rlx.signal.frames import extend, frame, narrow, overlap_add
+from rlx.signal.framing import extend, frame, narrow, overlap_add
 from rlx.signal.windows import WindowLike, samples
 
 # Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.

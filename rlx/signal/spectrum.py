@@ -11,7 +11,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.fourier import fft_frequencies, rfft
-from rlx.signal.frames import frame
+from rlx.signal.framing import frame
 from rlx.signal.windows import WindowLike, samples
 
 SCALINGS = ("density", "spectrum")

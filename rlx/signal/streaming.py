@@ -18,7 +18,7 @@ from rlx.ir.shape import Shape
 from rlx.signal.arrays import Runs, compiled
 from rlx.signal.filters import lfilter, sosfilt
 from rlx.signal.fourier import stft
-from rlx.signal.frames import narrow
+from rlx.signal.framing import narrow
 from rlx.signal.spectrum import segment_powers, segments
 from rlx.signal.windows import WindowLike
 

@@ -1,4 +1,4 @@
-// Block-quantised weights (rlx/ops/block_formats.py): a weight is scale.x * code + scale.y. scale_at
+// Block-quantised weights (rlx/ops/products/block_formats.py): a weight is scale.x * code + scale.y. scale_at
 // holds for 16 weights from a multiple of 16, codes_at gives the codes of 4 from a multiple of 4.
 // `packed` is bound as words; fields of every format begin at even bytes, so halves never straddle.
 // Needs the bindings packed and, for the plain groups, scales and zeros.

@@ -1,4 +1,4 @@
-// What follows a product: the activation, by its number in rlx.ops.linalg.ACTIVATIONS.
+// What follows a product: the activation, by its number in rlx.ops.products.matmul.ACTIVATIONS.
 {% if act > 1 %}
 {% include "lib/math.wgsl" %}
 {% endif %}

@@ -1,4 +1,4 @@
-{# The passes of a tile (rlx.ops.fft_tiles.Tile) on points in registers: `v<u * r + i>` is point i of a thread's u-th
+{# The passes of a tile (rlx.ops.spectra.fft_tiles.Tile) on points in registers: `v<u * r + i>` is point i of a thread's u-th
    butterfly. Between passes points change threads through workgroup memory, `held`. #}
 {% from "lib/dft.wgsl" import dft, dft_place with context %}
 

@@ -8,9 +8,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rlx.abi.constants import CONV_DEPTH
+from rlx.abi.products import PACKINGS
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
-from rlx.ops.long_convolution import filters_of, spectra
+from rlx.ops.windows.long import filters_of, spectra
 
 
 class Layout(Protocol):
@@ -20,14 +22,19 @@ class Layout(Protocol):
     def nbytes(self) -> int:
         """Bytes of all matrices."""
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The opposite: writes to an array of the matrices."""
+
+
+def _linked(packing: str, stride: int) -> dict[str, int]:
+    return {"packing": PACKINGS.index(packing), "packed_stride": stride}
 
 
 class _Moved:
@@ -49,50 +56,53 @@ class _Moved:
 
 @dataclass(frozen=True)
 class Panels(_Moved):
-    """Matrices in panels: some columns, row by row, one panel after the other (kernels/micro.h).
+    """Matrices in panels: some columns, row by row, one panel after the other (kernels/products/micro.h).
 
     Attributes:
         dtype: Of the elements.
         matrices: How many matrices there are.
         k: Rows of each.
         n: Columns of each.
-        turned: Whether they stand as ``[n, k]`` where they are not packed.
-        columns: Of a panel. The last one has only as many as it needs,
-        lanes: in whole vectors of so many.
+        transposed: Whether they are ``[n, k]`` where they are not packed.
+        columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
+        lanes: Elements of a vector.
     """
 
     dtype: DType
     matrices: int
     k: int
     n: int
-    turned: bool
+    transposed: bool
     columns: int
     lanes: int
 
     @property
-    def each(self) -> int:
+    def stride(self) -> int:
         """Elements from one matrix to the next."""
         return self.k * (-(-self.n // self.lanes) * self.lanes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all matrices."""
-        return self.matrices * self.each * self.dtype.itemsize
+        return self.matrices * self.stride * self.dtype.itemsize
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        kind = {DType.F16: 2, DType.BF16: 3}.get(self.dtype, 1)
-        return {"packed": kind, "each": self.each * self.dtype.itemsize}
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        kind = str(self.dtype) if self.dtype in (DType.F16, DType.BF16) else "same"
+        return _linked(kind, self.stride * self.dtype.itemsize)
 
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The whole panels, then the last one, each beside the elements in it."""
-        shape = (self.matrices, self.n, self.k) if self.turned else (self.matrices, self.k, self.n)
+        shape = (
+            (self.matrices, self.n, self.k) if self.transposed else (self.matrices, self.k, self.n)
+        )
         whole = plain.reshape(shape)
-        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, self.each)
+        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, self.stride)
         full = self.n // self.columns
         edge = full * self.columns
         panels = packed[:, : edge * self.k].reshape(self.matrices, full, self.k, self.columns)
-        if self.turned:
+        if self.transposed:
             some = whole[:, :edge].reshape(self.matrices, full, self.columns, self.k)
             yield panels, some.swapaxes(2, 3)
             rest = whole[:, edge:].swapaxes(1, 2)
@@ -106,7 +116,7 @@ class Panels(_Moved):
 
 
 class Bytes(NamedTuple):
-    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/integers.h).
+    """Matrices of 8-bit integers in panels: for every column 4 rows side by side (kernels/products/integers.h).
 
     Before the rows of a panel stands the sum of each column. Unsigned values are 128 less.
 
@@ -115,8 +125,8 @@ class Bytes(NamedTuple):
         matrices: How many matrices there are.
         k: Rows of each.
         n: Columns of each.
-        columns: Of a panel. The last one has only as many as it needs,
-        lanes: in whole vectors of so many.
+        columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
+        lanes: Elements of a vector.
     """
 
     signed: bool
@@ -127,18 +137,19 @@ class Bytes(NamedTuple):
     lanes: int
 
     @property
-    def each(self) -> int:
+    def stride(self) -> int:
         """Bytes from one matrix to the next."""
         return 4 * (-(-self.k // 4) + 1) * (-(-self.n // self.lanes) * self.lanes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all matrices."""
-        return self.matrices * self.each
+        return self.matrices * self.stride
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        return {"packed": 1, "each": self.each}
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.stride)
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
@@ -161,7 +172,7 @@ class Bytes(NamedTuple):
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Every panel, ``[1 + k / 4, columns, 4]``, beside its columns."""
         whole = plain.reshape(self.matrices, self.k, self.n)
-        packed = memory[: self.nbytes].view(np.int8).reshape(self.matrices, self.each)
+        packed = memory[: self.nbytes].view(np.int8).reshape(self.matrices, self.stride)
         fours = -(-self.k // 4) + 1
         for matrix, into in zip(whole, packed, strict=True):
             for j in range(0, self.n, self.columns):
@@ -172,14 +183,14 @@ class Bytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks(_Moved):
-    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/blocks.h).
+    """A matrix of Q8_0 or Q4_0 in panels: the scales of 32 rows, then their codes (kernels/products/blocks.h).
 
     Attributes:
         four: Whether the codes have 4 bits.
         k: Rows of the matrix, a multiple of 32.
         n: Its columns, which are rows of blocks where it is not packed.
-        columns: Of a panel. The last one has only as many as it needs,
-        lanes: in whole vectors of so many.
+        columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
+        lanes: Elements of a vector.
     """
 
     four: bool
@@ -193,9 +204,10 @@ class Blocks(_Moved):
         """Bytes of the matrix."""
         return self.k // 32 * (18 if self.four else 34) * (-(-self.n // self.lanes) * self.lanes)
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        return {"packed": 5 if self.four else 4}
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("Q4_0" if self.four else "Q8_0", self.nbytes)
 
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The scales and the codes of every panel, each beside its part of the blocks."""
@@ -214,40 +226,39 @@ class Blocks(_Moved):
 
 @dataclass(frozen=True)
 class Filters(_Moved):
-    """The left matrices of convolutions: some columns of all rows, then the next ones.
+    """The left matrices of convolutions: CONV_DEPTH columns of all rows, then the next ones.
 
-    Rows of them that are made together stand side by side (kernels/micro.h, micro_rows).
+    Rows of them that are made together stand side by side (kernels/products/micro.h, micro_rows).
 
     Attributes:
         dtype: Of the elements.
         matrices: How many matrices there are.
         m: Rows of each.
         k: Columns of each.
-        deep: Columns that stand together.
     """
 
     dtype: DType
     matrices: int
     m: int
     k: int
-    deep: int
 
     @property
     def nbytes(self) -> int:
         """Bytes of all matrices."""
         return self.matrices * self.m * self.k * self.dtype.itemsize
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        return {"packed": 1, "each": self.nbytes // self.matrices}
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.nbytes // self.matrices)
 
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Rows that are made together, beside where they stand in the matrices."""
         whole = plain.reshape(self.matrices, self.m, self.k)
         packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)
         at = 0
-        for p in range(0, self.k, self.deep):
-            depth = min(self.deep, self.k - p)
+        for p in range(0, self.k, CONV_DEPTH):
+            depth = min(CONV_DEPTH, self.k - p)
             row = 0
             for rows, times in _together(self.m, self.dtype):
                 end = at + rows * times * depth
@@ -259,7 +270,7 @@ class Filters(_Moved):
 
 
 class Spectra(NamedTuple):
-    """Long filters as their Fourier transforms (kernels/long_conv.h), computed in float64.
+    """Long filters as their Fourier transforms (kernels/windows/long_conv.h), computed in float64.
 
     Attributes:
         filters: How many filters there are.
@@ -276,9 +287,10 @@ class Spectra(NamedTuple):
         """Bytes of all spectra."""
         return self.filters * 2 * self.block * 4
 
-    def params(self) -> dict[str, int]:
-        """What the kernel has to know."""
-        return {"packed": 1}
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.nbytes // self.filters)
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the spectra to memory of ``nbytes`` bytes."""

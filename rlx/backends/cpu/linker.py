@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from rlx._ext import cpu as compiled
+from rlx.abi import calls
+from rlx.abi.calls import Given
+from rlx.abi.signature import Kernel
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
-from rlx.backends.cpu.region import region_params
+from rlx.backends.cpu.region import program_fields
 from rlx.backends.cpu.split import Split, split_of
 from rlx.backends.cpu.weights import Block, Weight
-from rlx.errors import UnsupportedOpError, describe
+from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
 from rlx.threads import usable_cores
@@ -25,51 +25,15 @@ from rlx.threads import usable_cores
 HAS_VNNI = compiled.has_vnni()
 # The fields of struct rlx_split (parallel.h).
 Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
+Unshared = tuple[int, list[int], list[int], Array, str]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
+# The first operand of a kernel that reads none.
+NOTHING = Given("nothing", 0)
 
 
-def kernel_for(name: str, call: Call, kernels: dict[str, int]) -> str:
-    """The exported kernel that a name stands for, by the dtype of the first input.
-
-    Raises:
-        UnsupportedOpError: There is none for that dtype.
-    """
-    if f"{name}_vnni" in kernels and HAS_VNNI:
-        return f"{name}_vnni"
-    if name in kernels:
-        return name
-    first = next(value for value in call.inputs if value is not None)
-    dtype = first.type.dtype
-    for full in (f"{name}_{dtype}", f"{name}_b{dtype.itemsize}"):
-        if full in kernels:
-            return full
-    raise UnsupportedOpError(
-        describe(f"the CPU has no kernel {name!r} for {dtype}", where=call.node.where())
-    )
-
-
-def _check_room(call: Call) -> None:
-    """The record of a compiled call has room for so many addresses.
-
-    Raises:
-        UnsupportedOpError: The call has more inputs or outputs.
-    """
-    for what, found, most in (
-        ("inputs", len(call.inputs), compiled.MOST_INPUTS),
-        ("outputs", len(call.outputs), compiled.MOST_OUTPUTS),
-    ):
-        if found > most:
-            raise UnsupportedOpError(
-                describe(
-                    f"a call of the CPU kernel {call.kernel!r} has too many {what}",
-                    where=call.node.where(),
-                    got=found,
-                    expected=f"at most {most}",
-                    hint="a custom operation registered without c= has no such limit"
-                    if call.kernel == "custom"
-                    else None,
-                )
-            )
+def given(value: Value) -> Given:
+    """The dtype of a value, as signatures name it."""
+    return Given(str(value.type.dtype), value.type.dtype.itemsize)
 
 
 class Linker:
@@ -117,32 +81,43 @@ class Linker:
         scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
         return split.parts, split.threads, self._spin, scratch, *split[3:]
 
-    def _call(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+    def _call(self, call: Call) -> Unshared:
         if call.kernel == "python":
             return self._python(call)
-        _check_room(call)
         packed = self._packed(call)
+        params = call.params
         if call.kernel == "elementwise":
-            name, words = "region", region_params(call, self._loops)
-        else:
-            name, params = kernel_for(call.kernel, call, self._kernels), call.params
-            for layout, _ in packed.values():
-                params = {**params, **layout.params()}
-            words = _words(params)
+            params = program_fields(call, self._loops)
+        try:
+            signature = calls.kernel(call.kernel)
+            name = self._checked(signature, call, params)
+        except CompileError as error:
+            raise type(error)(describe(str(error), where=call.node.where())) from None
+        for layout, _ in packed.values():
+            params = {**params, **layout.linked}
         inputs = [
             0 if value is None else _address(packed[at][1] if at in packed else self._start(value))
             for at, value in enumerate(call.inputs)
         ]
         outputs = [_address(self._start(value)) for value in call.outputs]
-        return (
-            self._kernels[name],
-            inputs,
-            outputs,
-            np.array(words, np.int64),
-            f"{name}, {call.node.where()}",
-        )
+        words = calls.words(signature, params)
+        return self._kernels[name], inputs, outputs, words, f"{name}, {call.node.where()}"
 
-    def _python(self, call: Call) -> tuple[int, list[int], list[int], Array, str]:
+    def _checked(self, signature: Kernel, call: Call, params: Mapping[str, Any]) -> str:
+        """The name of the exported kernel that makes a call which fits its signature.
+
+        Raises:
+            SignatureError: The call does not fit.
+            UnsupportedOpError: There is no kernel for the dtype.
+        """
+        reads = [given(value) if value is not None else None for value in call.inputs]
+        type = calls.type_of(signature, next((one for one in reads if one), NOTHING))
+        calls.check_fields(signature, params)
+        calls.check_operands(signature, reads, [given(value) for value in call.outputs], type)
+        name = f"{call.kernel}_{type}" if type else call.kernel
+        return f"{name}_vnni" if HAS_VNNI and f"{name}_vnni" in self._kernels else name
+
+    def _python(self, call: Call) -> Unshared:
         """A Python function amid the kernels, on views of the memory that it reads and writes."""
         # Every executable has its own: the schedule is shared between clones.
         function: Any = copy.copy(call.params["function"])
@@ -152,8 +127,8 @@ class Linker:
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
         self.viewed.update(view.ctypes.data for view in function.inputs)
-        params = np.array([id(function)], np.int64)
-        return compiled.python_kernel(), [], [], params, f"python, {call.node.where()}"
+        words = calls.words(calls.kernel("python"), {"function": id(function)})
+        return compiled.python_kernel(), [], [], words, f"python, {call.node.where()}"
 
     def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed: all that it can read so, or none."""
@@ -186,15 +161,3 @@ class Linker:
 def _address(memory: Array) -> int:
     address: int = memory.ctypes.data
     return address
-
-
-def _words(params: Any) -> list[int]:
-    """Parameters as 64-bit words, tuples laid out flat, floats by their bits."""
-    words: list[int] = []
-    for value in params.values():
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, float):
-                words.append(int.from_bytes(struct.pack("<d", item), "little", signed=True))
-            else:
-                words.append(int(item))
-    return words

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
+from rlx.abi.products import SCHEMES
 from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels, Spectra
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
-from rlx.ops.block_formats import SCHEMES
-from rlx.ops.half_products import HALVES
-from rlx.ops.long_convolution import ACROSS
+from rlx.ops.products.half import HALVES
+from rlx.ops.windows.long import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
@@ -37,7 +37,7 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
     if not count or weight is None:
         return {}
     widths = _widths(isa, call.outputs[0].type.dtype.itemsize)
-    return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["turned"]), *widths)}
+    return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["transposed_b"]), *widths)}
 
 
 def _gated(call: Call, isa: str) -> dict[int, Layout]:
@@ -78,10 +78,10 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     assert weight is not None
     if not weight.type.size:
         return {}
-    dtype, groups = weight.type.dtype, p["parts"]
+    dtype, groups = weight.type.dtype, p["groups"]
     m, k = p["outputs"] // groups, weight.type.size // p["outputs"]
     if call.kernel == "conv":
-        return {1: Filters(dtype, groups, m, k, p["deep"])}
+        return {1: Filters(dtype, groups, m, k)}
     return {1: Panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
 
 

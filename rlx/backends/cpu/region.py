@@ -1,4 +1,4 @@
-"""Elementwise programs as parameters of the C kernel ``region``: registers, blocks and loops."""
+"""Elementwise programs as parameters of the C kernel ``elementwise``: registers, blocks and loops."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlx.abi.constants import LARGEST_BLOCK, REGISTER_BYTES
+from rlx.abi.elementwise import MODES
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.plan import Call
 from rlx.ir.shape import broadcast_strides, collapse, size, strides
 
-# cython_src/kernels/elementwise.h has the same figures.
-REGION_BYTES = 49152
-DIRECT, SCALAR, STRIDED = 0, 1, 2
-_LARGEST_BLOCK = 1024
+_DIRECT, _SCALAR, _STRIDED = map(MODES.index, ("direct", "scalar", "strided"))
 
 
-def region_params(call: Call, loops: Mapping[str, int]) -> list[int]:
-    """The parameters of one region.
+def program_fields(call: Call, loops: Mapping[str, int]) -> dict[str, Any]:
+    """The parameters of one program.
 
     Args:
         call: A call of the kernel "elementwise".
         loops: Addresses of the compiled loops.
 
     Returns:
-        64-bit words in the order that ``elementwise.h`` states.
+        The fields of its signature.
     """
     program: Sequence[Any] = call.params["program"]
     shapes: Sequence[Any] = call.params["shapes"]
@@ -33,56 +32,77 @@ def region_params(call: Call, loops: Mapping[str, int]) -> list[int]:
     dtypes = [value.type.dtype for value in call.inputs if value is not None]
     count = len(dtypes)
 
-    steps = [broadcast_strides(operand, shape) for operand in shapes]
-    dims, merged = collapse(shape, strides(shape), *steps)
+    walks = [broadcast_strides(operand, shape) for operand in shapes]
+    dims, merged = collapse(shape, strides(shape), *walks)
     modes = []
     for operand, walk in zip(shapes, merged[1:], strict=True):
         # A dimension of size 1 hides nothing: equal sizes mean equal walks.
         direct = size(operand) == size(shape)
-        modes.append(DIRECT if direct else STRIDED if any(walk) else SCALAR)
+        modes.append(_DIRECT if direct else _STRIDED if any(walk) else _SCALAR)
 
     registers = _Registers(count, program)
-    inputs: list[int] = []
-    for at, (mode, dtype) in enumerate(zip(modes, dtypes, strict=True)):
-        register = registers.reserve() if mode != DIRECT else 0
-        registers.place[at] = register
-        inputs += [mode, dtype.itemsize, register, *merged[1 + at]]
-    literals: list[int] = []
-    lines: list[int] = []
+    places = []
+    for at, mode in enumerate(modes):
+        places.append(registers.reserve() if mode != _DIRECT else 0)
+        registers.place[at] = places[at]
+    literals = []
     for at, (op, _, dtype, value) in enumerate(program):
         if op == "literal":
-            register = registers.reserve()
-            registers.place[count + at] = register
-            literals += [dtype.itemsize, register, _bits(value, dtype)]
-            dtypes.append(dtype)
-        else:
-            dtypes.append(dtype)
-    for at, (op, operands, dtype, _) in enumerate(program):
-        if op == "literal":
-            continue
-        last = at == len(program) - 1
-        source = [o if o < count else count + registers.place[o] for o in operands]
-        register = -1 if last else registers.take(count + at)
-        registers.release(at, operands)
-        name = _loop_name(op, [dtypes[o] for o in operands], dtype)
-        if name not in loops:
-            what = f"the CPU has no loop {name!r}"
-            raise UnsupportedOpError(describe(what, where=call.node.where()))
-        loop = loops[name]
-        padded = [*source, *[source[0]] * (3 - len(source))]
-        lines += [loop, register, *padded]
-    block = min(_LARGEST_BLOCK, REGION_BYTES // 8 // max(1, registers.used) // 64 * 64)
-    output = call.outputs[0].type
-    head = [
-        count,
-        len(literals) // 3,
-        len(lines) // 5,
-        output.size,
-        output.dtype.itemsize,
-        len(dims),
-        block,
+            registers.place[count + at] = registers.reserve()
+            literals.append((dtype.itemsize, registers.place[count + at], _bits(value, dtype)))
+        dtypes.append(dtype)
+    steps = [
+        _step(at, step, program, dtypes, registers, loops, call)
+        for at, step in enumerate(program)
+        if step[0] != "literal"
     ]
-    return [*head, *dims, *inputs, *literals, *lines]
+    output = call.outputs[0].type
+    return {
+        "inputs": count,
+        "literals": len(literals),
+        "steps": len(steps),
+        "count": output.size,
+        "itemsize": output.dtype.itemsize,
+        "rank": len(dims),
+        "block": min(LARGEST_BLOCK, REGISTER_BYTES // 8 // max(1, registers.used) // 64 * 64),
+        "dims": dims,
+        "modes": tuple(modes),
+        "input_bytes": tuple(dtype.itemsize for dtype in dtypes[:count]),
+        "input_registers": tuple(places),
+        "strides": tuple(step for walk in merged[1:] for step in walk),
+        "literal_bytes": tuple(nbytes for nbytes, _, _ in literals),
+        "literal_registers": tuple(register for _, register, _ in literals),
+        "literal_bits": tuple(bits for _, _, bits in literals),
+        "loops": tuple(loop for loop, _, _ in steps),
+        "targets": tuple(target for _, target, _ in steps),
+        "operands": tuple(operand for _, _, operands in steps for operand in operands),
+    }
+
+
+def _step(
+    at: int,
+    step: Any,
+    program: Sequence[Any],
+    dtypes: Sequence[DType],
+    registers: _Registers,
+    loops: Mapping[str, int],
+    call: Call,
+) -> tuple[int, int, tuple[int, ...]]:
+    """The address of a step's loop, the register of its result (-1: the result itself), and its operands.
+
+    Operands below the number of inputs are inputs, the others registers, counted on from there.
+    """
+    op, operands, dtype, _ = step
+    count = len(dtypes) - len(program)
+    source = [o if o < count else count + registers.place[o] for o in operands]
+    target = -1 if at == len(program) - 1 else registers.take(count + at)
+    registers.release(at, operands)
+    name = _loop_name(op, [dtypes[o] for o in operands], dtype)
+    if name not in loops:
+        what = f"the CPU has no loop {name!r}"
+        raise UnsupportedOpError(describe(what, where=call.node.where()))
+    # A loop takes three operands, whether it reads them or not.
+    return loops[name], target, (*source, *[source[0]] * (3 - len(source)))
 
 
 class _Registers:

@@ -16,8 +16,8 @@ from rlx.backends.webgpu.wgsl import literal, render
 from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size
-from rlx.ops.elementwise import ROWS
-from rlx.ops.elementwise_table import ROUNDED_ONCE
+from rlx.ops.elementwise.records import ROWS
+from rlx.ops.elementwise.table import ROUNDED_ONCE
 
 WORKGROUP = 64
 # Elements from which on a thread makes several vectors: their reads are on the way together, and there is

@@ -26,8 +26,8 @@ from rlx.importers.onnx.values import (
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
+from rlx.ops.declare import evaluate
 from rlx.ops.effort import effort
-from rlx.ops.record import evaluate
 
 if TYPE_CHECKING:
     from rlx.importers.onnx.lower import Lowering, Scope

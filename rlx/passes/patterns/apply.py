@@ -7,7 +7,7 @@ from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
 from rlx.passes.fuse import fuse_elementwise
-from rlx.passes.gated import Specialisation
+from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.hoist import hoist
 from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
 from rlx.passes.patterns.table import PATTERNS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
-from rlx.ops.fused_convolution import FUSED
-from rlx.ops.linalg import ACTIVATIONS
+from rlx.ops.windows.fused import FUSED
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ops.half_products import HALVES
-from rlx.ops.linalg import ACTIVATIONS
+from rlx.ops.products.half import HALVES
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
 

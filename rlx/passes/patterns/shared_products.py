@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ops.joined_products import MOST_PARTS
-from rlx.ops.linalg import ACTIVATIONS
+from rlx.ops.products.joined import MOST_PARTS
 from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
 
 

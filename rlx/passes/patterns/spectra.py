@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
-from rlx.ops.frame_peaks import takes
+from rlx.ops.spectra.frame_peaks import takes
 from rlx.passes.patterns.match import Match, Site, either_way, scalar, scaled, without_inputs
 
 

@@ -9,7 +9,7 @@ from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.registry import onnx_op
 from rlx.ir.graph import Node
-from rlx.ops.elementwise_table import SELU_ALPHA, SELU_SCALE
+from rlx.ops.elementwise.table import SELU_ALPHA, SELU_SCALE
 
 
 @onnx_op("LeakyRelu")

@@ -1,0 +1,203 @@
+/* Attention, per type, with a running softmax over tiles of keys: the scores of many queries against a tile are a
+   matrix product, and so is what follows; few queries are taken one by one. */
+
+/* Keys of a tile, and queries that meet it together: their scores stay in the cache. */
+enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
+
+/* y[i] += dot(r[i], h) for rows of r, `apart` apart: one after the other, as they stand, so that memory is read in
+   a stream; the sums of as many rows as a vector has entries are turned and added up together. */
+static void NAME(add_dots)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *h, T *y)
+{
+    for (int64_t i = 0; i < rows; i += VL) {
+        const int64_t some = rows - i < VL ? rows - i : VL;
+        VEC sums[VECTOR_BYTES / sizeof(T)] = {{0}};
+        T rest[VECTOR_BYTES / sizeof(T)] = {0};
+        for (int64_t k = 0; k < some; k++, r += apart) {
+            VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+            int64_t j = 0;
+            for (; j + 4 * VL <= n; j += 4 * VL) {
+                s0 += *LANE(r + j, 0) * *LANE(h + j, 0), s1 += *LANE(r + j, 1) * *LANE(h + j, 1);
+                s2 += *LANE(r + j, 2) * *LANE(h + j, 2), s3 += *LANE(r + j, 3) * *LANE(h + j, 3);
+            }
+            for (; j + VL <= n; j += VL) s0 += *LANE(r + j, 0) * *LANE(h + j, 0);
+            for (; j < n; j++) rest[k] += r[j] * h[j];
+            sums[k] = (s0 + s1) + (s2 + s3);
+        }
+        NAME(turn)(sums);
+        for (int64_t half = VL / 2; half > 0; half /= 2)
+            for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
+        for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
+    }
+}
+
+/* y += s @ r for rows of r, `apart` apart; y stays in registers. */
+static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *s, T *y)
+{
+    int64_t e = 0;
+    for (; e + 4 * VL <= n; e += 4 * VL) {
+        VEC s0 = *LANE(y + e, 0), s1 = *LANE(y + e, 1), s2 = *LANE(y + e, 2), s3 = *LANE(y + e, 3);
+        const T *row = r + e;
+        for (int64_t j = 0; j < rows; j++, row += apart) {
+            s0 += s[j] * *LANE(row, 0), s1 += s[j] * *LANE(row, 1);
+            s2 += s[j] * *LANE(row, 2), s3 += s[j] * *LANE(row, 3);
+        }
+        *LANE(y + e, 0) = s0, *LANE(y + e, 1) = s1, *LANE(y + e, 2) = s2, *LANE(y + e, 3) = s3;
+    }
+    for (; e + VL <= n; e += VL) {
+        VEC sum = *LANE(y + e, 0);
+        for (int64_t j = 0; j < rows; j++) sum += s[j] * *LANE(r + j * apart + e, 0);
+        *LANE(y + e, 0) = sum;
+    }
+    for (; e < n; e++)
+        for (int64_t j = 0; j < rows; j++) y[e] += s[j] * r[j * apart + e];
+}
+
+/* Scores of a query against a tile of keys from j0 on to what they are scaled by and may see: those before
+   ``from`` and from ``to`` on, counted from j0, are not seen. */
+static void NAME(see)(T *s, const rlx_call *call, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t from, int64_t to)
+{
+    RLX_ARGUMENTS(attention, call);
+    const int64_t *steps = p->mask_steps;
+    const int64_t kind = p->kind;
+    const T scale = (T)p->scale, softcap = (T)p->softcap;
+    for (int64_t j = from; j < to; j++) s[j] *= scale;
+    if (softcap != 0)
+        for (int64_t j = from; j < to; j++) s[j] = softcap * FN(tanh)(s[j] / softcap);
+    if (kind == RLX_SEES_CUSTOM) {
+        const uint8_t *visible = (const uint8_t *)in->mask + b * steps[0] + j0;
+        for (int64_t j = from; j < to; j++) s[j] = visible[j] ? s[j] : -(T)INFINITY;
+    }
+    if (kind == RLX_SEES_BIAS) {
+        const T *bias = (const T *)in->mask + b * steps[0] + h * steps[1] + i * steps[2] + j0 * steps[3];
+        for (int64_t j = from; j < to; j++) s[j] += bias[j * steps[3]];
+    }
+}
+
+/* What is known of a query: the largest score so far, and the sum of exp(score - top). */
+typedef struct {
+    T top, sum;
+} NAME(rlx_seen);
+
+/* Scores of some keys to weights; what was found before is scaled to the new largest score. */
+static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_seen) *seen, T *o, int64_t dv)
+{
+    for (int64_t j = 0; j < from; j++) s[j] = 0;
+    for (int64_t j = to; j < count; j++) s[j] = 0;
+    if (from >= to) return;
+    const T most = NAME(row_max)(s + from, to - from), top = most > seen->top ? most : seen->top;
+    /* Where nothing is seen all are -inf, and become 0. */
+    const T base = top == -(T)INFINITY ? 0 : top, shrink = FN(exp)(seen->top - base);
+    if (shrink != 1)
+        for (int64_t e = 0; e < dv; e++) o[e] *= shrink;
+    seen->top = top;
+    seen->sum = seen->sum * shrink + NAME(row_exp)(s + from, s + from, base, to - from);
+}
+
+/* The queries begin to end - 1 of a head. Scratch: a tile of keys and one of values in panels, the scores of
+   some queries, what is known of each. */
+static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t begin, int64_t end, T *scratch)
+{
+    RLX_ARGUMENTS(attention, call);
+    const int64_t share = p->heads / p->kv_heads, sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
+    const int64_t kind = p->kind, window = p->window, causal = kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING, ahead = sk - sq;
+    const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1];
+    const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
+    const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+    T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1];
+    T *keys = scratch, *values = keys + NAME(KEYS) * d, *scores = values + NAME(KEYS) * (dv + VL);
+    NAME(rlx_seen) *seen = (NAME(rlx_seen) *)(scores + NAME(QUERIES) * NAME(KEYS));
+    for (int64_t i = begin; i < end; i++) {
+        seen[i] = (NAME(rlx_seen)){-(T)INFINITY, 0};
+        memset(o + i * p->o_steps[2], 0, (size_t)dv * sizeof(T));
+    }
+    /* Tiles begin at multiples of their size, whichever queries are made. */
+    const int64_t past = kind == RLX_SEES_SLIDING && begin + ahead > window ? begin + ahead - window : 0;
+    const int64_t last = causal && end + ahead < sk ? end + ahead : sk;
+    for (int64_t j0 = past / NAME(KEYS) * NAME(KEYS); j0 < last; j0 += NAME(KEYS)) {
+        const int64_t tile = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
+        for (int64_t j = 0; j < tile; j += MICRO_COLUMNS)
+            NAME(make_panel)(keys + j * d, k + (j0 + j) * p->k_steps[2], p->k_steps[2], d,
+                             tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS, 1);
+        for (int64_t e = 0; e < dv; e += MICRO_COLUMNS)
+            NAME(make_panel)(values + e * tile, v + j0 * p->v_steps[2] + e, p->v_steps[2], tile,
+                             dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS, 0);
+        for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
+            const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
+            /* Keys of the tile that one of these queries may see: first to count - 1. */
+            const int64_t most = i + rows + ahead - j0, least = i + ahead - window - j0;
+            const int64_t count = !causal || most > tile ? tile : most;
+            if (count <= 0 || (kind == RLX_SEES_SLIDING && least >= count)) continue;
+            for (int64_t j = 0; j < count; j += MICRO_COLUMNS) {
+                const int64_t whole = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
+                NAME(micro_rows)(q + i * p->q_steps[2], p->q_steps[2], 1, keys + j * d, NAME(panel_columns)(whole), scores + j,
+                                 NAME(KEYS), rows, d, NAME(micro_zeros), count - j < whole ? count - j : whole);
+            }
+            for (int64_t r = 0; r < rows; r++) {
+                const int64_t at = i + r + ahead - j0; /* the last key that a causal query sees */
+                const int64_t to = !causal || at + 1 > count ? count : at < 0 ? 0 : at + 1;
+                const int64_t from = kind == RLX_SEES_SLIDING && at > window ? at - window : 0;
+                T *s = scores + r * NAME(KEYS);
+                NAME(see)(s, call, b, h, i + r, j0, from, to);
+                NAME(weigh)(s, count, from < count ? from : count, to, seen + i + r, o + (i + r) * p->o_steps[2], dv);
+            }
+            for (int64_t e = 0; e < dv; e += MICRO_COLUMNS) {
+                const int64_t width = dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS;
+                NAME(micro_rows)(scores, NAME(KEYS), 1, values + e * tile, NAME(panel_columns)(width),
+                                 o + i * p->o_steps[2] + e, p->o_steps[2], rows, count, NULL, width);
+            }
+        }
+    }
+    for (int64_t i = begin; i < end; i++) {
+        const T inverse = seen[i].sum == 0 ? 0 : 1 / seen[i].sum;
+        for (int64_t e = 0; e < dv; e++) o[i * p->o_steps[2] + e] *= inverse;
+    }
+}
+
+/* Parameters: batch, heads, kv heads, sq, sk, d, dv, q k v o steps (batch, head, position each),
+   mask steps (batch, head, query, key), kind, window, scale, softcap, whether there are many queries.
+   Scratch: see attend. */
+static int NAME(kernel_attention)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(attention, call);
+    const int64_t batch = p->batch, heads = p->heads, share = p->heads / p->kv_heads;
+    if (p->many) {
+        const int64_t blocks = (p->sq + NAME(QUERIES) - 1) / NAME(QUERIES);
+        const rlx_range own = rlx_share(call, batch * heads * blocks, 1);
+        for (int64_t at = own.first; at < own.last;) {
+            const int64_t head = at / blocks, next = (head + 1) * blocks < own.last ? (head + 1) * blocks : own.last;
+            const int64_t end = (next - head * blocks) * NAME(QUERIES);
+            NAME(attend)(call, head / heads, head % heads, at % blocks * NAME(QUERIES), end < p->sq ? end : p->sq,
+                         out->tiles);
+            at = next;
+        }
+        return RLX_OK;
+    }
+    const int64_t sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
+    const int64_t kind = p->kind, window = p->window;
+    const rlx_range own = rlx_share(call, batch * heads * sq, 1);
+    for (int64_t row = own.first; row < own.last; row++) {
+        const int64_t b = row / sq / heads, h = row / sq % heads, i = row % sq;
+        const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1] + i * p->q_steps[2];
+        const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
+        const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
+        T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1] + i * p->o_steps[2];
+        /* Keys first..last - 1 may be seen. */
+        const int64_t at = i + sk - sq;
+        int64_t first = 0, last = sk;
+        if (kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING) last = at + 1 < sk ? at + 1 : sk;
+        if (kind == RLX_SEES_SLIDING && at - window > 0) first = at - window;
+        NAME(rlx_seen) seen = {-(T)INFINITY, 0};
+        for (int64_t e = 0; e < dv; e++) o[e] = 0;
+        for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
+            const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
+            T score[NAME(KEYS)] = {0};
+            NAME(add_dots)(k + j0 * p->k_steps[2], p->k_steps[2], n, d, q, score);
+            NAME(see)(score, call, b, h, i, j0, 0, n);
+            NAME(weigh)(score, n, 0, n, &seen, o, dv);
+            NAME(add_rows)(v + j0 * p->v_steps[2], p->v_steps[2], n, dv, score, o);
+        }
+        const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
+        for (int64_t e = 0; e < dv; e++) o[e] *= inverse;
+    }
+    return RLX_OK;
+}

@@ -1,0 +1,23 @@
+/* Jumps: calls that change which call comes next. Parameters begin with the target. */
+
+static int kernel_jump(const rlx_call *call)
+{
+    (void)call;
+    return RLX_JUMP;
+}
+
+static int kernel_jump_unless(const rlx_call *call)
+{
+    RLX_ARGUMENTS(jump_unless, call);
+    return *(const uint8_t *)in->condition ? RLX_OK : RLX_JUMP;
+}
+
+/* Parameters: target, trips. The counter, the output, goes up until the trips are made. */
+static int kernel_next_trip(const rlx_call *call)
+{
+    RLX_ARGUMENTS(next_trip, call);
+    int64_t *counter = out->counter;
+    if (*counter >= p->trips) return RLX_JUMP;
+    ++*counter;
+    return RLX_OK;
+}

@@ -1,0 +1,10 @@
+/* Calls the C function of a registered operation. Parameters: function, count of sizes, sizes, numbers. */
+typedef int (*custom_function)(const void *const *inputs, void *const *outputs, const int64_t *sizes,
+                               const double *numbers);
+
+static int kernel_custom(const rlx_call *call)
+{
+    RLX_ARGUMENTS(custom, call);
+    const int status = ((custom_function)p->function)((const void *const *)call->in, call->out, p->sizes, p->numbers);
+    return status ? RLX_CUSTOM_ERROR : RLX_OK;
+}

@@ -1,0 +1,161 @@
+/* Elementwise loops made from the op table, and the region that runs a program of them in one pass.
+
+   A region walks its result in blocks that stay in the first-level cache; each step of its program
+   is one loop over the block. An operand of the result's own shape is read where it is, a scalar
+   is spread once, another broadcast is gathered into a register block by block. */
+
+#define ADD(x, y) ((T)((x) + (y)))
+#define SUB(x, y) ((T)((x) - (y)))
+#define MUL(x, y) ((T)((x) * (y)))
+#define NEG(x) ((T)(-(x)))
+#define CAST_PLAIN(D, x) ((D)(x))
+#define CAST_BOOL(D, x) ((x) != 0)
+#define CAST_FROM_f16(D, x) rlx_from_f16(x)
+#define CAST_TO_f16(D, x) rlx_to_f16(x)
+#define CAST_FROM_bf16(D, x) rlx_from_bf16(x)
+#define CAST_TO_bf16(D, x) rlx_to_bf16(x)
+#define CAST_f16_OF_f64(D, x) rlx_to_f16(rlx_odd(x))
+#define CAST_bf16_OF_f64(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_i32(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_u32(D, x) rlx_to_bf16(rlx_odd(x))
+#define CAST_bf16_OF_i64(D, x) rlx_to_bf16(rlx_odd(rlx_odd_i64(x)))
+
+/* A result may stand at its operand's address: each element is read before it is written. */
+#define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+
+#define LOOP_OF(name) \
+    RLX_MAYBE_UNUSED static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)
+#define LOOP1(name, OUT, expression)                                                              \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const T *xs = a;                                                                          \
+        OUT *o = d;                                                                               \
+        (void)b, (void)c;                                                                         \
+        FOR_EACH { const T x = xs[i]; o[i] = (OUT)expression; }                                   \
+    }
+#define LOOP2(name, OUT, expression)                                                              \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const T *xs = a, *ys = b;                                                                 \
+        OUT *o = d;                                                                               \
+        (void)c;                                                                                  \
+        FOR_EACH { const T x = xs[i], y = ys[i]; o[i] = (OUT)expression; }                        \
+    }
+#define LOOP3(name, OUT, expression)                                                              \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const T *xs = a, *ys = b, *zs = c;                                                        \
+        OUT *o = d;                                                                               \
+        FOR_EACH { const T x = xs[i], y = ys[i], z = zs[i]; o[i] = (OUT)expression; }             \
+    }
+#define LOOP_WHERE(name)                                                                          \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const uint8_t *xs = a;                                                                    \
+        const T *ys = b, *zs = c;                                                                 \
+        T *o = d;                                                                                 \
+        FOR_EACH { const T y = ys[i], z = zs[i]; o[i] = xs[i] ? y : z; }                          \
+    }
+#define LOOP_CAST(name, S, D, CONVERT)                                                            \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const S *xs = a;                                                                          \
+        D *o = d;                                                                                 \
+        (void)b, (void)c;                                                                         \
+        FOR_EACH { const S x = xs[i]; o[i] = CONVERT(D, x); }                                     \
+    }
+
+#include "elementwise_ops.h"
+
+#define ENTRY(name) {#name, loop_##name},
+static const rlx_named_loop loop_table[] = {LOOPS(ENTRY) {NULL, NULL}};
+#undef ENTRY
+
+static void spread(char *d, const char *value, int64_t itemsize, int64_t n)
+{
+    switch (itemsize) {
+    case 1: memset(d, *value, (size_t)n); break;
+    case 2: for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = *(const int16_t *)value; break;
+    case 4: for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = *(const int32_t *)value; break;
+    default: for (int64_t i = 0; i < n; i++) ((int64_t *)d)[i] = *(const int64_t *)value; break;
+    }
+}
+
+static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t n)
+{
+    if (step == 1) {
+        memcpy(d, s, (size_t)(n * itemsize));
+    } else if (step == 0) {
+        spread(d, s, itemsize, n);
+    } else if (itemsize == 1) {
+        for (int64_t i = 0; i < n; i++) d[i] = s[i * step];
+    } else if (itemsize == 2) {
+        for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = ((const int16_t *)s)[i * step];
+    } else if (itemsize == 4) {
+        for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = ((const int32_t *)s)[i * step];
+    } else {
+        for (int64_t i = 0; i < n; i++) ((int64_t *)d)[i] = ((const int64_t *)s)[i * step];
+    }
+}
+
+/* Elements at..at+n of an operand read through its strides, in the order of the result. */
+static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
+                         const int64_t *strides, int64_t itemsize, int64_t at, int64_t n)
+{
+    const int64_t width = dims[rank - 1];
+    while (n > 0) {
+        int64_t rest = at, offset = 0;
+        for (int64_t axis = rank - 1; axis >= 0; axis--) {
+            offset += rest % dims[axis] * strides[axis];
+            rest /= dims[axis];
+        }
+        int64_t run = width - at % width;
+        if (run > n) run = n;
+        pick(d, s + offset * itemsize, strides[rank - 1], itemsize, run);
+        d += run * itemsize;
+        at += run;
+        n -= run;
+    }
+}
+
+/* A program of steps on blocks of elements. Blocks stand in registers on the stack; see rlx/abi/elementwise.py. */
+static int kernel_elementwise(const rlx_call *call)
+{
+    RLX_ARGUMENTS(elementwise, call);
+    const int64_t block = p->block, count = p->count, inputs = p->inputs;
+    _Alignas(64) char registers[RLX_REGISTER_BYTES];
+    const char *operand[RLX_INPUTS];
+
+#define REGISTER(number) (registers + (number) * block * 8)
+    const int64_t most = block < count ? block : count;
+    for (int64_t k = 0; k < inputs; k++) {
+        if (p->modes[k] == RLX_MODE_DIRECT) continue;
+        operand[k] = REGISTER(p->input_registers[k]);
+        if (p->modes[k] == RLX_MODE_SCALAR)
+            spread(REGISTER(p->input_registers[k]), call->in[k], p->input_bytes[k], most);
+    }
+    for (int64_t k = 0; k < p->literals; k++)
+        spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], most);
+    const rlx_range own = rlx_share(call, count, block);
+    for (int64_t at = own.first; at < own.last; at += block) {
+        const int64_t n = own.last - at < block ? own.last - at : block;
+        for (int64_t k = 0; k < inputs; k++) {
+            if (p->modes[k] == RLX_MODE_DIRECT)
+                operand[k] = (const char *)call->in[k] + at * p->input_bytes[k];
+            else if (p->modes[k] == RLX_MODE_STRIDED)
+                gather_block(REGISTER(p->input_registers[k]), call->in[k], p->rank, p->dims,
+                             p->strides + k * p->rank, p->input_bytes[k], at, n);
+        }
+        const int64_t *numbers = p->operands;
+        for (int64_t k = 0; k < p->steps; k++, numbers += 3) {
+            const void *from[3];
+            for (int j = 0; j < 3; j++)
+                from[j] = numbers[j] < inputs ? operand[numbers[j]] : REGISTER(numbers[j] - inputs);
+            const int64_t target = p->targets[k];
+            void *to = target < 0 ? (char *)out->y + at * p->itemsize : REGISTER(target);
+            ((rlx_loop)p->loops[k])(to, from[0], from[1], from[2], n);
+        }
+    }
+#undef REGISTER
+    return RLX_OK;
+}

@@ -1,0 +1,302 @@
+/* Functions of vectors of f32, each within 4 units in the last place of every argument
+   (tests/test_vector_functions.py measures each); NaN, infinities and subnormals follow C.
+
+   The coefficients are weighted least squares refitted until the largest error is even (Lawson 1961), those
+   of sin and cos Chebyshev interpolations, all in float64. */
+
+/* Horner's scheme over coefficients from the highest power down. */
+#define TERM(p, x, c) v_fma(p, x, v_all(c))
+#define ROUNDING 12582912.0f /* adding 1.5 * 2^23 rounds to the nearest integer */
+
+/* (exp(r) - 1 - r) / r^2 and exp(r) for |r| up to log(2) / 2. */
+static RLX_INLINE vf v_exp_rest(vf r)
+{
+    vf p = v_all(1.388251898e-3f);
+    p = TERM(p, r, 8.366528898e-3f);
+    p = TERM(p, r, 4.166720062e-2f);
+    p = TERM(p, r, 1.666654348e-1f);
+    return TERM(p, r, 4.999999702e-1f);
+}
+static RLX_INLINE vf v_exp_near(vf r) { return TERM(TERM(v_exp_rest(r), r, 1.0f), r, 1.0f); }
+
+/* exp(x + more) = p * 2^n for |x| that a v_scale of n takes; `more` is tiny. */
+static RLX_INLINE vf v_exp_sum(vf x, vf more, vf *n)
+{
+    *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
+    const vf r = v_fma(*n, v_all(-0.693359375f), x) + v_fma(*n, v_all(2.12194440054690583e-4f), more);
+    return v_exp_near(r);
+}
+
+static RLX_INLINE vf v_exp_parts(vf x, vf *n)
+{
+    *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
+    const vf r = v_fma(*n, v_all(-0.693359375f), x);
+    return v_exp_near(v_fma(*n, v_all(2.12194440054690583e-4f), r));
+}
+
+static RLX_INLINE vf v_exp(vf x)
+{
+    /* Beyond these the result is infinite or zero anyway. */
+    vf n, p = v_exp_parts(v_max(v_all(-105.0f), v_min(v_all(89.0f), x)), &n);
+    return v_scale(p, n);
+}
+
+/* The same for x up to 0. */
+static RLX_INLINE vf v_exp_below(vf x)
+{
+    vf n, p = v_exp_parts(v_max(v_all(-105.0f), x), &n);
+    return v_scale(p, n);
+}
+
+static RLX_INLINE vf v_exp2(vf x)
+{
+    const vf t = v_max(v_all(-152.0f), v_min(v_all(129.0f), x)), n = (t + ROUNDING) - ROUNDING;
+    return v_scale(v_exp_near((t - n) * 0.693147180559945309f), n);
+}
+
+static RLX_INLINE vf v_expm1(vf x)
+{
+    const vf t = v_max(v_all(-18.0f), v_min(v_all(88.9f), x));
+    const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
+    const vf r = v_fma(n, v_all(2.12194440054690583e-4f), v_fma(n, v_all(-0.693359375f), t));
+    /* 2^(n - 1), so that 2^128 is not needed: the low bits of the sum are those of n. */
+    const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
+    return 2.0f * v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
+}
+
+static RLX_INLINE vf v_tanh(vf x)
+{
+    /* y / (y + 1) for 2 y = exp(2 a) - 1, which is 1 from 10 on; log 2 in f32 will do there. */
+    const vf a = v_abs(x), t = v_min(v_all(20.0f), a + a);
+    const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
+    const vf r = v_fma(n, v_all(-0.693147180559945309f), t);
+    const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
+    const vf y = v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
+    return v_signed(y / (y + 1.0f), x);
+}
+
+/* log(1 + f) + k log 2 for 1 + f from sqrt(1/2) to sqrt(2). */
+static RLX_INLINE vf v_log_parts(vf f, vf k)
+{
+    vf p = v_all(-7.634474337e-2f);
+    p = TERM(p, f, 1.276156753e-1f);
+    p = TERM(p, f, -1.316018701e-1f);
+    p = TERM(p, f, 1.420175880e-1f);
+    p = TERM(p, f, -1.662335694e-1f);
+    p = TERM(p, f, 2.000122666e-1f);
+    p = TERM(p, f, -2.500081956e-1f);
+    p = TERM(p, f, 3.333333135e-1f);
+    const vf z = f * f;
+    p = v_fma(k, v_all(-2.12194440054690583e-4f), p * z * f);
+    p = v_fma(z, v_all(-0.5f), p) + f;
+    return v_fma(k, v_all(0.693359375f), p);
+}
+
+/* What log gives x: y where x is a positive number. */
+static RLX_INLINE vf v_log_ends(vf x, vf y)
+{
+    const vf zero = {0}, infinity = v_all(INFINITY);
+    y = v_pick(v_less(x, infinity), y, x);
+    return v_pick(v_less(zero, x), y, v_pick(v_less(x, zero), v_all(NAN), x - infinity));
+}
+
+static RLX_INLINE vf v_log(vf x)
+{
+    const vm tiny = v_less(x, v_all(1.17549435e-38f));
+    const vi bits = (vi)v_pick(tiny, x * 8388608.0f, x), e = (bits - 0x3f3504f3) >> 23;
+    const vf k = __builtin_convertvector(e, vf) - v_pick(tiny, v_all(23.0f), (vf){0});
+    return v_log_ends(x, v_log_parts((vf)(bits - (e << 23)) - 1.0f, k));
+}
+
+/* For x from -1 + 2^-24 to infinity, which is left out. */
+static RLX_INLINE vf v_log1p_inner(vf x)
+{
+    const vf u = x + 1.0f;
+    const vi e = ((vi)u - 0x3f3504f3) >> 23;
+    /* What the sum has lost comes back at the scale of its mantissa; nothing is lost of large numbers. */
+    const vf least = v_min(v_all(1.0f), x), lost = least - (u - v_max(v_all(1.0f), x));
+    const vf scale = v_max((vf){0}, (vf)((127 << 23) - (e << 23)));
+    return v_log_parts(v_fma(lost, scale, (vf)((vi)u - (e << 23)) - 1.0f),
+                       __builtin_convertvector(e, vf));
+}
+
+static RLX_INLINE vf v_log1p(vf x)
+{
+    const vf y = v_log_ends(x + 1.0f, v_log1p_inner(x));
+    return v_pick(v_less(v_abs(x), v_all(1e-30f)), x, y); /* -0, and x + 1 - 1 for subnormal x */
+}
+
+static RLX_INLINE vf v_softplus(vf x)
+{
+    return v_max((vf){0}, x) + v_log1p_inner(v_exp(-v_abs(x)));
+}
+
+static RLX_INLINE vf v_sigmoid(vf x)
+{
+    const vf e = v_exp(-v_abs(x));
+    return v_pick(v_less(x, (vf){0}), e, v_all(1.0f)) / (e + 1.0f);
+}
+
+/* exp(-a) * 2^32: what is multiplied by it and then by 2^-32 keeps its digits where exp(-a) is subnormal. */
+#define BACK 2.3283064365386963e-10f
+static RLX_INLINE vf v_exp_raised(vf a)
+{
+    vf n, p = v_exp_parts(-v_min(v_all(130.0f), a), &n);
+    return v_scale(p, n + 32.0f);
+}
+
+static RLX_INLINE vf v_silu(vf x)
+{
+    const vf e = v_exp_raised(v_abs(x));
+    return v_pick(v_less(x, (vf){0}), x * e * BACK, x) / v_fma(e, v_all(BACK), v_all(1.0f));
+}
+
+static RLX_INLINE vf v_mish(vf x)
+{
+    /* tanh(log(1 + t)) = t (t + 2) / (t (t + 2) + 2), with e = t below zero and e = 1 / t above. */
+    const vm below = v_less(x, (vf){0});
+    const vf raised = v_exp_raised(v_abs(x)), e = raised * BACK, e2 = e + 2.0f;
+    const vf up = v_fma(e, v_all(2.0f), v_all(1.0f)), down = e * e2;
+    return v_pick(below, x * raised * BACK * e2, x * up) /
+           v_pick(below, down + 2.0f, v_fma(e * 2.0f, e, up));
+}
+
+static RLX_INLINE vf v_selu(vf x)
+{
+    const vf zero = {0};
+    return v_pick(v_less(zero, x), 1.0507009873554805f * x, 1.7580993408473766f * v_expm1(v_min(zero, x)));
+}
+
+static RLX_INLINE vf v_erf(vf x)
+{
+    const vf a = v_abs(x), z = x * x, t = v_min(v_all(3.95f), a) - 2.4f;
+    vf p = v_all(-5.862109037e-4f);
+    p = TERM(p, z, 4.967513581e-3f);
+    p = TERM(p, z, -2.674887046e-2f);
+    p = TERM(p, z, 1.128132094e-1f);
+    p = TERM(p, z, -3.761244598e-1f);
+    p = TERM(p, z, 1.128379142e+0f);
+    /* The eighth root of 1 - erf(a); from 3.95 on erf is 1. */
+    vf q = v_all(1.438577107e-4f);
+    q = TERM(q, t, -3.358158577e-4f);
+    q = TERM(q, t, -3.797071955e-3f);
+    q = TERM(q, t, 1.187232589e-2f);
+    q = TERM(q, t, 3.656237210e-2f);
+    q = TERM(q, t, -2.597977709e-1f);
+    q = TERM(q, t, 4.024762591e-1f);
+    q *= q, q *= q;
+    return v_pick(v_less(v_all(0.95f), a), v_signed(v_fma(-q, q, v_all(1.0f)), x), x * p);
+}
+
+/* x where it is positive, 0 where it is negative, and NaN for minus infinity, as x * 0 is. */
+static RLX_INLINE vf v_positive(vf x) { return v_fma(v_all(0.5f), v_abs(x), 0.5f * x); }
+
+static RLX_INLINE vf v_gelu(vf x)
+{
+    /* x below zero times the normal distribution's lower tail: exp(-a^2 / 2) Q(u) / (a + 3.5) for
+       u = (a - 3.5) / (a + 3.5); above zero what is missing of x is as much. */
+    const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
+    const vf d = a + 3.5f, w = v_reciprocal(d);
+    /* w + w_rest is 1 / d beyond f32: three times its error would reach the result. */
+    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
+    const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
+    vf q = v_all(1.094858526e-4f);
+    q = TERM(q, u, 4.197311937e-4f);
+    q = TERM(q, u, -4.950233269e-4f);
+    q = TERM(q, u, -3.173820209e-3f);
+    q = TERM(q, u, 6.493493915e-3f);
+    q = TERM(q, u, 1.740604639e-2f);
+    q = TERM(q, u, -1.160531193e-1f);
+    q = TERM(q, u, 3.154250681e-1f);
+    q = TERM(q, u, -5.655617118e-1f);
+    q = TERM(q, u, 7.444160581e-1f);
+    vf n, p = v_exp_sum(z, v_rest(h, a, z), &n);
+    const vf tail = p * q * a;
+    return v_positive(x) - v_scale(v_fma(tail, w_rest, tail * w), n);
+}
+
+static RLX_INLINE vf v_gelu_approx(vf x)
+{
+    /* x * sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3) to twice the digits: v itself is up to 100. */
+    const vf a = v_min(v_all(11.0f), v_abs(x)), c1 = v_all(1.59576912160573f), c3 = v_all(0.0713548162726f);
+    const vf z = a * a, y = z * a, y_rest = v_fma(v_rest(a, a, z), a, v_rest(z, a, y));
+    const vf one = c1 * a, three = c3 * y, v = one + three, back = v - one;
+    vf more = (one - (v - back)) + (three - back);
+    more += v_fma(v_all(-4.534068e-8f), a, v_rest(c1, a, one)); /* what the constants lack */
+    more += v_fma(c3, y_rest, v_fma(v_all(2.398832e-9f), y, v_rest(c3, y, three)));
+    vf n, p = v_exp_sum(-v, -more, &n);
+    const vf e = v_scale(p, n + 32.0f);
+    return v_positive(x) - a * e * BACK / v_fma(e, v_all(BACK), v_all(1.0f));
+}
+
+/* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */
+static RLX_INLINE vf v_quadrant(vf r, vi quadrant)
+{
+    const vf z = r * r;
+    vf s = v_all(2.717345361627713e-06f);
+    s = TERM(s, z, -0.00019839202172159784f);
+    s = TERM(s, z, 0.00833332878229936f);
+    s = TERM(s, z, -0.16666666631589003f);
+    s = v_fma(s * z, r, r);
+    vf c = v_all(2.4379830963894595e-05f);
+    c = TERM(c, z, -0.0013886617996113834f);
+    c = TERM(c, z, 0.04166661669239419f);
+    c = TERM(c, z, -0.4999999961485576f);
+    c = TERM(c, z, 1.0f);
+    return (vf)((vi)v_pick(v_odd(quadrant), c, s) ^ ((quadrant >> 1) << 31));
+}
+
+/* sin(x + turn * pi / 2). */
+static RLX_INLINE vf v_sine(vf x, int turn)
+{
+    const vf shifted = v_fma(x, v_all(0.636619772367581343f), v_all(ROUNDING)), n = shifted - ROUNDING;
+#if VECTOR_BYTES >= 32
+    /* pi/2 in three parts: the first difference is exact, the others are rounded once. */
+    vf r = v_fma(n, v_all(-1.57079637f), x);
+    r = v_fma(n, v_all(4.37113883e-8f), r);
+    r = v_fma(n, v_all(1.71512489e-15f), r);
+#else
+    vf r;
+    for (int l = 0; l < FLOATS; l++)
+        r[l] = (float)((x[l] - n[l] * 1.57079632673412561417) - n[l] * 6.0771005065061922e-11);
+#endif
+    return v_quadrant(r, (vi)shifted + turn);
+}
+
+/* Large angles need more bits of pi than the sum above has. */
+#define SINE(name, turn, far)                                                                     \
+    static RLX_NOINLINE void far_##name(float *y, const float *x)                                    \
+    {                                                                                             \
+        for (int l = 0; l < FLOATS; l++)                                                          \
+            if (!(fabsf(x[l]) < 2e4f)) y[l] = far(x[l]);                                          \
+    }                                                                                             \
+    static RLX_INLINE vf v_##name(vf x)                                                           \
+    {                                                                                             \
+        vf y = v_sine(x, turn);                                                                   \
+        if (RLX_UNLIKELY(!v_every(v_less(v_abs(x), v_all(2e4f))))) {                                \
+            float from[FLOATS], to[FLOATS];                                                       \
+            v_store(from, x), v_store(to, y);                                                     \
+            far_##name(to, from);                                                                 \
+            y = v_load(to);                                                                       \
+        }                                                                                         \
+        return y;                                                                                 \
+    }
+SINE(sin, 0, sinf)
+SINE(cos, 1, cosf)
+#undef SINE
+
+/* A loop over whole vectors and what is left. */
+#define LOOP_VECTOR(name, function)                                                               \
+    static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
+    {                                                                                             \
+        const float *x = a;                                                                       \
+        float *y = d;                                                                             \
+        (void)b, (void)c;                                                                         \
+        for (int64_t i = 0; i < n; i += FLOATS) {                                                 \
+            const int64_t left = n - i;                                                           \
+            const int some = left < FLOATS;                                                       \
+            const vf v = function(RLX_UNLIKELY(some) ? v_load_some(x + i, left) : v_load(x + i));   \
+            if (RLX_UNLIKELY(some)) v_store_some(y + i, v, left);                                   \
+            else v_store(y + i, v);                                                               \
+        }                                                                                         \
+    }

@@ -1,0 +1,362 @@
+/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode.
+
+   The layouts are those of GGUF files, little endian. Decoding takes three steps: codes to signed
+   bytes, bytes to floats, and for every 16 weights scale * code + offset. In the first and the last
+   the vectors are written out; the compiler makes those of the middle one. */
+
+/* A quantised matrix. */
+typedef struct {
+    const uint8_t *codes;
+    const void *scales, *zeros; /* of plain groups: one per group of a row; zeros may be NULL */
+    rlx_quantized as;
+} rlx_packed;
+
+typedef uint8_t u8x16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t u64x2 __attribute__((vector_size(16)));
+
+static inline float block_half(const uint8_t *at)
+{
+    uint16_t h;
+    memcpy(&h, at, 2);
+    return rlx_from_f16(h);
+}
+
+/* The field of `mask` from bit `shift` of each of 16 bytes. */
+static inline u8x16 fields(const uint8_t *at, uint64_t shift, uint8_t mask)
+{
+    return (u8x16)((u64x2)*(const u8x16 *)at >> shift) & mask;
+}
+
+/* Bytes moved up by bits that are free in them. */
+static inline u8x16 up(u8x16 v, uint64_t bits) { return (u8x16)((u64x2)v << bits); }
+
+/* 16 bits of a word, each as the fifth bit of a code. */
+static inline u8x16 fifth_bits(const uint8_t *at)
+{
+    const uint64_t every = 0x0101010101010101u, own = 0x8040201008040201u;
+    const u64x2 spread = {at[0] * every & own, at[1] * every & own};
+    return (u8x16)((u8x16)spread != 0) & 16;
+}
+
+static inline void put(int8_t *codes, u8x16 v) { memcpy(codes, &v, 16); }
+
+/* One block: its codes, and for each 16 of them a scale and an offset. */
+#define UNPACK(name)                                                                              \
+    static void unpack_##name(const uint8_t *restrict b, int8_t *restrict codes,                  \
+                              float *restrict scale, float *restrict offset)
+
+/* --- 32 weights to a block: low halves of 16 bytes, then the high ones ------------------------ */
+
+UNPACK(q4_0)
+{
+    put(codes, fields(b + 2, 0, 15) - 8);
+    put(codes + 16, fields(b + 2, 4, 15) - 8);
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = 0;
+}
+
+UNPACK(q4_1)
+{
+    put(codes, fields(b + 4, 0, 15));
+    put(codes + 16, fields(b + 4, 4, 15));
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = block_half(b + 2);
+}
+
+UNPACK(q5_0)
+{
+    put(codes, (fields(b + 6, 0, 15) | fifth_bits(b + 2)) - 16);
+    put(codes + 16, (fields(b + 6, 4, 15) | fifth_bits(b + 4)) - 16);
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = 0;
+}
+
+UNPACK(q5_1)
+{
+    put(codes, fields(b + 8, 0, 15) | fifth_bits(b + 4));
+    put(codes + 16, fields(b + 8, 4, 15) | fifth_bits(b + 6));
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = block_half(b + 2);
+}
+
+UNPACK(q8_0)
+{
+    memcpy(codes, b + 2, 32);
+    scale[0] = scale[1] = block_half(b);
+    offset[0] = offset[1] = 0;
+}
+
+/* --- 256 weights to a block: 16 sub-blocks, half a run of 32 bytes each ----------------------- */
+
+UNPACK(q2_k)
+{
+    const float d = block_half(b + 80), least = block_half(b + 82);
+    for (int s = 0; s < 16; s++) {
+        const uint8_t *q = b + 16 + (s >> 3) * 32 + (s & 1) * 16;
+        put(codes + 16 * s, fields(q, (uint64_t)(s >> 1 & 3) * 2, 3));
+        scale[s] = d * (float)(b[s] & 15);
+        offset[s] = -least * (float)(b[s] >> 4);
+    }
+}
+
+UNPACK(q3_k)
+{
+    const float d = block_half(b + 108);
+    for (int s = 0; s < 16; s++) {
+        const uint8_t *q = b + 32 + (s >> 3) * 32 + (s & 1) * 16, *third = b + (s & 1) * 16;
+        const u8x16 top = up(fields(third, (uint64_t)(s >> 1), 1), 2);
+        put(codes + 16 * s, (fields(q, (uint64_t)(s >> 1 & 3) * 2, 3) | top) - 4);
+        const int low = b[96 + (s & 7)] >> (s >> 3) * 4 & 15;
+        const int high = b[104 + (s & 3)] >> (s >> 2) * 2 & 3;
+        scale[s] = d * (float)((low | high << 4) - 32);
+        offset[s] = 0;
+    }
+}
+
+/* Of 12 bytes that hold 8 scales and 8 minima in 6 bits each (Q4_K, Q5_K): those of 32 weights. */
+static inline void scales_k4(const uint8_t *b, int j, float *restrict scale,
+                             float *restrict offset)
+{
+    const uint8_t *s = b + 4;
+    const int wide = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+    const int least = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
+    scale[2 * j] = scale[2 * j + 1] = block_half(b) * (float)wide;
+    offset[2 * j] = offset[2 * j + 1] = -block_half(b + 2) * (float)least;
+}
+
+UNPACK(q4_k)
+{
+    for (int s = 0; s < 16; s++) {
+        const uint8_t *q = b + 16 + (s >> 2) * 32 + (s & 1) * 16;
+        put(codes + 16 * s, fields(q, (uint64_t)(s >> 1 & 1) * 4, 15));
+    }
+    for (int j = 0; j < 8; j++) scales_k4(b, j, scale, offset);
+}
+
+UNPACK(q5_k)
+{
+    for (int s = 0; s < 16; s++) {
+        const uint8_t *q = b + 48 + (s >> 2) * 32 + (s & 1) * 16, *fifth = b + 16 + (s & 1) * 16;
+        const u8x16 top = up(fields(fifth, (uint64_t)(s >> 1), 1), 4);
+        put(codes + 16 * s, fields(q, (uint64_t)(s >> 1 & 1) * 4, 15) | top);
+    }
+    for (int j = 0; j < 8; j++) scales_k4(b, j, scale, offset);
+}
+
+UNPACK(q6_k)
+{
+    const float d = block_half(b + 208);
+    for (int s = 0; s < 16; s++) {
+        const int half = s >> 3, part = s >> 1 & 3, from = (s & 1) * 16;
+        const uint8_t *low = b + half * 64 + (part & 1) * 32 + from;
+        const uint8_t *high = b + 128 + half * 32 + from;
+        const u8x16 top = up(fields(high, (uint64_t)part * 2, 3), 4);
+        put(codes + 16 * s, (fields(low, (uint64_t)(part >> 1) * 4, 15) | top) - 32);
+        scale[s] = d * (float)(int8_t)b[192 + s];
+        offset[s] = 0;
+    }
+}
+
+UNPACK(q8_k)
+{
+    memcpy(codes, b + 4, 256);
+    for (int s = 0; s < 16; s++) {
+        memcpy(scale + s, b, 4);
+        offset[s] = 0;
+    }
+}
+
+static const struct {
+    int64_t weights, nbytes;
+    void (*unpack)(const uint8_t *restrict, int8_t *restrict, float *restrict, float *restrict);
+} block_formats[] = {
+    {32, 18, unpack_q4_0}, {32, 20, unpack_q4_1}, {32, 22, unpack_q5_0},
+    {32, 24, unpack_q5_1}, {32, 34, unpack_q8_0}, {256, 84, unpack_q2_k},
+    {256, 110, unpack_q3_k}, {256, 144, unpack_q4_k}, {256, 176, unpack_q5_k},
+    {256, 210, unpack_q6_k}, {256, 292, unpack_q8_k},
+};
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+#define LANES4 ((int64_t)(VECTOR_BYTES / sizeof(float)))
+/* Weights that are decoded at a time: a whole number of blocks and groups of every format. */
+#define SPAN RLX_DECODE_SPAN
+
+static float group_value(const void *values, int64_t bytes, int64_t at)
+{
+    if (bytes == 1) return (float)((const uint8_t *)values)[at];
+    if (bytes == 2) return rlx_from_f16(((const uint16_t *)values)[at]);
+    return ((const float *)values)[at];
+}
+
+/* The first step for plain groups; codes are moved down by half their range. */
+static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
+                          int8_t *codes, float *scale, float *offset)
+{
+    const int four = p->as.scheme == RLX_SCHEME_INT4;
+    const uint8_t *b = p->codes + row * p->as.row_bytes + (four ? from / 2 : from);
+    if (four) {
+        for (int64_t i = 0; i < count / 2; i++) {
+            codes[2 * i] = (int8_t)((b[i] & 15) - 8);
+            codes[2 * i + 1] = (int8_t)((b[i] >> 4) - 8);
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) codes[i] = (int8_t)(b[i] ^ 128);
+    }
+    const int64_t first = row * (p->as.k / p->as.group);
+    for (int64_t s = 0; s < count / 16; s++) {
+        const int64_t g = first + (from + 16 * s) / p->as.group;
+        scale[s] = group_value(p->scales, p->as.scale_bytes, g);
+        const float middle = four ? 8.0f : 128.0f;
+        offset[s] = p->zeros ? (middle - group_value(p->zeros, p->as.zero_bytes, g)) * scale[s] : 0;
+    }
+}
+
+/* Weights from ... from + count of a row; from is a multiple of SPAN, count one of 16. */
+static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
+                        float *restrict w)
+{
+    int8_t codes[SPAN] = {0}; /* or a compiler that can't follow the blocks warns */
+    float scale[SPAN / 16], offset[SPAN / 16];
+    if (p->as.scheme < RLX_SCHEME_INT4) {
+        const int64_t weights = block_formats[p->as.scheme].weights;
+        const int64_t nbytes = block_formats[p->as.scheme].nbytes;
+        const uint8_t *b = p->codes + row * p->as.row_bytes + from / weights * nbytes;
+        for (int64_t at = 0; at < count; at += weights, b += nbytes)
+            block_formats[p->as.scheme].unpack(b, codes + at, scale + at / 16, offset + at / 16);
+    } else {
+        unpack_groups(p, row, from, count, codes, scale, offset);
+    }
+    for (int64_t i = 0; i < count; i++) w[i] = (float)codes[i];
+    for (int64_t i = 0; i < count; i += LANES4) {
+        vec_f32 *v = (vec_f32 *)(w + i);
+        *v = *v * scale[i / 16] + offset[i / 16];
+    }
+}
+
+static int kernel_dequantize_blocks_u8(const rlx_call *call)
+{
+    RLX_ARGUMENTS(dequantize_blocks, call);
+    const int64_t rows = p->count, table = p->table, index_bytes = p->index_bytes, k = p->weights.k;
+    const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
+    float *y = out->y;
+    for (int64_t r = 0; r < rows; r++, y += k) {
+        int64_t from = r;
+        if (index_bytes) {
+            from = index_bytes == 4 ? ((const int32_t *)in->index)[r]
+                                    : ((const int64_t *)in->index)[r];
+            from += from < 0 ? table : 0;
+            if (from < 0 || from >= table) return RLX_INDEX_OUT_OF_RANGE;
+        }
+        for (int64_t at = 0; at < k; at += SPAN)
+            decode_span(&w, from, at, k - at < SPAN ? k - at : SPAN, y + at);
+    }
+    return RLX_OK;
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* columns of a panel of micro.h */
+/* Up to here decoded weights are used once per row; above, in panels. */
+#define DEQUANT_FEW 16
+
+/* Adds to a row's sums its products with a span of weights, whose length is a multiple of 16. */
+static inline vec_f32 span_dot(vec_f32 sum, const float *x, const float *w, int64_t count)
+{
+    vec_f32 s1 = {0}, s2 = {0}, s3 = {0};
+    int64_t i = 0;
+    for (; i + 4 * LANES4 <= count; i += 4 * LANES4) {
+        const float *a = x + i, *b = w + i;
+        sum += *(const vec_f32 *)a * *(const vec_f32 *)b;
+        a += LANES4, b += LANES4;
+        s1 += *(const vec_f32 *)a * *(const vec_f32 *)b;
+        a += LANES4, b += LANES4;
+        s2 += *(const vec_f32 *)a * *(const vec_f32 *)b;
+        a += LANES4, b += LANES4;
+        s3 += *(const vec_f32 *)a * *(const vec_f32 *)b;
+    }
+    for (; i < count; i += LANES4) s1 += *(const vec_f32 *)(x + i) * *(const vec_f32 *)(w + i);
+    return (sum + s1) + (s2 + s3);
+}
+
+/* The same for four rows, k apart. */
+static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const float *w,
+                             int64_t count)
+{
+    vec_f32 s0 = sums[0], s1 = sums[1], s2 = sums[2], s3 = sums[3];
+    for (int64_t i = 0; i < count; i += LANES4) {
+        const vec_f32 v = *(const vec_f32 *)(w + i);
+        s0 += v * *(const vec_f32 *)(x + i);
+        s1 += v * *(const vec_f32 *)(x + k + i);
+        s2 += v * *(const vec_f32 *)(x + 2 * k + i);
+        s3 += v * *(const vec_f32 *)(x + 3 * k + i);
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+}
+
+static void dequant_few(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n,
+                        rlx_range own)
+{
+    const int64_t k = p->as.k;
+    float w[SPAN];
+    for (int64_t j = own.first; j < own.last; j++) {
+        vec_f32 sums[DEQUANT_FEW] = {{0}};
+        for (int64_t at = 0; at < k; at += SPAN) {
+            const int64_t count = k - at < SPAN ? k - at : SPAN;
+            decode_span(p, j, at, count, w);
+            int64_t i = 0;
+            for (; i + 4 <= m; i += 4) span_dot4(sums + i, x + i * k + at, k, w, count);
+            for (; i < m; i++) sums[i] = span_dot(sums[i], x + i * k + at, w, count);
+        }
+        for (int64_t i = 0; i < m; i++) {
+            float total = 0;
+            for (int64_t l = 0; l < LANES4; l++) total += sums[i][l];
+            y[i * n + j] = total;
+        }
+    }
+}
+
+static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_t m, int64_t n, rlx_range own,
+                           float *panel)
+{
+    const int64_t k = p->as.k;
+    float w[SPAN];
+    for (int64_t j = own.first; j < own.last; j += DEQUANT_COLUMNS) {
+        const int64_t width = own.last - j < DEQUANT_COLUMNS ? own.last - j : DEQUANT_COLUMNS;
+        const int64_t step = panel_columns_f32(width);
+        if (width < step) memset(panel, 0, (size_t)(SPAN * step) * sizeof(float));
+        for (int64_t at = 0; at < k; at += SPAN) {
+            const int64_t depth = k - at < SPAN ? k - at : SPAN;
+            for (int64_t v = 0; v < width; v++) {
+                decode_span(p, j + v, at, depth, w);
+                for (int64_t i = 0; i < depth; i++) panel[i * step + v] = w[i];
+            }
+            micro_rows_f32(x + at, k, 1, panel, step, y + j, n, m, depth, at ? NULL : micro_zeros_f32, width);
+        }
+    }
+}
+
+static int kernel_dequant_matmul_f32(const rlx_call *call)
+{
+    RLX_ARGUMENTS(dequant_matmul, call);
+    const int64_t m = p->m, n = p->n, k = p->weights.k;
+    const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
+    const rlx_range own = rlx_share(call, n, DEQUANT_COLUMNS); /* parts are columns */
+    if (p->packing) {
+        packed_product_f32(in->x, k, in->w, p->packing, own.first, NULL, (float *)out->y + own.first, n, m, k, n,
+                           own.last - own.first, 0, out->panel);
+        return RLX_OK;
+    }
+    if (m <= DEQUANT_FEW || k == 0)
+        for (int64_t i = 0; i < m; i += DEQUANT_FEW)
+            dequant_few(&w, (const float *)in->x + i * k, (float *)out->y + i * n,
+                        m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
+    else
+        dequant_panels(&w, in->x, out->y, m, n, own, out->panel);
+    return RLX_OK;
+}
+#undef UNPACK
+#undef SPAN
+#undef LANES4
+#undef DEQUANT_COLUMNS
+#undef DEQUANT_FEW

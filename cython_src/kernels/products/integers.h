@@ -1,0 +1,239 @@
+/* Products of 8-bit integers in i32, exact: four along k at a time.
+
+   Panels of the right matrix hold 4 rows of it side by side: for each column 4 signed bytes. Before them
+   stands the sum of every column. Unsigned bytes b are b' + 128, and where only unsigned ones can be the
+   left operand of an instruction, signed ones are a' - 128:
+   sum (a' - x)(b' + y) = sum a'b' - x sum b' + y sum a' - k x y. */
+
+#define I32_LANES ((int64_t)(VECTOR_BYTES / 4))
+#define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
+#define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are made ready at a time */
+
+typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* no alias of anything: stays in registers */
+typedef int16_t vec_i16 __attribute__((vector_size(VECTOR_BYTES), aligned(2), may_alias));
+typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES)));
+typedef int8_t half_i8 __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
+
+/* Pairs of products of 16-bit integers, added up. */
+static inline vec_i32 add_pairs(vec_i16 a, vec_i16 b)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    return (vec_i32)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (vec_i32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return (vec_i32)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    vec_i32 sums;
+    for (int64_t l = 0; l < I32_LANES; l++) sums[l] = a[2 * l] * b[2 * l] + a[2 * l + 1] * b[2 * l + 1];
+    return sums;
+#endif
+}
+
+/* How a way of adding products takes the left operand: bytes of an element, and whether it is unsigned. */
+typedef struct {
+    int64_t bytes, shifted;
+    /* 1, 2, 4 or 6 rows, `row` bytes apart, times the columns of a panel that has `step` bytes in 4 of its rows.
+       Sums begin at a value for each row, less so many `times` the column's `sums`. */
+    void (*micro)(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
+                  const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width);
+} byte_way;
+
+static RLX_NOINLINE void store_few(int32_t *c, vec_i32 v, int64_t width) { memcpy(c, &v, (size_t)width * sizeof(*c)); }
+
+static RLX_INLINE void store_integers(int32_t *c, vec_i32 v, int64_t width)
+{
+    if (width >= I32_LANES)
+        *(vec_i32 *)c = v;
+    else
+        store_few(c, v, width);
+}
+
+#define PAIRS(ROWS)                                                                                \
+    static void pairs_##ROWS(const char *a, int64_t row, const int8_t *b, int64_t step,            \
+                             const int32_t *begin, int32_t *c, int64_t ldc, int64_t fours,         \
+                             int64_t width)                                                        \
+    {                                                                                              \
+        sums_i32 low[ROWS], high[ROWS];                                                            \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) low[r] = high[r] = (sums_i32){0};   \
+        for (int64_t i = 0; i < fours; i++, b += step) {                                           \
+            const vec_i16 b0 = __builtin_convertvector(*(const half_i8 *)b, vec_i16);              \
+            const vec_i16 b1 = __builtin_convertvector(*(const half_i8 *)(b + VECTOR_BYTES / 2), vec_i16); \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+            {                                                                                      \
+                int64_t x;                                                                         \
+                memcpy(&x, a + r * row + 8 * i, 8);                                                \
+                const vec_i16 v = (vec_i16)(x - (vec_i64){0});                                     \
+                low[r] += (sums_i32)add_pairs(v, b0), high[r] += (sums_i32)add_pairs(v, b1);       \
+            }                                                                                      \
+        }                                                                                          \
+        for (int r = 0; r < ROWS; r++, c += ldc) {                                                 \
+            int32_t all[2 * VECTOR_BYTES / 4];                                                     \
+            vec_i32 sums;                                                                          \
+            memcpy(all, &low[r], VECTOR_BYTES), memcpy(all + I32_LANES, &high[r], VECTOR_BYTES);  \
+            for (int64_t l = 0; l < I32_LANES; l++) sums[l] = all[2 * l] + all[2 * l + 1] + begin[r]; \
+            store_integers(c, sums, width);                                                        \
+        }                                                                                          \
+    }
+PAIRS(1) PAIRS(4) PAIRS(6)
+#undef PAIRS
+
+static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
+                        const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width)
+{
+    (void)sums, (void)times;
+    for (int64_t j = 0; j < width; j += I32_LANES, b += VECTOR_BYTES, c += I32_LANES) {
+        if (rows == 6) pairs_6(a, row, b, step, begin, c, ldc, fours, width - j);
+        else if (rows == 4) pairs_4(a, row, b, step, begin, c, ldc, fours, width - j);
+        else
+            for (int64_t r = 0; r < rows; r++)
+                pairs_1(a + r * row, row, b, step, begin + r, c + r * ldc, ldc, fours, width - j);
+    }
+}
+static const byte_way way_pairs = {2, 0, micro_pairs};
+
+#ifdef VNNI
+/* Of a row of results in some vectors only the last may have fewer lanes than there are. */
+static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors)
+{
+    const int64_t rest = width - v * I32_LANES;
+    return v + 1 < vectors || rest >= I32_LANES ? (__mmask16)-1 : (__mmask16)((1u << rest) - 1);
+}
+
+/* Unsigned bytes times signed ones, four of them added to each sum. */
+#define DOTS(ROWS, VECTORS)                                                                        \
+    __attribute__((target("avx512vnni"))) static void dots_##ROWS##_##VECTORS(                     \
+        const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,           \
+        const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t width)                \
+    {                                                                                              \
+        sums_i32 acc[ROWS][VECTORS];                                                               \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+                acc[r][v] = begin[r] - times * (sums_i32)*(const vec_i32 *)(sums + v * I32_LANES); \
+        for (int64_t i = 0; i < fours; i++, b += step) {                                           \
+            __m512i right[VECTORS];                                                                \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+            {                                                                                      \
+                right[v] = _mm512_loadu_si512(b + v * VECTOR_BYTES);                               \
+                if (ROWS > 2) RLX_PREFETCH(b + 4 * step + v * VECTOR_BYTES);                           \
+            }                                                                                      \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+            {                                                                                      \
+                int32_t x;                                                                         \
+                memcpy(&x, a + r * row + 4 * i, 4);                                                \
+                const __m512i left = _mm512_set1_epi32(x);                                         \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[r][v] = (sums_i32)_mm512_dpbusd_epi32((__m512i)acc[r][v], left, right[v]);                    \
+            }                                                                                      \
+        }                                                                                          \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+                _mm512_mask_storeu_epi32(c + v * I32_LANES, last_lanes(width, v, VECTORS), (__m512i)acc[r][v]); \
+    }
+DOTS(1, 1) DOTS(6, 1)
+DOTS(1, 4) DOTS(2, 4) DOTS(4, 4) DOTS(6, 4)
+#undef DOTS
+
+static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
+                       const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width)
+{
+    typedef void (*dots)(const char *, int64_t, const int8_t *, int64_t, const int32_t *, const int32_t *, int32_t,
+                         int32_t *, int64_t, int64_t, int64_t);
+    static const dots narrow[] = {dots_1_1, dots_6_1};
+    static const dots wide[] = {dots_1_4, dots_2_4, dots_4_4, dots_6_4};
+    if (width > 3 * I32_LANES) {
+        wide[rows / 2](a, row, b, step, begin, sums, times, c, ldc, fours, width);
+        return;
+    }
+    for (int64_t j = 0; j < width; j += I32_LANES)
+        for (int64_t r = 0, some; r < rows; r += some) {
+            some = rows == 6 ? 6 : 1;
+            narrow[some / 6](a + r * row, row, b + 4 * j, step, begin + r, sums + j, times, c + r * ldc + j, ldc,
+                             fours, width - j);
+        }
+}
+static const byte_way way_dots = {1, 1, micro_dots};
+#endif
+
+/* Rows of the left matrix, as a way takes them, each filled up with zeros; and where their sums begin. */
+static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows, int64_t k, int64_t fours,
+                       const byte_way *way, int64_t is_signed, int64_t b_shifted)
+{
+    const int32_t x = way->shifted && is_signed ? 128 : 0, y = b_shifted ? 128 : 0;
+    const uint8_t flip = (uint8_t)x;
+    for (int64_t r = 0; r < rows; r++, a += k, to += 4 * fours * way->bytes) {
+        int32_t sum = 0;
+        if (way->bytes == 1) {
+            for (int64_t i = 0; i < k; i++) to[i] = (char)(a[i] ^ flip);
+            for (int64_t i = 0; y && i < k; i++) sum += a[i] ^ flip;
+        } else {
+            int16_t *wide = (int16_t *)to;
+            if (is_signed) for (int64_t i = 0; i < k; i++) wide[i] = (int8_t)a[i];
+            else for (int64_t i = 0; i < k; i++) wide[i] = a[i];
+            for (int64_t i = 0; y && i < k; i++) sum += wide[i];
+        }
+        memset(to + k * way->bytes, 0, (size_t)((4 * fours - k) * way->bytes));
+        begin[r] = y * sum - (int32_t)k * x * y;
+    }
+}
+
+/* Columns of a matrix as a panel, the sums first. */
+static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k, int64_t width, int64_t is_signed)
+{
+    const int64_t columns = (width + I32_LANES - 1) / I32_LANES * I32_LANES, fours = (k + 3) / 4;
+    const uint8_t flip = is_signed ? 0 : 128;
+    int32_t *sums = (int32_t *)panel;
+    memset(panel, 0, (size_t)(4 * columns * (fours + 1)));
+    for (int64_t i = 0; i < k; i++) {
+        int8_t *to = panel + 4 * columns * (i / 4 + 1) + i % 4;
+        for (int64_t v = 0; v < width; v++) to[4 * v] = (int8_t)(b[i * n + v] ^ flip);
+        for (int64_t v = 0; v < width; v++) sums[v] += (int8_t)(b[i * n + v] ^ flip);
+    }
+}
+
+/* Parameters: m, k, n, batch, a signed, b signed, packed, bytes from one packed matrix to the next, rank,
+   dims[rank], a steps[rank], b steps[rank]. Scratch: where the sums of BYTE_ROWS rows begin, these rows, and
+   a panel. */
+static int integer_products(const rlx_call *call, const byte_way *way)
+{
+    RLX_ARGUMENTS(matmul_integer, call);
+    const int64_t m = p->m, k = p->k, n = p->n, packed = p->packing;
+    const rlx_block own = rlx_share_block(call, p->batch, m, n, 6, BYTE_COLUMNS);
+    const int64_t fours = (k + 3) / 4, row = 4 * fours * way->bytes;
+    int32_t *begin = out->rows;
+    char *ready = (char *)(begin + BYTE_ROWS);
+    int8_t *panel = (int8_t *)(ready + (m < BYTE_ROWS ? m : BYTE_ROWS) * 8 * fours);
+    for (int64_t z = own.pieces.first; z < own.pieces.last; z++) {
+        int64_t rest = z, at_a = 0, at_b = 0;
+        for (int64_t d = p->rank - 1; d >= 0; d--) {
+            at_a += rest % p->dims[d] * p->a_steps[d];
+            at_b += rest % p->dims[d] * p->b_steps[d];
+            rest /= p->dims[d];
+        }
+        const uint8_t *a = (const uint8_t *)in->a + at_a * m * k;
+        const int8_t *b = (const int8_t *)in->b + at_b * (packed ? p->packed_stride : k * n);
+        for (int64_t i = own.rows.first; i < own.rows.last; i += BYTE_ROWS) {
+            const int64_t rows = own.rows.last - i < BYTE_ROWS ? own.rows.last - i : BYTE_ROWS;
+            ready_rows(ready, begin, a + i * k, rows, k, fours, way, p->a_signed, !p->b_signed);
+            for (int64_t j = own.columns.first; j < own.columns.last; j += BYTE_COLUMNS) {
+                const int64_t width = n - j < BYTE_COLUMNS ? n - j : BYTE_COLUMNS;
+                const int64_t step = 4 * ((width + I32_LANES - 1) / I32_LANES * I32_LANES);
+                const int8_t *from = packed ? b + 4 * j * (fours + 1) : panel;
+                if (!packed) ready_columns(panel, (const uint8_t *)b + j, n, k, width, p->b_signed);
+                int32_t *c = (int32_t *)out->y + (z * m + i) * n + j;
+                for (int64_t r = 0, some; r < rows; r += some) {
+                    some = rows - r >= 6 && rows - r != 8 ? 6 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
+                    way->micro(ready + r * row, row, from + step, step, begin + r, (const int32_t *)from,
+                               way->shifted && p->a_signed ? 128 : 0, c + r * n, n, fours, some, width);
+                }
+            }
+        }
+    }
+    return RLX_OK;
+}
+
+static int kernel_matmul_integer(const rlx_call *call) { return integer_products(call, &way_pairs); }
+#ifdef VNNI
+static int kernel_matmul_integer_vnni(const rlx_call *call) { return integer_products(call, &way_dots); }
+#endif

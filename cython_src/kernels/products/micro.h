@@ -1,0 +1,168 @@
+/* The micro-kernel of matrix products: tiles of results that stay in registers, per type.
+
+   A panel holds MICRO_COLUMNS columns of the right matrix, one row after the other, so that it is read from
+   its first byte to its last. The last panel of a matrix is as narrow as whole vectors allow, and
+   filled up with zeros. */
+
+#define MICRO_ROWS 6
+#define MICRO_COLUMNS ((int64_t)(MICRO_VECTORS * VL))
+static_assert(MICRO_VECTORS * VECTOR_BYTES / sizeof(T) <= RLX_PANEL_COLUMNS, "scratch holds panels of fewer columns");
+#define MICRO_AHEAD (1024 / (MICRO_COLUMNS * (int64_t)sizeof(T))) /* rows of a panel that are fetched ahead */
+#define MICRO_DEPTH RLX_PANEL_DEPTH /* rows of a panel that stay in the cache while rows of the left matrix go by */
+#define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
+
+/* The first `count` lanes of a vector, 1 to VL; the others are 0, or stay as they are. */
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
+{
+#ifdef SINGLE
+    return (VEC)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#else
+    return (VEC)_mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);
+#endif
+}
+
+static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
+{
+#ifdef SINGLE
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)v);
+#else
+    _mm512_mask_storeu_pd(to, (__mmask8)((1u << count) - 1), (__m512d)v);
+#endif
+}
+#else
+static RLX_NOINLINE VEC NAME(load_some)(const T *from, int64_t count)
+{
+    VEC v = {0};
+    memcpy(&v, from, (size_t)count * sizeof(T));
+    return v;
+}
+
+static RLX_NOINLINE void NAME(store_some)(T *to, VEC v, int64_t count) { memcpy(to, &v, (size_t)count * sizeof(T)); }
+
+static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
+{
+    return count == VL ? *(const VEC *)from : NAME(load_some)(from, count);
+}
+
+static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
+{
+    if (count == VL)
+        *(VEC *)to = v;
+    else
+        NAME(store_some)(to, v, count);
+}
+#endif
+
+/* ROWS rows of a times `depth` rows of a panel that are `step` apart, added to c or to `start`. The last
+   vector of a row of c has `lanes` lanes. WAYS sums take turns along k where a row is alone and would
+   wait for itself; one that is not is summed like those beside it. */
+#define MICRO(NUMBER, ROWS, VECTORS, WAYS)                                                         \
+    static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
+                                               int64_t step, T *c, int64_t ldc, int64_t depth,     \
+                                               const T *start, int64_t lanes)                      \
+    {                                                                                              \
+        VEC acc[WAYS][ROWS][VECTORS];                                                              \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
+                acc[0][r][v] = start ? *(const VEC *)(start + v * VL)                              \
+                               : v < VECTORS - 1 ? *(const VEC *)(c + r * ldc + v * VL)            \
+                                           : NAME(load_lanes)(c + r * ldc + v * VL, lanes);        \
+        _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[w][r][v] = (VEC){0};                                                       \
+        int64_t i = 0;                                                                             \
+        for (; i + WAYS <= depth; i += WAYS)                                                       \
+            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step, a += along)          \
+            {                                                                                      \
+                VEC right[VECTORS];                                                                \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                {                                                                                  \
+                    right[v] = *(const VEC *)(b + v * VL);                                         \
+                    if (ROWS > 2 && v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(b + MICRO_AHEAD * step + v * VL);     \
+                }                                                                                  \
+                _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                             \
+                {                                                                                  \
+                    const T x = a[r * lda];                                                        \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                      \
+                        acc[w][r][v] += x * right[v];                                              \
+                }                                                                                  \
+            }                                                                                      \
+        for (; WAYS > 1 && i < depth; i++, b += step, a += along)                                  \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[0][r][v] += a[r * lda] * *(const VEC *)(b + v * VL);                       \
+        _Pragma("GCC unroll 8") for (int w = 1; w < WAYS; w++)                                     \
+            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+                _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
+                    acc[0][r][v] += acc[w][r][v];                                                  \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
+        {                                                                                          \
+            _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS - 1; v++)                          \
+                *(VEC *)(c + v * VL) = acc[0][r][v];                                               \
+            NAME(store_lanes)(c + (VECTORS - 1) * VL, acc[0][r][VECTORS - 1], lanes);              \
+        }                                                                                          \
+    }
+/* Double precision makes do with fewer of them. */
+#ifdef SINGLE
+#define MICROS(VECTORS, WAYS) \
+    MICRO(alone, 1, VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
+    MICRO(4, 4, VECTORS, 1) MICRO(6, 6, VECTORS, 1)
+#else
+#define MICROS(VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(4, 4, VECTORS, 1)
+#endif
+MICROS(1, 8) MICROS(2, 4)
+#if MICRO_VECTORS == 4
+MICROS(3, 2) MICROS(4, 2)
+#endif
+#undef MICRO
+#undef MICROS
+
+/* Columns that a panel of so many has in memory. */
+static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
+
+/* Any number of rows times a panel, or times up to MICRO_COLUMNS columns of a matrix whose rows are `step`
+   apart and may be read up to the end of the last vector. Entries of a row of the left matrix are side by side
+   and its rows lda apart; or, with `along` 0, those of so many rows as are made together stand side by
+   side, and these blocks of rows one after the other, all `lda` long. */
+static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
+                             int64_t rows, int64_t depth, const T *start, int64_t width)
+{
+    typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
+                          int64_t);
+#ifdef SINGLE
+#define MICROS(VECTORS) \
+    {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
+     NAME(micro_alone_##VECTORS)},
+    const int64_t most = 6, least = 2, alone = rows == 1;
+#else
+#define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
+    const int64_t most = 4, least = 4, alone = 0;
+#endif
+    static const micro table[][5] = {
+        MICROS(1) MICROS(2)
+#if MICRO_VECTORS == 4
+        MICROS(3) MICROS(4)
+#endif
+    };
+#undef MICROS
+    const int64_t last = (width - 1) / VL, lanes = width - last * VL;
+    while (rows) {
+        /* 8 rows are twice 4: that takes less time than 6 and 2. */
+        const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
+        table[last][alone ? 4 : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
+        rows -= some, a += some * lda, c += some * ldc;
+    }
+}
+
+static const T NAME(micro_zeros)[MICRO_COLUMNS] = {0};
+
+/* Where the sums of a panel begin: at the bias, or at 0. What no vector may read is copied first. */
+static inline const T *NAME(micro_start)(T *start, const T *bias, int64_t width)
+{
+    if (!bias) return NAME(micro_zeros);
+    if (width % VL == 0) return bias;
+    for (int64_t v = 0; v < width; v++) start[v] = bias[v];
+    return start;
+}

@@ -1,0 +1,152 @@
+/* Matrix products out of micro-kernels: of packed weights, and of matrices as they lie, per type. */
+
+/* `depth` rows of a panel of `step` columns, `at` elements from the first one; what is no T is made one. */
+static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *room)
+{
+#ifdef SINGLE
+    const int64_t four = kind == RLX_PACKING_Q4_0;
+    if (kind == RLX_PACKING_F16) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
+    if (kind == RLX_PACKING_BF16) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
+    if (kind >= RLX_PACKING_Q8_0) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
+#endif
+    return kind == RLX_PACKING_SAME ? (const T *)panels + at : room;
+}
+
+#ifdef SINGLE
+/* One row times a whole panel that is widened in registers; two sums take turns. */
+#define HALF_ROW(name, held)                                                                       \
+    static void row_of_##name(const float *a, const held *b, int64_t depth, const float *start,    \
+                              float *c)                                                            \
+    {                                                                                              \
+        wide_f32 even[MICRO_VECTORS], odd[MICRO_VECTORS] = {{0}};                                  \
+        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
+            even[v] = *(const VEC *)(start + v * VL);                                              \
+        int64_t i = 0;                                                                             \
+        for (; i + 2 <= depth; i += 2, b += 2 * MICRO_COLUMNS)                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
+            {                                                                                      \
+                even[v] += a[i] * widened_##name(b + v * VL);                                      \
+                odd[v] += a[i + 1] * widened_##name(b + MICRO_COLUMNS + v * VL);                   \
+                RLX_PREFETCH(b + 2048 + v * 2 * VL);                                                   \
+            }                                                                                      \
+        for (; i < depth; i++)                                                                     \
+            _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                        \
+                even[v] += a[i] * widened_##name(b + v * VL);                                      \
+        _Pragma("GCC unroll 4") for (int v = 0; v < MICRO_VECTORS; v++)                            \
+            *(VEC *)(c + v * VL) = even[v] + odd[v];                                               \
+    }
+HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
+#undef HALF_ROW
+#endif
+
+/* Rows times a matrix in panels of some kind, of which `width` columns from j0 on are made; j0 begins a
+   panel. Room: for MICRO_DEPTH rows of a panel that is widened. */
+static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, int64_t kind, int64_t j0,
+                                 const T *bias, T *c, int64_t ldc, int64_t m, int64_t k, int64_t n,
+                                 int64_t width, int64_t act, T *room)
+{
+    /* Few rows go by once: every panel is read from its first byte to its last. What is widened for
+       them stays in the first cache. */
+    const int64_t once = kind == RLX_PACKING_SAME ? k : 64;
+    const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
+    int64_t p = 0, begun = 0;
+#ifdef SINGLE
+    for (; m == 1 && kind != RLX_PACKING_SAME && begun + MICRO_COLUMNS <= width; begun += MICRO_COLUMNS) {
+        const int64_t at = (j0 + begun) * k, four = kind == RLX_PACKING_Q4_0;
+        if (kind >= RLX_PACKING_Q8_0) {
+            (four ? row_of_q4 : row_of_q8)(a, (const uint8_t *)panels + block_bytes(at, four), k, c + begun);
+            continue;
+        }
+        const uint16_t *b = (const uint16_t *)panels + at;
+        const float *start = NAME(micro_start)(NULL, bias ? bias + begun : NULL, MICRO_COLUMNS);
+        (kind == RLX_PACKING_F16 ? row_of_f16 : row_of_bf16)(a, b, k, start, c + begun);
+        if (act) NAME(activate)(c + begun, MICRO_COLUMNS, act);
+    }
+#endif
+    do {
+        const int64_t depth = k - p < deep ? k - p : deep;
+        /* A few rows that are left over go with those before: they are summed like them. */
+        for (int64_t i = 0, rows; i < m; i += rows) {
+            rows = m - i < MICRO_BLOCK + MICRO_ROWS ? m - i : MICRO_BLOCK;
+            for (int64_t j = begun; j < width; j += MICRO_COLUMNS) {
+                const int64_t some = width - j < MICRO_COLUMNS ? width - j : MICRO_COLUMNS;
+                const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
+                const int64_t step = NAME(panel_columns)(whole);
+                T start[MICRO_COLUMNS];
+                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, room);
+                NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
+                                 p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some);
+                for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
+                    NAME(activate)(c + r * ldc + j, some, act);
+            }
+        }
+        p += deep;
+    } while (p < k);
+}
+
+#ifdef SINGLE
+typedef float rlx_four __attribute__((vector_size(16), aligned(4)));
+#endif
+
+/* Up to MICRO_COLUMNS columns of the right matrix, `depth` rows of them, as a panel. */
+static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t width, int64_t turned)
+{
+    const int64_t step = NAME(panel_columns)(width);
+    if (!turned) {
+        for (int64_t i = 0; i < depth; i++, panel += step, b += ld) {
+            memcpy(panel, b, (size_t)width * sizeof(T));
+            for (int64_t v = width; v < step; v++) panel[v] = 0;
+        }
+        return;
+    }
+    int64_t done = 0;
+#ifdef SINGLE
+    /* Four columns by four rows at a time, exchanged in registers. */
+    for (; done + 4 <= width; done += 4)
+        for (int64_t i = 0; i + 4 <= depth; i += 4) {
+            const T *from = b + done * ld + i;
+            const rlx_four r0 = *(const rlx_four *)from, r1 = *(const rlx_four *)(from + ld);
+            const rlx_four r2 = *(const rlx_four *)(from + 2 * ld), r3 = *(const rlx_four *)(from + 3 * ld);
+            const rlx_four low = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+            const rlx_four high = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+            const rlx_four low2 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+            const rlx_four high2 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+            T *to = panel + i * step + done;
+            *(rlx_four *)to = __builtin_shufflevector(low, low2, 0, 1, 4, 5);
+            *(rlx_four *)(to + step) = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
+            *(rlx_four *)(to + 2 * step) = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
+            *(rlx_four *)(to + 3 * step) = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
+        }
+    for (int64_t i = depth / 4 * 4; i < depth; i++)
+        for (int64_t v = 0; v < done; v++) panel[i * step + v] = b[v * ld + i];
+#endif
+    /* A few rows of the panel at a time stay in the first cache while all columns go by. */
+    for (int64_t i = 0; i < depth; i += 16, panel += 16 * step) {
+        const int64_t rows = depth - i < 16 ? depth - i : 16;
+        for (int64_t v = done; v < step; v++)
+            for (int64_t r = 0; r < rows; r++) panel[r * step + v] = v < width ? b[v * ld + i + r] : 0;
+    }
+}
+
+/* Rows times a matrix whose rows are ldb apart; turned, its columns are. */
+static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
+                                int64_t m, int64_t k, int64_t n, int64_t turned, int64_t act, T *panel)
+{
+    for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
+        const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
+        /* For few rows a copy does not pay. */
+        const int64_t there = !turned && m <= 2 * MICRO_ROWS && width % VL == 0;
+        T room[MICRO_COLUMNS];
+        const T *start = NAME(micro_start)(room, bias ? bias + j : NULL, width);
+        int64_t p = 0;
+        do {
+            const int64_t depth = k - p < MICRO_DEPTH ? k - p : MICRO_DEPTH;
+            const T *from = turned ? b + j * ldb + p : b + p * ldb + j;
+            if (!there) NAME(make_panel)(panel, from, ldb, depth, width, turned);
+            NAME(micro_rows)(a + p, lda, 1, there ? from : panel, there ? ldb : NAME(panel_columns)(width), c + j, ldc,
+                             m, depth, p ? NULL : start, width);
+            p += MICRO_DEPTH;
+        } while (p < k);
+        for (int64_t r = 0; act && r < m; r++) NAME(activate)(c + r * ldc + j, width, act);
+    }
+}

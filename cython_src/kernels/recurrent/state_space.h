@@ -1,0 +1,34 @@
+/* The selective scan of state space models, per type. */
+
+/* Parameters: batch, length, channels, states, has d. Inputs: x, delta, a, b, c, d. Scratch: states
+   of every channel, a row of products. */
+static int NAME(kernel_selective_scan)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(selective_scan, call);
+    const int64_t batch = p->batch, length = p->length;
+    const int64_t channels = p->channels, n = p->states;
+    const T *x = in->x, *delta = in->delta, *a = in->a, *b = in->b;
+    const T *c = in->c, *d = in->d;
+    T *y = out->y, *states = out->states, *part = out->products;
+    for (int64_t item = 0; item < batch; item++) {
+        for (int64_t i = 0; i < channels * n; i++) states[i] = 0;
+        for (int64_t step = 0; step < length; step++) {
+            for (int64_t ch = 0; ch < channels; ch++) {
+                const T *decay = a + ch * n;
+                const T by = delta[ch], fed = by * x[ch];
+                T *h = states + ch * n;
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+                {
+                    h[i] = PICK(h[i] == 0, (T)0, FN(exp)(by * decay[i]) * h[i]) + fed * b[i];
+                    part[i] = h[i] * c[i];
+                }
+                T sum = d ? d[ch] * x[ch] : 0;
+                for (int64_t i = 0; i < n; i++) sum += part[i];
+                y[ch] = sum;
+            }
+            x += channels, delta += channels, y += channels;
+            b += n, c += n;
+        }
+    }
+    return RLX_OK;
+}

@@ -1,0 +1,174 @@
+/* Softmax and layer_norm, per type. */
+
+#ifdef SINGLE
+/* The largest of a row, NaN left out. */
+static inline float row_max_f32(const float *x, int64_t n)
+{
+    int64_t i = 0;
+    if (n < FLOATS) {
+        float top = -INFINITY;
+        for (; i < n; i++) top = x[i] > top ? x[i] : top;
+        return top;
+    }
+    vf a = v_all(-INFINITY), b = a, c = a, d = a;
+    for (; i + 4 * FLOATS <= n; i += 4 * FLOATS) {
+        a = v_max(v_load(x + i), a), b = v_max(v_load(x + i + FLOATS), b);
+        c = v_max(v_load(x + i + 2 * FLOATS), c), d = v_max(v_load(x + i + 3 * FLOATS), d);
+    }
+    for (; i + FLOATS <= n; i += FLOATS) a = v_max(v_load(x + i), a);
+    if (i < n) a = v_max(v_load(x + n - FLOATS), a); /* it reaches back */
+    return v_top(v_max(v_max(a, b), v_max(c, d)));
+}
+
+/* y = exp(x - top), unless it is NULL, and the sum; nothing in x is above top. A NaN in the row reaches the
+   sum, and so the whole row. */
+static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
+{
+    double total = 0;
+    for (int64_t at = 0; at < n; at += 1024) {
+        const int64_t end = n - at < 1024 ? n : at + 1024;
+        vf sum = {0};
+        for (int64_t i = at; i < end; i += FLOATS) {
+            const int64_t left = end - i;
+            const int some = RLX_UNLIKELY(left < FLOATS);
+            vf e = v_exp_below((some ? v_load_some(x + i, left) : v_load(x + i)) - top);
+            if (some) e = v_keep(e, left);
+            sum += e;
+            if (!y) continue;
+            if (some) v_store_some(y + i, e, left);
+            else v_store(y + i, e);
+        }
+        total += v_sum(sum);
+    }
+    return (float)total;
+}
+#else
+static inline T NAME(row_max)(const T *x, int64_t n)
+{
+    T top = -(T)INFINITY;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    return top;
+}
+#endif
+
+/* The total of a row less `mean`, or of its squares. With `other` the row is x + other, and is written
+   to `sum` on the way. In vectors: the compiler makes none of these loops in one. */
+static inline double NAME(row_total)(
+    T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
+{
+#define STEP(V, at, total)                                                                        \
+    {                                                                                             \
+        V v = *(const V *)(x + (at));                                                             \
+        if (other) *(V *)(sum + (at)) = v += *(const V *)(other + (at));                          \
+        v -= mean;                                                                                \
+        total += squared ? v * v : v;                                                             \
+    }
+    double total = 0;
+    int64_t i = 0;
+    while (i < n) {
+        const int64_t end = n - i < 1024 ? n : i + 1024;
+        VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        T rest = 0;
+        for (; i + 4 * VL <= end; i += 4 * VL) {
+            STEP(VEC, i, s0)
+            STEP(VEC, i + VL, s1)
+            STEP(VEC, i + 2 * VL, s2)
+            STEP(VEC, i + 3 * VL, s3)
+        }
+        for (; i + VL <= end; i += VL) STEP(VEC, i, s0)
+        for (; i < end; i++) STEP(T, i, rest)
+        s0 = (s0 + s1) + (s2 + s3);
+        for (int64_t j = 0; j < VL; j++) rest += s0[j];
+        total += rest;
+    }
+#undef STEP
+    return total;
+}
+
+#ifndef SINGLE
+static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
+    return (T)NAME(row_total)(NULL, y, NULL, 0, 0, n);
+}
+#endif
+
+/* Parameters: outer, n, inner, whether the logarithm is wanted. */
+static int NAME(kernel_softmax)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(softmax, call);
+    const int64_t outer = p->outer, n = p->n, inner = p->inner;
+    const int logarithm = (int)p->log;
+    for (int64_t o = 0; o < outer; o++) {
+        const T *x = (const T *)in->x + o * n * inner;
+        T *y = (T *)out->y + o * n * inner;
+        if (inner == 1) {
+            T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
+            const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
+            if (logarithm) {
+                const T shift = FN(log)(sum);
+                _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+            } else {
+                const T scale = 1 / sum;
+                int64_t i = 0;
+                for (; i + VL <= n; i += VL) *(VEC *)(y + i) *= scale;
+                for (; i < n; i++) y[i] *= scale;
+            }
+            continue;
+        }
+        for (int64_t j = 0; j < inner; j++) {
+            T top = -(T)INFINITY;
+            double sum = 0;
+            for (int64_t i = 0; i < n; i++) top = x[i * inner + j] > top ? x[i * inner + j] : top;
+            for (int64_t i = 0; i < n; i++)
+                sum += y[i * inner + j] = FN(exp)(x[i * inner + j] - top);
+            const T shift = FN(log)((T)sum);
+            for (int64_t i = 0; i < n; i++)
+                y[i * inner + j] = logarithm ? x[i * inner + j] - top - shift
+                                             : y[i * inner + j] / (T)sum;
+        }
+    }
+    return RLX_OK;
+}
+
+/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm), has a
+   residual, whether the sum is wanted. With a residual the rows are those of its sum with the first
+   operand: they stand in the second result, or where it is not wanted in the first until they are
+   normalised. */
+static int NAME(kernel_layer_norm)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(layer_norm, call);
+    const int64_t rows = p->rows, n = p->n;
+    const int rms = (int)p->rms;
+    const T *weight = in->weight, *bias = in->bias;
+    for (int64_t r = 0; r < rows; r++) {
+        const T *x = (const T *)in->x + r * n;
+        T *y = (T *)out->y + r * n;
+        T mean = 0;
+        double squares = 0;
+        if (in->residual) {
+            const T *other = (const T *)in->residual + r * n;
+            T *sum = (T *)(out->sum ? out->sum : out->y) + r * n;
+            if (rms)
+                squares = NAME(row_total)(sum, x, other, 0, 1, n);
+            else
+                mean = (T)(NAME(row_total)(sum, x, other, 0, 0, n) / (double)n);
+            x = sum;
+        } else if (!rms) {
+            mean = (T)(NAME(row_total)(NULL, x, NULL, 0, 0, n) / (double)n);
+        }
+        if (!rms || !in->residual) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
+        const T scale = (T)(1 / sqrt(squares / (double)n + p->eps));
+#define EACH(more) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
+        if (weight && bias)
+            EACH(* weight[i] + bias[i]);
+        else if (weight)
+            EACH(* weight[i]);
+        else if (bias)
+            EACH(+ bias[i]);
+        else
+            EACH();
+#undef EACH
+    }
+    return RLX_OK;
+}

@@ -1,0 +1,91 @@
+/* Local maxima of rows and their conditions. rlx/ops/peaks.py says what they mean. */
+
+/* Sorts positions by height, lower first, of equal ones the earlier first; merges runs that double. */
+static void NAME(sort_by_height)(const T *x, const int32_t *at, int32_t *order, int32_t *room,
+                                 int64_t m)
+{
+    for (int64_t i = 0; i < m; i++) order[i] = (int32_t)i;
+    for (int64_t width = 1; width < m; width *= 2) {
+        for (int64_t start = 0; start < m; start += 2 * width) {
+            const int64_t middle = start + width < m ? start + width : m;
+            const int64_t end = start + 2 * width < m ? start + 2 * width : m;
+            int64_t i = start, j = middle;
+            for (int64_t k = start; k < end; k++) {
+                const int left = i < middle && (j >= end || x[at[order[i]]] <= x[at[order[j]]]);
+                room[k] = left ? order[i++] : order[j++];
+            }
+        }
+        memcpy(order, room, (size_t)m * sizeof(int32_t));
+    }
+}
+
+/* The lowest sample on the way from a peak to a larger sample, in steps of 1 or -1. */
+static T NAME(lowest)(const T *x, int64_t n, int64_t peak, int64_t step)
+{
+    T low = x[peak];
+    for (int64_t i = peak; i >= 0 && i < n && x[i] <= x[peak]; i += step) low = x[i] < low ? x[i] : low;
+    return low;
+}
+
+/* Distance from a peak to where the signal crosses a level below it. */
+static T NAME(crossing)(const T *x, int64_t n, int64_t peak, int64_t step, T level)
+{
+    int64_t i = peak;
+    while (i + step >= 0 && i + step < n && x[i] > level) i += step;
+    const T steps = (T)((i - peak) * step);
+    return x[i] < level ? steps - (level - x[i]) / (x[i - step] - x[i]) : steps;
+}
+
+/* Parameters: rows, n, candidates, slots, distance, whether widths count, then the least and the
+   largest height, prominence and width. Outputs: indices, counts, prominences, scratch. */
+static int NAME(kernel_find_peaks)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(find_peaks, call);
+    const double *limits = p->limits;
+    const int64_t rows = p->rows, n = p->n, most = p->candidates, slots = p->slots, distance = p->distance;
+    int32_t *at = out->places, *order = at + most, *room = order + most, *keep = room + most;
+    T low[3], high[3];
+    for (int i = 0; i < 3; i++) low[i] = (T)limits[2 * i], high[i] = (T)limits[2 * i + 1];
+    for (int64_t row = 0; row < rows; row++) {
+        const T *x = (const T *)in->x + row * n;
+        int32_t *indices = (int32_t *)out->indices + row * slots;
+        T *prominences = (T *)out->prominences + row * slots;
+        int64_t m = 0, found = 0;
+        for (int64_t i = 1; i < n - 1; i++) {
+            if (!(x[i - 1] < x[i])) continue;
+            int64_t ahead = i + 1;
+            while (ahead < n - 1 && x[ahead] == x[i]) ahead++;
+            if (x[ahead] < x[i]) {
+                if (x[i] >= low[0] && x[i] <= high[0]) at[m++] = (int32_t)((i + ahead - 1) / 2);
+                i = ahead;
+            }
+        }
+        for (int64_t j = 0; j < m; j++) keep[j] = 1;
+        if (distance > 1) {
+            NAME(sort_by_height)(x, at, order, room, m);
+            for (int64_t i = m - 1; i >= 0; i--) {
+                const int64_t j = order[i];
+                if (!keep[j]) continue;
+                for (int64_t k = j - 1; k >= 0 && at[j] - at[k] < distance; k--) keep[k] = 0;
+                for (int64_t k = j + 1; k < m && at[k] - at[j] < distance; k++) keep[k] = 0;
+            }
+        }
+        for (int64_t j = 0; j < m; j++) {
+            if (!keep[j]) continue;
+            const T left = NAME(lowest)(x, n, at[j], -1), right = NAME(lowest)(x, n, at[j], 1);
+            const T top = x[at[j]], drop = top - (left > right ? left : right);
+            if (!(drop >= low[1] && drop <= high[1])) continue;
+            if (p->widths) {
+                const T level = top - (T)0.5 * drop;
+                const T width = NAME(crossing)(x, n, at[j], -1, level) +
+                                NAME(crossing)(x, n, at[j], 1, level);
+                if (!(width >= low[2] && width <= high[2])) continue;
+            }
+            if (found < slots) indices[found] = at[j], prominences[found] = drop;
+            found++;
+        }
+        ((int32_t *)out->counts)[row] = (int32_t)found;
+        for (int64_t i = found; i < slots; i++) indices[i] = -1, prominences[i] = 0;
+    }
+    return RLX_OK;
+}

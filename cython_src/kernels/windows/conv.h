@@ -1,0 +1,417 @@
+/* Convolution, per type: a matrix product whose right side is read through the windows, and a
+   direct loop for groups of few outputs. */
+
+/* n zeros by whole vectors: up to VL - 1 more than asked for. */
+static inline void NAME(zeros)(T *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL) *(VEC *)(to + i) = (VEC){0};
+}
+
+/* Every second entry, by whole vectors: up to VL - 1 more than asked for. */
+static inline void NAME(every_second)(T *restrict to, const T *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL)
+        for (int64_t v = 0; v < VL; v++) to[i + v] = from[2 * (i + v)];
+}
+
+/* Planes with their padding, rows taken apart by phase (window.h). Everything is written in
+   ascending order by whole vectors, so what is too much is overwritten or falls into the slack. */
+static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_window *w,
+                             const rlx_layout *l)
+{
+    const int64_t step = w->stride[2], width = w->dims[2], before = w->before[2];
+    const T *end = from + planes * w->dims[0] * w->dims[1] * width;
+    enum { KNOWN = 8 };
+    rlx_range known[KNOWN];
+    for (int64_t r = 0; r < KNOWN && r < step; r++) known[r] = phase_range(w, l, r);
+    for (int64_t p = 0; p < planes; p++, to += l->plane - l->z * l->depth)
+    for (int64_t z = 0; z < l->z; z++)
+    for (int64_t y = 0; y < l->y; y++, to += l->row) {
+        const int64_t from_z = z - w->before[0], from_y = y - w->before[1];
+        if (from_z < 0 || from_z >= w->dims[0] || from_y < 0 || from_y >= w->dims[1]) {
+            NAME(zeros)(to, l->row);
+            continue;
+        }
+        const T *row = from + ((p * w->dims[0] + from_z) * w->dims[1] + from_y) * width;
+        for (int64_t r = 0; r < step; r++) {
+            T *part = to + r * l->phase;
+            const rlx_range own = r < KNOWN ? known[r] : phase_range(w, l, r);
+            const int64_t first = own.first, last = own.last;
+            const T *source = row + r - before;
+            NAME(zeros)(part, first);
+            if (step == 1 && source + last + VL <= end) {
+                for (int64_t i = first; i < last; i += VL)
+                    *(VEC *)(part + i) = *(const VEC *)(source + i);
+            } else if (step == 2 && source + 2 * (last + VL) <= end) {
+                NAME(every_second)(part + first, source + 2 * first, last - first);
+            } else {
+                for (int64_t i = first; i < last; i++) part[i] = source[i * step];
+            }
+            NAME(zeros)(part + last, l->phase - last);
+        }
+    }
+}
+
+/* Epilogue applied before the store: an optional residual is added, then the activation. */
+typedef struct {
+    const T *residual; /* at the same distance from the first result's as the results are; NULL for none */
+    int64_t act;
+} NAME(epilogue);
+
+/* Applies the epilogue to `count` contiguous results, the first of which is `at` entries behind the one that the
+   residual begins with. */
+static inline void NAME(finish)(T *c, int64_t at, int64_t count, NAME(epilogue) after)
+{
+    if (after.residual)
+        for (int64_t i = 0; i < count; i++) c[i] += after.residual[at + i];
+    NAME(activate)(c, count, after.act);
+}
+
+/* A convolution: what its kernels have in common. */
+typedef struct {
+    const rlx_window *w;
+    rlx_layout l;           /* of the planes that the taps read */
+    const int64_t *offsets; /* of the taps of the first window in such a plane */
+    int64_t m, channels, k; /* of a group: outputs, channels, and channels x taps */
+    int64_t taps, windows;  /* taps of a filter, windows of a plane */
+    int64_t together;       /* images that are made together */
+    int64_t pieces;         /* pieces of the whole: a piece is one group of these images */
+    int64_t panels;         /* panels of windows that are packed together */
+    int64_t packing, weight_stride; /* how weights are packed; bytes from one group of them to the next */
+    const T *x, *bias, *residual;
+    const char *weight;
+    T *y;
+    int64_t act;
+} NAME(convolution);
+
+/* Fills a convolution from the arguments p and in of a kernel. The result, the layout and the offsets follow. */
+#define CONVOLUTION(PANELS, PACKING, PACKED_STRIDE)                                               \
+    {                                                                                             \
+        .w = &p->window, .together = p->together, .panels = PANELS, .packing = PACKING,           \
+        .weight_stride = PACKED_STRIDE, .x = in->x, .bias = in->bias, .residual = in->residual,   \
+        .weight = in->weight, .y = out->y, .act = p->act,                                         \
+    }
+
+/* The sizes of a group, and where its taps read. `offsets` is scratch. */
+static void NAME(measure)(NAME(convolution) *f, int64_t copied, int64_t *offsets)
+{
+    const rlx_window *w = f->w;
+    f->m = w->outputs / w->groups, f->channels = w->channels / w->groups;
+    f->taps = w->kernel[0] * w->kernel[1] * w->kernel[2], f->k = f->channels * f->taps;
+    f->windows = w->out[0] * w->out[1] * w->out[2];
+    f->pieces = (w->batch + f->together - 1) / f->together * w->groups;
+    if (!f->packing) f->weight_stride = f->m * f->k * (int64_t)sizeof(T);
+    f->l = window_layout(w, (int)copied);
+    tap_offsets(offsets, w, &f->l);
+    f->offsets = offsets;
+}
+
+/* A group of some images. */
+typedef struct {
+    int64_t images;
+    const T *planes; /* of the first image, as the taps read them */
+    int64_t image;   /* from one image to the next */
+    const T *end;    /* of the memory that the planes are in */
+    const T *weight, *bias; /* of all outputs of the group */
+    int64_t first;   /* the first output that is made */
+    T *c;            /* the result of the first output */
+    NAME(epilogue) after;
+} NAME(conv_piece);
+
+/* A piece of a convolution, its outputs from `first` on. Its planes are those of the operand itself. */
+static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece, int64_t first)
+{
+    const rlx_window *w = f->w;
+    const int64_t image = piece / w->groups * f->together, g = piece % w->groups;
+    const int64_t o = g * f->m + first, at = (image * w->outputs + o) * f->windows;
+    const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
+    return (NAME(conv_piece)){
+        .images = w->batch - image < f->together ? w->batch - image : f->together,
+        .planes = f->x + (image * w->groups + g) * f->channels * plane,
+        .image = w->channels * plane,
+        .weight = (const T *)(f->weight + g * f->weight_stride),
+        .bias = f->bias ? f->bias + o : NULL,
+        .first = first,
+        .c = f->y + at,
+        .after = {f->residual ? f->residual + at : NULL, f->act},
+    };
+}
+
+/* A panel of windows: its rows, and one more, since a vector may be written past the last row. */
+#define WINDOW_PANEL ((RLX_CONV_DEPTH + 1) * MICRO_COLUMNS)
+
+/* Rows [p, p + depth) of the right matrix, columns [j, j + width), as panels: column q is a window of an image, all
+   of one image and then those of the next; row i is the i-th of channels x taps. Windows of one row are copied by
+   whole vectors; what is copied too much is overwritten by the next stretch or row, or is beyond the last one. */
+static void NAME(pack_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *panels, int64_t p,
+                               int64_t depth, int64_t j, int64_t width)
+{
+    const rlx_window *w = f->w;
+    struct { int64_t at, from, length; } stretch[RLX_CONV_PANELS * MICRO_COLUMNS];
+    int64_t stretches = 0;
+    for (int64_t v = 0; v < width; stretches++) {
+        const int64_t q = j + v, x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
+        const int64_t left = w->out[2] - x, free = MICRO_COLUMNS - v % MICRO_COLUMNS;
+        stretch[stretches].at = v / MICRO_COLUMNS * WINDOW_PANEL + v % MICRO_COLUMNS;
+        stretch[stretches].from = q / f->windows * one->image + yz / w->out[1] * w->stride[0] * f->l.depth +
+                                  yz % w->out[1] * w->stride[1] * f->l.row + x;
+        stretch[stretches].length = left < free ? left : free;
+        if (stretch[stretches].length > width - v) stretch[stretches].length = width - v;
+        v += stretch[stretches].length;
+    }
+    int64_t tap = p % f->taps;
+    const int64_t last = (width - 1) / MICRO_COLUMNS * WINDOW_PANEL, some = (width - 1) % MICRO_COLUMNS + 1;
+    const T *plane = one->planes + p / f->taps * f->l.plane, *end = one->end;
+    for (int64_t i = 0; i < depth; i++, panels += MICRO_COLUMNS) {
+        const T *source = plane + f->offsets[tap];
+        for (int64_t s = 0; s < stretches; s++) {
+            const T *from = source + stretch[s].from;
+            T *to = panels + stretch[s].at;
+            const int64_t n = stretch[s].length;
+            if (from + n + VL <= end)
+                for (int64_t v = 0; v < n; v += VL) *(VEC *)(to + v) = *(const VEC *)(from + v);
+            else
+                for (int64_t v = 0; v < n; v++) to[v] = from[v];
+        }
+        for (int64_t v = some; v < NAME(panel_columns)(some); v++) panels[last + v] = 0;
+        if (++tap == f->taps) tap = 0, plane += f->l.plane;
+    }
+}
+
+/* The products of columns [j, j + width) of a piece, in strips of MICRO_COLUMNS columns. The strips stand apart from
+   the result, each row of which is on a page of its own. */
+static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *panels, T *strips,
+                               int64_t j, int64_t width)
+{
+    const T zeros[4 * VL] = {0};
+    const int64_t m = f->m, k = f->k;
+    /* Windows of one tap that lie one after the other are columns of the operand itself, and need no copy. */
+    const int in_place = f->taps == 1 && one->images == 1 && f->l.phase == 0 && f->windows == f->l.plane;
+    const int64_t whole = in_place ? width / MICRO_COLUMNS * MICRO_COLUMNS : 0;
+    if (k == 0) memset(strips, 0, (size_t)(f->panels * m * MICRO_COLUMNS) * sizeof(T));
+    for (int64_t p = 0; p < k; p += RLX_CONV_DEPTH) {
+        const int64_t depth = k - p < RLX_CONV_DEPTH ? k - p : RLX_CONV_DEPTH;
+        /* Packed weights: RLX_CONV_DEPTH columns of all rows, then the next ones. */
+        const T *a = one->weight + (f->packing ? p * m : p);
+        if (whole < width) NAME(pack_windows)(f, one, panels, p, depth, j + whole, width - whole);
+        for (int64_t v = 0; v < width; v += MICRO_COLUMNS) {
+            const T *packed = panels + (v - whole) / MICRO_COLUMNS * WINDOW_PANEL;
+            NAME(micro_rows)(a, f->packing ? depth : k, !f->packing,
+                             v < whole ? one->planes + p * f->l.plane + j + v : packed,
+                             v < whole ? f->l.plane : MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth,
+                             p ? NULL : zeros,
+                             NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS));
+        }
+    }
+}
+
+/* Strips of columns [j, j + width) to where they belong in the result, with the bias and the epilogue. */
+static void NAME(store_columns)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *strips, int64_t j,
+                                int64_t width)
+{
+    const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
+    for (int64_t r = 0; r < f->m; r++)
+        for (int64_t v = 0, some; v < width; v += some) {
+            const T start = one->bias ? one->bias[r] : 0;
+            const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * f->m + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
+            const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + r * f->windows + q;
+            T *to = one->c + at;
+            some = MICRO_COLUMNS - v % MICRO_COLUMNS;
+            if (some > width - v) some = width - v;
+            if (some > f->windows - q) some = f->windows - q;
+            if (some == MICRO_COLUMNS)
+                for (int64_t i = 0; i < MICRO_COLUMNS; i += VL)
+                    *(VEC *)(to + i) = *(const VEC *)(from + i) + start;
+            else
+                for (int64_t i = 0; i < some; i++) to[i] = from[i] + start;
+            NAME(finish)(to, at, some, one->after);
+        }
+}
+
+/* A piece of at most RLX_CONV_FEW_WINDOWS columns, as the transposed product: windows are rows, outputs are columns of
+   panels, so that no column is empty and weights are read once, from the first to the last. `work` is scratch. */
+static void NAME(few_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, int64_t m, T *work)
+{
+    const rlx_window *w = f->w;
+    const int64_t k = f->k, n = one->images * f->windows, result = w->outputs * f->windows;
+    T *products = work + n * k, *to = work;
+    for (int64_t q = 0; q < n; q++) {
+        const int64_t x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
+        const T *plane = one->planes + q / f->windows * one->image + yz / w->out[1] * w->stride[0] * f->l.depth +
+                         yz % w->out[1] * w->stride[1] * f->l.row + x;
+        for (int64_t ch = 0; ch < f->channels; ch++, plane += f->l.plane)
+            for (int64_t i = 0; i < f->taps; i++) *to++ = plane[f->offsets[i]];
+    }
+    for (int64_t j = 0; j < m; j += MICRO_COLUMNS) {
+        const int64_t first = one->first + j, width = m - j < MICRO_COLUMNS ? m - j : MICRO_COLUMNS;
+        if (f->packing)
+            NAME(packed_product)(work, k, one->weight, RLX_PACKING_SAME, first, NULL, products, width, n, k, f->m,
+                                 width, 0, NULL);
+        else
+            NAME(loose_product)(work, k, one->weight + first * k, k, NULL, products, width, n, k, width, 1, 0,
+                                products + n * width);
+        for (int64_t r = 0; r < width; r++)
+            for (int64_t i = 0; i < one->images; i++) {
+                const int64_t at = i * result + (j + r) * f->windows;
+                const T start = one->bias ? one->bias[j + r] : 0;
+                for (int64_t q = 0; q < f->windows; q++)
+                    one->c[at + q] = products[(i * f->windows + q) * width + r] + start;
+                NAME(finish)(one->c + at, at, f->windows, one->after);
+            }
+    }
+}
+
+/* One output plane of a group of few: four vectors of neighbouring windows, of one row or of
+   several, stay in registers while every channel and tap is added. */
+static void NAME(conv_plane)(const NAME(convolution) *f, const T *weight, T start, const T *planes, T *c)
+{
+    const rlx_window *w = f->w;
+    const rlx_layout *l = &f->l;
+    const int64_t channels = f->channels, taps = f->taps, *offsets = f->offsets;
+    int64_t oz = 0, oy = 0, x = 0;
+    while (oz < w->out[0]) {
+        const T *from[4];
+        T *to[4];
+        int64_t length[4];
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
+            if (oz == w->out[0]) { /* past the last one it is made again */
+                from[s] = from[s - 1], to[s] = to[s - 1], length[s] = length[s - 1];
+                continue;
+            }
+            /* The last vector of a row goes back into the one before, where there is one. */
+            const int64_t left = w->out[2] - x, whole = left >= VL || x == 0;
+            const int64_t at = whole ? x : w->out[2] - VL;
+            from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + at;
+            to[s] = c + at;
+            length[s] = left < VL && x == 0 ? left : VL;
+            if ((x += VL) < w->out[2]) continue;
+            x = 0, c += w->out[2];
+            if (++oy == w->out[1]) oy = 0, oz++;
+        }
+        VEC sum[4];
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) sum[s] = start - (VEC){0};
+        const T *weights = weight;
+        int64_t plane = 0;
+        for (int64_t ch = 0; ch < channels; ch++, plane += l->plane, weights += taps)
+            for (int64_t i = 0; i < taps; i++) {
+                const int64_t tap = plane + offsets[i];
+                const T by = weights[i];
+                sum[0] += by * *(const VEC *)(from[0] + tap);
+                sum[1] += by * *(const VEC *)(from[1] + tap);
+                sum[2] += by * *(const VEC *)(from[2] + tap);
+                sum[3] += by * *(const VEC *)(from[3] + tap);
+            }
+        _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++)
+            if (length[s] == VL)
+                *(VEC *)to[s] = sum[s];
+            else
+                for (int64_t v = 0; v < length[s]; v++) to[s][v] = sum[s][v];
+    }
+}
+
+/* --- the kernels ---------------------------------------------------------------------------------- */
+
+/* Rows of padded planes are apart by phase of the stride (window.h). */
+static int NAME(kernel_conv_pad)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_pad, call);
+    const rlx_window *w = &p->window;
+    const rlx_layout l = window_layout(w, 1);
+    const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
+    const rlx_range own = rlx_share(call, w->batch * w->channels, 1);
+    NAME(pad_planes)((T *)out->y + own.first * l.plane, (const T *)in->x + own.first * plane, own.last - own.first, w,
+                     &l);
+    return RLX_OK;
+}
+
+static int NAME(kernel_conv)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv, call);
+    NAME(convolution) f = CONVOLUTION(p->panels, p->packing, p->packed_stride);
+    NAME(measure)(&f, p->copied, out->offsets);
+    const int64_t image = f.w->channels * f.l.plane, group = f.channels * f.l.plane;
+    const int64_t wide = f.panels * MICRO_COLUMNS;
+    /* Parts are pieces, or where these are few, some windows of every piece. */
+    const int whole = f.pieces >= call->parts;
+    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
+    for (int64_t piece = some.first; piece < some.last; piece++) {
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+        one.planes = f.x + piece / f.w->groups * f.together * image + piece % f.w->groups * group;
+        one.image = image, one.end = f.x + f.w->batch * image;
+        const int64_t n = one.images * f.windows;
+        const rlx_range own = whole ? (rlx_range){0, n} : rlx_share(call, n, 32);
+        for (int64_t j = own.first; j < own.last; j += wide) {
+            const int64_t width = own.last - j < wide ? own.last - j : wide;
+            NAME(conv_columns)(&f, &one, out->panels, out->strips, j, width);
+            NAME(store_columns)(&f, &one, out->strips, j, width);
+        }
+    }
+    return RLX_OK;
+}
+
+/* The planes of a piece become copies with their padding. */
+static void NAME(pad_piece)(const NAME(convolution) *f, NAME(conv_piece) *one, const rlx_window *w, T *planes)
+{
+    const int64_t image = f->channels * f->l.plane;
+    for (int64_t i = 0; i < one->images; i++)
+        NAME(pad_planes)(planes + i * image, one->planes + i * one->image, f->channels, w, &f->l);
+    one->planes = planes, one->image = image;
+}
+
+static int NAME(kernel_conv_few)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_few, call);
+    NAME(convolution) f = CONVOLUTION(0, p->packing, p->packed_stride);
+    NAME(measure)(&f, p->copied, out->offsets);
+    /* Parts are pieces, or where these are few, some outputs of every piece. */
+    const int whole = f.pieces >= call->parts;
+    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
+    const rlx_range rows = whole ? (rlx_range){0, f.m} : rlx_share(call, f.m, MICRO_COLUMNS);
+    for (int64_t piece = some.first; piece < some.last && rows.first < rows.last; piece++) {
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, rows.first);
+        if (p->copied) NAME(pad_piece)(&f, &one, f.w, out->planes);
+        NAME(few_windows)(&f, &one, rows.last - rows.first, out->work);
+    }
+    return RLX_OK;
+}
+
+static int NAME(kernel_conv_direct)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_direct, call);
+    NAME(convolution) f = CONVOLUTION(0, RLX_PACKING_NONE, 0);
+    NAME(measure)(&f, p->copied, out->offsets);
+    rlx_window w = p->window; /* those windows that this part makes */
+    rlx_range some = {0, f.pieces};
+    int64_t from = 0, to = 0; /* where they begin, in the operand and in the result */
+    /* Parts are pieces, or where these are few, some windows of every piece. */
+    if (f.pieces >= call->parts) {
+        some = rlx_share(call, f.pieces, 1);
+    } else {
+        const rlx_strips strips = window_strips(&w);
+        const rlx_layout all = window_layout(&w, 0);
+        const int64_t strides[] = {all.depth, all.row, 1};
+        const rlx_range own = rlx_share(call, w.out[strips.axis], strips.axis == 2 ? MICRO_COLUMNS : 1);
+        if (own.first == own.last) return RLX_OK;
+        if (!p->copied) from = own.first * w.stride[strips.axis] * strides[strips.axis];
+        to = own.first * strips.each;
+        keep_strips(&w, strips.axis, own);
+        f.l = window_layout(&w, (int)p->copied);
+        tap_offsets(out->offsets, &w, &f.l);
+    }
+    const int64_t windows = w.out[0] * w.out[1] * w.out[2];
+    for (int64_t piece = some.first; piece < some.last; piece++) {
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+        if (p->copied) NAME(pad_piece)(&f, &one, &w, out->planes);
+        NAME(convolution) part = f;
+        part.w = &w;
+        for (int64_t o = 0; o < f.m; o++) {
+            const int64_t at = o * f.windows + to;
+            NAME(conv_plane)(&part, one.weight + o * f.k, one.bias ? one.bias[o] : 0, one.planes + from, one.c + at);
+            NAME(finish)(one.c + at, at, windows, one.after);
+        }
+    }
+    return RLX_OK;
+}
+
+#undef CONVOLUTION
+#undef WINDOW_PANEL

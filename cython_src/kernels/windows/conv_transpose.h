@@ -1,0 +1,63 @@
+/* Transposed convolution, per type: products of the weights with x, added into the result. */
+
+/* One plane of products, taps x entries, added where its kernels stand. Seen from the result the
+   entries are its windows. */
+static void NAME(add_kernels)(T *y, const T *products, const rlx_window *w)
+{
+    const int64_t *n = w->out, *s = w->stride, *to = w->dims;
+    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
+    for (int64_t ky = 0; ky < w->kernel[1]; ky++)
+    for (int64_t kx = 0; kx < w->kernel[2]; kx++) {
+        const int64_t shift = kx * w->dilation[2] - w->before[2], step = s[2];
+        /* Entries first ... last - 1 of a row fall into the result. */
+        const int64_t first = shift < 0 ? (-shift + step - 1) / step : 0;
+        int64_t last = to[2] > shift ? (to[2] - shift + step - 1) / step : 0;
+        if (last > n[2]) last = n[2];
+        for (int64_t z = 0; z < n[0]; z++)
+        for (int64_t i = 0; i < n[1]; i++, products += n[2]) {
+            const int64_t at_z = z * s[0] + kz * w->dilation[0] - w->before[0];
+            const int64_t at_y = i * s[1] + ky * w->dilation[1] - w->before[1];
+            if (at_z < 0 || at_z >= to[0] || at_y < 0 || at_y >= to[1]) continue;
+            T *row = y + (at_z * to[1] + at_y) * to[2] + shift;
+            if (step == 1)
+                for (int64_t x = first; x < last; x++) row[x] += products[x];
+            else
+                for (int64_t x = first; x < last; x++) row[x * step] += products[x];
+        }
+    }
+}
+
+static int NAME(kernel_conv_transpose)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_transpose, call);
+    const rlx_window w = p->window;
+    const T *bias = in->bias;
+    const int64_t block = p->block;
+    const int64_t channels = w.channels / w.groups, m = w.outputs / w.groups;
+    const int64_t taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+    const int64_t entries = w.out[0] * w.out[1] * w.out[2];
+    const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];
+    T *transposed = out->weights, *products = out->products;
+    const rlx_range own = rlx_share(call, m, 1); /* parts are some outputs of every group */
+    for (int64_t g = 0; g < w.groups; g++) {
+        const T *weight = (const T *)in->weight + g * channels * m * taps;
+        for (int64_t i = own.first * taps; i < own.last * taps; i++)
+            for (int64_t c = 0; c < channels; c++)
+                transposed[i * channels + c] = weight[c * m * taps + i];
+        for (int64_t image = 0; image < w.batch; image++) {
+            const T *x = (const T *)in->x + (image * w.groups + g) * channels * entries;
+            T *y = (T *)out->y + (image * w.groups + g) * m * plane;
+            for (int64_t o = own.first; o < own.last; o++)
+                for (int64_t i = 0; i < plane; i++)
+                    y[o * plane + i] = bias ? bias[g * m + o] : 0;
+            for (int64_t o = own.first; o < own.last; o += block) {
+                const int64_t some = own.last - o < block ? own.last - o : block;
+                NAME(loose_product)(transposed + o * taps * channels, channels, x, entries, NULL, products, entries,
+                           some * taps, channels, entries, 0, 0, out->panel);
+                for (int64_t i = 0; i < some; i++)
+                    NAME(add_kernels)(y + (o + i) * plane, products + i * taps * entries, &w);
+            }
+        }
+    }
+    return RLX_OK;
+}

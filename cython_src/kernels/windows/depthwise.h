@@ -1,0 +1,155 @@
+/* Depthwise convolution: planes that meet one filter each, of 3 or 5 rows and any width.
+
+   A vector of the operand is read once for all the results above and below it that it belongs to: four rows
+   of results at a time. Padding is not copied: lanes beyond a row are 0 as they are read, rows beyond a
+   plane are a row of zeros.
+
+   Before the inclusion: DEPTHWISE_BYTES, of a vector, and DEPTHWISE(name), the name of a function made for
+   such vectors. T is float. */
+#define VECTOR DEPTHWISE(depthwise_vector)
+#define LINE ((int64_t)(DEPTHWISE_BYTES / sizeof(T)))
+typedef T VECTOR __attribute__((vector_size(DEPTHWISE_BYTES), aligned(sizeof(T))));
+
+/* Which lanes of a vector are read, first ... last - 1; the others are 0. */
+#if DEPTHWISE_BYTES == 64
+#define SOME_LANES __mmask16
+static inline __mmask16 DEPTHWISE(lanes)(int64_t first, int64_t last)
+{
+    const int64_t low = first < 0 ? 0 : first < LINE ? first : LINE;
+    const int64_t high = last < 0 ? 0 : last < LINE ? last : LINE;
+    return (__mmask16)((0xffffu << low) & ~(0xffffu << high));
+}
+static inline VECTOR DEPTHWISE(read_lanes)(const T *from, __mmask16 some) { return (VECTOR)_mm512_maskz_loadu_ps(some, from); }
+#elif DEPTHWISE_BYTES == 32
+#define SOME_LANES __m256i
+static inline __m256i DEPTHWISE(lanes)(int64_t first, int64_t last)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const int64_t low = first < -1 ? -1 : first - 1, high = last > LINE ? LINE : last;
+    return _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32((int)low)),
+                            _mm256_cmpgt_epi32(_mm256_set1_epi32((int)high), lane));
+}
+static inline VECTOR DEPTHWISE(read_lanes)(const T *from, __m256i some) { return (VECTOR)_mm256_maskload_ps(from, some); }
+#else
+#define SOME_LANES rlx_range
+static inline rlx_range DEPTHWISE(lanes)(int64_t first, int64_t last)
+{
+    return (rlx_range){first > 0 ? first : 0, last < LINE ? last : LINE};
+}
+static inline VECTOR DEPTHWISE(read_lanes)(const T *from, rlx_range some)
+{
+    if (some.last - some.first == LINE) return *(const VECTOR *)from;
+    VECTOR v = {0};
+    for (int64_t i = some.first; i < some.last; i++) v[i] = from[i];
+    return v;
+}
+#endif
+
+/* What is written beyond n entries belongs to rows that are made later, as far as there are any. */
+static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *end)
+{
+    if (end - to >= LINE)
+        *(VECTOR *)to = v;
+    else
+        for (int64_t i = 0; i < n && i < LINE; i++) to[i] = v[i];
+}
+
+/* Every second entry of two vectors that follow each other. */
+#if DEPTHWISE_BYTES == 64
+#define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#elif DEPTHWISE_BYTES == 32
+#define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#else
+#define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#endif
+
+static_assert(sizeof(SOME_LANES) <= RLX_LANE_MASK_BYTES / 2, "scratch holds smaller masks");
+
+#define DEPTHWISE_ROWS 4
+#define DEPTHWISE_READ ((DEPTHWISE_ROWS - 1) * 2 + 5)
+
+/* Four rows of results from the rows of the operand that they are made of, and which lanes of the vectors of
+   every tap stand in a row. */
+static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const T *const *from, T *c, const T *end,
+                                            const rlx_window *w, const SOME_LANES *inside,
+                                            const int high, const int step)
+{
+    const int64_t taps = w->kernel[2], out = w->out[2];
+    for (int64_t x = 0; x < out; x += LINE) {
+        /* The last vector of a row goes back into the one before, where there is one. */
+        const int64_t left = out - x, at = left >= LINE || x == 0 ? x : out - LINE;
+        VECTOR sums[DEPTHWISE_ROWS];
+        _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VECTOR){0};
+        for (int64_t k = 0; k < taps; k++, inside += 2) {
+            const int64_t column = at * step - w->before[2] + k * w->dilation[2];
+            VECTOR by[5];
+            _Pragma("GCC unroll 5") for (int y = 0; y < high; y++)
+                by[y] = weight[y * taps + k] - (VECTOR){0};
+            _Pragma("GCC unroll 16") for (int y = 0; y < (DEPTHWISE_ROWS - 1) * step + high; y++)
+            {
+                VECTOR v = DEPTHWISE(read_lanes)(from[y] + column, inside[0]);
+                if (step == 2) v = EVEN_LANES(v, DEPTHWISE(read_lanes)(from[y] + column + LINE, inside[1]));
+                _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
+                    if (y >= r * step && y < r * step + high)
+                        sums[r] += by[y - r * step] * v;
+            }
+        }
+        _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
+            DEPTHWISE(store_before)(c + r * out + at, sums[r], out - at, end);
+    }
+}
+
+/* Windows of two axes with 3 or 5 rows of taps next to each other, one or two rows as well as columns apart, and four
+   or more rows of results. Scratch: a row of zeros, and masks of two vectors for every tap of every vector of a row.
+   The narrow kernel has the same arguments. */
+static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_depthwise, call);
+    const rlx_window w = p->window;
+    const int64_t each = w.outputs / w.groups, width = w.dims[2], down = w.out[1];
+    const int64_t high = w.kernel[1], step = w.stride[1], results = down * w.out[2];
+    const T *bias = in->bias;
+    T *zeros = out->zeros;
+    SOME_LANES *inside = out->masks, *next = inside;
+    memset(zeros, 0, (size_t)width * sizeof(T));
+    for (int64_t x = 0; x < w.out[2]; x += LINE)
+        for (int64_t k = 0; k < w.kernel[2]; k++) {
+            const int64_t at = w.out[2] - x >= LINE || x == 0 ? x : w.out[2] - LINE;
+            const int64_t column = at * step - w.before[2] + k * w.dilation[2];
+            *next++ = DEPTHWISE(lanes)(-column, width - column);
+            *next++ = DEPTHWISE(lanes)(-column - LINE, width - column - LINE);
+        }
+    const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
+    const T *end = (const T *)out->y + own.last * results;
+    for (int64_t at = own.first; at < own.last; at++) {
+        const int64_t o = at % w.outputs;
+        const T *x = (const T *)in->x + at / each * w.dims[1] * width;
+        const T *weight = (const T *)in->weight + o * high * w.kernel[2], start = bias ? bias[o] : 0;
+        T *c = (T *)out->y + at * results;
+        for (int64_t y = 0; y < down; y += DEPTHWISE_ROWS) {
+            /* The last rows go back into the ones before. */
+            const int64_t first = down - y < DEPTHWISE_ROWS ? down - DEPTHWISE_ROWS : y;
+            const T *from[DEPTHWISE_READ];
+            for (int64_t i = 0; i < (DEPTHWISE_ROWS - 1) * step + high; i++) {
+                const int64_t row = first * step - w.before[1] + i;
+                from[i] = row < 0 || row >= w.dims[1] ? zeros : x + row * width;
+            }
+            T *to = c + first * w.out[2];
+            if (high == 3 && step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 3, 1);
+            else if (high == 3) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 3, 2);
+            else if (step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 1);
+            else DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 2);
+        }
+    }
+    const NAME(epilogue) after = {in->residual, p->act};
+    const int64_t first = own.first * results;
+    NAME(finish)((T *)out->y + first, first, (own.last - own.first) * results, after);
+    return RLX_OK;
+}
+
+#undef VECTOR
+#undef LINE
+#undef SOME_LANES
+#undef EVEN_LANES
+#undef DEPTHWISE_ROWS
+#undef DEPTHWISE_READ

@@ -1,0 +1,72 @@
+/* Sliding windows over three axes. The struct rlx_window is generated from rlx/abi/windows.py: sizes by axis, planes of
+   the operand (channels) and of the result (outputs), and groups that they are in. */
+
+/* Planes as the taps read them: distances in elements. */
+typedef struct {
+    int64_t plane, depth, row; /* from one plane, slice, row to the next */
+    int64_t phase;             /* from one phase of the stride to the next, in a row */
+    int64_t z, y;              /* slices and rows that are read */
+} rlx_layout;
+
+/* The operand itself (copied = 0), or padded rows taken apart by phase: element i of a padded row
+   stands at i % stride * phase + i / stride, so that neighbouring windows read neighbours. */
+static inline rlx_layout window_layout(const rlx_window *w, int copied)
+{
+    if (!copied) {
+        const int64_t row = w->dims[2], depth = w->dims[1] * row;
+        return (rlx_layout){w->dims[0] * depth, depth, row, 0, w->dims[0], w->dims[1]};
+    }
+    int64_t reach[3];
+    for (int a = 0; a < 3; a++)
+        reach[a] = (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
+    const int64_t phase = (reach[2] + w->stride[2] - 1) / w->stride[2];
+    const int64_t row = phase * w->stride[2], depth = reach[1] * row;
+    /* Behind each plane there is room for what whole vectors write too much. */
+    return (rlx_layout){reach[0] * depth + RLX_PLANE_SLACK, depth, row, phase, reach[0], reach[1]};
+}
+
+/* How the windows of a plane are shared: by slices, rows or, in a single row, columns, each of which
+   begins `each` windows after the one before. */
+typedef struct {
+    int axis;
+    int64_t each;
+} rlx_strips;
+
+static inline rlx_strips window_strips(const rlx_window *w)
+{
+    const int axis = w->out[0] > 1 ? 0 : w->out[1] > 1 ? 1 : 2;
+    return (rlx_strips){axis, axis == 0 ? w->out[1] * w->out[2] : axis == 1 ? w->out[2] : 1};
+}
+
+/* Only some of the windows: they read the operand further on, where the layout is that of the operand
+   itself, so that nobody asks what stands before. */
+static inline void keep_strips(rlx_window *w, int axis, rlx_range some)
+{
+    w->out[axis] = some.last - some.first;
+    w->before[axis] -= some.first * w->stride[axis];
+}
+
+/* Where each tap of the first window stands in a plane. */
+static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layout *l)
+{
+    const int64_t step = w->stride[2];
+    for (int64_t z = 0; z < w->kernel[0]; z++)
+    for (int64_t y = 0; y < w->kernel[1]; y++)
+    for (int64_t x = 0; x < w->kernel[2]; x++) {
+        const int64_t at = x * w->dilation[2];
+        *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
+                (l->phase ? at % step * l->phase + at / step : at);
+    }
+}
+
+/* Entries first ... last - 1 of phase r of a padded row are those of the operand: entry i is its
+   i * stride + r - before. */
+static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, int64_t r)
+{
+    const int64_t step = w->stride[2], before = w->before[2], beyond = w->dims[2] + before;
+    rlx_range range = {before > r ? (before - r + step - 1) / step : 0,
+                       beyond > r ? (beyond - r + step - 1) / step : 0};
+    if (range.last > l->phase) range.last = l->phase;
+    if (range.first > range.last) range.first = range.last;
+    return range;
+}

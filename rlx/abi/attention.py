@@ -1,0 +1,46 @@
+"""The signature of attention (kernels/attention)."""
+
+from __future__ import annotations
+
+from rlx.abi.constants import ATTENTION_KEYS, ATTENTION_QUERIES, VECTOR_ELEMENTS
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    INT3,
+    REAL,
+    Field,
+    Kernel,
+    Parallel,
+    Scratch,
+    choice,
+)
+
+# Which keys a query sees: all, those up to its own, those of a window before its own, those that a mask
+# names, or all with a bias added to their scores.
+KINDS = ("none", "causal", "sliding", "custom", "bias")
+
+KERNELS = (
+    Kernel(
+        "attention",
+        "Scaled dot-product attention. Strides are of batch, head and position; those of the mask of batch, head, "
+        "query and key. With `many` queries share tiles of keys.",
+        {
+            "batch": INT, "heads": INT, "kv_heads": INT, "sq": INT, "sk": INT, "d": INT, "dv": INT, "q_steps": INT3,
+            "k_steps": INT3, "v_steps": INT3, "o_steps": INT3, "mask_steps": Field(length=4),
+            "kind": choice("SEES", *KINDS), "window": INT, "scale": REAL, "softcap": REAL, "many": FLAG,
+        },
+        {"q": "T", "k": "T", "v": "T", "mask": "T|bool?"},
+        {"y": "T"},
+        {
+            # Tiles of keys, values and scores, and the largest score and the sum of each query.
+            "tiles": Scratch(
+                "T",
+                lambda p: p.many
+                * (ATTENTION_KEYS * (p.d + p.dv + VECTOR_ELEMENTS + ATTENTION_QUERIES) + 2 * p.sq),
+            )
+        },
+        FLOATS,
+        parallel=Parallel(),
+    ),
+)  # fmt: skip

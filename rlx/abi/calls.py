@@ -1,0 +1,204 @@
+"""Checks calls of CPU kernels against their signatures, and writes their parameters as the C structs."""
+
+from __future__ import annotations
+
+import difflib
+import struct
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlx.abi.kernels import KERNELS
+from rlx.abi.signature import Field, Kernel, Operand
+from rlx.errors import CompileError, UnsupportedOpError
+
+Words = npt.NDArray[np.int64]
+
+
+class SignatureError(CompileError):
+    """A call of a CPU kernel does not fit its signature: a mistake in the lowering rule of an op."""
+
+
+class Given(NamedTuple):
+    """A dtype by its name, as in "f32", and the bytes of its elements."""
+
+    name: str
+    itemsize: int
+
+
+def kernel(name: str) -> Kernel:
+    """The signature of a kernel.
+
+    Raises:
+        SignatureError: There is no such kernel.
+    """
+    found = KERNELS.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, KERNELS, 1)
+        hint = f"; do you mean {near[0]!r}?" if near else ""
+        raise SignatureError(f"the CPU has no kernel {name!r}{hint}")
+    return found
+
+
+def type_of(one: Kernel, first: Given) -> str:
+    """The type that a kernel is taken for, by its first operand; "" where it is compiled for none.
+
+    Raises:
+        UnsupportedOpError: The kernel is not compiled for that dtype.
+    """
+    if not one.types:
+        return ""
+    for name in (first.name, f"b{first.itemsize}"):
+        if name in one.types:
+            return name
+    raise UnsupportedOpError(f"the CPU has no kernel {one.name!r} for {first.name}")
+
+
+def fields(params: Mapping[str, Any], itemsize: int = 0) -> SimpleNamespace:
+    """Parameters as the formulas of a signature take them."""
+    return SimpleNamespace(**params, itemsize=itemsize)
+
+
+def scratch(one: Kernel, params: Mapping[str, Any], first: Given) -> list[tuple[str, int]]:
+    """The scratch memory of a call.
+
+    Args:
+        one: The signature.
+        params: The fields that the call gives.
+        first: The dtype of its first operand.
+
+    Returns:
+        The dtype and the number of elements of each piece; the pieces behind the last one that is used are left out.
+
+    Raises:
+        SignatureError: The parameters do not fit.
+    """
+    check_fields(one, params)
+    given = fields(params, first.itemsize)
+    found = [
+        (first.name if s.type == "T" else s.type, s.length(given)) for s in one.scratch.values()
+    ]
+    while found and not found[-1][1]:
+        found.pop()
+    return found
+
+
+def check_fields(one: Kernel, params: Mapping[str, Any]) -> None:
+    """Refuses parameters of which one is missing, surplus or of another type.
+
+    Raises:
+        SignatureError: One is.
+    """
+    if params.keys() != one.given:
+        missing, surplus = sorted(one.given - params.keys()), sorted(params.keys() - one.given)
+        said = [f"no {', '.join(missing)}"] if missing else []
+        said += [f"{', '.join(surplus)}, which it does not have"] if surplus else []
+        raise SignatureError(f"the kernel {one.name!r} is given {' and '.join(said)}")
+    for name, value in params.items():
+        fault = _fault(one.flat[name], value)
+        if fault:
+            raise SignatureError(
+                f"the kernel {one.name!r}: {name} is {value!r}, where {fault} fits"
+            )
+
+
+def _fault(field: Field, value: Any) -> str:
+    """What a field takes, if a value is not that."""
+    if field.length is not None:
+        if not isinstance(value, (tuple, list)):
+            return "a tuple"
+        if field.length and len(value) != field.length:
+            return f"a tuple of {field.length}"
+        return next(
+            (f"a tuple, each {said}" for item in value if (said := _number(field, item))), ""
+        )
+    return _number(field, value)
+
+
+def _number(field: Field, value: Any) -> str:
+    if field.real:
+        return "" if isinstance(value, (float, int, np.floating)) else "a number"
+    if not isinstance(value, (int, np.integer)):
+        return "an integer"
+    if field.choices and not 0 <= value < len(field.choices):
+        return f"0 to {len(field.choices) - 1}: {', '.join(field.choices)}"
+    return ""
+
+
+def check_operands(
+    one: Kernel, reads: Sequence[Given | None], writes: Sequence[Given], type: str
+) -> None:
+    """Refuses operands that are missing, too many, or of a dtype that the kernel does not take.
+
+    Args:
+        one: The signature.
+        reads: Operands that are read, None for an absent one; those behind the last present one may lack.
+        writes: Operands that are written, then scratch.
+        type: The type that the kernel is taken for, as ``type_of`` says.
+
+    Raises:
+        SignatureError: One does not fit.
+    """
+    scratch = {name: Operand((s.type,), True) for name, s in one.scratch.items()}
+    for what, operands, found in (
+        ("reads", one.inputs, reads),
+        ("writes", {**one.outputs, **scratch}, writes),
+    ):
+        if len(found) > len(operands):
+            raise SignatureError(
+                f"the kernel {one.name!r} {what} {len(operands)} operands, and is given {len(found)}"
+            )
+        for at, (name, operand) in enumerate(operands.items()):
+            held = found[at] if at < len(found) else None
+            if not _takes(operand, held, type):
+                expected = " or ".join(type if each == "T" else each for each in operand.types)
+                said = held.name if held else "nothing"
+                raise SignatureError(
+                    f"the kernel {one.name!r} {what} {name}: it is {said}, where {expected} fits"
+                )
+
+
+def _takes(operand: Operand, held: Given | None, type: str) -> bool:
+    if held is None:
+        return operand.optional
+    own = held.name == type or f"b{held.itemsize}" == type
+    return held.name in operand.types or "any" in operand.types or ("T" in operand.types and own)
+
+
+def words(one: Kernel, params: Mapping[str, Any]) -> Words:
+    """Checked parameters, and those that the linker sets, as the struct of the kernel with its arrays behind it.
+
+    Args:
+        one: The signature.
+        params: Every field by name; those of a packed operand may lack.
+
+    Returns:
+        The words. Pointers among them point into the same array, which has to live as long as the call.
+    """
+    head: list[int] = []
+    tail: list[int] = []
+    pointers: list[tuple[int, int]] = []
+    for name, field in one.flat.items():
+        value = params.get(name, 0)
+        if field.length is None:
+            head.append(_word(field, value))
+        elif field.length:
+            head += [_word(field, item) for item in value]
+        else:
+            pointers.append((len(head), len(tail)))
+            head.append(0)
+            tail += [_word(field, item) for item in value]
+    found = np.array([*head, *tail], np.int64)
+    start: int = found.ctypes.data
+    for at, offset in pointers:
+        found[at] = start + 8 * (len(head) + offset)
+    return found
+
+
+def _word(field: Field, value: Any) -> int:
+    if field.real:
+        return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+    return int(value)

@@ -1,0 +1,49 @@
+"""Sizes that the C kernels and the Python that prepares their calls both need. The C header is made of them."""
+
+from __future__ import annotations
+
+# --- matrix products (kernels/products/micro.h) ---
+# Rows of a panel of the right matrix that stay in the cache while rows of the left matrix go by.
+PANEL_DEPTH = 512
+# Columns of a panel at most, on any instruction set.
+PANEL_COLUMNS = 64
+# Elements of the largest panel.
+PANEL = PANEL_DEPTH * PANEL_COLUMNS
+# Rows of the left matrix that a product of 8-bit integers prepares at a time.
+BYTE_ROWS = 48
+# Rows of one expert that a grouped product makes together, and columns of them that are apart in memory.
+EXPERT_ROWS, EXPERT_COLUMNS = 48, 512
+# Weights that are decoded at a time.
+DECODE_SPAN = 256
+
+# --- windows ---
+# Elements behind each padded plane, which whole vectors may overwrite.
+PLANE_SLACK = 16
+# Panels that a convolution packs together at most, and the rows of each.
+CONV_PANELS, CONV_DEPTH = 4, 128
+# Columns of a convolution's panel at most, and the windows up to which it is made as the transposed product.
+CONV_COLUMNS, CONV_FEW_WINDOWS = 64, 64
+# Bytes of a mask of lanes of a depthwise convolution.
+LANE_MASK_BYTES = 64
+
+# --- transforms ---
+# Bytes of the rows of a transform that go through the passes side by side.
+FFT_LANE_BYTES = 64
+# Points of the small transform inside a long convolution.
+LONG_ACROSS = 16
+# Rows of a spectrogram that meet the mel filters together.
+MEL_ROWS = 128
+
+# --- other families ---
+# Keys of a tile of attention, and queries that meet it together.
+ATTENTION_KEYS, ATTENTION_QUERIES = 128, 64
+# Elements of a vector at most: 64 bytes of f32.
+VECTOR_ELEMENTS = 16
+# Columns of a panel of a recurrence's weights at most.
+RECURRENT_PANEL = 64
+# Rows that a recursive filter takes side by side.
+FILTER_LANES = 8
+# Bytes of the registers of an elementwise program, operands of it at most, and elements of a block at most.
+REGISTER_BYTES, PROGRAM_OPERANDS, LARGEST_BLOCK = 49152, 48, 1024
+
+NAMES = tuple(name for name in dict(globals()) if name.isupper())

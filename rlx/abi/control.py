@@ -1,0 +1,37 @@
+"""Signatures of jumps, and of functions that users register (kernels/control)."""
+
+from __future__ import annotations
+
+from rlx.abi.signature import ADDRESS, INT, INTS, REALS, Group, Kernel
+
+# The call that a jump leads to. It comes first, so that the loop that makes the calls finds it.
+_TARGET = Group("rlx_jump_target", {"target": INT})
+
+KERNELS = (
+    Kernel("jump", "Goes on with another call.", {"to": _TARGET}),
+    Kernel(
+        "jump_unless",
+        "The same where a condition is false.",
+        {"to": _TARGET},
+        {"condition": "bool"},
+    ),
+    Kernel(
+        "next_trip",
+        "Counts the trips of a loop, and jumps when all are made.",
+        {"to": _TARGET, "trips": INT},
+        writes={"counter": "i64"},
+    ),
+    Kernel(
+        "custom",
+        "The C function of a registered operation, with the sizes of its operands and its numbers.",
+        {"function": ADDRESS, "sizes": INTS, "numbers": REALS},
+        {f"operand{at}": "any?" for at in range(8)},
+        {f"result{at}": "any" if at == 0 else "any?" for at in range(4)},
+    ),
+    Kernel(
+        "python",
+        "A Python function amid the compiled kernels.",
+        {"function": ADDRESS},
+        in_table=False,
+    ),
+)

@@ -1,0 +1,48 @@
+"""Signatures of what moves elements (kernels/movement)."""
+
+from __future__ import annotations
+
+from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, Kernel, Parallel, choice
+
+# How an update joins what is there.
+REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+# An index of `depth` numbers names a place of axes of these sizes, by these strides.
+_INDEX = {"depth": INT, "index_bytes": INT, "sizes": INTS, "axis_steps": INTS}
+
+KERNELS = (
+    Kernel(
+        "strided_copy",
+        "Elements from one layout to another. A counter moves both offsets by its advances; all in elements.",
+        {
+            "rank": INT, "dims": INTS, "source_steps": INTS, "target_steps": INTS, "source_offset": INT,
+            "target_offset": INT, "source_advance": INT, "target_advance": INT,
+        },
+        {"source": "T", "counter": "i32?"},
+        {"target": "T"},
+        types=BYTES,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "gather",
+        "Elements at the places that indices name.",
+        {"rank": INT, "count": INT, "dims": INTS, "data_steps": INTS, "index_steps": INTS, **_INDEX},
+        {"x": "T", "index": "i32|i64"},
+        {"y": "T"},
+        types=BYTES,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "scatter",
+        "Updates start to stop of each of some lines, at the places that indices name, in order. The result holds "
+        "a copy of the data.",
+        {
+            "rank": INT, "reduction": choice("REDUCTION", *REDUCTIONS), "start": INT, "stop": INT, "index_step": INT,
+            "update_step": INT, "lines": INT, "dims": INTS, "data_steps": INTS, "index_steps": INTS,
+            "update_steps": INTS, **_INDEX,
+        },
+        {"updates": "T", "index": "i32|i64"},
+        {"y": "T"},
+        types=(*NUMBERS, "bool"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,135 @@
+"""Signatures of the matrix products (kernels/products)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.abi.constants import (
+    BYTE_ROWS,
+    EXPERT_COLUMNS,
+    EXPERT_ROWS,
+    PANEL,
+    PANEL_COLUMNS,
+    PANEL_DEPTH,
+)
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    INTS,
+    LINKED,
+    Field,
+    Group,
+    Kernel,
+    Parallel,
+    Scratch,
+    choice,
+)
+
+# What follows a product, applied to each result before it is stored.
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh")
+ACTIVATION = choice("ACT", *ACTIVATIONS)
+
+# Formats of quantised weights: blocks of GGUF files, then plain groups with scales of their own.
+SCHEMES = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K", "int4", "int8",
+)  # fmt: skip
+SCHEME = choice("SCHEME", *SCHEMES)
+
+# How the right operand of a product is packed: not at all, or in panels of these elements.
+PACKINGS = ("none", "same", "f16", "bf16", "Q8_0", "Q4_0")
+PACKING = Field(choices=PACKINGS, enum="PACKING", linked=True)
+
+# The batch axes of a product: their sizes, and the steps of both operands along them, in matrices.
+_BATCH = {"rank": INT, "dims": INTS, "a_steps": INTS, "b_steps": INTS}
+
+_WEIGHTS = Group(
+    "rlx_quantized",
+    {"scheme": SCHEME, "k": INT, "row_bytes": INT, "group": INT, "scale_bytes": INT, "zero_bytes": INT},
+)  # fmt: skip
+
+
+def _panel(p: Any) -> int:
+    return int(min(p.k, PANEL_DEPTH) * PANEL_COLUMNS)
+
+
+def _byte_rows(p: Any) -> int:
+    """Bytes: where the sums of rows begin, these rows as 16-bit numbers, and a panel with its sums."""
+    fours = -(-p.k // 4)
+    columns = min(-(-p.n // 16) * 16, PANEL_COLUMNS)
+    return int(4 * BYTE_ROWS + 8 * fours * min(p.m, BYTE_ROWS) + 4 * columns * (fours + 1))
+
+
+KERNELS = (
+    Kernel(
+        "matmul",
+        "Batched products [m, k] @ [k, n], a bias added and an activation applied.",
+        {
+            "m": INT, "k": INT, "n": INT, "batch": INT, "bias_at": INT, "act": ACTIVATION, "transposed_b": FLAG,
+            "packing": PACKING, "packed_stride": LINKED, **_BATCH,
+        },
+        {"a": "T", "b": "T|f16|bf16", "bias": "T?"},
+        {"y": "T"},
+        {"panel": Scratch("T", _panel)},
+        FLOATS,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "gated_product",
+        "act(a @ gate + gate_bias) * (a @ up + up_bias), of so many columns at a time.",
+        {"m": INT, "k": INT, "n": INT, "act": ACTIVATION, "columns": INT, "packing": PACKING},
+        {"a": "T", "gate": "T", "up": "T", "gate_bias": "T?", "up_bias": "T?"},
+        {"y": "T"},
+        {"panel": Scratch("T", lambda p: PANEL), "gates": Scratch("T", lambda p: p.m * (p.columns + PANEL_COLUMNS))},
+        FLOATS,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "grouped_matmul",
+        "Each row of x times the matrix of its expert. With `partial` rows of negative experts are 0.",
+        {
+            "m": INT, "k": INT, "n": INT, "experts": INT, "index_bytes": INT, "partial": FLAG,
+            "packing": PACKING, "packed_stride": LINKED,
+        },
+        {"x": "T", "weights": "T", "expert": "i32|i64"},
+        {"y": "T"},
+        {
+            "panel": Scratch("T", lambda p: PANEL),
+            "rows": Scratch("T", lambda p: EXPERT_ROWS * p.k),
+            "results": Scratch("T", lambda p: EXPERT_ROWS * EXPERT_COLUMNS),
+        },
+        FLOATS,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "matmul_integer",
+        "Batched products of 8-bit integers in i32, exact.",
+        {
+            "m": INT, "k": INT, "n": INT, "batch": INT, "a_signed": FLAG, "b_signed": FLAG,
+            "packing": PACKING, "packed_stride": LINKED, **_BATCH,
+        },
+        {"a": "i8|u8", "b": "i8|u8"},
+        {"y": "i32"},
+        {"rows": Scratch("u8", _byte_rows)},
+        variants=("vnni",),
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "dequant_matmul",
+        "x [m, k] @ transpose(w [n, k]), w quantised.",
+        {"weights": _WEIGHTS, "m": INT, "n": INT, "packing": PACKING},
+        {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?"},
+        {"y": "T"},
+        {"panel": Scratch("T", lambda p: PANEL)},
+        ("f32",),
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "dequantize_blocks",
+        "Rows of a quantised table, all in order (index_bytes 0) or those that an index names.",
+        {"weights": _WEIGHTS, "count": INT, "table": INT, "index_bytes": INT},
+        {"w": "u8", "scales": "f32|f16?", "zeros": "any?", "index": "i32|i64?"},
+        {"y": "f32"},
+        types=("u8",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""Signatures of what goes along time step by step (kernels/recurrent)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    INTS,
+    REAL,
+    REALS,
+    Kernel,
+    Parallel,
+    Scratch,
+    choice,
+)
+
+# Cells by name, and the gates of each.
+CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
+
+
+def _recurrence(p: Any) -> int:
+    """Elements of the gates, two states of each row, and packed weights."""
+    gates = tuple(CELLS.values())[p.cell]
+    packed = (gates * p.hidden + 2 * RECURRENT_PANEL) * p.hidden * p.pack
+    return int(p.batch * (gates + 2) * p.hidden + packed)
+
+
+KERNELS = (
+    Kernel(
+        "recurrence",
+        "The loop over time of lstm, gru and rnn. With `pack` the weights are packed first.",
+        {
+            "steps": INT, "batch": INT, "directions": INT, "hidden": INT, "cell": choice("CELL", *CELLS),
+            "input_forget": FLAG, "clip": REAL, "pack": FLAG, "reverse": INTS,
+        },
+        {"xw": "T", "weights": "T", "bias": "T?", "h0": "T?", "c0": "T?", "peepholes": "T?", "lengths": "i32?"},
+        {"y": "T", "h": "T", "c": "T"},
+        {"work": Scratch("T", _recurrence)},
+        FLOATS,
+        # Several sequences share what is read of the weights.
+        parallel=Parallel(most=lambda p: p.batch // 4),
+    ),
+    Kernel(
+        "selective_scan",
+        "The linear recurrence of a state-space model whose steps depend on the input.",
+        {"batch": INT, "length": INT, "channels": INT, "states": INT},
+        {"x": "T", "delta": "T", "a": "T", "b": "T", "c": "T", "d": "T?"},
+        {"y": "T"},
+        {
+            "states": Scratch("T", lambda p: p.channels * max(p.states, 1)),
+            "products": Scratch("T", lambda p: max(p.states, 1)),
+        },
+        FLOATS,
+    ),
+    Kernel(
+        "recursive",
+        "Recursive filters in sections of one order, coefficients b and a of one section after the other.",
+        {"rows": INT, "n": INT, "sections": INT, "order": INT, "coefficients": REALS},
+        {"x": "T", "zi": "T?"},
+        {"y": "T", "zf": "T"},
+        {"states": Scratch("f64", lambda p: p.sections * (p.order + 1) * FILTER_LANES)},
+        FLOATS,
+    ),
+)  # fmt: skip

@@ -1,0 +1,73 @@
+"""Signatures of what works along one axis of [outer, n, inner] (kernels/rows)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch
+
+_AXIS = {"outer": INT, "n": INT, "inner": INT}
+
+
+def _reduced(p: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (p.n * p.inner,), (p.inner,)
+
+
+def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Kernel:
+    return Kernel(
+        f"reduce_{kind}", doc, _AXIS, {"x": "T"}, {"y": "T"}, types=types, parallel=Parallel("outer", _reduced)
+    )  # fmt: skip
+
+
+KERNELS = (
+    Kernel(
+        "softmax",
+        "Softmax over the middle axis, or its logarithm.",
+        {**_AXIS, "log": FLAG},
+        {"x": "T"},
+        {"y": "T"},
+        types=FLOATS,
+        parallel=Parallel("outer", lambda p: ((p.n * p.inner,), (p.n * p.inner,))),
+    ),
+    Kernel(
+        "layer_norm",
+        "Rows normalised; with rms the mean stays in. With a residual the rows are those of x + residual: they are "
+        "the second result where one is asked for.",
+        {"rows": INT, "n": INT, "eps": REAL, "rms": FLAG},
+        {"x": "T", "weight": "T?", "bias": "T?", "residual": "T?"},
+        {"y": "T", "sum": "T?"},
+        types=FLOATS,
+        parallel=Parallel("rows", lambda p: ((p.n, 0, 0, p.n), (p.n, p.n))),
+    ),
+    _reduction("sum", "Sums over the middle axis.", NUMBERS),
+    _reduction("mean", "Means over the middle axis.", FLOATS),
+    _reduction("max", "Maxima over the middle axis; NaN is larger than any number.", NUMBERS),
+    _reduction("min", "Minima over the middle axis; NaN is smaller than any number.", NUMBERS),
+    _reduction("prod", "Products over the middle axis.", NUMBERS),
+    Kernel(
+        "arg_reduce",
+        "Where the extreme of the middle axis is: the first, or the last of equals.",
+        {**_AXIS, "largest": FLAG, "last": FLAG},
+        {"x": "T"},
+        {"y": "i32"},
+        types=NUMBERS,
+    ),
+    Kernel(
+        "cumulate",
+        "Running sums or products over the middle axis.",
+        {**_AXIS, "product": FLAG, "exclusive": FLAG, "reverse": FLAG},
+        {"x": "T"},
+        {"y": "T"},
+        types=NUMBERS,
+    ),
+    Kernel(
+        "topk",
+        "The k first of every row in order, with their places. Ties go to the lower place, NaN comes last.",
+        {"rows": INT, "n": INT, "k": INT, "largest": FLAG},
+        {"x": "T"},
+        {"values": "T", "places": "i32"},
+        # Two copies of a row as pairs of a value and a place.
+        {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
+        NUMBERS,
+    ),
+)

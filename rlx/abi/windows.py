@@ -1,0 +1,186 @@
+"""Signatures of convolutions and pools (kernels/windows)."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+from rlx.abi.constants import (
+    CONV_COLUMNS,
+    CONV_DEPTH,
+    LANE_MASK_BYTES,
+    LONG_ACROSS,
+    PANEL,
+    PLANE_SLACK,
+)
+from rlx.abi.products import ACTIVATION, PACKING
+from rlx.abi.signature import (
+    FLAG,
+    FLOATS,
+    INT,
+    INT3,
+    INTS,
+    LINKED,
+    Group,
+    Kernel,
+    Parallel,
+    Scratch,
+    choice,
+)
+
+# Windows over three axes: planes of the operand and of the result in groups, and sizes by axis.
+WINDOW = Group(
+    "rlx_window",
+    {
+        "batch": INT, "channels": INT, "outputs": INT, "groups": INT, "dims": INT3, "kernel": INT3, "out": INT3,
+        "stride": INT3, "dilation": INT3, "before": INT3, "after": INT3,
+    },
+)  # fmt: skip
+
+# What the sums of a pool are divided by: nothing, the elements inside, or those of the padding too.
+DIVISORS = ("no", "inside", "padded")
+
+_TAPS = Scratch("i64", lambda p: prod(p.kernel))
+_OPERANDS = {"x": "T", "weight": "T", "bias": "T?", "residual": "T?"}
+_EPILOGUE = {"act": ACTIVATION}
+# Images that are made together; whether the operand is copied with its padding.
+_PIECES = {"together": INT, "copied": FLAG}
+_PACKED = {"packing": PACKING, "packed_stride": LINKED}
+
+
+def padded_plane(p: Any) -> int:
+    """Elements of a plane with its padding, its rows apart by phase of the stride (window_layout in C)."""
+    sizes = zip(p.out, p.stride, p.kernel, p.dilation, strict=True)
+    reach = [
+        (out - 1) * stride + (taps - 1) * dilation + 1 for out, stride, taps, dilation in sizes
+    ]
+    step = p.stride[2]
+    return int(reach[0] * reach[1] * step * ceil(reach[2] / step) + PLANE_SLACK)
+
+
+def _padded(p: Any) -> int:
+    """Elements of the padded planes of the images of a group that are made together."""
+    if not p.copied:
+        return 1
+    return int(p.together * (p.channels // p.groups) * padded_plane(p) + PLANE_SLACK)
+
+
+def _few(p: Any) -> int:
+    """Elements of few windows as a matrix, and of their products."""
+    windows = min(p.batch, p.together) * prod(p.out)
+    return int(windows * (p.channels // p.groups) * prod(p.kernel) + windows * CONV_COLUMNS)
+
+
+def _long(p: Any) -> int:
+    """Elements of two blocks, of the spectra of a group's channels, and of its filters."""
+    channels = p.channels // p.groups
+    return int(2 * LONG_ACROSS * p.block * (2 + channels + channels * (p.outputs // p.groups)))
+
+
+def _lane_masks(p: Any) -> int:
+    # Masks of two vectors, for every vector of 4 elements or more and every tap of a row.
+    return int(2 * ceil(p.out[2] / 4) * p.kernel[2] * LANE_MASK_BYTES // 2)
+
+
+def _depthwise(name: str, doc: str) -> Kernel:
+    return Kernel(
+        name,
+        doc,
+        {"window": WINDOW, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {"zeros": Scratch("T", lambda p: p.dims[2]), "masks": Scratch("u8", _lane_masks)},
+        ("f32",),
+        parallel=Parallel(),
+    )
+
+
+def _pool(name: str, doc: str, types: tuple[str, ...]) -> Kernel:
+    return Kernel(
+        name,
+        doc,
+        {"window": WINDOW, "divide": choice("DIVIDE", *DIVISORS)},
+        {"x": "T"},
+        {"y": "T"},
+        {"row": Scratch("T", lambda p: p.dims[2])},
+        types,
+        parallel=Parallel("channels", lambda p: ((prod(p.dims),), (prod(p.out),))),
+    )
+
+
+KERNELS = (
+    Kernel(
+        "conv",
+        "Many windows: weights times windows that are packed in panels, of an operand that is padded already.",
+        {"window": WINDOW, **_PIECES, "panels": INT, **_PACKED, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {
+            "panels": Scratch("T", lambda p: p.panels * (CONV_DEPTH + 1) * CONV_COLUMNS),
+            "strips": Scratch("T", lambda p: p.panels * (p.outputs // p.groups) * CONV_COLUMNS),
+            "offsets": _TAPS,
+        },
+        FLOATS,
+        parallel=Parallel(parts=4),
+    ),
+    Kernel(
+        "conv_few",
+        "Few windows: windows times packed weights.",
+        {"window": WINDOW, **_PIECES, **_PACKED, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {"planes": Scratch("T", _padded), "work": Scratch("T", lambda p: _few(p) + PANEL), "offsets": _TAPS},
+        FLOATS,
+        parallel=Parallel(parts=2),
+    ),
+    Kernel(
+        "conv_direct",
+        "Groups of few outputs: each tap added to a row of results.",
+        {"window": WINDOW, **_PIECES, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {"planes": Scratch("T", _padded), "offsets": _TAPS},
+        FLOATS,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "conv_pad",
+        "All planes with their padding, as conv reads them.",
+        {"window": WINDOW},
+        {"x": "T"},
+        {"y": "T"},
+        types=FLOATS,
+        parallel=Parallel(),
+    ),
+    _depthwise("conv_depthwise", "One filter for each plane, of 3 or 5 rows of taps next to each other."),
+    _depthwise("conv_depthwise_narrow", "The same for rows of at most eight results."),
+    Kernel(
+        "conv_transpose",
+        "A transposed convolution; the window is that of the convolution that it transposes, seen from the result.",
+        {"window": WINDOW, "block": INT},
+        {"x": "T", "weight": "T", "bias": "T?"},
+        {"y": "T"},
+        {
+            "weights": Scratch("T", lambda p: max(p.outputs // p.groups * prod(p.kernel) * (p.channels // p.groups), 1)),
+            "products": Scratch("T", lambda p: max(p.block * prod(p.kernel) * prod(p.out), 1)),
+            "panel": Scratch("T", lambda p: PANEL),
+        },
+        FLOATS,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "conv_long",
+        "A long filter along one axis, by Fourier transforms of blocks of 16 * block samples.",
+        {
+            "window": WINDOW, **_EPILOGUE, "packing": PACKING, "block": INT, "twiddle_count": INT, "passes": INT,
+            "radices": INTS,
+        },
+        {**_OPERANDS, "filters": "T", "twiddles": "T", "cross": "T", "small": "T"},
+        {"y": "T"},
+        {"blocks": Scratch("T", _long)},
+        ("f32",),
+        parallel=Parallel(),
+    ),
+    _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),
+    _pool("pool_sum", "The sum of each window, or its mean.", FLOATS),
+)  # fmt: skip

@@ -1,0 +1,134 @@
+"""Rotary position embedding, in one and two dimensions (arXiv:2104.09864)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import GraphError, ShapeError, describe
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, Sample
+from rlx.ir.shape import broadcast
+from rlx.ops.declare import FLOAT_KERNELS, composite
+
+_STYLES = ("neox", "gptj")
+
+
+def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str) -> Node:
+    d = x.shape[-1] if x.shape else 0
+    n = d if n_rot is None else n_rot
+    if n % 2 or not 0 < n <= d or style not in _STYLES:
+        raise GraphError(
+            describe(
+                "[rope] does not fit",
+                got=f"x {x.shape}, n_rot {n_rot}, style {style!r}",
+                expected="an even n_rot within the last axis, style neox or gptj",
+            )
+        )
+    rotated = (*x.shape[:-1], n // 2)
+    for name, table in (("cos", cos), ("sin", sin)):
+        if broadcast(table.shape, rotated, where="rope") != rotated or table.shape[-1] != n // 2:
+            raise ShapeError(
+                describe(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {rotated}")
+            )
+    turned = g.narrow(x, -1, 0, n)
+    if style == "neox":
+        a, b = g.split(turned, [n // 2, n // 2], -1)
+    else:
+        pairs = g.reshape(turned, (*x.shape[:-1], n // 2, 2))
+        a, b = (g.reshape(g.narrow(pairs, -1, at, 1), rotated) for at in (0, 1))
+    first = g.sub(g.mul(a, cos), g.mul(b, sin))
+    second = g.add(g.mul(b, cos), g.mul(a, sin))
+    if style == "neox":
+        parts = [first, second]
+    else:
+        joined = g.concat([g.unsqueeze(first, -1), g.unsqueeze(second, -1)], -1)
+        parts = [g.reshape(joined, turned.shape)]
+    rest = [g.narrow(x, -1, n, d - n)] if n < d else []
+    return g.concat([*parts, *rest], -1) if len(parts) + len(rest) > 1 else parts[0]
+
+
+def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
+    turned, rest = x[..., :n], x[..., n:]
+    if style == "neox":
+        a, b = turned[..., : n // 2], turned[..., n // 2 :]
+        y = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+    else:
+        a, b = turned[..., ::2], turned[..., 1::2]
+        y = np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(turned.shape)
+    return np.concatenate([y, rest], -1)
+
+
+@composite(
+    _rope,
+    dtypes=FLOAT_KERNELS,
+    samples=tuple(
+        Sample(shapes, {"n_rot": n, "style": style})
+        for style in _STYLES
+        for shapes, n in (
+            (((2, 3, 5, 8), (5, 4), (5, 4)), 8),
+            (((2, 5, 8), (5, 2), (5, 2)), 4),
+            (((1, 2), (1, 1), (1, 1)), None),
+            (((0, 5, 8), (5, 4), (5, 4)), 8),
+        )
+    ),
+)
+def rope(x: Array, cos: Array, sin: Array, n_rot: Any = None, style: str = "neox") -> Array:
+    """Pairs of the last axis turned by angles that depend on the position.
+
+    Args:
+        x: ``[..., positions, D]``.
+        cos: Cosines, broadcast to ``[..., positions, n_rot / 2]``.
+        sin: Sines, likewise.
+        n_rot: How many entries are turned, even; those behind stay. None turns all.
+        style: Which entries make a pair: "neox" i and i + n_rot / 2, "gptj" 2i and 2i + 1.
+    """
+    return _rotate(x, cos, sin, x.shape[-1] if n_rot is None else n_rot, style)
+
+
+def axial_angles(height: int, width: int, d: int, theta: float) -> Array:
+    """``[height * width, d / 2]``: angles of a row-major grid, the first half by row, the second by column."""
+    frequencies = theta ** (-np.arange(d // 4) / (d // 4))
+    rows, columns = np.divmod(np.arange(height * width), width)
+    return np.concatenate([rows[:, None] * frequencies, columns[:, None] * frequencies], -1)
+
+
+def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: str) -> Node:
+    if len(x.shape) < 2 or x.shape[-1] % 4 or x.shape[-1] == 0 or x.shape[-2] != height * width:
+        raise ShapeError(
+            describe(
+                "[axial_rope2d] does not fit",
+                got=f"{x.shape} on a grid of {height} x {width}",
+                expected="[..., height * width, D] with D divisible by 4",
+            )
+        )
+    angles = axial_angles(height, width, x.shape[-1], theta)
+    cos, sin = (g.constant(f(angles), x.dtype) for f in (np.cos, np.sin))
+    return g.rope(x, cos, sin, None, style)
+
+
+@composite(
+    _axial,
+    dtypes=FLOAT_KERNELS,
+    samples=(
+        Sample(((2, 6, 8),), {"height": 2, "width": 3}),
+        Sample(((6, 4),), {"height": 3, "width": 2, "style": "gptj", "theta": 100.0}),
+        Sample(((1, 1, 4),), {"height": 1, "width": 1}),
+        Sample(((0, 4, 4),), {"height": 2, "width": 2}),
+    ),
+)
+def axial_rope2d(
+    x: Array, height: int, width: int, theta: float = 10000.0, style: str = "neox"
+) -> Array:
+    """Rotary embedding of an image grid: half of the pairs turn with the row, half with the column.
+
+    Args:
+        x: ``[..., height * width, D]``, positions in row-major order, D divisible by 4.
+        height: Rows of the grid.
+        width: Columns.
+        theta: Base of the frequencies theta^(-4i / D).
+        style: As in ``rope``.
+    """
+    angles = axial_angles(height, width, x.shape[-1], theta)
+    return _rotate(x, np.cos(angles), np.sin(angles), x.shape[-1], style)

@@ -1,0 +1,1 @@
+"""Elements moved, not computed: views, copies, gather, scatter, ranges."""

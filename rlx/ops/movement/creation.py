@@ -1,0 +1,121 @@
+"""Tensors made from positions: arange, one_hot, trilu."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.budget import spend
+from rlx.errors import GraphError, describe
+from rlx.ir.dtype import ALL, DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, Sample
+from rlx.ir.shape import as_axis
+from rlx.ops.declare import composite
+
+
+def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
+    if step == 0:
+        raise GraphError(describe("[arange] a step of 0"))
+    first, end = (0, start) if stop is None else (start, stop)
+    count = (end - first) / step
+    spend("[arange]", elements=max(count, 0))
+    return g.constant(np.arange(first, end, step), dtype)
+
+
+@composite(
+    _arange,
+    dtypes=ALL,
+    samples=(
+        Sample((), {"start": 5}),
+        Sample((), {"start": 2, "stop": 11, "step": 3, "dtype": "f32"}),
+        Sample((), {"start": 3, "stop": 3}),
+        Sample((), {"start": 1, "stop": -1, "step": -0.5, "dtype": "f16"}),
+        Sample((), {"start": 0, "stop": 1}),
+    ),
+)
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = "i32") -> Array:
+    """The constant start, start + step, ... below ``stop`` (NumPy's ``arange``)."""
+    return np.arange(start, stop, step) if stop is not None else np.arange(0, start, step)
+
+
+def _one_hot(g: Graph, indices: Node, depth: int, axis: int, values: Any, dtype: Any) -> Node:
+    # Narrow integers could not hold the depth.
+    if indices.dtype is not DType.I64:
+        indices = g.cast(indices, DType.I32)
+    axis = as_axis(axis, len(indices.shape) + 1, where="one_hot")
+    spread = g.unsqueeze(indices, axis)
+    spend("[one_hot]", elements=depth)
+    numbers = np.arange(depth).reshape(-1, *(1,) * (len(indices.shape) - axis))
+    classes = g.constant(numbers, indices.dtype)
+    wrapped = g.where(g.lt(spread, 0), g.add(spread, depth), spread)
+    off, on = (g.constant(value, dtype) for value in values)
+    return g.where(g.eq(wrapped, classes), on, off)
+
+
+@composite(
+    _one_hot,
+    dtypes=frozenset({DType.I32, DType.I64}),
+    samples=(
+        Sample(((5,),), {"depth": 4}, low=-6, high=6),
+        Sample(((2, 3),), {"depth": 4, "axis": 1}, low=-6, high=6),
+        Sample(
+            ((2, 3),), {"depth": 3, "axis": 0, "values": (2, 5), "dtype": "i32"}, low=-6, high=6
+        ),
+        Sample(((),), {"depth": 3}, low=0, high=3),
+        Sample(((0,),), {"depth": 3}),
+    ),
+)
+def one_hot(
+    indices: Array, depth: int, axis: int = -1, values: Any = (0, 1), dtype: Any = "f32"
+) -> Array:
+    """Each index as a vector of ``depth`` numbers that is 1 at the index and 0 elsewhere.
+
+    Args:
+        indices: i32 or i64; negative ones count from the end; one out of range gives all 0.
+        depth: Number of classes.
+        axis: Where the new axis stands in the result.
+        values: What stands for (0, 1).
+        dtype: dtype of the result.
+    """
+    axis = axis % (indices.ndim + 1)
+    wrapped = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    classes = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+    return np.where(wrapped == classes, values[1], values[0])
+
+
+def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
+    if len(x.shape) < 2:
+        raise GraphError(describe("[trilu] not a matrix", got=x.shape, expected="rank >= 2"))
+    spend("[trilu]", elements=math.prod(x.shape[-2:]))
+    ones = np.ones(x.shape[-2:], np.bool_)
+    kept = np.triu(ones, k) if upper else np.tril(ones, k)
+    if x.dtype is DType.BOOL:
+        return g.logical_and(x, g.constant(kept))
+    return g.where(g.constant(kept), x, g.constant(0, x.dtype))
+
+
+@composite(
+    _trilu,
+    dtypes=ALL,
+    samples=(
+        *(
+            Sample((shape,), {"k": k, "upper": upper})
+            for upper in (True, False)
+            for shape in ((3, 4), (2, 4, 3), (1, 1))
+            for k in (0, 1, -2)
+        ),
+        Sample(((0, 3),)),
+    ),
+)
+def trilu(x: Array, k: int = 0, upper: bool = True) -> Array:
+    """The upper or lower triangle of the last two axes, 0 elsewhere.
+
+    Args:
+        x: ``[..., rows, columns]``.
+        k: The diagonal that bounds it: 0 the main one, positive ones above it.
+        upper: The triangle above it, else below.
+    """
+    return np.triu(x, k) if upper else np.tril(x, k)

@@ -1,0 +1,309 @@
+"""Operations that read at places given by integer tensors: the gather family.
+
+All of them are one walk: a result element has coordinates along some dimensions, each dimension steps
+through the data and through the indices, and the indices say where along the indexed axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, ShapeError, describe
+from rlx.ir.dtype import ALL, DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import as_axis, size, strides
+from rlx.ops.declare import op
+
+_WORKGROUP = 256
+_INDEX_DTYPES = (DType.I32, DType.I64)
+
+
+def check_indices(name: str, type: TensorType) -> None:
+    """Refuses indices that are not i32 or i64.
+
+    Raises:
+        DTypeError: They are not.
+    """
+    if type.dtype not in _INDEX_DTYPES:
+        raise DTypeError(
+            describe(
+                f"[{name}] indices are not integers",
+                got=type.dtype,
+                expected="i32 or i64",
+                hint="add g.cast(indices, 'i32')",
+            )
+        )
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+# --- gather ----------------------------------------------------------------------------------------
+
+
+def _emit_gather(
+    node: Node,
+    emitter: Emitter,
+    dims: Sequence[int],
+    data_steps: Sequence[int],
+    index_steps: Sequence[int],
+    sizes: Sequence[int],
+    axis_steps: Sequence[int],
+) -> None:
+    """One gather: result element c reads ``data[c . data_steps + indices[...] . axis_steps]``.
+
+    Args:
+        node: The node; operands are data and indices.
+        emitter: Where the call goes.
+        dims: Sizes of the result as it is walked, row-major.
+        data_steps: Step of each dimension through the data.
+        index_steps: Step of each dimension through the indices; an index tuple lies side by side.
+        sizes: Size of each indexed axis.
+        axis_steps: Step of each indexed axis through the data.
+    """
+    if size(node.shape) == 0:
+        return
+    emitter.call(
+        "gather",
+        [emitter.operand(0), emitter.operand(1)],
+        [emitter.result()],
+        {
+            "rank": len(dims),
+            "depth": len(sizes),
+            "index_bytes": node.inputs[1].dtype.itemsize,
+            "count": size(node.shape),
+            "dims": tuple(dims),
+            "data_steps": tuple(data_steps),
+            "index_steps": tuple(index_steps),
+            "sizes": tuple(sizes),
+            "axis_steps": tuple(axis_steps),
+        },
+        work=math.ceil(size(node.shape) / _WORKGROUP),
+    )
+
+
+_GATHER_DTYPES = ALL
+# Narrow elements share words on WebGPU: they are gathered as f32 or i32.
+_GATHER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64})
+
+
+def _infer_gather(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape, indices = types[0].shape, types[1]
+    axis = as_axis(attrs["axis"], len(shape), where="gather")
+    check_indices("gather", indices)
+    if shape[axis] == 0 and indices.size > 0:
+        raise ShapeError(describe("[gather] nothing to pick from", got=f"{shape} at axis {axis}"))
+    attrs["axis"] = axis
+    return TensorType((*shape[:axis], *indices.shape, *shape[axis + 1 :]), types[0].dtype)
+
+
+def _lower_gather(node: Node, emitter: Emitter) -> None:
+    x, indices = node.inputs
+    axis = node.attrs["axis"]
+    outer, n = size(x.shape[:axis]), x.shape[axis]
+    inner = size(x.shape[axis + 1 :])
+    dims = (outer, size(indices.shape), inner)
+    _emit_gather(node, emitter, dims, (n * inner, 0, 1), (0, 1, 0), (n,), (inner,))
+
+
+@op(
+    free=("indices",),
+    infer=_infer_gather,
+    flops=_no_flops,
+    cpu=Kernels(("gather",), _lower_gather),
+    webgpu=Kernels(("gather",), _lower_gather),
+    dtypes=_GATHER_DTYPES,
+    webgpu_dtypes=_GATHER_WEBGPU,
+    samples=tuple(
+        Sample(
+            (shape, np.shape(indices)),
+            {"axis": axis},
+            values=(
+                np.arange(math.prod(shape)).reshape(shape) % 100,
+                np.array(indices, np.int32).reshape(np.shape(indices)),
+            ),
+            dtypes=(dtype, index_dtype),
+        )
+        for dtype, index_dtype in (
+            (DType.F32, DType.I32), (DType.I32, DType.I64), (DType.F16, DType.I32),
+            (DType.BOOL, DType.I32), (DType.U8, DType.I64), (DType.F64, DType.I32),
+            (DType.F32, DType.I64),
+        )
+        for shape, indices, axis in (
+            ((5, 3), [[0, 4], [2, -1]], 0),
+            ((5, 3), [2, 0, 0], -1),
+            ((2, 4, 3), 1, 1),
+            ((1,), [0], 0),
+            ((4, 0), [1], 0),
+        )
+    ),
+)  # fmt: skip
+def gather(x: Array, indices: Array, axis: int = 0) -> Array:
+    """Entries of one axis picked by an integer tensor; the axis is replaced by the indices' shape.
+
+    Args:
+        x: Any shape of rank >= 1.
+        indices: i32 or i64, any shape; negative ones count from the end. One out of range is an
+            ``InputError`` on the CPU; WebGPU, which can't tell, takes the nearest entry.
+        axis: The axis that is picked from.
+    """
+    return np.take(x, indices, axis)
+
+
+def _infer_elements(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape, indices = types[0].shape, types[1]
+    axis = as_axis(attrs["axis"], len(shape), where="gather_elements")
+    check_indices("gather_elements", indices)
+    fits = len(shape) == len(indices.shape) and all(
+        at == axis or i <= d for at, (i, d) in enumerate(zip(indices.shape, shape, strict=True))
+    )
+    if not fits or (shape[axis] == 0 and indices.size > 0):
+        raise ShapeError(
+            describe(
+                "[gather_elements] the indices do not fit",
+                got=f"indices {indices.shape} into {shape}",
+                expected=f"equal ranks, no dimension larger but axis {axis}",
+            )
+        )
+    attrs["axis"] = axis
+    return TensorType(indices.shape, types[0].dtype)
+
+
+def _lower_elements(node: Node, emitter: Emitter) -> None:
+    x, indices = node.inputs
+    axis, steps = node.attrs["axis"], strides(x.shape)
+    through = [0 if at == axis else step for at, step in enumerate(steps)]
+    sizes, along = (x.shape[axis],), (steps[axis],)
+    _emit_gather(node, emitter, node.shape, through, strides(indices.shape), sizes, along)
+
+
+@op(
+    free=("indices",),
+    infer=_infer_elements,
+    flops=_no_flops,
+    cpu=Kernels(("gather",), _lower_elements),
+    webgpu=Kernels(("gather",), _lower_elements),
+    dtypes=_GATHER_DTYPES,
+    webgpu_dtypes=_GATHER_WEBGPU,
+    samples=tuple(
+        Sample(
+            (shape, np.shape(indices)),
+            {"axis": axis},
+            values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
+            dtypes=(dtype, index),
+        )
+        for dtype, index in (
+            (DType.F32, DType.I32),
+            (DType.I32, DType.I32),
+            (DType.I8, DType.I32),
+            (DType.F32, DType.I64),
+        )
+        for shape, indices, axis in (
+            ((3, 4), [[0, 2, -1, 1], [1, 1, 0, 0]], 0),
+            ((3, 4), [[3], [0], [-2]], 1),
+            ((2, 3, 2), [[[0, 1], [2, 2]]], 1),
+            ((1,), [0, 0, 0], 0),
+            ((0, 3), np.zeros((0, 3)), 1),
+        )
+    ),
+)
+def gather_elements(x: Array, indices: Array, axis: int) -> Array:
+    """One entry along ``axis`` for every entry of ``indices`` (NumPy's ``take_along_axis``).
+
+    Args:
+        x: Any shape of rank >= 1.
+        indices: i32 or i64 of the same rank; no dimension but ``axis`` is larger than that of ``x``.
+        axis: The axis that the indices number; negative indices count from its end.
+    """
+    cut = tuple(slice(0, None if at == axis else n) for at, n in enumerate(indices.shape))
+    return np.take_along_axis(x[cut], indices.astype(np.int64), axis)
+
+
+def _infer_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape, indices, batch = types[0].shape, types[1], int(attrs["batch_dims"])
+    check_indices("gather_nd", indices)
+    depth = indices.shape[-1] if indices.shape else 0
+    fits = 0 <= batch < len(indices.shape) and batch + depth <= len(shape)
+    if not fits or shape[:batch] != indices.shape[:batch]:
+        raise ShapeError(
+            describe(
+                "[gather_nd] the index tuples do not fit",
+                got=f"indices {indices.shape} into {shape}, {batch} batch dims",
+                expected="equal batch dimensions, and tuples no longer than the axes left",
+            )
+        )
+    attrs["batch_dims"] = batch
+    result = (*indices.shape[:-1], *shape[batch + depth :])
+    if 0 in shape[batch : batch + depth] and size(result):
+        raise ShapeError(describe("[gather_nd] nothing to pick from", got=shape))
+    return TensorType(result, types[0].dtype)
+
+
+def _lower_nd(node: Node, emitter: Emitter) -> None:
+    x, indices = node.inputs
+    batch, depth = node.attrs["batch_dims"], indices.shape[-1]
+    steps = strides(x.shape)
+    inner = size(x.shape[batch + depth :])
+    batches, picks = size(indices.shape[:batch]), size(indices.shape[batch:-1])
+    per_batch = size(x.shape[batch:])
+    sizes, along = x.shape[batch : batch + depth], steps[batch : batch + depth]
+    index_steps = (picks * depth, depth, 0)
+    _emit_gather(
+        node, emitter, (batches, picks, inner), (per_batch, 0, 1), index_steps, sizes, along
+    )
+
+
+@op(
+    free=("indices",),
+    infer=_infer_nd,
+    flops=_no_flops,
+    cpu=Kernels(("gather",), _lower_nd),
+    webgpu=Kernels(("gather",), _lower_nd),
+    dtypes=_GATHER_DTYPES,
+    webgpu_dtypes=_GATHER_WEBGPU,
+    samples=tuple(
+        Sample(
+            (shape, np.shape(indices)),
+            {"batch_dims": batch},
+            values=(np.arange(math.prod(shape)).reshape(shape), np.array(indices, np.int32)),
+            dtypes=(dtype, index),
+        )
+        for dtype, index in (
+            (DType.F32, DType.I32),
+            (DType.I32, DType.I32),
+            (DType.F32, DType.I64),
+        )
+        for shape, indices, batch in (
+            ((3, 4), [[0, 1], [2, -1]], 0),
+            ((3, 4), [[2], [0]], 0),
+            ((2, 3, 4), [[[1], [0]], [[2], [2]]], 1),
+            ((2, 3, 4), [[[1, 3]], [[2, -4]]], 1),
+            ((1,), [[0]], 0),
+            ((3, 4), np.zeros((0, 2)), 0),
+        )
+    ),
+)
+def gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array:
+    """Slices of ``x`` picked by index tuples, which stand along the last axis of ``indices``.
+
+    Args:
+        x: Any shape.
+        indices: i32 or i64 ``[*batch, ..., depth]``: each tuple names a slice of the first ``depth``
+            axes after the batch.
+        batch_dims: Leading axes that both operands share.
+
+    Returns:
+        ``[*indices.shape[:-1], *x.shape[batch_dims + depth:]]``.
+    """
+    batch, depth = indices.shape[:batch_dims], indices.shape[-1]
+    flat_x = x.reshape(-1, *x.shape[batch_dims:]) if batch_dims else x[None]
+    flat = indices.reshape(len(flat_x), -1, depth)
+    found = [part[tuple(np.moveaxis(at, -1, 0))] for part, at in zip(flat_x, flat, strict=True)]
+    rest = x.shape[batch_dims + depth :]
+    return np.array(found).reshape((*batch, *indices.shape[batch_dims:-1], *rest))

@@ -1,0 +1,152 @@
+"""Writes the calls of the WGSL product kernels: which kernel, in which pieces, and what adds shares of sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Emitter, TensorType
+from rlx.ir.variants import Variant
+from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, shares, strips, tiles
+
+
+def call_product_webgpu(
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+    parts: Sequence[int] = (),
+    gated: bool = False,
+) -> None:
+    """Writes the calls of the WGSL kernels that fit the product's sizes.
+
+    Args:
+        emitter: Where to.
+        operands: The left operand, the weights, the biases.
+        results: As many as there are parts.
+        params: Those of ``product_params``.
+        parts: Columns of each result, where there are several, each of its own weight.
+        gated: There are two weights (and biases) for the one result: act(first) * second.
+    """
+    parts = tuple(parts) or (params["n"],)
+    m, n, batch = params["m"], params["n"], params["batch"]
+    params = {"left_turned": 0, **params, "parts": parts, "gated": int(gated)}
+    simple = not params["half"]
+    whole = not (m % 128 or n % 128 or params["k"] % 16)
+    problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
+    if m <= FEW_ROWS and not params["turned"]:
+        _few("gemv", problem, emitter, operands, results, params)
+        return
+    variant = MATMUL.choose(problem, emitter)
+    cut = shares(problem, variant)
+    _tiled("matmul", problem, variant, cut, emitter, operands, results, params)
+
+
+def few_rows_product(
+    kernel: str,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    """Writes the calls of a kernel like gemv.wgsl that makes one product; otherwise as ``tiled_product``."""
+    params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
+    problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
+    _few(kernel, problem, emitter, operands, results, params)
+
+
+def _few(
+    kernel: str,
+    problem: Problem,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    cut = strips(problem)
+    across = sum(math.ceil(n / cut.columns) for n in problem.parts)
+    work = problem.batch * across
+    params |= cut._asdict()
+    write_product(kernel, cut.splits, work, across, emitter, operands, results, params)
+
+
+def tiled_product(
+    kernel: str,
+    variant: Variant,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+    most: int,
+) -> None:
+    """Writes the calls of a kernel that makes one product in the tiles of a variant.
+
+    Args:
+        kernel: Its name.
+        variant: The tiles.
+        emitter: Where to.
+        operands: What it reads; no biases.
+        results: The one result.
+        params: Those of ``product_params``, and what else the kernel needs.
+        most: Workgroups up to which sums are split.
+    """
+    params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
+    problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
+    cut = shares(problem, variant, most)
+    _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
+
+
+def _tiled(
+    kernel: str,
+    problem: Problem,
+    variant: Variant,
+    cut: tuple[int, int],
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    splits, each = cut
+    across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
+    params |= {**variant.params, "splits": splits, "each_k": each}
+    write_product(
+        kernel, splits, tiles(problem, variant), across, emitter, operands, results, params
+    )
+
+
+def write_product(
+    kernel: str,
+    splits: int,
+    work: int,
+    across: int,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    params: dict[str, Any],
+) -> None:
+    """Writes the call of a kernel, and where sums are split, of the one that adds their shares.
+
+    Args:
+        kernel: Its name.
+        splits: Shares of the sums.
+        work: Workgroups of a share.
+        across: Those that make the same rows.
+        emitter: Where to.
+        operands: What it reads; the biases last.
+        results: As many as there are parts.
+        params: Those of ``product_params``, and what else the kernel needs.
+    """
+    if splits == 1:
+        # Numbered row by row through all results, so that the first workgroups make the first rows of each.
+        emitter.call(kernel, operands, results, params, work, across)
+        return
+    biased, n = params["has_bias"], params["n"]
+    elements = params["batch"] * params["m"] * n
+    partial = emitter.temp(TensorType((splits, elements), DType.F32))
+    read = operands[: len(operands) - biased]
+    emitter.call(kernel, read, [partial], {**params, "has_bias": 0}, work * splits, 0)
+    params["elements"] = elements
+    groups = math.ceil(elements / (256 * (4 if n % 4 == 0 else 1)))
+    emitter.call("split_sum", [partial, *operands[len(read) :]], results, params, groups, 0)

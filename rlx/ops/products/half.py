@@ -1,0 +1,106 @@
+"""Products of f32 by weights that stay in 16 bits: the CPU widens them as it multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import size
+from rlx.ops.declare import op
+from rlx.ops.products.matmul import (
+    Product,
+    activated,
+    call_product_cpu,
+    check_activation,
+    matmul_type,
+    product_params,
+)
+
+HALVES = (DType.F16, DType.BF16)
+
+
+def _matrix(node: Node) -> tuple[int, int]:
+    """Rows and columns of the weight."""
+    shape = node.inputs[1].shape
+    return (shape[1], shape[0]) if node.attrs["turned"] else (shape[0], shape[1])
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    check_activation("half_matmul", attrs.setdefault("act", "none"))
+    x, w, *bias = types
+    if w.dtype not in HALVES:
+        raise DTypeError(describe("[half_matmul] w", got=w.dtype, expected="f16 or bf16"))
+    if len(w.shape) != 2:
+        raise ShapeError(describe("[half_matmul] w is no matrix", got=w.shape, expected="[k, n]"))
+    turned = attrs.setdefault("turned", False)
+    shape = (w.shape[1], w.shape[0]) if turned else w.shape
+    result = matmul_type([x, TensorType(shape, x.dtype)])
+    if any(one.shape != shape[1:] for one in bias):
+        raise ShapeError(describe("[half_matmul] bias", got=bias[0].shape, expected=f"{shape[1:]}"))
+    return result
+
+
+def _lower(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    operands = [emitter.operand(at) for at in range(len(node.inputs))]
+    product = Product.of(node.inputs[0].shape, _matrix(node))
+    turned, biased = node.attrs["turned"], len(operands) > 2
+    if operands[1].kind not in ("param", "constant"):
+        # Only what lies ready can be packed, and only what is packed is widened on the way.
+        w = node.inputs[1]
+        wide = emitter.temp(TensorType(w.shape, node.dtype))
+        program = (("cast", (0,), node.dtype, None),)
+        emitter.elementwise(program, [operands[1]], wide, (w.shape,))
+        operands[1] = wide
+    params = product_params(product, node.dtype, node.attrs["act"], biased, 0, turned)
+    call_product_cpu(emitter, operands, emitter.result(), params)
+
+
+def _on_cpu(node: Node) -> str:
+    return "products that widen their weights are made for the CPU alone"
+
+
+@op(
+    free=("w",),
+    infer=_infer,
+    flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
+    cpu=Kernels(("matmul",), _lower),
+    host_reason=_on_cpu,
+    internal=True,
+    dtypes=frozenset({DType.F32}),
+    tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
+    samples=tuple(
+        Sample(shapes, attrs, (DType.F32, DType.F16, DType.F32)[: len(shapes)])
+        for shapes, attrs in (
+            (((5, 7), (7, 9)), {}),
+            (((1, 1), (1, 1)), {}),
+            (((2, 3, 70), (70, 66), (66,)), {"act": "silu"}),
+            (((4, 40), (33, 40)), {"turned": True}),
+            (((0, 7), (7, 9)), {}),
+            (((3, 0), (0, 4), (4,)), {"act": "relu"}),
+        )
+    ),
+)
+def half_matmul(
+    x: Array, w: Array, bias: Sequence[Array] = (), act: str = "none", turned: bool = False
+) -> Array:
+    """act(x @ w + bias) in f32, with a weight in 16 bits.
+
+    Args:
+        x: f32 ``[..., k]``.
+        w: f16 or bf16 ``[k, n]``.
+        bias: None, or one of ``[n]``.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+        turned: Whether w is ``[n, k]``.
+    """
+    wide = w.astype(x.dtype)
+    return activated(
+        np.matmul(x, wide.T if turned else wide) + (bias[0] if len(bias) else 0.0), act
+    )

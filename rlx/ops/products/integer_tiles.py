@@ -1,0 +1,91 @@
+"""How products of bytes are cut up on a GPU: the variants of shaders/matmul_integer*.wgsl, and which is taken when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rlx.ir.variants import Family, Variant
+from rlx.ops.products.tiles import ENOUGH, FEW_ROWS
+
+
+class Bytes(NamedTuple):
+    """A product of bytes.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns.
+        k: Length of the sums.
+        batch: Matrices.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+
+
+def _tile(name: str, bm: int, bn: int, bk: int, tm: int, tn: int) -> Variant:
+    """A tile that takes ``bk`` words along k a step, of four bytes each."""
+    params = {"bm": bm, "bn": bn, "bk": bk, "tm": tm, "tn": tn}
+    return Variant(name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), params)
+
+
+_THREADS = 256
+_PLAIN_COLUMNS = 256
+# Sums of up to 4 rows of all threads wait in workgroup memory.
+_FEW_STORAGE = 4 * 16 * _THREADS
+# Columns of a workgroup of few rows: the fewest that read whole sectors of 32 bytes, or twice as many for wide results.
+_FEW_COLUMNS, _WIDE = 32, 16384
+
+
+def _rule(problem: Bytes, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    for name, enough in (("few", 0), ("large", ENOUGH), ("small", 0)):
+        if name in found and (name == "few" or groups(problem, found[name])[0] >= enough):
+            return found[name]
+    return found["plain"]
+
+
+def _takes(variant: Variant, problem: Bytes) -> bool:
+    # Rows of whole words, so that no byte is looked for in two of them.
+    words = problem.k > 0 and problem.k % 4 == 0 and problem.n % 4 == 0
+    return variant.name == "plain" or (words and (variant.name != "few" or problem.m <= FEW_ROWS))
+
+
+INTEGER = Family(
+    "matmul_integer",
+    (
+        _tile("large", 64, 128, 8, 8, 8),
+        _tile("small", 32, 64, 8, 4, 4),
+        Variant("few", _THREADS, _FEW_STORAGE),
+        Variant("plain", 64, 0),
+    ),
+    _rule,
+    _takes,
+)
+KERNELS = {
+    "large": "matmul_integer_tiles",
+    "small": "matmul_integer_tiles",
+    "few": "matmul_integer_gemv",
+    "plain": "matmul_integer",
+}
+
+
+def few_columns(problem: Bytes) -> int:
+    """Columns of a workgroup of the kernel for few rows."""
+    return _FEW_COLUMNS * (2 if problem.n >= _WIDE else 1)
+
+
+def groups(problem: Bytes, variant: Variant) -> tuple[int, int]:
+    """Workgroups that a product takes, and how many of them make the same rows."""
+    m, n, _, batch = problem
+    if variant.name == "plain":
+        across = math.ceil(n / _PLAIN_COLUMNS)
+        return batch * m * across, across
+    if variant.name == "few":
+        across = math.ceil(n / few_columns(problem))
+        return batch * across, across
+    across = math.ceil(n / variant.params["bn"])
+    return batch * math.ceil(m / variant.params["bm"]) * across, across

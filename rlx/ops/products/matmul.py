@@ -1,0 +1,347 @@
+"""Matrix products: batched ``matmul`` and its fusion with bias and activation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.products import ACTIVATIONS
+from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
+from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.products.calls import call_product_webgpu
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batched product as the kernels see it: ``batch`` times [m, k] @ [k, n].
+
+    Attributes:
+        m: Rows of the left matrix.
+        k: Inner size.
+        n: Columns of the right matrix.
+        batch: Number of products.
+        dims: The batch dimensions, collapsed.
+        a_steps: For each of them the distance between left matrices, in matrices.
+        b_steps: The same for the right ones; all 0 when there is one right matrix.
+    """
+
+    m: int
+    k: int
+    n: int
+    batch: int
+    dims: Shape
+    a_steps: tuple[int, ...]
+    b_steps: tuple[int, ...]
+
+    @staticmethod
+    def of(a: Shape, b: Shape, merged: bool = True) -> Product:
+        """The product of two operand shapes, 1-D ones promoted as NumPy does.
+
+        Args:
+            a: Shape of the left operand.
+            b: Shape of the right one.
+            merged: Whether left matrices stand one below the other, so that those of one right matrix are
+                one matrix of all their rows.
+        """
+        a = (1, *a) if len(a) == 1 else a
+        b = (*b, 1) if len(b) == 1 else b
+        m, k, n = a[-2], a[-1], b[-1]
+        if size(b[:-2]) == 1 and (merged or size(a[:-2]) == 1):
+            # One right matrix: the batch of the left operand is just more rows.
+            return Product(size(a[:-1]), k, n, 1, (1,), (0,), (0,))
+        dims = broadcast(a[:-2], b[:-2], where="matmul")
+        walk, (a_steps, b_steps) = collapse(
+            dims, broadcast_strides(a[:-2], dims), broadcast_strides(b[:-2], dims)
+        )
+        return Product(m, k, n, size(dims), walk, a_steps, b_steps)
+
+
+def matmul_type(types: Sequence[TensorType]) -> TensorType:
+    """Shape of a product, and the dtype of its first operand.
+
+    Raises:
+        ShapeError: The operands do not fit.
+    """
+    a, b = types[0].shape, types[1].shape
+    if not a or not b or a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise ShapeError(
+            describe(
+                "[matmul] shapes do not fit",
+                got=f"{a} and {b}",
+                expected="the last dimension of the left = the second last of the right",
+                hint="g.transpose one of them?" if a and b and a[-1] == b[-1] else None,
+            )
+        )
+    rows = a[-2:-1]
+    columns = b[-1:] if len(b) > 1 else ()
+    return TensorType((*broadcast(a[:-2], b[:-2], where="matmul"), *rows, *columns), types[0].dtype)
+
+
+def _infer_matmul(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    return matmul_type(types)
+
+
+def _product(node: Node) -> Product:
+    a, b = (operand.shape for operand in node.inputs[:2])
+    left, right = _exchanged(node)
+    return Product.of(_swapped(a) if left else a, _swapped(b) if right else b, not left)
+
+
+def _exchanged(node: Node) -> tuple[bool, bool]:
+    """Which operands have their last two axes exchanged."""
+    if node.op != "matmul_turned":
+        return False, False
+    return node.attrs["left"], node.attrs["right"]
+
+
+def _swapped(shape: Shape) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _flops(node: Node) -> float:
+    p = _product(node)
+    return 2.0 * p.batch * p.m * p.k * p.n
+
+
+def product_params(
+    p: Product,
+    dtype: DType,
+    act: str = "none",
+    has_bias: bool = False,
+    bias_at: int = 0,
+    turned: bool = False,
+    left_turned: bool = False,
+) -> dict[str, Any]:
+    """What the product kernels need to know.
+
+    Args:
+        p: The product.
+        dtype: Of the operands.
+        act: One of ``ACTIVATIONS``.
+        has_bias: Whether there is a third operand.
+        bias_at: Where in it the bias begins.
+        turned: The right matrices are ``[n, k]``.
+        left_turned: The left ones are ``[k, m]``, which only the WGSL kernels read.
+    """
+    return {
+        "m": p.m,
+        "k": p.k,
+        "n": p.n,
+        "batch": p.batch,
+        "has_bias": int(has_bias),
+        "bias_at": bias_at,
+        "act": ACTIVATIONS.index(act),
+        "turned": int(turned),
+        "rank": len(p.dims),
+        "dims": p.dims,
+        "a_steps": p.a_steps,
+        "b_steps": p.b_steps,
+        "half": int(dtype is DType.F16),
+        **({"left_turned": 1} if left_turned else {}),
+    }
+
+
+def call_product_cpu(
+    emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any]
+) -> None:
+    """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
+    shared = ("m", "k", "n", "batch", "bias_at", "act", "rank", "dims", "a_steps", "b_steps")
+    known = {key: params[key] for key in shared}
+    emitter.call("matmul", operands, [result], {**known, "transposed_b": params["turned"]})
+
+
+def _params(node: Node, left: bool = False) -> dict[str, Any]:
+    act = node.attrs.get("act", "none")
+    turned = _exchanged(node)[1]
+    biased = len(node.inputs) > 2
+    return product_params(_product(node), node.dtype, act, biased, 0, turned, left)
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    if _exchanged(node)[0]:
+        operands[0] = _straightened(node.inputs[0].shape, node.dtype, emitter, operands[0])
+    call_product_cpu(emitter, operands, emitter.result(), _params(node))
+
+
+def _straightened(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -> Any:
+    """A copy of matrices with their last two axes exchanged: the C kernel reads left ones by rows."""
+    straight = _swapped(shape)
+    copy = emitter.temp(TensorType(straight, dtype))
+    steps = strides(shape)
+    walk = (*steps[:-2], steps[-1], steps[-2])
+    emit_strided_copy(emitter, value, copy, dtype, straight, walk, strides(straight))
+    return copy
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape) == 0:
+        return
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    params = _params(node, _exchanged(node)[0])
+    call_product_webgpu(emitter, operands, [emitter.result()], params)
+
+
+_CPU = Kernels(("matmul",), _lower_cpu)
+_WEBGPU = Kernels(("matmul", "split_sum", "gemv"), _lower_webgpu)
+
+
+@op(
+    infer=_infer_matmul,
+    flops=_flops,
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
+    samples=(
+        Sample(((2, 4), (4, 3))),
+        Sample(((1, 1), (1, 1))),
+        Sample(((65, 130), (130, 67))),
+        Sample(((1, 257), (257, 129))),
+        Sample(((7,), (7, 5))),
+        Sample(((5, 7), (7,))),
+        Sample(((7,), (7,))),
+        Sample(((3, 2, 5, 7), (3, 2, 7, 4))),
+        Sample(((3, 1, 5, 7), (2, 7, 4))),
+        Sample(((2, 5, 7), (7, 4))),
+        Sample(((5, 0), (0, 4))),
+        Sample(((0, 3), (3, 4))),
+        Sample(((1, 64), (64, 64)), bench=True),
+        Sample(((256, 256), (256, 256)), bench=True),
+    ),
+)
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix product over the last two axes, the others broadcast (NumPy's ``matmul``).
+
+    Args:
+        a: ``[..., m, k]`` or ``[k]``.
+        b: ``[..., k, n]`` or ``[k]``.
+    """
+    return np.matmul(a, b)
+
+
+def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    a, b = types
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise ShapeError(describe("[matmul_turned] operands of rank 2 or more", got=f"{a}, {b}"))
+    found = [a, b]
+    for at, (side, usual) in enumerate((("left", False), ("right", True))):
+        if attrs.setdefault(side, usual):
+            found[at] = TensorType(_swapped(found[at].shape), found[at].dtype)
+    return matmul_type(found)
+
+
+@op(
+    infer=_infer_turned,
+    flops=_flops,
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    internal=True,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
+    samples=(
+        Sample(((2, 4), (3, 4))),
+        Sample(((1, 1), (1, 1))),
+        Sample(((65, 130), (67, 130))),
+        Sample(((68, 64), (72, 64))),
+        Sample(((1, 257), (129, 257))),
+        Sample(((3, 19), (5, 19))),
+        Sample(((3, 2, 5, 7), (3, 2, 4, 7))),
+        Sample(((3, 1, 5, 7), (2, 4, 7))),
+        Sample(((5, 0), (4, 0))),
+        Sample(((0, 3), (4, 3))),
+        *(Sample(shapes, {"left": True, "right": False})
+          for shapes in (((4, 2), (4, 3)), ((1, 1), (1, 1)), ((130, 65), (130, 67)), ((64, 68), (64, 72)),
+                         ((257, 1), (257, 129)), ((19, 3), (19, 5)), ((96, 16), (96, 40)),
+                         ((3, 2, 7, 5), (3, 2, 7, 4)), ((3, 1, 7, 5), (2, 7, 4)), ((3, 20, 36), (20, 32)),
+                         ((2, 7, 3), (7, 4)), ((0, 5), (0, 4)), ((3, 0), (3, 4)))),
+        *(Sample(shapes, {"left": True, "right": True})
+          for shapes in (((4, 2), (3, 4)), ((130, 65), (67, 130)), ((3, 20, 36), (3, 32, 20)))),
+    ),
+)  # fmt: skip
+def matmul_turned(a: Array, b: Array, left: bool = False, right: bool = True) -> Array:
+    """``matmul`` of operands of which one, or both, have their last two axes exchanged.
+
+    Args:
+        a: ``[..., m, k]``, or ``[..., k, m]``.
+        b: ``[..., k, n]``, or ``[..., n, k]``.
+        left: Whether a is exchanged.
+        right: Whether b is.
+    """
+    return np.matmul(np.swapaxes(a, -1, -2) if left else a, np.swapaxes(b, -1, -2) if right else b)
+
+
+def check_activation(where: str, act: Any) -> None:
+    """Refuses what is no activation.
+
+    Raises:
+        UnknownNameError: It is not one of ``ACTIVATIONS``.
+    """
+    if act not in ACTIVATIONS:
+        raise UnknownNameError(
+            describe(
+                f"[{where}] no such activation: {act!r}", hint=did_you_mean(str(act), ACTIVATIONS)
+            )
+        )
+
+
+def activated(y: Array, act: str) -> Array:
+    """The specification of an activation behind a product."""
+    return y if act == "none" else np.asarray(lookup(act).reference(y))
+
+
+def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    check_activation("fused_matmul_bias_act", attrs["act"])
+    result = matmul_type(types[:2])
+    w = types[1].shape
+    if len(w) != 2 or types[2].shape != w[1:]:
+        raise ShapeError(
+            describe(
+                "[fused_matmul_bias_act] weight and bias do not fit",
+                got=f"w {w}, bias {types[2].shape}",
+                expected="w [k, n], bias [n]",
+            )
+        )
+    return result
+
+
+@op(
+    infer=_infer_fused,
+    flops=lambda node: _flops(node) + 21.0 * size(node.shape),
+    cpu=_CPU,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
+    tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
+    samples=(
+        *(Sample(((5, 7), (7, 9), (9,)), {"act": act}) for act in ACTIVATIONS),
+        Sample(((1, 64), (64, 64), (64,)), {"act": "gelu"}, bench=True),
+        Sample(((2, 3, 70), (70, 66), (66,)), {"act": "silu"}),
+        Sample(((0, 7), (7, 9), (9,)), {"act": "relu"}),
+        Sample(((1, 1), (1, 1), (1,)), {"act": "tanh"}),
+        Sample(((3, 0), (0, 4), (4,)), {"act": "relu"}),
+    ),
+)
+def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: str = "none") -> Array:
+    """act(x @ w + bias) in one kernel.
+
+    Args:
+        x: ``[..., k]``.
+        w: ``[k, n]``.
+        bias: ``[n]``.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+    """
+    return activated(np.matmul(x, w) + bias, act)

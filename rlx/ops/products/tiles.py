@@ -1,0 +1,336 @@
+"""How matrix products are cut into tiles on a GPU: the variants of shaders/products/matmul.wgsl, and which is taken when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rlx.ir.variants import Family, Variant
+
+# A workgroup's tile is made by so few threads that each keeps its sums in registers; what a tile reads is
+# shared through workgroup memory. docs/explanation/kernels.md has the figures.
+
+
+class Problem(NamedTuple):
+    """A product.
+
+    Attributes:
+        m: Rows of the result.
+        parts: Columns of each result.
+        k: Length of the sums.
+        batch: Matrices.
+        gated: Whether two products are made side by side.
+        simple: Whether it is of f32.
+        whole: Whether they are whole tiles of every variant.
+    """
+
+    m: int
+    parts: tuple[int, ...]
+    k: int
+    batch: int
+    gated: bool = False
+    simple: bool = False
+    whole: bool = False
+
+
+def _tile(
+    name: str,
+    bm: int,
+    bn: int,
+    bk: int,
+    tm: int,
+    tn: int,
+    ahead: bool = True,
+    unrolled: bool = True,
+) -> Variant:
+    params = {
+        "bm": bm,
+        "bn": bn,
+        "bk": bk,
+        "tm": tm,
+        "tn": tn,
+        "ahead": ahead,
+        "unrolled": unrolled,
+    }
+    return Variant(
+        name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), {k: int(v) for k, v in params.items()}
+    )
+
+
+TILES = (
+    _tile("wide", 128, 128, 16, 8, 16),
+    _tile("large", 64, 128, 16, 8, 8),
+    _tile("medium", 64, 64, 16, 8, 8),
+    _tile("paired", 64, 64, 16, 8, 4),
+    _tile("small", 32, 64, 16, 4, 4),
+    _tile("plain", 64, 64, 16, 4, 4, ahead=False, unrolled=False),
+)
+# Tiles that keep a large GPU's multiprocessors busy; with fewer, smaller ones are made.
+ENOUGH = 120
+# Sums are split where even the small tiles are fewer, each share at least this long.
+LEAST_SHARE = 256
+MOST_SHARES = 16
+# The longest share of a thread's loops; longer sums are split in any case.
+LONGEST_SHARE = 1 << 19
+
+
+def tiles(problem: Problem, variant: Variant) -> int:
+    """Workgroups that a product takes."""
+    bm, bn = variant.params["bm"], variant.params["bn"]
+    return problem.batch * math.ceil(problem.m / bm) * sum(math.ceil(n / bn) for n in problem.parts)
+
+
+def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    count = {name: tiles(problem, variant) for name, variant in found.items()}
+    if problem.gated:
+        order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
+    else:
+        # Long sums of few rows are split; short ones of few tiles need more workgroups to hide the loads.
+        split = problem.k // LEAST_SHARE if problem.k >= 8 * LEAST_SHARE and problem.m <= 64 else 1
+        # Otherwise the registers of the widest do not suffice, or its first loads are waited for too long.
+        full = problem.simple and problem.whole and problem.k >= LEAST_SHARE
+        short = 4 if problem.k < LEAST_SHARE else 1
+        order = (
+            ("wide", 2 * ENOUGH if full else math.inf),
+            ("large", 2 * ENOUGH / min(split, MOST_SHARES)),
+            ("medium", short * ENOUGH if problem.whole else math.inf),
+        )
+    for name, enough in order:
+        if name in found and count[name] >= enough:
+            return found[name]
+    return found["small"] if "small" in found else found["plain"]
+
+
+# The plain tiles go over all of a sum in one loop.
+_PLAIN_SUM = 1 << 15
+
+
+def _takes(variant: Variant, problem: Problem) -> bool:
+    if variant.name == "plain" and problem.k > _PLAIN_SUM:
+        return False
+    # Two products keep twice the sums.
+    return not problem.gated or variant.params["tm"] * variant.params["tn"] <= 32
+
+
+MATMUL = Family("matmul", TILES, _rule, _takes)
+
+
+def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+    """Into how many shares the sums are split, and how long each is.
+
+    Args:
+        problem: The product.
+        variant: Its tiles.
+        most: Workgroups up to which sums are split.
+    """
+    bk, k = variant.params["bk"], problem.k
+    fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
+    count = min(MOST_SHARES, k // LEAST_SHARE, most // max(1, tiles(problem, variant)))
+    count = max(count, -(-k // LONGEST_SHARE))
+    if not fits or count < 2:
+        return 1, max(bk, -(-k // bk) * bk)
+    each = -(-k // (count * bk)) * bk
+    return -(-k // each), each
+
+
+# --- weights in blocks -----------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """A product by weights in blocks.
+
+    Attributes:
+        m: Rows of the result.
+        n: Columns of it.
+        k: Length of the sums.
+    """
+
+    m: int
+    n: int
+    k: int
+
+
+# Threads of a workgroup of shaders/products/dequant_gemv.wgsl, each of which makes 4 columns; by the most rows, how many share a
+# column: x waits for all of them in 16 KiB at most.
+_FEW_THREADS = 128
+_LANES = ((2, 32), (4, 16), (16, 8))
+
+# A step of 32 is a block of most formats: a thread decodes one.
+_BLOCKS = (
+    _tile("large", 64, 128, 32, 8, 8),
+    _tile("medium", 64, 64, 32, 8, 8),
+    _tile("small", 32, 64, 32, 8, 4),
+    Variant("few", _FEW_THREADS, 16384),
+    _tile("plain", 32, 64, 32, 8, 4, ahead=False, unrolled=False),
+)
+
+
+def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    if "few" in found:
+        return found["few"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    # Sums can be split, so that a few tiles are enough where sums are long.
+    enough = ENOUGH / min(4, max(1, problem.k // LEAST_SHARE))
+    for name in ("large", "medium"):
+        if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
+            return found[name]
+    return found.get("small", found["plain"])
+
+
+DEQUANT = Family(
+    "dequant", _BLOCKS, _packed_rule, lambda v, problem: v.name != "few" or problem.m <= FEW_ROWS
+)
+
+
+def packed_workgroups(variant: Variant) -> int:
+    """Workgroups up to which sums are split.
+
+    Decoding waits for memory, so that several have to share a multiprocessor.
+    """
+    return 4 * ENOUGH * 128 // variant.threads
+
+
+class PackedStrips(NamedTuple):
+    """How the few-row kernel is cut.
+
+    Attributes:
+        lanes: Threads that share a column.
+        across: Workgroups that make a row together.
+        splits: Shares of the sums.
+        each: Pieces of a share.
+    """
+
+    lanes: int
+    across: int
+    splits: int
+    each: int
+
+
+def packed_strips(problem: Packed, piece: int) -> PackedStrips:
+    """How few rows by weights in blocks are cut, whose pieces along k are so long."""
+    pieces = problem.k // piece
+    lanes = next(count for rows, count in _LANES if problem.m <= rows)
+    lanes = min(lanes, 1 << (max(8, pieces) - 1).bit_length())
+    across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
+    # Columns alone make enough workgroups, or each thread has two pieces at least.
+    most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
+    count = max(1, min(MOST_SHARES, pieces // (2 * lanes), most))
+    each = max(1, math.ceil(pieces / (count * lanes))) * lanes
+    return PackedStrips(lanes, across, max(1, math.ceil(pieces / each)), each)
+
+
+# --- rows of several experts -----------------------------------------------------------------------------
+
+
+class Grouped(NamedTuple):
+    """Rows that are multiplied by the matrix of an expert each.
+
+    Attributes:
+        m: Rows.
+        n: Columns of the result.
+        k: Length of the sums.
+        experts: Matrices.
+    """
+
+    m: int
+    n: int
+    k: int
+    experts: int
+
+
+# What shaders/products/expert_tiles.wgsl counts in workgroup memory.
+MOST_EXPERTS = 1024
+# Rows that its one workgroup lists.
+MOST_LISTED = 1 << 20
+
+
+def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    # With few rows an expert there is little to share.
+    if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
+        return found["rows"]
+    as_product = Problem(problem.m, (problem.n,), problem.k, 1)
+    for name, enough, each in (("large", ENOUGH, 48), ("small", 0, 0)):
+        if (
+            name in found
+            and tiles(as_product, found[name]) >= enough
+            and problem.m >= each * problem.experts
+        ):
+            return found[name]
+    return found["plain"]
+
+
+def _grouped_takes(variant: Variant, problem: Grouped) -> bool:
+    if variant.name == "plain":
+        return True
+    listed = problem.experts <= MOST_EXPERTS and problem.m <= MOST_LISTED
+    return problem.k > 0 and (variant.name == "rows" or listed)
+
+
+# Each row by itself costs no list of rows, but reads its expert's weights for itself.
+EXPERTS = Family(
+    "grouped_matmul",
+    (
+        _tile("large", 64, 128, 16, 8, 8),
+        _tile("small", 32, 64, 16, 4, 4),
+        Variant("rows", 256, 12288),
+        Variant("plain", 64, 0),
+    ),
+    _grouped_rule,
+    _grouped_takes,
+)
+
+
+def expert_tiles(problem: Grouped, variant: Variant) -> int:
+    """Tiles of rows there may be: those of full ones, and a last one of each expert."""
+    return problem.m // variant.params["bm"] + min(problem.experts, problem.m)
+
+
+# --- few rows ------------------------------------------------------------------------------------------
+
+# Products of so many rows read the weights once, in shaders/products/gemv.wgsl.
+FEW_ROWS = 16
+
+
+class Strips(NamedTuple):
+    """How the skinny kernel is cut.
+
+    Attributes:
+        columns: Columns of a workgroup.
+        stage: Stretch of k of the left operand that waits in workgroup memory.
+        splits: Shares of the sums.
+        each_k: Length of a share.
+    """
+
+    columns: int
+    stage: int
+    splits: int
+    each_k: int
+
+
+# By the most rows: columns of a workgroup, and workgroups up to which the sums are split. The more rows, the more
+# the left operand is read, and the wider the piece that it is read for.
+COLUMNS = ((2, 32, 4 * ENOUGH), (4, 64, 4 * ENOUGH), (FEW_ROWS, 256, 8 * ENOUGH))
+# Bytes of workgroup memory that the left operand may take.
+STAGED = 8192
+
+
+def strips(problem: Problem) -> Strips:
+    """Pieces of columns, and shares of the sums where pieces are too few for a large GPU."""
+    columns, most = next(row[1:] for row in COLUMNS if problem.m <= row[0])
+    if any(n % 4 for n in problem.parts):
+        columns = 32
+    stage = STAGED // (4 * problem.m) // 32 * 32
+    groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
+    count = min(MOST_SHARES, problem.k // LEAST_SHARE, most // max(1, groups))
+    count = max(count, -(-problem.k // LONGEST_SHARE))
+    if len(problem.parts) > 1 or problem.gated or count < 2:
+        count = 1
+    # A share is whole stretches of the left operand, or part of one.
+    each = -(-max(1, problem.k) // count)
+    step = 32 if each < stage else stage
+    each = -(-each // step) * step
+    return Strips(columns, min(stage, each), -(-max(1, problem.k) // each), each)

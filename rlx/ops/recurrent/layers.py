@@ -1,0 +1,385 @@
+"""Recurrent layers with ONNX's meaning: lstm, gru and rnn over one loop (``recurrence``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.recurrent import CELLS
+from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import DType
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import Array, Sample
+from rlx.ops.declare import FLOAT_KERNELS, composite
+from rlx.ops.recurrent.recurrence import recurrence
+
+# Whether each direction of a layer goes from the last step to the first.
+DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+LAYOUTS = ("seq_first", "batch_first")
+ACTIVATIONS = ("tanh", "relu")
+# The other axis order of states and of y, from batch_first to seq_first (and back).
+_TURN_STATE = (1, 0, 2)
+_TO_Y = (2, 0, 1, 3)
+
+
+def _check_name(op: str, what: str, given: Any, names: Any) -> None:
+    if given not in names:
+        raise UnknownNameError(
+            describe(
+                f"[{op}] no such {what}: {given!r}",
+                expected=", ".join(names),
+                hint=did_you_mean(str(given), names),
+            )
+        )
+
+
+def _check(op: str, cell: str, direction: str, layout: str, shapes: dict[str, Any]) -> None:
+    """Checks every operand's shape against x and r.
+
+    Raises:
+        ShapeError: One does not fit.
+    """
+    _check_name(op, "direction", direction, DIRECTIONS)
+    _check_name(op, "layout", layout, LAYOUTS)
+    x, r = shapes["x"], shapes["r"]
+    order = "[T, B, I]" if layout == "seq_first" else "[B, T, I]"
+    if len(x) != 3 or len(r) != 3:
+        raise ShapeError(
+            describe(
+                f"[{op}] wrong rank", got=f"x {x}, r {r}", expected=f"x {order}, r [D, G * H, H]"
+            )
+        )
+    d, h, gates = len(DIRECTIONS[direction]), r[2], CELLS[cell]
+    batch = x[1] if layout == "seq_first" else x[0]
+    state = (d, batch, h) if layout == "seq_first" else (batch, d, h)
+    expected = {
+        "w": (d, gates * h, x[2]),
+        "r": (d, gates * h, h),
+        "b": (d, 2 * gates * h),
+        "h0": state,
+        "c0": state,
+        "seq_lens": (batch,),
+        "p": (d, 3 * h),
+    }
+    for name, shape in expected.items():
+        if shapes.get(name) is not None and shapes[name] != shape:
+            raise ShapeError(
+                describe(
+                    f"[{op}] {name} has the wrong shape",
+                    got=shapes[name],
+                    expected=f"{shape} for x {x}, {gates} gates of {h} units, {direction}",
+                )
+            )
+
+
+def _layer(
+    g: Any,
+    op: str,
+    cell: str,
+    x: Node,
+    w: Node,
+    r: Node,
+    b: Node | None,
+    h0: Node | None,
+    c0: Node | None,
+    seq_lens: Node | None,
+    p: Node | None,
+    direction: str,
+    layout: str,
+    clip: float,
+    input_forget: bool = False,
+) -> tuple[Node, ...]:
+    named = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "c0": c0, "seq_lens": seq_lens, "p": p}
+    shapes = {name: node.shape for name, node in named.items() if node is not None}
+    _check(op, cell, direction, layout, shapes)
+    turned = layout == "batch_first"
+    reverse = DIRECTIONS[direction]
+    wide, hidden = r.shape[1], r.shape[2]
+    if turned:
+        x = g.transpose(x, _TURN_STATE)
+        h0 = h0 if h0 is None else g.transpose(h0, _TURN_STATE)
+        c0 = c0 if c0 is None else g.transpose(c0, _TURN_STATE)
+    # What the inputs add to every gate, for all steps and directions in one product.
+    xw = g.matmul(x, g.transpose(g.reshape(w, (len(reverse) * wide, w.shape[2]))))
+    bias = None
+    if b is not None:
+        outer, inner = g.narrow(b, 1, 0, wide), g.narrow(b, 1, wide, wide)
+        if cell == "gru_linear":
+            # The candidate's recurrent bias stands inside the product with the reset gate.
+            bias = g.narrow(inner, 1, 2 * hidden, hidden)
+            first = g.narrow(outer, 1, 0, 2 * hidden) + g.narrow(inner, 1, 0, 2 * hidden)
+            total = g.concat([first, g.narrow(outer, 1, 2 * hidden, hidden)], 1)
+        else:
+            total = outer + inner
+        xw = xw + g.reshape(total, (len(reverse) * wide,))
+    if seq_lens is not None and seq_lens.dtype is not DType.I32:
+        if seq_lens.dtype is not DType.I64:
+            raise DTypeError(
+                describe(f"[{op}] seq_lens", got=seq_lens.dtype, expected="i32 or i64")
+            )
+        # A length past 32 bits is as long as the sequence, not what is left of its bits.
+        seq_lens = g.cast(g.clip(seq_lens, 0, x.shape[0]), "i32")
+    options = {"bias": bias, "h0": h0, "c0": c0, "p": p, "seq_lens": seq_lens}
+    given = {name: node for name, node in options.items() if node is not None}
+    node = g.add_node(
+        "recurrence",
+        [xw, r, *given.values()],
+        {
+            "present": tuple(given),
+            "cell": cell,
+            "reverse": reverse,
+            "clip": clip,
+            "input_forget": bool(input_forget),
+        },
+    )
+    y, *states = (g.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+    if turned:
+        return (
+            g.transpose(y, _TO_Y),
+            *(g.transpose(state, _TURN_STATE) for state in states),
+        )
+    return (y, *states)
+
+
+def _reference(
+    cell: str,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    direction: str,
+    layout: str,
+    h0: Array | None = None,
+    c0: Array | None = None,
+    **rest: Any,
+) -> tuple[Array, ...]:
+    turned = layout == "batch_first"
+    directions, wide, inputs = w.shape
+    hidden = r.shape[2]
+    if turned:
+        x = x.transpose(_TURN_STATE)
+        h0, c0 = (v if v is None else v.transpose(_TURN_STATE) for v in (h0, c0))
+    xw = x @ w.reshape(directions * wide, inputs).T
+    bias = None
+    if b is not None:
+        outer, inner = b[:, :wide].copy(), b[:, wide:].copy()
+        if cell == "gru_linear":
+            bias = inner[:, 2 * hidden :].copy()
+            inner[:, 2 * hidden :] = 0
+        xw = xw + (outer + inner).reshape(-1)
+    reverse = DIRECTIONS[direction]
+    results = recurrence.reference(
+        xw, r, bias=bias, h0=h0, c0=c0, cell=cell, reverse=reverse, **rest
+    )
+    if turned:
+        return (results[0].transpose(_TO_Y), *(s.transpose(_TURN_STATE) for s in results[1:]))
+    return tuple(results)
+
+
+def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...]) -> Any:
+    """Cases of a layer whose operands after x, w and r are ``names``, all of them optional."""
+
+    def make(
+        steps: int, batch: int, inputs: int, hidden: int, given: tuple[str, ...], **attrs: Any
+    ) -> Sample:
+        d = len(DIRECTIONS[attrs.get("direction", "forward")])
+        first = attrs.get("layout") == "batch_first"
+        state = (batch, d, hidden) if first else (d, batch, hidden)
+        shapes = {
+            "x": (batch, steps, inputs) if first else (steps, batch, inputs),
+            "w": (d, gates * hidden, inputs),
+            "r": (d, gates * hidden, hidden),
+            "b": (d, 2 * gates * hidden),
+            "h0": state,
+            "c0": state,
+            "p": (d, 3 * hidden),
+        }
+        bench = bool(attrs.pop("bench", False))
+        operands = ("x", "w", "r", *given)
+        # Larger recurrent weights would make errors grow from step to step.
+        high = tuple(0.5 / np.sqrt(hidden) if name == "r" else 0.5 for name in operands)
+        absent: dict[str, Any] = {name: None for name in names if name not in given}
+        return Sample(
+            tuple(shapes[name] for name in operands),
+            {**absent, **attrs},
+            dtypes=None if not bench else (DType.F32,) * len(operands),
+            low=tuple(-value for value in high),
+            high=high,
+            bench=bench,
+        )
+
+    every = tuple(name for name in names if name != "seq_lens")
+    made = [
+        make(1, 1, 1, 1, ()),
+        make(0, 2, 3, 4, ("b",)),
+        make(3, 0, 3, 4, ("b", "h0")),
+        make(5, 3, 7, 9, ("b",)),
+        make(6, 2, 5, 8, every, direction="bidirectional"),
+        make(6, 2, 5, 8, every, direction="reverse", layout="batch_first"),
+        *(make(4, 3, 6, 7, every, **attrs) for attrs in more),
+        make(32, 1, 64, 128, ("b",), bench=True),
+    ]
+    # Sequences of different lengths, one of them empty.
+    d, hidden = 2, 5
+    rng = np.random.default_rng(5)
+    shapes = ((6, 4, 3), (d, gates * hidden, 3), (d, gates * hidden, hidden))
+    values = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
+    made.append(
+        Sample(
+            (*shapes, (4,)),
+            {**{n: None for n in names if n != "seq_lens"}, "direction": "bidirectional"},
+            dtypes=(DType.F32, DType.F32, DType.F32, DType.I32),
+            values=(*values, np.array([6, 2, 0, 5], np.int32)),
+        )
+    )
+    return tuple(made)
+
+
+# The error of a step goes through all later ones.
+_TOLERANCE = {DType.F32: 2e-5}
+
+
+@composite(
+    lambda g, **given: _layer(g, "lstm", "lstm", **given),
+    free=("seq_lens",),
+    dtypes=FLOAT_KERNELS,
+    tolerance=_TOLERANCE,
+    samples=_samples(
+        4, ("b", "h0", "c0", "seq_lens", "p"), ({"clip": 0.3}, {"input_forget": True})
+    ),
+)
+def lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    h0: Array | None = None,
+    c0: Array | None = None,
+    seq_lens: Array | None = None,
+    direction: str = "forward",
+    layout: str = "seq_first",
+    p: Array | None = None,
+    clip: float = 0.0,
+    input_forget: bool = False,
+) -> Any:
+    """Long short-term memory (Hochreiter & Schmidhuber 1997), with ONNX's gates i, o, f, c.
+
+    D is 2 for "bidirectional", else 1; H the number of hidden units.
+
+    Args:
+        x: ``[T, B, I]``; ``[B, T, I]`` with layout "batch_first".
+        w: ``[D, 4 * H, I]``, weights of the inputs.
+        r: ``[D, 4 * H, H]``, recurrent weights.
+        b: ``[D, 8 * H]``, biases of the inputs, then the recurrent ones; None for 0.
+        h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
+        c0: The same for the cell state.
+        seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
+            reverse direction begins at the last of them. Without any, the states stay.
+        direction: forward, reverse or bidirectional.
+        layout: seq_first or batch_first.
+        p: ``[D, 3 * H]``, peephole weights of the gates i, o, f, or None.
+        clip: Largest magnitude of what goes into an activation; 0 for no bound.
+        input_forget: Whether the forget gate is 1 - i.
+
+    Returns:
+        y ``[T, D, B, H]`` (batch_first: ``[B, T, D, H]``) and the last h and c, of the shape of h0.
+    """
+    rest = {"p": p, "clip": clip, "input_forget": input_forget, "seq_lens": seq_lens}
+    return _reference("lstm", x, w, r, b, direction, layout, h0, c0, **rest)
+
+
+def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
+    cell = "gru_linear" if linear_before_reset else "gru"
+    return _layer(g, "gru", cell, c0=None, p=None, **given)
+
+
+@composite(
+    _gru,
+    free=("seq_lens",),
+    dtypes=FLOAT_KERNELS,
+    tolerance=_TOLERANCE,
+    samples=_samples(3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})),
+)
+def gru(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    h0: Array | None = None,
+    seq_lens: Array | None = None,
+    direction: str = "forward",
+    layout: str = "seq_first",
+    linear_before_reset: bool = False,
+    clip: float = 0.0,
+) -> Any:
+    """Gated recurrent unit (arXiv:1406.1078), with ONNX's gates z, r, h.
+
+    D is 2 for "bidirectional", else 1; H the number of hidden units.
+
+    Args:
+        x: ``[T, B, I]``; ``[B, T, I]`` with layout "batch_first".
+        w: ``[D, 3 * H, I]``, weights of the inputs.
+        r: ``[D, 3 * H, H]``, recurrent weights.
+        b: ``[D, 6 * H]``, biases of the inputs, then the recurrent ones; None for 0.
+        h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
+        seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
+            reverse direction begins at the last of them. Without any, the states stay.
+        direction: forward, reverse or bidirectional.
+        layout: seq_first or batch_first.
+        linear_before_reset: Whether the reset gate acts on the recurrent product (as in cuDNN and
+            PyTorch) instead of on the state.
+        clip: Largest magnitude of what goes into an activation; 0 for no bound.
+
+    Returns:
+        y ``[T, D, B, H]`` (batch_first: ``[B, T, D, H]``) and the last h, of the shape of h0.
+    """
+    cell = "gru_linear" if linear_before_reset else "gru"
+    return _reference(cell, x, w, r, b, direction, layout, h0, clip=clip, seq_lens=seq_lens)
+
+
+def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
+    _check_name("rnn", "activation", activation, ACTIVATIONS)
+    return _layer(g, "rnn", activation, c0=None, p=None, **given)
+
+
+@composite(
+    _rnn,
+    free=("seq_lens",),
+    dtypes=FLOAT_KERNELS,
+    tolerance=_TOLERANCE,
+    samples=_samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
+)
+def rnn(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    h0: Array | None = None,
+    seq_lens: Array | None = None,
+    direction: str = "forward",
+    layout: str = "seq_first",
+    activation: str = "tanh",
+    clip: float = 0.0,
+) -> Any:
+    """Simple recurrent layer: h = activation(x @ w^T + h @ r^T + biases) (Elman 1990).
+
+    D is 2 for "bidirectional", else 1; H the number of hidden units.
+
+    Args:
+        x: ``[T, B, I]``; ``[B, T, I]`` with layout "batch_first".
+        w: ``[D, H, I]``, weights of the inputs.
+        r: ``[D, H, H]``, recurrent weights.
+        b: ``[D, 2 * H]``, biases of the inputs, then the recurrent ones; None for 0.
+        h0: ``[D, B, H]`` (batch_first: ``[B, D, H]``), hidden state before the first step, or None.
+        seq_lens: Integers ``[B]``: steps of each sequence; None for T. y is 0 after them, and the
+            reverse direction begins at the last of them. Without any, the states stay.
+        direction: forward, reverse or bidirectional.
+        layout: seq_first or batch_first.
+        activation: tanh or relu.
+        clip: Largest magnitude of what goes into the activation; 0 for no bound.
+
+    Returns:
+        y ``[T, D, B, H]`` (batch_first: ``[B, T, D, H]``) and the last h, of the shape of h0.
+    """
+    return _reference(activation, x, w, r, b, direction, layout, h0, clip=clip, seq_lens=seq_lens)

@@ -1,0 +1,357 @@
+"""Resizing by interpolation: one axis at a time, by tables of taps and weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.dtype import ALL, DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import as_axis, as_shape, size
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
+from rlx.ops.elementwise.records import WEBGPU_DTYPES
+from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, taps
+
+_WORKGROUP = 256
+# Taps that one invocation of the WGSL kernel adds; lavapipe leaves longer loops.
+_TAPS = 32768
+
+
+def check_names(attrs: dict[str, Any]) -> None:
+    """Refuses modes and coordinates that there are not.
+
+    Raises:
+        UnknownNameError: One of them is none.
+    """
+    for key, names in (("mode", MODES), ("coordinates", COORDINATES), ("nearest_mode", NEAREST)):
+        if attrs[key] not in names:
+            raise UnknownNameError(
+                describe(
+                    f"[resize] no such {key}: {attrs[key]!r}",
+                    expected=", ".join(names),
+                    hint=did_you_mean(str(attrs[key]), names),
+                )
+            )
+
+
+def interpolate_type(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    """The type of ``interpolate``; writes its attributes in their usual form.
+
+    Raises:
+        ShapeError: They do not fit the operand.
+        UnknownNameError: A mode or a name of coordinates is none.
+    """
+    shape = types[0].shape
+    axis = as_axis(attrs["axis"], len(shape), where="resize")
+    count = as_shape(attrs["size"], where="resize")[0]
+    check_names(attrs)
+    if not (attrs["scale"] > 0 and math.isfinite(attrs["scale"])) and shape[axis] * count:
+        raise ShapeError(describe("[resize] not a scale", got=attrs["scale"], expected="> 0"))
+    if shape[axis] == 0 and count > 0:
+        raise ShapeError(describe("[resize] nothing to interpolate", got=f"{shape}, axis {axis}"))
+    roi = attrs["roi"]
+    if not isinstance(roi, tuple) or [type(one) for one in roi] != [float, float]:
+        raise ShapeError(describe("[resize] roi", got=repr(roi), expected="two floats"))
+    attrs.update(axis=axis, size=count)
+    return TensorType((*shape[:axis], count, *shape[axis + 1 :]), types[0].dtype)
+
+
+def table(n: int, attrs: Any) -> tuple[Array, Array]:
+    """The taps of an axis of ``n`` entries, by the attributes of ``interpolate``."""
+    a = attrs
+    return taps(
+        n,
+        a["size"],
+        float(a["scale"]),
+        a["mode"],
+        a["coordinates"],
+        a["nearest_mode"],
+        float(a["cubic_coeff_a"]),
+        bool(a["exclude_outside"]),
+        tuple(a["roi"]),
+        bool(a["antialias"]),
+    )
+
+
+def call_interpolate(
+    emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: Any, webgpu: bool
+) -> None:
+    """Writes the calls that resize ``x`` along one axis.
+
+    Args:
+        emitter: Where to.
+        x: What is read.
+        result: What is written.
+        type: Of ``x``.
+        attrs: Those of ``interpolate``.
+        webgpu: Whether the calls are those of the WGSL kernel.
+    """
+    shape, axis = type.shape, attrs["axis"]
+    index, weight = table(shape[axis], attrs)
+    inputs = [x, emitter.table(index), emitter.table(weight.astype(type.dtype.numpy))]
+    outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
+    params: dict[str, Any] = {
+        "outer": outer,
+        "n": shape[axis],
+        "count": attrs["size"],
+        "inner": inner,
+        "taps": index.shape[1],
+        "outside": float(attrs["extrapolation_value"]),
+    }
+    if not webgpu:
+        emitter.call("interpolate", inputs, [result], params)
+        return
+    work = math.ceil(outer * attrs["size"] * inner / _WORKGROUP)
+    for first in range(0, index.shape[1], _TAPS):
+        part = {**params, "tap_from": first, "tap_to": min(first + _TAPS, index.shape[1])}
+        emitter.call("interpolate", inputs, [result], part, work)
+
+
+def _lower(webgpu: bool) -> Any:
+    def lower(node: Node, emitter: Emitter) -> None:
+        if size(node.shape) == 0:
+            return
+        x, y = emitter.operand(0), emitter.result()
+        call_interpolate(emitter, x, y, node.inputs[0].type, node.attrs, webgpu)
+
+    return lower
+
+
+# What most samples leave as it is.
+PLAIN: dict[str, Any] = {
+    "mode": "linear",
+    "coordinates": "half_pixel",
+    "nearest_mode": "round_prefer_floor",
+    "cubic_coeff_a": -0.75,
+    "exclude_outside": False,
+    "extrapolation_value": 0.0,
+    "roi": (0.0, 1.0),
+    "antialias": False,
+}
+_CROP = {"coordinates": "tf_crop_and_resize", "roi": (-0.2, 0.9), "extrapolation_value": 3.5}
+_HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32)
+
+
+@op(
+    internal=True,
+    infer=interpolate_type,
+    flops=lambda node: 2.0 * size(node.shape) * 4,
+    cpu=Kernels(("interpolate",), _lower(webgpu=False)),
+    webgpu=Kernels(("interpolate",), _lower(webgpu=True)),
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 5e-6},  # the weights are rounded too
+    samples=(
+        *(
+            Sample(
+                (shape,), {**PLAIN, "axis": axis, "size": n, "scale": n / (shape[axis] or 1), **a}
+            )
+            for shape, axis, n, a in (
+                ((1,), 0, 1, {}),
+                ((0, 5), 1, 7, {}),
+                ((5, 0), 0, 7, {}),
+                ((4, 5), 1, 0, {}),
+                ((3, 7, 5), 1, 11, {}),
+                ((3, 37), 1, 80, {"mode": "cubic"}),
+                ((3, 37, 2), 1, 10, {"mode": "cubic", "antialias": True}),
+                ((2, 50), 1, 7, {"antialias": True, "exclude_outside": True}),
+                ((9, 3), 0, 12, _CROP),
+                ((9, 3), 0, 5, {**_CROP, "mode": "nearest"}),
+            )
+        ),
+        # More taps than one invocation of the WGSL kernel adds.
+        Sample(((70000,),), {**PLAIN, "axis": 0, "size": 2, "scale": 2 / 70000, "antialias": True}),
+        # A tap of weight 0 is not looked at.
+        Sample(
+            ((2, 6),),
+            {**PLAIN, "axis": 1, "size": 11, "scale": 11 / 6, "coordinates": "align_corners"},
+            values=(_HOLES,),
+            dtypes=(DType.F32,),
+        ),
+    ),
+)
+def interpolate(
+    x: Array,
+    axis: int,
+    size: int,
+    scale: float,
+    mode: str,
+    coordinates: str,
+    nearest_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    extrapolation_value: float,
+    roi: Any,
+    antialias: bool,
+) -> Array:
+    """``x`` resized along one axis; what ``resize`` is made of. A tap of weight 0 is not looked at.
+
+    Args:
+        x: Rank >= 1.
+        axis: The axis that changes.
+        size: Its new size.
+        scale: New entries per old one, in the formulas of the coordinates.
+        mode: As of ``resize``, like those that follow.
+        coordinates: How results and entries correspond.
+        nearest_mode: Which entry is the nearest.
+        cubic_coeff_a: Parameter of the cubic kernel.
+        exclude_outside: Whether taps outside weigh nothing.
+        extrapolation_value: Stands where a crop reaches outside.
+        roi: First and last position of a crop, from 0 to 1.
+        antialias: Whether shrinking widens the filter.
+    """
+    attrs = {"size": size, "scale": scale, "mode": mode, "coordinates": coordinates}
+    attrs |= {"nearest_mode": nearest_mode, "cubic_coeff_a": cubic_coeff_a, "roi": roi}
+    attrs |= {"exclude_outside": exclude_outside, "antialias": antialias}
+    if size == 0 or x.size == 0:
+        return np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]))
+    index, weight = table(x.shape[axis], attrs)
+    seen = np.moveaxis(x, axis, -1)[..., index]
+    y = np.sum(np.where(weight != 0, seen * weight, 0.0), -1)
+    y = np.where(index[:, 0] < 0, extrapolation_value, y)
+    return np.moveaxis(y, -1, axis)
+
+
+def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The axes that change, as attributes of ``interpolate``; those that shrink most come first."""
+    check_names(given)
+    rank = len(shape)
+    sizes = as_shape(given["size"], where="resize")
+    scales = given["scales"]
+    roi = given["roi"] if given["roi"] is not None else (0.0,) * rank + (1.0,) * rank
+    for name, value, expected in (
+        ("size", sizes, rank),
+        ("scales", scales, rank),
+        ("roi", roi, 2 * rank),
+    ):
+        if value is not None and len(value) != expected:
+            raise ShapeError(
+                describe(
+                    f"[resize] {name} does not fit the shape",
+                    got=f"{name} {value} of {shape}",
+                    expected=f"{expected} entries",
+                )
+            )
+    crop = given["coordinates"] == "tf_crop_and_resize"
+    rest = {k: v for k, v in given.items() if k not in ("size", "scales", "roi")}
+    made = []
+    for axis, (n, count) in enumerate(zip(shape, sizes, strict=True)):
+        scale = float(scales[axis]) if scales is not None else count / n if n else 1.0
+        part = (float(roi[axis]), float(roi[rank + axis]))
+        if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
+            continue
+        made.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
+    # Shrinking first makes the rest small; of equals, whole rows move last.
+    return sorted(made, key=lambda a: (a["size"] / (shape[a["axis"]] or 1), -a["axis"]))
+
+
+def _resize(g: Graph, x: Node, **given: Any) -> Node:
+    crop = given["coordinates"] == "tf_crop_and_resize"
+    plan = _plan(x.shape, given)
+    if len(plan) == 2 and x.dtype in FLOAT_KERNELS:
+        both = {key: tuple(attrs[key] for attrs in plan) for key in ("axis", "size", "scale")}
+        return g.add_node(
+            "interpolate_plane", [x], {**plan[0], **both, "roi": plan[0]["roi"] + plan[1]["roi"]}
+        )
+    for attrs in plan:
+        axis = attrs["axis"]
+        if attrs["mode"] == "nearest" and x.dtype not in FLOAT_KERNELS and not crop:
+            # Picking entries moves any dtype.
+            index, _ = table(x.shape[axis], attrs)
+            x = g.gather(x, g.constant(index[:, 0]), axis)
+        else:
+            x = g.add_node("interpolate", [x], attrs)
+    return x
+
+
+def _samples() -> tuple[Sample, ...]:
+    floats = ((DType.F32,), (DType.F64,))
+    coordinates: tuple[dict[str, Any], ...] = (
+        *({"coordinates": name} for name in COORDINATES),
+        {"scales": (1.0, 1.0, 1.7, 2.6)},
+        {"coordinates": "half_pixel_symmetric", "scales": (1.0, 1.0, 1.7, 2.6)},
+        {"coordinates": "tf_crop_and_resize", "roi": (0, 0, 0.3, -0.1, 1, 1, 0.7, 1.2)},
+    )
+    filters: tuple[dict[str, Any], ...] = (
+        *({"nearest_mode": name} for name in NEAREST),
+        {"mode": "linear", "antialias": True},
+        {"mode": "cubic", "antialias": True, "cubic_coeff_a": -0.5},
+        {"mode": "cubic", "exclude_outside": True},
+        {"mode": "linear", "coordinates": "pytorch_half_pixel"},
+    )
+    made = [
+        Sample(((2, 3, 5, 4),), {"size": (2, 3, 8, 10), "mode": mode, **attrs}, dtypes=dtypes)
+        for mode in MODES
+        for attrs in coordinates
+        for dtypes in floats
+    ]
+    made += [
+        Sample(((1, 2, 9, 20),), {"size": (1, 2, 4, 3), **attrs}, dtypes=dtypes)
+        for attrs in filters
+        for dtypes in (*floats, *([(DType.I32,)] if "nearest_mode" in attrs else []))
+    ]
+    made += [
+        Sample(((1,),), {"size": (1,)}),
+        Sample(
+            ((3,),), {"size": (1,), "mode": "linear", "coordinates": "align_corners"}, (DType.F32,)
+        ),
+        Sample(((0, 3),), {"size": (0, 6)}),
+        Sample(((2, 3),), {"size": (0, 3)}),
+        Sample(
+            ((1, 16, 64, 64),),
+            {"size": (1, 16, 128, 128), "mode": "linear"},
+            dtypes=(DType.F32,),
+            bench=True,
+        ),
+    ]
+    return tuple(made)
+
+
+@composite(
+    _resize,
+    dtypes=ALL,
+    webgpu_dtypes=WEBGPU_DTYPES - {DType.BOOL},
+    tolerance={DType.F32: 1e-5},  # the weights are rounded too
+    samples=_samples(),
+)
+def resize(
+    x: Array,
+    size: Any,
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    extrapolation_value: float = 0.0,
+    roi: Any = None,
+    scales: Any = None,
+    antialias: bool = False,
+) -> Array:
+    """``x`` resized by interpolation along each axis whose size changes (ONNX's Resize).
+
+    Args:
+        x: Any shape; only "nearest" takes other than floats.
+        size: The new size of every axis.
+        mode: nearest, linear or cubic.
+        coordinates: How results and entries correspond: half_pixel, half_pixel_symmetric,
+            pytorch_half_pixel, align_corners, asymmetric or tf_crop_and_resize.
+        nearest_mode: round_prefer_floor, round_prefer_ceil, floor or ceil.
+        cubic_coeff_a: Parameter of the cubic kernel; -0.75 as in PyTorch, -0.5 as in TensorFlow.
+        exclude_outside: Whether taps outside x weigh nothing; otherwise the edge is repeated.
+        extrapolation_value: Stands where tf_crop_and_resize reaches outside x.
+        roi: For tf_crop_and_resize: the first, then the last position on every axis, from 0 to 1.
+        scales: New entries per old one of every axis, in place of size / size of x, where the new
+            size is a rounded product.
+        antialias: Whether shrinking (linear, cubic) widens the filter.
+    """
+    given = {"size": size, "mode": mode, "coordinates": coordinates, "nearest_mode": nearest_mode}
+    given |= {"cubic_coeff_a": cubic_coeff_a, "exclude_outside": exclude_outside, "roi": roi}
+    given |= {"extrapolation_value": extrapolation_value, "scales": scales, "antialias": antialias}
+    for attrs in _plan(x.shape, given):
+        x = interpolate.reference(x, **attrs)
+    return x

@@ -1,0 +1,216 @@
+"""Resizing along two axes at once, so that what lies between need not be written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import size as count_of
+from rlx.ir.variants import Family, Variant
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.resize.interpolate import PLAIN, call_interpolate, interpolate, interpolate_type, table
+from rlx.ops.resize.taps import Pattern, pattern
+
+_THREADS = 128
+# Entries that a thread of the WGSL kernel reads at most; more do not fit its registers.
+_MOST_ENTRIES = 64
+
+
+class Problem(NamedTuple):
+    """Planes to be resized.
+
+    Attributes:
+        planes: How many.
+        dims: Their sizes.
+        out: The sizes of the results.
+        patterns: Whether taps come back every four results, on both axes, and are few.
+    """
+
+    planes: int
+    dims: tuple[int, ...]
+    out: tuple[int, ...]
+    patterns: bool
+
+
+# A pass per axis takes everything; a pattern needs no tables and reads an entry once for 16 results.
+RESIZE = Family(
+    "resize",
+    (Variant("pattern", _THREADS, 0), Variant("plain", 256, 0)),
+    lambda problem, legal: legal[0],
+    lambda variant, problem: variant.name == "plain" or problem.patterns,
+)
+
+
+def _single(attrs: Any, which: int) -> dict[str, Any]:
+    """The attributes of ``interpolate`` along one of the two axes."""
+    one = {key: attrs[key][which] for key in ("axis", "size", "scale")}
+    return {**attrs, **one, "roi": tuple(attrs["roi"][2 * which : 2 * which + 2])}
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    pairs = all(
+        isinstance(attrs[key], tuple) and len(attrs[key]) == 2 for key in ("axis", "size", "scale")
+    )
+    if not pairs or not isinstance(attrs["roi"], tuple) or len(attrs["roi"]) != 4:
+        raise ShapeError(
+            describe(
+                "[resize] two axes",
+                got=f"axis {attrs['axis']}, size {attrs['size']}, scale {attrs['scale']}, roi {attrs['roi']}",
+                expected="two of each, and four numbers of roi",
+            )
+        )
+    made, found = types[0], []
+    for which in range(2):
+        one = _single(attrs, which)
+        made = interpolate_type([made], one)
+        found.append(one)  # as interpolate writes them
+    if found[0]["axis"] == found[1]["axis"]:
+        raise ShapeError(describe("[resize] two axes", got=f"axis {attrs['axis']}"))
+    for key in ("axis", "size"):
+        attrs[key] = tuple(one[key] for one in found)
+    return made
+
+
+def _between(node: Node) -> TensorType:
+    """What the first of two passes gives."""
+    return interpolate_type([node.inputs[0].type], _single(node.attrs, 0))
+
+
+def _passes(node: Node, emitter: Emitter, webgpu: bool) -> None:
+    between = _between(node)
+    middle = emitter.temp(between)
+    first, second = (_single(node.attrs, which) for which in range(2))
+    call_interpolate(emitter, emitter.operand(0), middle, node.inputs[0].type, first, webgpu)
+    call_interpolate(emitter, middle, emitter.result(), between, second, webgpu)
+
+
+def _patterns(node: Node) -> tuple[Pattern, Pattern] | None:
+    """The patterns of rows and of columns, if the last two axes have one each and they are small."""
+    x, found = node.inputs[0].shape, {}
+    for which in range(2):
+        one = _single(node.attrs, which)
+        index, weight = table(x[one["axis"]], one)
+        if not (index < 0).any():
+            found[one["axis"] - len(x)] = pattern(index, weight, x[one["axis"]])
+    rows, columns = found.get(-2), found.get(-1)
+    if rows is None or columns is None:
+        return None
+    few = len(rows.entries) * len(columns.entries) <= _MOST_ENTRIES
+    return (rows, columns) if few else None
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    if count_of(node.shape):
+        _passes(node, emitter, webgpu=False)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    if not count_of(node.shape):
+        return
+    x, y = node.inputs[0].shape, node.shape
+    both = _patterns(node)
+    planes = count_of(y[:-2])
+    variant = RESIZE.choose(Problem(planes, x[-2:], y[-2:], both is not None), emitter)
+    if variant.name == "plain" or both is None:
+        _passes(node, emitter, webgpu=True)
+        return
+    rows, columns = both
+    params = {
+        "planes": planes,
+        "dims": x[-2:],
+        "size": y[-2:],
+        "step": (rows.step, columns.step),
+        "lines": rows.entries,
+        "columns": columns.entries,
+        "ys": rows.taps,
+        "xs": columns.taps,
+    }
+    work = math.ceil(planes * math.ceil(y[-2] / 4) * math.ceil(y[-1] / 4) / _THREADS)
+    emitter.call("interpolate_plane", [emitter.operand(0)], [emitter.result()], params, work)
+
+
+def _sample(shape: tuple[int, ...], size: tuple[int, int], **more: Any) -> Sample:
+    axes = (len(shape) - 2, len(shape) - 1)
+    scale = tuple(n / (shape[axis] or 1) for n, axis in zip(size, axes, strict=True))
+    attrs = {**PLAIN, "axis": axes, "size": size, "scale": scale, "roi": (0.0, 1.0) * 2}
+    return Sample((shape,), {**attrs, **more})
+
+
+_HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2, 30, 30)
+
+
+@op(
+    internal=True,
+    infer=_infer,
+    flops=lambda node: 2.0 * count_of(node.shape) * 4,
+    cpu=Kernels(("interpolate",), _lower_cpu),
+    webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
+    samples=(
+        _sample((1, 1), (1, 1)),
+        _sample((0, 3, 4), (6, 8)),
+        _sample((2, 3, 4), (0, 8)),
+        _sample((2, 5, 4), (8, 10)),
+        _sample((3, 12, 9), (24, 18)),
+        _sample((2, 9, 16), (36, 32), mode="nearest"),
+        _sample((2, 16, 20), (32, 40), mode="cubic"),
+        _sample((2, 48, 40), (24, 10)),
+        _sample((2, 9, 20), (27, 60), coordinates="asymmetric"),
+        _sample((2, 20, 18), (40, 36), coordinates="align_corners"),
+        _sample((2, 20, 18), (40, 36), coordinates="tf_crop_and_resize", extrapolation_value=3.5,
+                roi=(-0.2, 0.9, 0.1, 1.3)),
+        _sample((2, 20, 16), (10, 8), antialias=True, exclude_outside=True),
+        Sample(
+            ((2, 30, 30),),
+            _sample((2, 30, 30), (60, 60), coordinates="asymmetric").attrs,
+            values=(_HOLES,),
+            dtypes=(DType.F32,),
+        ),
+    ),
+)  # fmt: skip
+def interpolate_plane(
+    x: Array,
+    axis: Any,
+    size: Any,
+    scale: Any,
+    mode: str,
+    coordinates: str,
+    nearest_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    extrapolation_value: float,
+    roi: Any,
+    antialias: bool,
+) -> Array:
+    """``x`` resized along two axes: ``interpolate`` along the first, then along the second.
+
+    Args:
+        x: Rank >= 2.
+        axis: The two axes, the first one resized first.
+        size: Their new sizes.
+        scale: New entries per old one of each.
+        mode: As of ``interpolate``, like those that follow.
+        coordinates: How results and entries correspond.
+        nearest_mode: Which entry is the nearest.
+        cubic_coeff_a: Parameter of the cubic kernel.
+        exclude_outside: Whether taps outside weigh nothing.
+        extrapolation_value: Stands where a crop reaches outside.
+        roi: First and last position of a crop on the first axis, then on the second.
+        antialias: Whether shrinking widens the filter.
+    """
+    attrs = {"axis": axis, "size": size, "scale": scale, "mode": mode, "coordinates": coordinates}
+    attrs |= {"nearest_mode": nearest_mode, "cubic_coeff_a": cubic_coeff_a, "roi": roi}
+    attrs |= {"exclude_outside": exclude_outside, "antialias": antialias}
+    attrs |= {"extrapolation_value": extrapolation_value}
+    for which in range(2):
+        x = interpolate.reference(x, **_single(attrs, which))
+    return x

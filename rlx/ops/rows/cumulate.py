@@ -1,0 +1,91 @@
+"""How running sums are cut into blocks on a GPU: totals of the blocks, a scan of these, then the blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Emitter, TensorType
+from rlx.ir.variants import Family, Variant
+from rlx.ops.rows.reduce_rows import Reduction, emit_shares
+
+# Reads of a workgroup along a row; elements from which on a row is worth a workgroup of 256.
+_BLOCK, _LEAST = 1024, 512
+# The longest line of one workgroup.
+_LONGEST = 1 << 22
+# Lanes that walk down columns until they fill a large GPU, and the shortest walk.
+_WALKERS, _WALK = 32768, 32
+
+
+def _blocks(problem: Reduction) -> tuple[int, int]:
+    """Into how many blocks a line is cut, and how long each is in reads."""
+    outer, n, inner, _ = problem
+    if inner == 1:
+        return math.ceil(problem.reads(n) / _BLOCK), _BLOCK
+    columns = outer * problem.reads(inner)
+    count = min(math.ceil(_WALKERS / columns), n // _WALK)
+    if count < 2:
+        return 1, n
+    share = math.ceil(n / (8 * count)) * 8
+    return math.ceil(n / share), share
+
+
+def _takes(variant: Variant, problem: Reduction) -> bool:
+    if variant.name == "plain":
+        return problem.n <= _LONGEST
+    return problem.inner > 1 or problem.n >= _LEAST
+
+
+def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:
+    return legal[0]
+
+
+CUMULATE = Family(
+    "cumulate",
+    (Variant("blocks", 256, 4096), Variant("plain", 256, 1024)),
+    _rule,
+    _takes,
+)
+
+
+def emit_cumulate(
+    emitter: Emitter,
+    source: Any,
+    result: Any,
+    problem: Reduction,
+    flags: dict[str, int],
+    dtype: DType,
+) -> None:
+    """The WebGPU kernels of running sums over the middle axis of (outer, n, inner).
+
+    Args:
+        emitter: What they are written to.
+        source: The operand.
+        result: The result.
+        problem: The axes.
+        flags: ``product``, ``exclusive`` and ``reverse``.
+        dtype: dtype of both.
+    """
+    outer, inner = problem.outer, problem.inner
+    if CUMULATE.choose(problem, emitter).name == "plain":
+        params = {**problem._asdict(), **flags}
+        emitter.call("cumulate", [source], [result], params, outer * inner)
+        return
+    splits, share = _blocks(problem)
+    inputs = [source]
+    if splits > 1:
+        totals, before = (emitter.temp(TensorType((outer, splits, inner), dtype)) for _ in "12")
+        kind = "prod" if flags["product"] else "sum"
+        emit_shares(emitter, kind, source, totals, problem, (splits, share))
+        blocks = Reduction(outer, splits, inner, problem.single)
+        emit_cumulate(emitter, totals, before, blocks, {**flags, "exclusive": 1}, dtype)
+        inputs.append(before)
+    params = {**problem._asdict(), **flags, "splits": splits, "share": share}
+    if inner == 1:
+        emitter.call("cumulate_rows", inputs, [result], params, outer * splits, unit=splits)
+        return
+    columns = outer * problem.reads(inner)
+    groups = math.ceil(columns / 64) * splits
+    emitter.call("cumulate_columns", inputs, [result], params, groups, unit=splits)

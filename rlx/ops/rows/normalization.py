@@ -1,0 +1,404 @@
+"""Normalisation: over the last axes, by kernels, and over others in terms of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import as_axis, size
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op, operand_names
+from rlx.ops.rows.tiles import ROWS, Rows, row_call
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape = types[0].shape
+    attrs["axis"] = as_axis(attrs.get("axis", -1), len(shape), where="layer_norm")
+    attrs["eps"] = float(attrs["eps"])
+    for name, type in zip(attrs["present"], types[1:], strict=True):
+        if type.shape != shape[attrs["axis"] :]:
+            raise ShapeError(
+                describe(
+                    f"[normalisation] {name} has another shape than what is normalised",
+                    got=type.shape,
+                    expected=shape[attrs["axis"] :],
+                )
+            )
+    return types[0]
+
+
+_EXTRA = ("weight", "bias", "residual")
+
+
+def _lower(node: Node, emitter: Emitter) -> None:
+    if size(node.inputs[0].shape):
+        _call("layer_norm", node, emitter, size(node.inputs[0].shape[: node.attrs["axis"]]))
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    shape = node.inputs[0].shape
+    if size(shape) == 0:
+        return
+    problem = Rows(size(shape[: node.attrs["axis"]]), size(shape[node.attrs["axis"] :]))
+    variant = ROWS.choose(problem, emitter)
+    if variant.name == "plain":
+        _lower(node, emitter)
+        return
+    more, groups = row_call(problem, variant, emitter.limits)
+    _call("norm_rows", node, emitter, groups, **more)
+
+
+def _call(kernel: str, node: Node, emitter: Emitter, groups: int, **more: int) -> None:
+    shape = node.inputs[0].shape
+    given = {name: at for at, name in enumerate(operand_names(node))}
+    results = emitter.results()
+    emitter.call(
+        kernel,
+        [emitter.operand(0), *(emitter.operand(given[n]) if n in given else None for n in _EXTRA)],
+        results,
+        {
+            "rows": size(shape[: node.attrs["axis"]]),
+            "n": size(shape[node.attrs["axis"] :]),
+            "eps": node.attrs["eps"],
+            "rms": int(node.attrs.get("rms", node.op == "rms_norm")),
+        },
+        groups,
+        in_place=(0, 3) if "residual" in given else (0,),
+        wgsl={
+            "has_weight": int("weight" in given),
+            "has_bias": int("bias" in given),
+            "has_residual": int("residual" in given),
+            "keep": int(len(results) > 1),
+            **more,
+        },
+    )
+
+
+_KERNELS = Kernels(("layer_norm",), _lower)
+_WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
+
+
+@op(
+    infer=_infer,
+    flops=lambda node: 8.0 * size(node.shape),
+    cpu=_KERNELS,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
+    samples=(
+        Sample(((4, 8), (8,), (8,))),
+        Sample(((4, 8), (8,)), {"bias": None}),
+        Sample(((4, 8),), {"weight": None, "bias": None}),
+        Sample(((2, 3, 5), (3, 5), (3, 5)), {"axis": 1}),
+        Sample(((3, 700), (700,), (700,)), low=90, high=110),
+        Sample(((1, 1), (1,), (1,))),
+        Sample(((0, 4), (4,), (4,))),
+        *(
+            Sample(((rows, n), (n,), (n,)), low=90, high=110)
+            for rows, n in (
+                (70, 12),
+                (33, 128),
+                (9, 300),
+                (5, 1028),
+                (2, 4101),
+                (2, 20000),
+                (2, 70001),
+            )
+        ),
+        Sample(((128, 768), (768,), (768,)), bench=True),
+    ),
+)
+def layer_norm(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    axis: int = -1,
+    eps: float = 1e-5,
+) -> Array:
+    """(x - mean) / sqrt(var + eps) * weight + bias over ``axis`` to the last (arXiv:1607.06450).
+
+    Args:
+        x: Any shape of rank >= 1.
+        weight: Shape of the normalised axes, or None for 1.
+        bias: Shape of the normalised axes, or None for 0.
+        axis: First normalised axis.
+        eps: Added to the variance, which is the biased one.
+    """
+    axes = tuple(range(axis, x.ndim))
+    centred = x - np.mean(x, axes, keepdims=True)
+    y = centred / np.sqrt(np.mean(centred**2, axes, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+@op(
+    infer=_infer,
+    flops=lambda node: 5.0 * size(node.shape),
+    cpu=_KERNELS,
+    webgpu=_WEBGPU,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 5e-6},
+    samples=(
+        Sample(((4, 8), (8,))),
+        Sample(((4, 8),), {"weight": None}),
+        Sample(((2, 3, 300), (300,))),
+        Sample(((1, 1), (1,))),
+        Sample(((0, 4), (4,))),
+        *(Sample(((rows, n), (n,))) for rows, n in ((70, 12), (33, 128), (5, 1028), (2, 70001))),
+        Sample(((128, 768), (768,)), bench=True),
+    ),
+)
+def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-6, axis: int = -1) -> Array:
+    """X / sqrt(mean(x^2) + eps) * weight over ``axis`` to the last (arXiv:1910.07467).
+
+    Args:
+        x: Any shape of rank >= 1.
+        weight: Shape of the normalised axes, or None for 1.
+        eps: Added to the mean square.
+        axis: First normalised axis.
+    """
+    axes = tuple(range(axis, x.ndim))
+    y = x / np.sqrt(np.mean(x * x, axes, keepdims=True) + eps)
+    return y if weight is None else y * weight
+
+
+def _infer_residual(
+    types: Sequence[TensorType], attrs: dict[str, Any]
+) -> TensorType | tuple[TensorType, ...]:
+    x, residual, *rest = types
+    if x.shape != residual.shape:
+        raise ShapeError(
+            describe(
+                "[residual_norm] what is added has another shape",
+                got=residual.shape,
+                expected=x.shape,
+            )
+        )
+    _infer([x, *rest], attrs)
+    return (x, x) if attrs["keep"] else x
+
+
+def _residual_samples() -> tuple[Sample, ...]:
+    both, weight, none = ("weight", "bias"), ("weight",), ()
+    table: tuple[tuple[tuple[int, ...], int, bool, tuple[str, ...]], ...] = (
+        ((4, 8), -1, False, both),
+        ((3, 5), -1, True, both),
+        ((3, 5), -1, True, ("bias",)),
+        ((2, 3, 300), -1, False, weight),
+        ((2, 3, 257), 1, True, both),
+        ((2, 1100), -1, True, weight),
+        ((1, 1), -1, True, both),
+        ((37, 128), -1, True, both),
+        ((3, 2052), -1, False, both),
+        ((2, 70000), -1, True, weight),
+        ((2, 70001), -1, False, weight),
+        ((0, 4), -1, True, none),
+        ((3, 7), -1, False, none),
+    )
+    return tuple(
+        Sample(
+            (shape, shape, *(shape[axis % len(shape) :] for _ in present)),
+            {"axis": axis, "eps": 1e-5, "rms": rms, "keep": keep, "present": present},
+        )
+        for rms in (False, True)
+        for shape, axis, keep, present in table
+        if not (rms and "bias" in present and "weight" not in present)
+    )
+
+
+@op(
+    infer=_infer_residual,
+    flops=lambda node: (6.0 if node.attrs["rms"] else 9.0) * size(node.inputs[0].shape),
+    cpu=_KERNELS,
+    webgpu=_WEBGPU,
+    internal=True,
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    tolerance={DType.F32: 1e-5},  # as layer_norm
+    samples=_residual_samples(),
+)
+def residual_norm(
+    x: Array,
+    residual: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    axis: int = -1,
+    eps: float = 1e-5,
+    rms: bool = False,
+    keep: bool = False,
+) -> Any:
+    """``layer_norm`` or ``rms_norm`` of x + residual, in one pass.
+
+    Args:
+        x: Any shape of rank >= 1.
+        residual: The same shape.
+        weight: Shape of the normalised axes, or None for 1.
+        bias: Shape of the normalised axes, or None for 0.
+        axis: First normalised axis.
+        eps: Added to the variance, or to the mean square.
+        rms: The mean is left in.
+        keep: The sum is a second result.
+    """
+    total = x + residual
+    if rms:
+        y = rms_norm.reference(total, weight, eps, axis)
+        y = y if bias is None else y + bias
+    else:
+        y = layer_norm.reference(total, weight, bias, axis, eps)
+    return (y, total) if keep else y
+
+
+def _per_channel(g: Graph, x: Node, values: Node | None, name: str) -> Node | None:
+    """A vector of one number per channel, shaped to broadcast over [N, C, ...]."""
+    if values is None:
+        return None
+    if values.shape != x.shape[1:2]:
+        raise ShapeError(
+            describe(
+                f"[{name}] needs one number per channel", got=values.shape, expected=x.shape[1:2]
+            )
+        )
+    return g.reshape(values, (x.shape[1], *(1,) * (len(x.shape) - 2)))
+
+
+def _check_channels(name: str, x: Node, least: int = 2) -> None:
+    if len(x.shape) < least:
+        raise ShapeError(describe(f"[{name}] operand", got=x.shape, expected="[N, C, ...]"))
+
+
+def _group_norm(
+    g: Graph, x: Node, groups: int, weight: Node | None, bias: Node | None, eps: float
+) -> Node:
+    _check_channels("group_norm", x)
+    if groups < 1 or x.shape[1] % groups:
+        raise ShapeError(
+            describe("[group_norm] channels do not divide", got=f"{x.shape[1]} by {groups} groups")
+        )
+    rest = size(x.shape[1:]) // groups
+    y = g.layer_norm(g.reshape(x, (x.shape[0], groups, rest)), None, None, -1, eps)
+    y = g.reshape(y, x.shape)
+    weight, bias = (_per_channel(g, x, v, "group_norm") for v in (weight, bias))
+    y = y if weight is None else g.mul(y, weight)
+    return y if bias is None else g.add(y, bias)
+
+
+def _group_reference(
+    x: Array, groups: int, weight: Array | None, bias: Array | None, eps: float
+) -> Array:
+    y = x.reshape(x.shape[0], groups, size(x.shape[1:]) // groups)
+    y = y - y.mean(-1, keepdims=True)
+    y = (y / np.sqrt((y * y).mean(-1, keepdims=True) + eps)).reshape(x.shape)
+    channels = (-1, *(1,) * (x.ndim - 2))
+    y = y if weight is None else y * weight.reshape(channels)
+    return y if bias is None else y + bias.reshape(channels)
+
+
+_GROUPED = ((2, 6, 5), (1, 4, 3, 2), (1, 2, 1), (0, 4, 3))
+
+
+@composite(
+    _group_norm,
+    dtypes=FLOAT_KERNELS,
+    tolerance={DType.F32: 1e-5},
+    samples=(
+        *(Sample((s, s[1:2], s[1:2]), {"groups": 2}) for s in _GROUPED),
+        Sample(((2, 6, 5),), {"groups": 3, "weight": None, "bias": None}),
+    ),
+)
+def group_norm(
+    x: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """Normalisation over groups of channels and everything behind them (arXiv:1803.08494).
+
+    Args:
+        x: ``[N, C, ...]``.
+        groups: A divisor of C.
+        weight: ``[C]``, or None for 1.
+        bias: ``[C]``, or None for 0.
+        eps: Added to the variance.
+    """
+    return _group_reference(x, groups, weight, bias, eps)
+
+
+def _instance_norm(g: Graph, x: Node, weight: Any, bias: Any, eps: float) -> Node:
+    _check_channels("instance_norm", x)
+    return g.group_norm(x, x.shape[1], weight, bias, eps)
+
+
+@composite(
+    _instance_norm,
+    dtypes=FLOAT_KERNELS,
+    tolerance={DType.F32: 1e-5},
+    samples=tuple(Sample((s, s[1:2], s[1:2])) for s in _GROUPED),
+)
+def instance_norm(
+    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> Array:
+    """Normalisation of every channel of every sample by itself (arXiv:1607.08022); x ``[N, C, ...]``."""
+    return _group_reference(x, x.shape[1], weight, bias, eps)
+
+
+def _batch_norm(
+    g: Graph, x: Node, scale: Node, bias: Node, mean: Node, var: Node, eps: float
+) -> Node:
+    _check_channels("batch_norm", x)
+    factor = g.mul(scale, g.rsqrt(g.add(var, float(eps))))
+    shift = g.sub(bias, g.mul(mean, factor))
+    channels = [_per_channel(g, x, v, "batch_norm") for v in (factor, shift)]
+    return g.fma(x, *channels)
+
+
+@composite(
+    _batch_norm,
+    dtypes=FLOAT_KERNELS,
+    tolerance={DType.F32: 1e-5},
+    samples=tuple(
+        Sample((s, *(s[1:2],) * 4), low=(-2, -2, -2, -2, 0.5)) for s in (*_GROUPED, (3, 4))
+    ),
+)
+def batch_norm(
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, eps: float = 1e-5
+) -> Array:
+    """(x - mean) / sqrt(var + eps) * scale + bias with given statistics (arXiv:1502.03167).
+
+    Args:
+        x: ``[N, C, ...]``.
+        scale: ``[C]``.
+        bias: ``[C]``.
+        mean: ``[C]``, gathered in training.
+        var: ``[C]``, gathered in training.
+        eps: Added to the variance.
+    """
+    c = (-1, *(1,) * (x.ndim - 2))
+    y = (x - mean.reshape(c)) / np.sqrt(var.reshape(c) + eps)
+    return y * scale.reshape(c) + bias.reshape(c)
+
+
+def _l2_normalize(g: Graph, x: Node, axis: int, eps: float) -> Node:
+    return g.div(x, g.maximum(g.l2(x, [axis], True), float(eps)))
+
+
+@composite(
+    _l2_normalize,
+    dtypes=FLOAT_KERNELS,
+    samples=(
+        Sample(((3, 5),)),
+        Sample(((3, 5, 2),), {"axis": 1}),
+        Sample(((1,),)),
+        Sample(((0, 4),)),
+    ),
+)
+def l2_normalize(x: Array, axis: int = -1, eps: float = 1e-12) -> Array:
+    """X / max(||x||, eps), the Euclidean norm taken along ``axis``."""
+    return x / np.maximum(np.sqrt(np.sum(x * x, axis, keepdims=True)), eps)

@@ -1,0 +1,235 @@
+"""The first k of an axis in order, with their positions; sorting is taking all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import as_axis, size
+from rlx.ops.declare import FLOAT_KERNELS, composite, op
+
+_NUMBERS = FLOAT_KERNELS | {DType.I32, DType.U32, DType.I64}
+# Rows up to here are sorted in workgroup memory; the longer ones in blocks of this many.
+_BLOCK = 1024
+# Of rows at least four times as long, so many are selected instead; a workgroup looks at so long a piece.
+_FEW = 64
+_PIECE = 2048
+_WORKGROUP = 256
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    shape, k = types[0].shape, int(attrs["k"])
+    if not shape or not 0 <= k <= shape[-1]:
+        raise ShapeError(
+            describe("[ordered] k", got=f"{k} of {shape}", expected="0 to the last axis")
+        )
+    attrs.update(k=k, largest=bool(attrs["largest"]))
+    result = (*shape[:-1], k)
+    return TensorType(result, types[0].dtype), TensorType(result, DType.I32)
+
+
+def _geometry(node: Node) -> dict[str, int]:
+    shape = node.inputs[0].shape
+    return {"rows": size(shape[:-1]), "n": shape[-1], "k": node.attrs["k"],
+            "largest": int(node.attrs["largest"])}  # fmt: skip
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    params = _geometry(node)
+    if size(node.shape) == 0:
+        return
+    emitter.call("topk", [emitter.operand(0)], emitter.results(), params)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    params = _geometry(node)
+    if size(node.shape) == 0:
+        return
+    rows, k = params["rows"], params["k"]
+    # Keys of i64 are two words, which the kernel that selects has no room for.
+    wide = node.inputs[0].dtype is DType.I64
+    if k <= _FEW and 4 * k <= params["n"] and not wide:
+        _select(emitter, params)
+        return
+    m = max(2, 1 << (params["n"] - 1).bit_length())
+    params.update(m=m, wide=wide)
+    if m <= _BLOCK:
+        emitter.call("sort_rows", [emitter.operand(0)], emitter.results(), params, rows)
+        return
+    pairs = emitter.temp(TensorType((rows * m, 4 if wide else 2), DType.U32))
+    emitter.call(
+        "sort_keys", [emitter.operand(0)], [pairs], params, math.ceil(rows * m / _WORKGROUP)
+    )
+
+    def block(first: int, last: int) -> None:
+        steps = {"first": first, "last": last, "m": m, "wide": wide}
+        emitter.call("sort_block", [], [pairs], steps, rows * m // _BLOCK)
+
+    block(2, _BLOCK)
+    length = 2 * _BLOCK
+    while length <= m:
+        stride = length // 2
+        while stride >= _BLOCK:
+            step = {"size": length, "stride": stride, "rows": rows, "m": m, "wide": wide}
+            emitter.call("sort_step", [], [pairs], step, math.ceil(rows * m / 2 / _WORKGROUP))
+            stride //= 2
+        block(length, length)
+        length *= 2
+    emitter.call(
+        "sort_take",
+        [emitter.operand(0), pairs],
+        emitter.results(),
+        params,
+        math.ceil(rows * k / _WORKGROUP),
+    )
+
+
+def _select(emitter: Emitter, params: dict[str, int]) -> None:
+    """The firsts of pieces of the rows, then the firsts of those, until one piece is left."""
+    rows, count, k = params["rows"], params["n"], params["k"]
+    x, read = emitter.operand(0), [emitter.operand(0)]
+    while True:
+        pieces = math.ceil(count / _PIECE)
+        found = emitter.results()
+        if pieces > 1:
+            found = [emitter.temp(TensorType((rows * pieces * k, 2), DType.U32))]
+        more = {"piece": min(_PIECE, count), "pieces": pieces, "count": count}
+        first = {"first": int(len(read) == 1)}
+        emitter.call("select_rows", read, found, {**params, **more, **first}, rows * pieces)
+        if pieces == 1:
+            return
+        read, count = [x, *found], pieces * k
+
+
+_KERNELS = ("select_rows", "sort_rows", "sort_keys", "sort_block", "sort_step", "sort_take")
+
+
+def _order(x: Array, largest: bool) -> Array:
+    """Positions along the last axis in order: ties to the lower one, NaN last."""
+    if not largest:
+        return np.argsort(x, axis=-1, kind="stable")
+    # Sorting the reversed row upwards and reading it backwards keeps ties in their order.
+    up = np.argsort(x[..., ::-1], axis=-1, kind="stable")
+    down = x.shape[-1] - 1 - up[..., ::-1]
+    nan = np.take_along_axis(
+        np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool), down, -1
+    )
+    return np.take_along_axis(down, np.argsort(nan, axis=-1, kind="stable"), -1)
+
+
+@op(
+    infer=_infer,
+    flops=lambda node: (
+        size(node.inputs[0].shape) * max(1.0, math.log2(max(2, node.inputs[0].shape[-1])))
+    ),
+    cpu=Kernels(("topk",), _lower_cpu),
+    webgpu=Kernels(_KERNELS, _lower_webgpu),
+    dtypes=_NUMBERS,
+    webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64}),
+    internal=True,
+    samples=(
+        *(
+            Sample((shape,), {"k": k, "largest": largest}, low=-9, high=9)
+            for largest in (True, False)
+            for shape, k in (((3, 5), 2), ((3, 5), 5), ((1,), 1), ((2, 70), 7), ((0, 4), 2),
+                             ((2, 0), 0), ((2, 1500), 1500), ((3, 3000), 10), ((2, 300), 64),
+                             ((1, 140000), 64))
+        ),
+        # Many ties, over the borders of what is looked at together.
+        Sample(((1, 5000),), {"k": 9, "largest": True},
+               values=((np.arange(5000) % 1999 // 990).astype(np.float32)[None],)),
+    ),
+)  # fmt: skip
+def ordered(x: Array, k: int, largest: bool) -> Any:
+    """The k first of the last axis in order, and their positions in i32."""
+    at = _order(x, largest)[..., :k]
+    return np.take_along_axis(x, at, -1), at
+
+
+def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[Node, Node]:
+    rank = len(x.shape)
+    axis = as_axis(axis, rank, where="topk")
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(
+            describe("[topk] k is not in the axis", got=k, expected=f"0 to {x.shape[axis]}")
+        )
+    order = [a for a in range(rank) if a != axis] + [axis]
+    moved = x if axis == rank - 1 else g.transpose(x, order)
+    node = g.add_node("ordered", [moved], {"k": k, "largest": largest})
+    both = [g.add_node(PART, [node], {"index": at}) for at in (0, 1)]
+    back = [order.index(a) for a in range(rank)]
+    values, indices = (p if axis == rank - 1 else g.transpose(p, back) for p in both)
+    return values, indices
+
+
+def _expand_topk(g: Graph, x: Node, k: int, axis: int, largest: bool) -> tuple[Node, Node]:
+    return _along_last(g, x, axis, k, largest)
+
+
+def _expand_sort(part: int) -> Callable[..., Node]:
+    def expand(g: Graph, x: Node, axis: int, descending: bool) -> Node:
+        n = x.shape[as_axis(axis, len(x.shape), where="sort")]
+        return _along_last(g, x, axis, n, descending)[part]
+
+    return expand
+
+
+_SHAPES = (((3, 5), -1), ((4, 3), 0), ((1,), 0), ((2, 70, 2), 1), ((0, 4), 1))
+
+
+@composite(
+    _expand_topk,
+    dtypes=_NUMBERS,
+    samples=tuple(
+        Sample(
+            (shape,), {"k": min(2, shape[axis]), "axis": axis, "largest": largest}, low=-3, high=3
+        )
+        for largest in (True, False)
+        for shape, axis in _SHAPES
+    ),
+)
+def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> Any:
+    """The k largest (or smallest) entries along ``axis`` in order, and their positions.
+
+    Args:
+        x: Any shape of rank >= 1.
+        k: How many, at most the length of the axis.
+        axis: The axis that is searched.
+        largest: False takes the smallest.
+
+    Returns:
+        (values, indices): of x's dtype and i32, with k entries along ``axis``. Ties go to the lower
+        index; NaN comes last.
+    """
+    moved = np.moveaxis(x, axis, -1)
+    at = _order(moved, largest)[..., :k]
+    values = np.take_along_axis(moved, at, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(at, -1, axis)
+
+
+def _sort_samples() -> tuple[Sample, ...]:
+    return tuple(
+        Sample((shape,), {"axis": axis, "descending": descending}, low=-3, high=3)
+        for descending in (False, True)
+        for shape, axis in _SHAPES
+    )
+
+
+@composite(_expand_sort(0), dtypes=_NUMBERS, samples=_sort_samples())
+def sort(x: Array, axis: int = -1, descending: bool = False) -> Array:
+    """``x`` in order along ``axis``; NaN comes last either way."""
+    moved = np.moveaxis(x, axis, -1)
+    return np.moveaxis(np.take_along_axis(moved, _order(moved, descending), -1), -1, axis)
+
+
+@composite(_expand_sort(1), dtypes=_NUMBERS, samples=_sort_samples())
+def argsort(x: Array, axis: int = -1, descending: bool = False) -> Array:
+    """Positions, in i32, that put ``x`` in order along ``axis``; equal entries keep their order."""
+    return np.moveaxis(_order(np.moveaxis(x, axis, -1), descending), -1, axis)

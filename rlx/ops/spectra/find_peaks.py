@@ -1,0 +1,305 @@
+"""Peaks of signals: the ``find_peaks`` record."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import InputError, ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.shape import size
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+
+Bounds = tuple[float | None, float | None]
+
+_WORKGROUP = 64
+# Samples whose least and largest stand in one table entry, at least; walks on WebGPU jump over whole blocks.
+_BLOCK = 64
+# Rows of more samples have larger blocks.
+_LONG = 1 << 19
+# Steps that an invocation takes at most, far below the 65,535 after which lavapipe (Mesa 22.3)
+# silently leaves a loop.
+_ITERATIONS = 50_000
+# Peaks that one dispatch takes in the order of their height: each takes a few steps.
+_SPACED = 5_000
+# Rounds in which all peaks contest their place at once. What is left after them (on signals whose
+# peaks rise one after the other) is taken in order.
+_ROUNDS = 12
+_F32_MOST = 3.4028234e38
+
+
+def _bounds(name: str, value: Any) -> Bounds | None:
+    """A condition as (least, largest), either of them None; None when there is no condition."""
+    if value is None:
+        return None
+    pair = tuple(value) if np.ndim(value) else (value, None)
+    if len(pair) != 2 or any(v is not None and math.isnan(float(v)) for v in pair):
+        raise InputError(
+            describe(
+                f"[find_peaks] {name}", got=value, expected="a number, or a pair (least, largest)"
+            )
+        )
+    low, high = (None if v is None or math.isinf(v) else float(v) for v in pair)
+    return low, high
+
+
+def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    shape = types[0].shape
+    if not shape:
+        raise ShapeError(describe("[find_peaks] x has no axis", got=shape))
+    for name in ("height", "prominence", "width"):
+        attrs[name] = _bounds(name, attrs[name])
+    if attrs["distance"] is not None:
+        if not attrs["distance"] >= 1:
+            raise InputError(
+                describe("[find_peaks] distance", got=attrs["distance"], expected="at least 1")
+            )
+        attrs["distance"] = math.ceil(attrs["distance"])
+    most = attrs["max_peaks"]
+    slots = _candidates(shape[-1]) if most is None else operator.index(most)
+    if slots < 1:
+        raise InputError(describe("[find_peaks] max_peaks", got=most, expected="at least 1"))
+    attrs["max_peaks"] = slots
+    found = (*shape[:-1], slots)
+    return (
+        TensorType(found, DType.I32),
+        TensorType(shape[:-1], DType.I32),
+        TensorType(found, types[0].dtype),
+    )
+
+
+def _candidates(n: int) -> int:
+    """Local maxima that n samples can have; 1 at least, so that no value is empty."""
+    return max(1, (n - 1) // 2)
+
+
+def _params(node: Node) -> dict[str, Any]:
+    shape = node.inputs[0].shape
+    return {
+        "rows": size(shape[:-1]),
+        "n": shape[-1],
+        "candidates": _candidates(shape[-1]),
+        "slots": node.attrs["max_peaks"],
+        "distance": node.attrs["distance"] or 1,
+    }
+
+
+def _lower_cpu(node: Node, emitter: Emitter) -> None:
+    params = _params(node)
+    if params["rows"] == 0:
+        return
+    limits: list[float] = []
+    for name in ("height", "prominence", "width"):
+        low, high = node.attrs[name] or (None, None)
+        limits += [-math.inf if low is None else low, math.inf if high is None else high]
+    params.update(widths=int(node.attrs["width"] is not None), limits=tuple(limits))
+    emitter.call("find_peaks", [emitter.operand(0)], emitter.results(), params)
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    params = _params(node)
+    rows, n, most = params["rows"], params["n"], params["candidates"]
+    if rows == 0:
+        return
+    x = emitter.operand(0)
+    # A walk over a row is shortest where its steps within two blocks are about as many as those over blocks.
+    block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)
+    blocks = math.ceil(n / block)
+    common = {**params, "blocks": blocks, "block": block}
+
+    def call(kernel: str, inputs: list[Any], outputs: list[Any], threads: int, **more: Any) -> None:
+        groups = math.ceil(threads / _WORKGROUP)
+        emitter.call(f"find_peaks_{kernel}", inputs, outputs, {**common, **more}, groups)
+
+    def temp(count: int, dtype: DType = DType.I32) -> Any:
+        return emitter.temp(TensorType((rows, count), dtype))
+
+    def bounds(name: str) -> dict[str, Any]:
+        low, high = node.attrs[name] or (None, None)
+        found = {f"{name}_low": low, f"{name}_high": high}
+        # As WGSL text; a number that f32 can't hold would be no number there.
+        return {
+            key: "" if value is None else repr(max(-_F32_MOST, min(_F32_MOST, value)))
+            for key, value in found.items()
+        }
+
+    # Where the local maxima are, and how many.
+    extremes, marks = temp(2 * max(1, blocks), DType.F32), temp(max(1, n))
+    call("blocks", [x], [extremes], rows * blocks)
+    call("mark", [x, extremes], [marks], rows * n, **bounds("height"))
+    positions, counts = temp(most), temp(1)
+    keep, prominences = temp(most), temp(most, DType.F32)
+    spaced = params["distance"] > 1
+    order = temp(most) if spaced else None
+    listed = [positions, counts, *((keep, order) if spaced else ())]
+    first = {**common, "stage": "first", "spaced": int(spaced)}
+    emitter.call("find_peaks_pack", [marks], listed, first, rows)
+    if spaced:
+        threads = rows * most
+        near = min(params["distance"] // 2 + 1, most)
+        rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
+        for at in range(rounds):
+            last = {"settle": int(at == rounds - 1)}
+            call("contest", [x, positions, counts], [keep], threads, **last)
+        ranks = temp(most)
+        for start in range(0, most, _ITERATIONS):
+            end = min(start + _ITERATIONS, most)
+            part = {"start": start, "end": end, "last": int(end == most)}
+            call("rank", [x, positions, counts, keep], [ranks, order], threads, **part)
+        for start in range(0, most, _SPACED):
+            part = {"start": start, "end": min(start + _SPACED, most)}
+            emitter.call(
+                "find_peaks_space", [positions, counts, order], [keep], {**common, **part}, rows
+            )
+    call(
+        "prominence",
+        [x, extremes, positions, counts],
+        [keep, prominences],
+        rows * most,
+        spaced=int(spaced),
+        widths=int(node.attrs["width"] is not None),
+        **bounds("prominence"),
+        **bounds("width"),
+    )
+    emitter.call(
+        "find_peaks_pack",
+        [keep, positions, counts, prominences],
+        list(emitter.results()),
+        {**common, "stage": "last", "spaced": 0},
+        rows,
+    )
+
+
+_STAGES = ("blocks", "mark", "pack", "contest", "rank", "space", "prominence")
+_STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.float32)
+
+
+@op(
+    infer=_infer,
+    flops=lambda node: 10.0 * size(node.inputs[0].shape),
+    cpu=Kernels(("find_peaks",), _lower_cpu),
+    webgpu=Kernels(tuple(f"find_peaks_{stage}" for stage in _STAGES), _lower_webgpu),
+    dtypes=FLOAT_KERNELS,
+    webgpu_dtypes=WEBGPU_FLOATS,
+    samples=(
+        Sample(((3, 200),)),
+        Sample(((3, 200),), {"height": 0.5}),
+        Sample(((200,),), {"height": (-1.0, 1.0), "distance": 5}),
+        Sample(((2, 2, 301),), {"distance": 9.5, "prominence": 1.0}),
+        Sample(((5, 301),), {"prominence": (0.5, 2.0), "width": (1.2, 4)}),
+        Sample(((5, 301),), {"width": 1.5, "max_peaks": 7}),
+        # Plateaus, and peaks of equal height.
+        *(
+            Sample(((1, 17),), {"distance": d, "prominence": 1}, values=(_STEPS,))
+            for d in (1, 3, 6)
+        ),
+        Sample(
+            ((1, 900),), {"distance": 40}, values=(np.tile(np.repeat(_STEPS[0, :9], 10), 10)[None],)
+        ),
+        Sample(((2, 400),), values=(np.ones((2, 400), np.float32),)),
+        Sample(((4, 2),)),
+        Sample(((1,),)),
+        Sample(((2, 0),), {"distance": 2}),
+        Sample(((0, 10),)),
+        Sample(((64, 4096),), {"distance": 20, "prominence": 0.5}, bench=True),
+    ),
+)
+def find_peaks(
+    x: Array,
+    height: Any = None,
+    distance: Any = None,
+    prominence: Any = None,
+    width: Any = None,
+    max_peaks: Any = None,
+) -> tuple[Array, Array, Array]:
+    """Local maxima along the last axis, as ``scipy.signal.find_peaks`` defines them.
+
+    A maximum is a sample, or the middle of a run of equal samples, with smaller neighbours on both
+    sides. The conditions are applied in the order of the parameters.
+
+    Args:
+        x: ``[..., n]``.
+        height: Least value of a peak, or a pair (least, largest).
+        distance: Least distance between peaks, >= 1; smaller peaks go first, of equal ones the
+            earlier.
+        prominence: Least drop on both sides before a larger sample, or a pair.
+        width: Least width in samples at half the prominence, or a pair.
+        max_peaks: Peaks that the result has room for; all that could be by default.
+
+    Returns:
+        Indices i32 ``[..., max_peaks]`` in rising order, -1 where there is no peak; the number of
+        peaks found i32 ``[...]``, which may be more than there is room for; their prominences.
+    """
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    indices = np.full((len(rows), max_peaks), -1)
+    counts, prominences = np.zeros(len(rows), np.int64), np.zeros((len(rows), max_peaks))
+    for at, row in enumerate(rows):
+        peaks = _maxima(row)
+        peaks = peaks[_within(row[peaks], height)]
+        if distance is not None:
+            peaks = peaks[_spaced(peaks, row[peaks], distance)]
+        drops = np.array([_prominence(row, peak) for peak in peaks])
+        kept = _within(drops, prominence)
+        if width is not None:
+            widths = [_width(row, peak, drop) for peak, drop in zip(peaks, drops, strict=True)]
+            kept &= _within(np.array(widths), width)
+        peaks, drops = peaks[kept][:max_peaks], drops[kept][:max_peaks]
+        counts[at] = np.count_nonzero(kept)
+        indices[at, : len(peaks)], prominences[at, : len(peaks)] = peaks, drops
+    shape = (*x.shape[:-1], max_peaks)
+    return indices.reshape(shape), counts.reshape(x.shape[:-1]), prominences.reshape(shape)
+
+
+def _maxima(row: Array) -> Array:
+    """Middles of the runs of equal samples that are higher than what is beside them."""
+    if len(row) < 3:
+        return np.zeros(0, np.int64)
+    starts = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+    ends = np.r_[starts[1:], len(row)] - 1
+    values = row[starts]
+    inner = np.arange(1, len(starts) - 1)
+    high = inner[(values[inner - 1] < values[inner]) & (values[inner + 1] < values[inner])]
+    return (starts[high] + ends[high]) // 2
+
+
+def _within(values: Array, bounds: Bounds | None) -> Array:
+    low, high = bounds or (None, None)
+    kept = np.ones(len(values), np.bool_)
+    if low is not None:
+        kept &= values >= low
+    if high is not None:
+        kept &= values <= high
+    return kept
+
+
+def _spaced(peaks: Array, heights: Array, distance: int) -> Array:
+    kept = np.ones(len(peaks), np.bool_)
+    for at in np.argsort(heights, kind="stable")[::-1]:
+        if kept[at]:
+            kept &= np.abs(peaks - peaks[at]) >= distance
+            kept[at] = True
+    return kept
+
+
+def _prominence(row: Array, peak: int) -> float:
+    """Height above the higher of the two lowest points on the way to a larger sample."""
+    lowest = []
+    for side in (row[peak::-1], row[peak:]):
+        larger = np.flatnonzero(side > row[peak])
+        lowest.append(np.min(side[: larger[0]] if len(larger) else side))
+    return float(row[peak] - max(lowest))
+
+
+def _width(row: Array, peak: int, prominence: float) -> float:
+    """Distance between the two crossings of half the prominence, by linear interpolation."""
+    level, total = row[peak] - 0.5 * prominence, 0.0
+    for side in (row[peak::-1], row[peak:]):
+        at = int(np.argmax(side <= level))
+        total += at - (level - side[at]) / (side[at - 1] - side[at])
+    return total

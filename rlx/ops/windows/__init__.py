@@ -1,0 +1,1 @@
+"""Sliding windows: convolutions, transposed convolutions and pools."""

@@ -1,0 +1,365 @@
+"""Convolution over one to three axes, with groups, dilation and any padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.calls import fields
+from rlx.abi.constants import CONV_COLUMNS, CONV_FEW_WINDOWS, CONV_PANELS, PLANE_SLACK
+from rlx.abi.products import ACTIVATIONS
+from rlx.abi.windows import padded_plane
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.shape import Shape, size
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
+from rlx.ops.windows import strips
+from rlx.ops.windows.geometry import (
+    Window,
+    as_pads,
+    per_axis,
+    same_pads,
+    tensor_axes,
+    window_params,
+    windows,
+)
+from rlx.ops.windows.long import call_long, samples_of_block
+from rlx.ops.windows.tiles import CONV, Problem, down, is_near, shares, steps, tiles
+
+# Rows of the results of panels that are packed together: so many stay in the cache.
+_MOST_OUTPUTS = 512
+# A group of fewer outputs than this is no matrix product worth the packing.
+FEW = 4
+# Results of a row that vectors of 256 bits are enough for.
+_NARROW = 8
+# WGSL: threads of a workgroup of the direct kernel, and of the one that adds shares.
+_DIRECT = 256
+# Taps that one invocation of the direct kernel walks at most; lavapipe leaves longer loops.
+_DIRECT_TAPS = 16384
+
+
+def check_operands(
+    name: str, types: Sequence[TensorType], attrs: dict[str, Any], rank: int, transposed: bool
+) -> Shape:
+    """Checks weight, bias and groups; gives the kernel's size.
+
+    Raises:
+        ShapeError: They do not fit each other.
+    """
+    x, w = types[0].shape, types[1].shape
+    tensor_axes(x, (rank,), where=name)
+    tensor_axes(w, (rank,), where=name, name="w")
+    groups = per_axis(attrs["groups"], 1, what="groups", where=name, least=1)[0]
+    attrs["groups"] = groups
+    # Of a convolution w is [O, C / groups, ...], of a transposed one [C, O / groups, ...].
+    fits = x[1] == w[0] if transposed else x[1] == w[1] * groups
+    if not fits or w[0] % groups or 0 in w[2:]:
+        layout = "[C, O / groups, ...]" if transposed else "[O, C / groups, ...]"
+        raise ShapeError(
+            describe(
+                f"[{name}] x, w and groups do not fit",
+                got=f"x {x}, w {w}, groups {groups}",
+                expected=f"w {layout} for C = {x[1]}, both divisible by groups",
+            )
+        )
+    outputs = w[1] * groups if transposed else w[0]
+    if len(types) > 2 and types[2].shape != (outputs,):
+        raise ShapeError(
+            describe(f"[{name}] bias has the wrong shape", got=types[2].shape, expected=(outputs,))
+        )
+    return w[2:]
+
+
+def _window(node: Node) -> Window:
+    a = node.attrs
+    dims, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
+    return Window.of(dims, kernel, a["stride"], a["dilation"], a["padding"], where=node.op)
+
+
+def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
+    """The rule for the type of a convolution's result, over ``rank`` axes."""
+
+    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+        kernel = check_operands(name, types, attrs, rank, transposed=False)
+        x, w = types[0].shape, types[1].shape
+        for key in ("stride", "dilation"):
+            attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=1)
+        stride, dilation = attrs["stride"], attrs["dilation"]
+        if isinstance(attrs["padding"], str):
+            pads = same_pads(attrs["padding"], x[2:], kernel, stride, dilation, where=name)
+        else:
+            pads = as_pads(attrs["padding"], rank, where=name)
+        attrs["padding"] = pads
+        window = Window.of(x[2:], kernel, stride, dilation, pads, where=name)
+        return TensorType((x[0], w[0], *window.out), types[0].dtype)
+
+    return infer
+
+
+def _collapsed(window: Window) -> Window:
+    """Three axes; those of a pointwise convolution are one."""
+    wide = window.three()
+    plain = wide.dims == wide.out and wide.kernel == wide.stride == (1, 1, 1)
+    if not plain or any(side for pair in wide.pads for side in pair):
+        return wide
+    line, one = (1, 1, size(wide.dims)), (1, 1, 1)
+    return Window(line, one, one, one, wide.pads, line)
+
+
+def _params(node: Node, window: Window) -> dict[str, Any]:
+    return {
+        "batch": node.shape[0],
+        "channels": node.inputs[0].shape[1],
+        "outputs": node.shape[1],
+        "parts": node.attrs["groups"],
+        **window.params(),
+        "has_bias": int("bias" in operand_names(node)),
+    }
+
+
+def _operands(node: Node, emitter: Emitter) -> list[Any]:
+    """x, w, bias and what is added to the result, None for those that are absent."""
+    given = {name: at for at, name in enumerate(operand_names(node))}
+    names = ("x", "w", "bias", "residual")
+    found = [emitter.operand(given[name]) if name in given else None for name in names]
+    while found[-1] is None:
+        found.pop()
+    return found
+
+
+def _cpu_params(node: Node, window: Window) -> dict[str, Any]:
+    """The window, as the C kernels take it, and what they do to a result before they store it."""
+    act = ACTIVATIONS.index(node.attrs.get("act", "none"))
+    return {**window_params(_params(node, window)), "act": act}
+
+
+def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
+    """Each plane meets one filter; rows beyond it are a row of zeros."""
+    kernel = "conv_depthwise_narrow" if window.out[2] <= _NARROW else "conv_depthwise"
+    params = _cpu_params(node, window)
+    emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
+
+
+def _is_depthwise(node: Node, window: Window) -> bool:
+    """Whether the kernel for planes with a filter each, of few rows, makes this convolution."""
+    flat = window.dims[0] == window.out[0] == 1
+    fits = window.kernel[1] in (3, 5) and window.dilation[1] == 1 and window.out[1] >= 4
+    near = window.stride[1:] in ((1, 1), (2, 2))
+    alone = node.inputs[1].shape[1] == 1
+    return node.dtype is DType.F32 and alone and flat and fits and near
+
+
+def lower_cpu(node: Node, emitter: Emitter) -> None:
+    """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
+    if size(node.shape) == 0:
+        return
+    window = _collapsed(_window(node))
+    x, groups = node.inputs[0], node.attrs["groups"]
+    direct = node.shape[1] // groups < FEW
+    if direct and _is_depthwise(node, window):
+        _lower_depthwise(node, window, emitter)
+        return
+    operands = _operands(node, emitter)
+    block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
+    if block:
+        call_long(node, emitter, operands, _cpu_params(node, window), block)
+        return
+    inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
+    copied = direct or window.stride[2] > 1 or any(b for b, _ in window.pads) or not inside
+    outputs = node.shape[1] // groups
+    # Images of few windows are made together, so that they fill the columns of a panel.
+    together = 1 if direct else max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
+    params = _cpu_params(node, window)
+    shared = {**params, "together": together, "copied": int(copied)}
+    windows = min(node.shape[0], together) * size(window.out)
+    if direct or windows <= CONV_FEW_WINDOWS:
+        kernel = "conv_direct" if direct else "conv_few"
+        emitter.call(kernel, operands, [emitter.result()], shared)
+        return
+    if copied:
+        # Once for all parts of the convolution.
+        elements = size(x.shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
+        padded = emitter.temp(TensorType((elements,), node.dtype))
+        emitter.call("conv_pad", [operands[0]], [padded], window_params(_params(node, window)))
+        operands[0] = padded
+    most = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
+    emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, most)})
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    if size(node.shape):
+        operands = [emitter.operand(index) for index in range(len(node.inputs))]
+        call_webgpu(node, emitter, operands, emitter.result())
+
+
+CPU = Kernels(
+    (
+        *("conv", "conv_pad", "conv_few", "conv_direct", "conv_long"),
+        *("conv_depthwise", "conv_depthwise_narrow"),
+    ),
+    lower_cpu,
+)
+WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")
+
+
+def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: Any) -> None:
+    """Writes the calls of the WGSL kernels: operands x, w and a bias, where there is one."""
+    window = _collapsed(_window(node))
+    params = _params(node, window)
+    groups = node.attrs["groups"]
+    outputs = node.shape[1] // groups
+    taps = size(node.inputs[1].shape[1:])
+    if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
+        strip = strips.Problem.of(size(node.shape[:2]), window)
+        cut = strips.DIRECT.choose(strip, emitter)
+        if cut.name != "plain":
+            params |= {"tall": strips.tall(strip, cut), "threads": cut.threads}
+            work = strips.work(strip, cut)
+            emitter.call("conv_strips", operands, [result], params, work)
+            return
+        work = math.ceil(
+            size(node.shape[:2])
+            * math.prod(window.out[:2])
+            * math.ceil(window.out[2] / 4)
+            / _DIRECT
+        )
+        emitter.call("conv_direct", operands, [result], params, work)
+        return
+    positions = node.shape[0] * size(window.out)
+    problem = Problem(outputs, positions, taps, groups, is_near(window))
+    variant = CONV.choose(problem, emitter)
+    work, unit = tiles(problem, variant), down(problem, variant)
+    if variant.name == "plain":
+        emitter.call("conv", operands, [result], params, work, unit)
+        return
+    step = steps(window.kernel)
+    splits, each = shares(problem, variant, step)
+    params |= {**variant.params, **step._asdict(), "splits": splits, "each": each}
+    if splits == 1:
+        emitter.call("conv_tiles", operands, [result], params, work, unit)
+        return
+    elements, windows = size(node.shape), size(window.out)
+    partial = emitter.temp(TensorType((splits, elements), DType.F32))
+    emitter.call("conv_tiles", operands[:2], [partial], params, work * splits, 0)
+    wide = windows % 4 == 0
+    added = {
+        "splits": splits,
+        "elements": elements,
+        "n": node.shape[1],
+        "every": windows,
+        "has_bias": params["has_bias"],
+        "half": 0,
+        "act": 0,
+    }
+    groups = math.ceil(elements / (_DIRECT * (4 if wide else 1)))
+    emitter.call("split_sum", [partial, *operands[2:]], [result], added, groups, 0)
+
+
+def _samples(rank: int) -> tuple[Sample, ...]:
+    """Cases over ``rank`` axes, cut from these: x, w, whether there is a bias, attributes."""
+    pairs = ((1, 2), (0, 3), (2, 0))
+    cases: tuple[tuple[Shape, Shape, bool, dict[str, Any]], ...] = (
+        ((1, 1, 1, 1, 1), (1, 1, 1, 1, 1), True, {}),
+        ((0, 2, 5, 5, 5), (3, 2, 3, 3, 3), True, {}),
+        ((2, 0, 5, 5, 5), (3, 0, 3, 3, 3), True, {}),
+        ((2, 3, 7, 6, 9), (5, 3, 3, 2, 3), True, {"padding": 1}),
+        ((2, 3, 9, 8, 37), (7, 3, 1, 1, 1), True, {}),
+        ((1, 4, 9, 8, 13), (8, 4, 3, 3, 3), False, {"stride": (1, 2, 3)[-rank:]}),
+        ((2, 5, 8, 9, 10), (6, 5, 2, 3, 2), True, {"dilation": (1, 2, 3)[-rank:], "padding": 2}),
+        ((1, 3, 6, 7, 9), (9, 3, 2, 3, 4), True, {"padding": pairs[-rank:], "stride": 2}),
+        ((1, 3, 5, 7, 8), (4, 3, 2, 3, 4), True, {"padding": "same_upper", "stride": 2}),
+        ((1, 3, 5, 7, 8), (4, 3, 2, 2, 4), True, {"padding": "same_lower", "dilation": 2}),
+        ((2, 6, 5, 6, 7), (12, 2, 2, 3, 3), True, {"groups": 3, "padding": 1}),
+        ((2, 5, 6, 7, 33), (5, 1, 3, 3, 3), True, {"groups": 5, "padding": 1}),
+        ((2, 5, 1, 9, 33), (5, 1, 1, 3, 3), True, {"groups": 5, "padding": (0, 1, 1)[-rank:]}),
+        ((2, 3, 1, 10, 21), (6, 1, 1, 5, 4), False, {"groups": 3, "padding": (0, 2, 2)[-rank:]}),
+        ((1, 3, 1, 9, 45), (3, 1, 1, 3, 3), True, {"groups": 3, "stride": (1, 2, 2)[-rank:]}),
+        ((2, 3, 1, 12, 9), (3, 1, 1, 5, 2), True, {"groups": 3, "stride": (1, 2, 2)[-rank:]}),
+        ((1, 4, 6, 7, 23), (8, 1, 3, 3, 5), False, {"groups": 4, "padding": 2, "stride": 2}),
+        ((1, 4, 7, 7, 19), (4, 2, 2, 3, 3), True, {"groups": 2, "stride": 3, "dilation": 2}),
+        ((1, 70, 2, 5, 11), (66, 70, 2, 1, 5), True, {"padding": 2}),
+        ((1, 3, 1, 3, 90), (2, 3, 1, 1, 4), True, {}),
+        # A long filter, which the CPU takes to transforms.
+        ((2, 2, 1, 1, 1500), (2, 1, 1, 1, 200), True, {"groups": 2}),
+    )
+    bench: tuple[tuple[Shape, Shape, dict[str, Any]], ...] = (
+        ((1, 80, 3000), (384, 80, 3), {"padding": 1}),
+        ((1, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
+        ((1, 16, 8, 28, 28), (16, 16, 3, 3, 3), {"padding": 1}),
+    )
+    made = []
+    for x, w, bias, attrs in cases:
+        shapes: list[Shape] = [(*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])]
+        absent = {} if bias else {"bias": None}
+        made.append(Sample((*shapes, (w[0],)) if bias else tuple(shapes), {**absent, **attrs}))
+    x, w, attrs = bench[rank - 1]
+    made.append(Sample((x, w, (w[0],)), attrs, bench=True))
+    return tuple(made)
+
+
+def convolution_flops(node: Node) -> float:
+    """Two for every tap of every channel of a window."""
+    return 2.0 * size(node.shape) * size(node.inputs[1].shape[1:])
+
+
+def _convolution(rank: int) -> OpDef:
+    """The record over ``rank`` axes; the three differ in nothing else."""
+    name = f"conv{rank}d"
+
+    def reference(
+        x: Array,
+        w: Array,
+        bias: Array | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Array:
+        window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where=name)
+        seen = windows(x, window, 0.0)
+        n, outputs, axes = x.shape[0], w.shape[0], len(window.dims)
+        seen = seen.reshape(n, groups, x.shape[1] // groups, *seen.shape[2:])
+        weight = w.reshape(groups, outputs // groups, *w.shape[1:])
+        taps = "uvw"[:axes]
+        places = "xyz"[:axes]
+        y = np.einsum(f"ngc{places}{taps},goc{taps}->ngo{places}", seen, weight, optimize=True)
+        y = y.reshape(n, outputs, *window.out)
+        return y if bias is None else y + bias.reshape(-1, *(1,) * axes)
+
+    reference.__doc__ = f"""Convolution (cross-correlation, as in ONNX) over {rank} of {rank} spatial axes.
+
+    y[n, o, p] = bias[o] + sum over c, k of x[n, c, p * stride - before + k * dilation] * w[o, c, k]
+
+    Args:
+        x: ``[N, C, {", ".join("DHW"[-rank:])}]``.
+        w: ``[O, C / groups, {", ".join("K" + axis for axis in "DHW"[-rank:])}]``.
+        bias: ``[O]``, or None for 0.
+        stride: Distance between windows; an int or one per axis.
+        padding: Zeros around x: an int, one per axis, a (before, after) pair per axis, or
+            "same_upper" or "same_lower" for results of ceil(size / stride).
+        dilation: Distance between taps; an int or one per axis.
+        groups: Parts that the channels are split into; a part of x meets its part of w only.
+
+    Returns:
+        ``[N, O, ...]``, each size floor((size + before + after - (K - 1) * dilation - 1) / stride) + 1.
+    """
+    record = op(
+        name=name,
+        infer=infer_convolution(name, rank),
+        flops=convolution_flops,
+        cpu=CPU,
+        webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
+        dtypes=FLOAT_KERNELS,
+        webgpu_dtypes=WEBGPU_FLOATS,
+        tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
+        samples=_samples(rank),
+    )
+    return record(reference)
+
+
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))

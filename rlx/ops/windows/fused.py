@@ -1,0 +1,152 @@
+"""Convolution with what follows it: a value added to each result, and an activation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx.abi.products import ACTIVATIONS
+from rlx.errors import ShapeError, describe
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.shape import Shape, size
+from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
+from rlx.ops.elementwise.records import Step
+from rlx.ops.products.matmul import activated, check_activation
+from rlx.ops.windows.convolution import (
+    CPU,
+    WEBGPU_NAMES,
+    call_webgpu,
+    conv1d,
+    conv2d,
+    conv3d,
+    convolution_flops,
+    infer_convolution,
+)
+
+# Convolutions that have such a form, by name.
+FUSED = {name: f"fused_{name}" for name in ("conv1d", "conv2d", "conv3d")}
+
+
+def _infer(name: str, rank: int) -> Callable[..., TensorType]:
+    convolution = infer_convolution(name, rank)
+
+    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+        check_activation(name, attrs["act"])
+        own = types[:-1] if "residual" in attrs["present"] else types
+        result = convolution(own, attrs)
+        if len(own) < len(types) and types[-1].shape != result.shape:
+            raise ShapeError(
+                describe(
+                    f"[{name}] what is added has another shape",
+                    got=types[-1].shape,
+                    expected=result.shape,
+                )
+            )
+        return result
+
+    return infer
+
+
+def _lower_webgpu(node: Node, emitter: Emitter) -> None:
+    """The convolution, then one pass for the rest."""
+    if size(node.shape) == 0:
+        return
+    act = node.attrs["act"]
+    given = operand_names(node)
+    operands = [emitter.operand(at) for at, name in enumerate(given) if name != "residual"]
+    if act == "none" and "residual" not in given:
+        call_webgpu(node, emitter, operands, emitter.result())
+        return
+    convolved = emitter.temp(node.type)
+    call_webgpu(node, emitter, operands, convolved)
+    program: list[Step] = []
+    values = [convolved]
+    if "residual" in given:
+        values.append(emitter.operand(given.index("residual")))
+        program.append(("add", (0, 1), node.dtype, None))
+    if act != "none":
+        program.append((act, (len(values) if program else 0,), node.dtype, None))
+    emitter.elementwise(program, values, emitter.result(), [node.shape] * len(values))
+
+
+def _samples(rank: int) -> tuple[Sample, ...]:
+    """Operands, attributes and what follows, for each way in which the kernels make a convolution."""
+    cases: tuple[tuple[Shape, Shape, dict[str, Any]], ...] = (
+        ((2, 3, 1, 9, 70), (7, 3, 1, 3, 3), {"padding": (0, 1, 1)[-rank:]}),
+        ((1, 20, 1, 4, 11), (33, 20, 1, 1, 1), {}),
+        ((3, 4, 1, 5, 6), (9, 4, 1, 2, 3), {"stride": (1, 2, 2)[-rank:]}),
+        ((2, 6, 1, 9, 23), (6, 1, 1, 3, 3), {"groups": 6, "padding": (0, 1, 1)[-rank:]}),
+        ((1, 3, 1, 8, 40), (2, 3, 1, 2, 3), {}),
+        ((0, 2, 1, 5, 5), (3, 2, 1, 3, 3), {}),
+    )
+    plain = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "present": ()}
+    found = []
+    forms = [("bias", "residual"), ("residual",), ("bias",), ()]
+    for index, act in enumerate(ACTIVATIONS):
+        for at, (x, w, attrs) in enumerate(cases):
+            present = forms[(index + at) % 4]
+            if act == "none" and "residual" not in present:
+                present = ("residual",)
+            x, w = (*x[:2], *x[-rank:]), (*w[:2], *w[-rank:])
+            out = _OPS[rank].infer(
+                [TensorType(x, DType.F32), TensorType(w, DType.F32)],
+                {**plain, **attrs},
+            )
+            assert isinstance(out, TensorType)
+            more = {"bias": (w[0],), "residual": out.shape}
+            shapes = (x, w, *(more[name] for name in present))
+            found.append(Sample(shapes, {**plain, **attrs, "act": act, "present": present}))
+    return tuple(found)
+
+
+_OPS = {1: conv1d, 2: conv2d, 3: conv3d}
+
+
+def _fused(rank: int) -> OpDef:
+    name = f"fused_conv{rank}d"
+
+    def reference(
+        x: Array,
+        w: Array,
+        bias: Array | None = None,
+        residual: Array | None = None,
+        act: str = "none",
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Array:
+        y = _OPS[rank].reference(x, w, bias, stride, padding, dilation, groups)
+        return activated(y if residual is None else y + residual, act)
+
+    reference.__doc__ = f"""act(conv{rank}d(x, w, bias) + residual) in one kernel.
+
+    Args:
+        x: As for ``conv{rank}d``.
+        w: Likewise.
+        bias: Likewise.
+        residual: The shape of the result, or None for 0.
+        act: One of ``ACTIVATIONS``.
+        stride: As for ``conv{rank}d``.
+        padding: Likewise.
+        dilation: Likewise.
+        groups: Likewise.
+    """
+    record = op(
+        name=name,
+        infer=_infer(name, rank),
+        flops=lambda node: convolution_flops(node) + 21.0 * size(node.shape),
+        cpu=CPU,
+        webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
+        internal=True,
+        dtypes=FLOAT_KERNELS,
+        webgpu_dtypes=WEBGPU_FLOATS,
+        tolerance={DType.F32: 1e-5},  # as the convolution
+        samples=_samples(rank),
+    )
+    return record(reference)
+
+
+fused_conv1d, fused_conv2d, fused_conv3d = map(_fused, (1, 2, 3))

@@ -1,0 +1,247 @@
+"""The geometry of sliding windows that convolutions and pools share: sizes, padding, reference."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.windows import WINDOW
+from rlx.budget import spend
+from rlx.errors import ShapeError, describe
+from rlx.ir.opdef import Array
+from rlx.ir.shape import Shape
+
+Pads = tuple[tuple[int, int], ...]
+SAME = ("same_upper", "same_lower")
+# Kernels multiply these in 64 bits.
+MOST = 2**31 - 1
+
+
+def per_axis(value: Any, rank: int, *, what: str, where: str, least: int) -> tuple[int, ...]:
+    """One whole number per axis from an int or a sequence of them.
+
+    Raises:
+        ShapeError: The count is wrong, or a number is below ``least`` or above 2^31 - 1.
+    """
+    try:
+        listed = tuple(map(operator.index, value)) if _is_list(value) else (operator.index(value),)
+    except TypeError:
+        listed = ()
+    if len(listed) == 1:
+        listed *= rank
+    if len(listed) != rank or any(not least <= item <= MOST for item in listed):
+        raise ShapeError(
+            describe(
+                f"[{where}] {what} does not fit",
+                got=repr(value),
+                expected=f"a whole number >= {least}, or one for each of the {rank} axes",
+            )
+        )
+    return listed
+
+
+def as_pads(value: Any, rank: int, *, where: str) -> Pads:
+    """(before, after) of each axis from an int, one int per axis, or a pair per axis.
+
+    Raises:
+        ShapeError: It is none of these, or not from 0 to 2^31 - 1.
+    """
+    given = list(value) if _is_list(value) else [value]
+    pairs = given * rank if len(given) == 1 else given
+    try:
+        made = tuple(
+            (operator.index(p[0]), operator.index(p[1]))
+            if _is_list(p) and len(p) == 2
+            else (operator.index(p),) * 2
+            for p in pairs
+        )
+    except TypeError:
+        made = ()
+    if len(made) != rank or any(not 0 <= side <= MOST for pair in made for side in pair):
+        raise ShapeError(
+            describe(
+                f"[{where}] padding does not fit",
+                got=repr(value),
+                expected=f"a number >= 0, one for each of the {rank} axes, a (before, after) pair "
+                "for each, or " + " or ".join(map(repr, SAME)),
+                hint="one axis with different sides is ((before, after),)" if rank == 1 else None,
+            )
+        )
+    return made
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) and not isinstance(value, str)
+
+
+def same_pads(
+    mode: str, dims: Shape, kernel: Shape, stride: Shape, dilation: Shape, *, where: str
+) -> Pads:
+    """The padding that makes each result ceil(size / stride) long (ONNX's auto_pad).
+
+    Raises:
+        ShapeError: ``mode`` is not one of ``SAME``.
+    """
+    if mode not in SAME:
+        raise ShapeError(
+            describe(f"[{where}] no such padding", got=repr(mode), expected=" or ".join(SAME))
+        )
+    pads = []
+    for n, k, s, d in zip(dims, kernel, stride, dilation, strict=True):
+        total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        less, more = total // 2, total - total // 2
+        pads.append((less, more) if mode == "same_upper" else (more, less))
+    return tuple(pads)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows over the spatial axes, one entry of each field per axis.
+
+    Attributes:
+        dims: Sizes of the operand.
+        kernel: Taps of a window.
+        stride: Distance between windows.
+        dilation: Distance between taps.
+        pads: Padding before and after.
+        out: Number of windows.
+    """
+
+    dims: Shape
+    kernel: Shape
+    stride: Shape
+    dilation: Shape
+    pads: Pads
+    out: Shape
+
+    @staticmethod
+    def of(
+        dims: Shape,
+        kernel: Shape,
+        stride: Shape,
+        dilation: Shape,
+        pads: Pads,
+        *,
+        where: str,
+        ceil: bool = False,
+    ) -> Window:
+        """The windows that fit.
+
+        Args:
+            dims: Sizes of the operand.
+            kernel: Taps of a window.
+            stride: Distance between windows.
+            dilation: Distance between taps.
+            pads: Padding before and after.
+            where: The op, for messages.
+            ceil: Also a window that hangs over the end, if it begins inside the operand or the
+                padding before it (ONNX's ceil_mode).
+
+        Raises:
+            ShapeError: A window is larger than the padded operand.
+            LimitError: A window has more taps than ``rlx.limits`` lets one call count.
+        """
+        spend(f"[{where}] a window of {kernel}", elements=math.prod(kernel))
+        out = []
+        for n, k, s, d, (a, b) in zip(dims, kernel, stride, dilation, pads, strict=True):
+            room = n + a + b - ((k - 1) * d + 1)
+            if room < 0:
+                raise ShapeError(
+                    describe(
+                        f"[{where}] the kernel is larger than the padded operand",
+                        got=f"kernel {kernel}, dilation {dilation}, operand {dims}, pads {pads}",
+                        expected="(kernel - 1) * dilation + 1 <= size + padding on every axis",
+                    )
+                )
+            count = (math.ceil(room / s) if ceil else room // s) + 1
+            out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
+        # One window is at no distance from others: no kernel makes room for a large one.
+        stride = tuple(s if count > 1 else 1 for s, count in zip(stride, out, strict=True))
+        return Window(dims, kernel, stride, dilation, pads, tuple(out))
+
+    @property
+    def reach(self) -> Shape:
+        """How far the windows reach, from the first padded entry: what is read of each axis."""
+        return tuple(
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilation, strict=True)
+        )
+
+    def three(self) -> Window:
+        """The same windows over three axes: the missing leading ones have size 1."""
+        lead = (1,) * (3 - len(self.dims))
+        return Window(
+            lead + self.dims,
+            lead + self.kernel,
+            lead + self.stride,
+            lead + self.dilation,
+            ((0, 0),) * len(lead) + self.pads,
+            lead + self.out,
+        )
+
+    def params(self) -> dict[str, Any]:
+        """Kernel parameters; ``checks`` names the axes on which a tap may meet padding."""
+        return {
+            "dims": self.dims,
+            "kernel": self.kernel,
+            "out": self.out,
+            "stride": self.stride,
+            "dilation": self.dilation,
+            "before": tuple(before for before, _ in self.pads),
+            "after": tuple(after for _, after in self.pads),
+            "checks": tuple(
+                int(before > 0 or reach > n)
+                for (before, _), reach, n in zip(self.pads, self.reach, self.dims, strict=True)
+            ),
+        }
+
+
+def window_params(shared: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a window that the C kernels take, of those that the WGSL kernels do."""
+    return {
+        **{name: shared[name] for name in WINDOW.fields if name != "groups"},
+        "groups": shared["parts"],
+    }
+
+
+def windows(x: Array, window: Window, fill: float) -> Array:
+    """Every window of ``x`` ``[N, C, ...]`` as ``[N, C, *out, *kernel]``: a view of the padded array.
+
+    Args:
+        x: The operand.
+        window: Where the windows stand.
+        fill: What the padding holds.
+    """
+    axes = range(len(window.dims))
+    # What no window reaches is cut; what hangs over the end (ceil mode) is padding too.
+    after = [max(window.reach[a] - window.dims[a] - window.pads[a][0], 0) for a in axes]
+    pads = [(0, 0), (0, 0), *((window.pads[a][0], after[a]) for a in axes)]
+    padded = np.pad(x, pads, constant_values=fill)
+    spread = tuple((window.kernel[a] - 1) * window.dilation[a] + 1 for a in axes)
+    shown = np.lib.stride_tricks.sliding_window_view(padded, spread, tuple(a + 2 for a in axes))
+    pick = [slice(None), slice(None)]
+    pick += [slice(0, window.reach[a] - spread[a] + 1, window.stride[a]) for a in axes]
+    pick += [slice(None, None, window.dilation[a]) for a in axes]
+    return shown[tuple(pick)]
+
+
+def tensor_axes(shape: Shape, ranks: Sequence[int], *, where: str, name: str = "x") -> Shape:
+    """The spatial sizes of ``[N, C, ...]``.
+
+    Raises:
+        ShapeError: There are none, or another number of them than ``ranks`` allows.
+    """
+    if len(shape) - 2 not in ranks:
+        raise ShapeError(
+            describe(
+                f"[{where}] {name} has the wrong rank",
+                got=shape,
+                expected=" or ".join(f"[N, C{', size' * rank}]" for rank in ranks),
+            )
+        )
+    return shape[2:]

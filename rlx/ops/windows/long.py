@@ -1,0 +1,150 @@
+"""Convolution of lines by long filters through Fourier transforms on the CPU: when, in which blocks, with which tables."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter
+from rlx.ops.spectra.fft_plans import plan
+from rlx.ops.windows.geometry import Window
+
+# Samples that stand side by side in a block, one in each lane (kernels/windows/long_conv.h).
+ACROSS = 16
+# Fewer taps than this are always added one by one.
+FEWEST_TAPS = 32
+# Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
+_LONGEST = 1 << 15
+# ns of a transform, each way, for a sample and a pass of radix 4 over it, and beside the passes.
+_PASS_NS, _SAMPLE_NS = 0.21, 0.70
+# ns of a product of a bin of two spectra.
+_BIN_NS = 0.30
+# ns of a tap of one result: in the direct kernel; in a matrix product, plus what is shared by its outputs.
+_TAP_NS, _PRODUCT_NS, _SHARED_NS = 0.055, 0.021, 0.07
+# Groups of fewer outputs are made by the direct kernel.
+_PRODUCT_OUTPUTS = 4
+# How much cheaper transforms have to be: they round by the largest sample of a block.
+_CHEAPER = 1.25
+# Bytes of the spectra of a group's channels and filters at most: scratch of each thread.
+_MOST_SCRATCH = 8 << 20
+
+
+def cross_factors(n: int) -> Array:
+    """exp(-2 pi i l k / n) of lane l of 16 and element k of n / 16, as a block of n samples stands in memory."""
+    lanes, elements = np.arange(ACROSS), np.arange(n // ACROSS)
+    return as_tiles(np.exp(-2j * np.pi * (lanes[:, None] * elements) / n)).astype(np.float32)
+
+
+def as_tiles(values: Array) -> Array:
+    """``[..., 16, m]`` complex numbers as the kernel has them: ``[..., m / 16, 16, 2, 16]``, re and im apart."""
+    tiles = values.reshape(*values.shape[:-1], -1, ACROSS).swapaxes(-3, -2)
+    return np.stack([tiles.real, tiles.imag], -2)
+
+
+def spectra(filters: Array, n: int) -> Array:
+    """Conjugate spectra of ``[count, taps]`` over n samples, divided by n: ``[count, 2 n]`` in f32."""
+    with np.errstate(invalid="ignore"):  # of filters that are not finite no result is, either way
+        bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
+    found = as_tiles(bins.reshape(len(filters), ACROSS, n // ACROSS))
+    return found.astype(np.float32).reshape(len(filters), 2 * n)
+
+
+def filters_of(packed: Array, taps: int) -> Array:
+    """The filters whose spectra these are, rounded as those are: ``[count, taps]``."""
+    n = packed.shape[-1] // 2
+    tiles = packed.reshape(-1, n // ACROSS // ACROSS, ACROSS, 2, ACROSS).astype(np.float64)
+    bins = (tiles[..., 0, :] + 1j * tiles[..., 1, :]).swapaxes(-3, -2).reshape(-1, n)
+    return np.asarray(np.fft.ifft(bins.conj() * n, axis=-1).real[:, :taps], np.float32)
+
+
+@lru_cache(maxsize=64)
+def _lengths() -> tuple[int, ...]:
+    """Samples of a block that have a plan: 256 times products of 2, 3 and 5."""
+    smooth = {2**a * 3**b * 5**c for a in range(8) for b in range(2) for c in range(2)}
+    return tuple(sorted(256 * some for some in smooth if 256 * some <= _LONGEST))
+
+
+def _transform_ns(n: int) -> float:
+    return n * (_PASS_NS * math.log(n / ACROSS, 4) + _SAMPLE_NS)
+
+
+def _pair_ns(n: int, channels: int, outputs: int) -> float:
+    """One pair of blocks of a group."""
+    return (channels + outputs) * _transform_ns(n) + _BIN_NS * n * channels * outputs
+
+
+@lru_cache(maxsize=256)
+def block(taps: int, windows: int, channels: int, outputs: int) -> tuple[int, float]:
+    """Samples of the blocks that are cheapest for a line, and the ns of one image of a group; (0, inf) for none.
+
+    Args:
+        taps: Of a filter.
+        windows: Results of a line.
+        channels: Of a group.
+        outputs: Of a group.
+    """
+    best = 0, math.inf
+    for n in _lengths():
+        if n > taps and 8 * n * channels * (1 + outputs) <= _MOST_SCRATCH:
+            pairs = math.ceil(windows / (2 * (n - taps + 1)))
+            best = min(best, (n, pairs * _pair_ns(n, channels, outputs)), key=lambda one: one[1])
+    return best
+
+
+def _is_line(window: Window) -> bool:
+    """Whether windows are next to each other on one axis, and taps too."""
+    return (
+        window.stride == window.dilation == (1, 1, 1)
+        and window.dims[:2] == (1, 1) == window.out[:2]
+    )
+
+
+def samples_of_block(node: Node, window: Window, fixed: bool) -> int:
+    """Samples of a block if transforms are the cheaper way, else 0. It does not depend on the batch.
+
+    Args:
+        node: A convolution.
+        window: Its window over three axes.
+        fixed: Whether the filters' spectra are known before the call.
+    """
+    taps, windows = window.kernel[2], window.out[2]
+    if node.dtype is not DType.F32 or taps < FEWEST_TAPS or not _is_line(window):
+        return 0
+    groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
+    outputs = node.shape[1] // groups
+    n, ns = block(taps, windows, channels, outputs) if channels else (0, math.inf)
+    each = _TAP_NS if outputs < _PRODUCT_OUTPUTS else _PRODUCT_NS + _SHARED_NS / outputs
+    filters = channels * outputs * _transform_ns(n) if n and not fixed else 0.0
+    return n if _CHEAPER * (ns + filters) < each * taps * windows * channels * outputs else 0
+
+
+def call_long(
+    node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], n: int
+) -> None:
+    """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
+    passes, small = plan(n // ACROSS), plan(ACROSS)
+    assert passes is not None, "lengths have a plan"
+    assert small is not None, "16 has a plan"
+    tables = passes.table(DType.F32), cross_factors(n), small.table(DType.F32)
+    emitter.call(
+        "conv_long",
+        [
+            *operands,
+            *[None] * (4 - len(operands)),
+            operands[1],
+            *(emitter.table(table) for table in tables),
+        ],
+        [emitter.result()],
+        {
+            **params,
+            "block": n // ACROSS,
+            "twiddle_count": passes.count,
+            "passes": len(passes.radices),
+            "radices": passes.radices,
+        },
+    )

@@ -1,0 +1,92 @@
+"""How GPU kernels walk over windows that share little: strips of windows that a thread makes, and how high."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rlx.ir.variants import Family, Variant
+from rlx.ops.windows.geometry import Window
+
+# Neighbouring windows see mostly the same: a thread makes four along the last axis, of one row or of several, and
+# reads what they see once, in whole vectors. docs/explanation/kernels.md has the figures.
+
+THREADS = 128
+WIDTH = 4
+# Rows of windows of a thread; with a stride of more they share less and see more.
+_BLOCK = 4
+# Multiplications and elements in a strip's text: more is another kernel's work.
+_MOST_TAPS = 200
+_MOST_SEEN = 96
+# Workgroups that fill a large GPU; with fewer, threads make less.
+ENOUGH = 528
+
+
+class Problem(NamedTuple):
+    """Windows over planes.
+
+    Attributes:
+        planes: Planes of results.
+        out: Windows along each axis.
+        kernel: Taps of a window.
+        stride: Distance between windows.
+        dilation: Distance between taps.
+    """
+
+    planes: int
+    out: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @staticmethod
+    def of(planes: int, window: Window) -> Problem:
+        """The windows of some planes, over three axes."""
+        return Problem(planes, window.out, window.kernel, window.stride, window.dilation)
+
+
+def tall(problem: Problem, variant: Variant) -> int:
+    """Rows of windows that a thread makes."""
+    return max(1, variant.params["tall"] // problem.stride[1])
+
+
+def work(problem: Problem, variant: Variant) -> int:
+    """Workgroups that it takes."""
+    rows = math.ceil(problem.out[1] / tall(problem, variant))
+    columns = math.ceil(problem.out[2] / WIDTH)
+    return math.ceil(problem.planes * problem.out[0] * rows * columns / THREADS)
+
+
+def _takes(variant: Variant, problem: Problem) -> bool:
+    if variant.name == "plain":
+        return True
+    rows = tall(problem, variant)
+    if variant.name == "block" and (rows < 2 or problem.out[1] < rows):
+        return False
+    high = (rows - 1) * problem.stride[1] + (problem.kernel[1] - 1) * problem.dilation[1] + 1
+    span = (WIDTH - 1) * problem.stride[2] + (problem.kernel[2] - 1) * problem.dilation[2] + 1
+    taps = problem.kernel[1] * problem.kernel[2]
+    return rows * taps <= _MOST_TAPS and span <= _MOST_SEEN and high * span <= 4 * _MOST_SEEN
+
+
+def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    # With a stride, the rows of windows of a block have little in common.
+    worth = problem.stride[1] == 1 and "block" in found
+    if worth and work(problem, found["block"]) >= ENOUGH:
+        return found["block"]
+    return found.get("strip", legal[-1])
+
+
+def _family(name: str) -> Family:
+    variants = (
+        Variant("block", THREADS, 0, {"tall": _BLOCK}),
+        Variant("strip", THREADS, 0, {"tall": 1}),
+        Variant("plain", 256, 1024, {"tall": 1}),
+    )
+    return Family(name, variants, _rule, _takes)
+
+
+DIRECT = _family("conv_direct")
+POOL = _family("pool")

@@ -1,0 +1,139 @@
+"""How convolutions are cut into tiles on a GPU: the variants of shaders/windows/conv_tiles.wgsl, and which is taken when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rlx.ir.variants import Family, Variant
+from rlx.ops.windows.geometry import Window
+
+# The product is [outputs, channels * taps] @ [channels * taps, windows]. Each thread reads one window of a tile:
+# where its taps lie is known before the first step, so that a step needs no division. docs/explanation/kernels.md has the
+# figures.
+
+
+class Problem(NamedTuple):
+    """A convolution as a product.
+
+    Attributes:
+        outputs: Outputs of a group.
+        windows: Windows of all images.
+        length: Of the sums: channels of a group times taps.
+        groups: Parts that the channels are split into.
+        near: Whether the taps of a window are so near to each other that 31 bits hold any sum of places.
+    """
+
+    outputs: int
+    windows: int
+    length: int
+    groups: int
+    near: bool = True
+
+
+# The most steps of k between two barriers; what a tile of that many takes fits the default limits.
+MOST_STEPS = 18
+# Vectors that part the rows of the left tile, so that neighbours along k lie in other banks.
+APART = 4
+_NEAR = 1 << 28
+
+
+def _tile(name: str, bm: int, bn: int, tm: int, tn: int) -> Variant:
+    storage = 4 * MOST_STEPS * (bm + APART + bn)
+    return Variant(name, (bm // tm) * (bn // tn), storage, {"bm": bm, "bn": bn, "tm": tm, "tn": tn})
+
+
+TILES = (
+    _tile("large", 64, 128, 8, 8),
+    _tile("flat", 32, 128, 4, 8),
+    _tile("medium", 64, 64, 8, 8),
+    _tile("small", 32, 64, 4, 8),
+    Variant("plain", 256, 16 * (320 + 256), {"bm": 64, "bn": 64}),
+)
+# Tiles that keep a large GPU's multiprocessors busy.
+ENOUGH = 120
+# Threads that one holds at a time: sums are split up to there, each share at least this long.
+SLOTS = 792 * 64
+LEAST_SHARE = 96
+MOST_SHARES = 16
+
+
+def down(problem: Problem, variant: Variant) -> int:
+    """Workgroups that make the same windows."""
+    return problem.groups * math.ceil(problem.outputs / variant.params["bm"])
+
+
+def tiles(problem: Problem, variant: Variant) -> int:
+    """Workgroups that a convolution takes."""
+    return down(problem, variant) * math.ceil(problem.windows / variant.params["bn"])
+
+
+def count(problem: Problem, variant: Variant) -> int:
+    """Into how many shares sums may be split."""
+    threads = variant.threads * max(1, tiles(problem, variant))
+    return max(1, min(MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // threads))
+
+
+def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
+    found = {variant.name: variant for variant in legal}
+    # Tiles of 32 outputs are a little slower than those of 64, but may make less that nobody asked for.
+    low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
+    # Large tiles are worth it too where only sums that are split make enough of them.
+    large = ("large", 2 * ENOUGH, True), ("medium", ENOUGH, False)
+    for name, enough, split in (("flat", 2 * ENOUGH, False),) if 1.2 * low < high else large:
+        if name in found:
+            made = tiles(problem, found[name])
+            if made * (count(problem, found[name]) if split else 1) >= enough:
+                return found[name]
+    return found.get("small", legal[-1])
+
+
+def _takes(variant: Variant, problem: Problem) -> bool:
+    return variant.name == "plain" or problem.near
+
+
+CONV = Family("conv", TILES, _rule, _takes)
+
+
+def is_near(window: Window) -> bool:
+    """What ``Problem.near`` asks."""
+    return max(*window.reach, *window.dims) < _NEAR
+
+
+class Steps(NamedTuple):
+    """What a workgroup reads of each window between two barriers.
+
+    Attributes:
+        piece: Taps of a line: neighbours along the last axis.
+        lines: Lines.
+    """
+
+    piece: int
+    lines: int
+
+
+def steps(kernel: Sequence[int]) -> Steps:
+    """Lines of taps such that their places are constants, if possible, and barriers are few."""
+
+    def cost(cut: Steps) -> float:
+        of_a_channel = math.prod(kernel) // cut.piece
+        # Where a line belongs has to be found out, if not every step begins with a channel.
+        return (8 + (cut.lines * 2 if cut.lines % of_a_channel else 0)) / (cut.piece * cut.lines)
+
+    pieces = [n for n in range(1, min(kernel[2], MOST_STEPS) + 1) if kernel[2] % n == 0]
+    found = [Steps(n, lines) for n in pieces for lines in range(1, MOST_STEPS // n + 1)]
+    if math.prod(kernel) == 1:
+        return Steps(1, 16)  # whole vectors of k
+    return min(found, key=lambda cut: (cost(cut), -cut.piece))
+
+
+def shares(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
+    """Into how many shares the sums are split, and how many lines each has."""
+    lines = problem.length // step.piece
+    whole = max(1, math.ceil(lines / step.lines)) * step.lines
+    wanted = count(problem, variant)
+    if variant.name == "plain" or wanted < 2:
+        return 1, whole
+    each = math.ceil(lines / (wanted * step.lines)) * step.lines
+    return math.ceil(lines / each), each

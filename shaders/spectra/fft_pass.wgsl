@@ -1,0 +1,40 @@
+// One Stockham pass of transforms that are too long for workgroup memory, one thread per butterfly
+// (the indexing is that of rlx.ops.spectra.fft_plans.Plan). An inverse swaps real and imaginary parts at the
+// first read and the last write.
+{% from "lib/butterfly.wgsl" import butterfly with context %}
+{% set part = length // radix %}
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+
+// z times a twiddle factor of the table.
+fn turn(z: vec2<f32>, at: u32) -> vec2<f32> {
+    let re = roots[at];
+    let im = roots[at + COUNT];
+    return vec2<f32>(z.x * re - z.y * im, z.x * im + z.y * re);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let t = (wid.x + wid.y * FOLD) * 256u + lane;
+    if (t >= {{ rows * (n // radix) }}u) { return; }
+    let base = (t / {{ n // radix }}u) * {{ 2 * n }}u;
+    let u = t % {{ n // radix }}u;
+    let q = u % STRIDE;
+    let p = u / STRIDE;
+    let from_at = base + q + STRIDE * p;
+    let to_at = base + q + {{ stride * radix }}u * p;
+{% for i in range(radix) %}
+    let x{{ i }} = vec2<f32>(x[from_at + {{ stride * part * i }}u], x[from_at + {{ stride * part * i + n }}u]){{ ".yx" if first and inverse }};
+{% endfor %}
+{{ butterfly(radix) }}
+{% for j in range(radix) %}
+{% if j == 0 or part == 1 %}
+    let z{{ j }} = y{{ j }}{{ ".yx" if last and inverse }} * SCALE;
+{% else %}
+    let z{{ j }} = turn(y{{ j }}, p + {{ offset + (j - 1) * part }}u){{ ".yx" if last and inverse }} * SCALE;
+{% endif %}
+    y[to_at + {{ stride * j }}u] = z{{ j }}.x;
+    y[to_at + {{ stride * j + n }}u] = z{{ j }}.y;
+{% endfor %}
+}

@@ -1,0 +1,226 @@
+"""The typed interface to the C kernels: what does not fit a signature is refused with the kernel's name."""
+
+import dataclasses
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+from samples import looped
+
+import rlx
+from rlx._ext import cpu
+from rlx.abi import calls, kernels
+from rlx.abi.calls import Given, SignatureError
+from rlx.abi.header import c_header
+from rlx.abi.kernels import KERNELS
+from rlx.abi.signature import INT, Group, Kernel, Parallel, Scratch
+from rlx.backends.cpu import linker
+
+ROOT = Path(__file__).parent.parent
+F32, F64, I32 = Given("f32", 4), Given("f64", 8), Given("i32", 4)
+SOFTMAX = {"outer": 2, "n": 3, "inner": 1, "log": 0}
+WINDOW = {
+    "batch": 1, "channels": 2, "outputs": 2, "groups": 1, "dims": (1, 5, 5), "kernel": (1, 3, 3), "out": (1, 3, 3),
+    "stride": (1, 1, 1), "dilation": (1, 1, 1), "before": (0, 0, 0), "after": (0, 0, 0),
+}  # fmt: skip
+
+
+def refused(name, params):
+    with pytest.raises(SignatureError) as found:
+        calls.check_fields(KERNELS[name], params)
+    assert repr(name) in str(found.value)
+    return str(found.value)
+
+
+def test_fields_that_fit():
+    calls.check_fields(KERNELS["softmax"], SOFTMAX)
+    calls.check_fields(KERNELS["conv_pad"], WINDOW)
+    calls.check_fields(KERNELS["softmax"], {**SOFTMAX, "outer": np.int64(2), "log": True})
+
+
+def test_a_field_that_lacks_or_is_surplus():
+    assert "no inner" in refused("softmax", {k: v for k, v in SOFTMAX.items() if k != "inner"})
+    assert "rows, which it does not have" in refused("softmax", {**SOFTMAX, "rows": 1})
+    # The linker alone says how an operand is packed.
+    product = {"m": 1, "k": 1, "n": 1, "act": 0, "columns": 64}
+    calls.check_fields(KERNELS["gated_product"], product)
+    assert "packing" in refused("gated_product", {**product, "packing": 1})
+
+
+def test_a_field_of_another_type():
+    assert "where an integer fits" in refused("softmax", {**SOFTMAX, "n": 3.0})
+    assert "0 to 1: no, yes" in refused("softmax", {**SOFTMAX, "log": 2})
+    assert "a tuple of 3" in refused("conv_pad", {**WINDOW, "dims": (5, 5)})
+    assert "each an integer" in refused("conv_pad", {**WINDOW, "dims": (1, 5, "5")})
+    assert "a tuple" in refused("conv_pad", {**WINDOW, "dims": 5})
+    norm = {"rows": 1, "n": 2, "eps": 1e-5, "rms": 0}
+    assert "a number" in refused("layer_norm", {**norm, "eps": "small"})
+    # A whole number is a number as well, and becomes a double.
+    assert calls.words(KERNELS["layer_norm"], {**norm, "eps": 1}).view(np.float64)[2] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "said"),
+    [
+        ([F32, F32], [F32], "reads 1 operands, and is given 2"),
+        ([None], [F32], "reads x: it is nothing"),
+        ([F64], [F32], "reads x: it is f64, where f32 fits"),
+        ([F32], [I32], "writes y: it is i32"),
+        ([F32], [F32, F32], "writes 1 operands, and is given 2"),
+        ([F32], [], "writes y: it is nothing"),
+    ],
+)
+def test_operands_that_do_not_fit(reads, writes, said):
+    with pytest.raises(SignatureError, match="'softmax'") as found:
+        calls.check_operands(KERNELS["softmax"], reads, writes, "f32")
+    assert said in str(found.value)
+
+
+def test_operands_that_fit():
+    calls.check_operands(KERNELS["softmax"], [F32], [F32], "f32")
+    calls.check_operands(KERNELS["gather"], [F32, I32], [I32], "b4")
+    calls.check_operands(KERNELS["layer_norm"], [F32], [F32], "f32")
+    calls.check_operands(KERNELS["layer_norm"], [F32, None, F32], [F32, F32], "f32")
+
+
+def test_a_kernel_that_does_not_exist():
+    with pytest.raises(SignatureError, match=r"no kernel 'sofmax'; do you mean 'softmax'\?"):
+        calls.kernel("sofmax")
+    with pytest.raises(rlx.UnsupportedOpError, match="no kernel 'softmax' for i32"):
+        calls.type_of(KERNELS["softmax"], I32)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"params": {**SOFTMAX, "rows": 1}}, "rows, which it does not have"),
+        ({"inputs": ()}, "softmax"),
+        ({"kernel": "softmaxx"}, "no kernel 'softmaxx'"),
+    ],
+)
+def test_linking_refuses_a_call_that_does_not_fit(monkeypatch, change, said):
+    link = linker.Linker.link
+    monkeypatch.setattr(
+        linker.Linker,
+        "link",
+        lambda self, found: link(self, [dataclasses.replace(call, **change) for call in found]),
+    )
+    g = rlx.Graph()
+    g.set_outputs([g.softmax(g.input("x", (2, 3)), axis=1)])
+    with pytest.raises(rlx.CompileError) as found:
+        rlx.compile(g, "cpu")
+    assert said in str(found.value)
+    assert "softmax" in str(found.value)
+
+
+# --- the C side -------------------------------------------------------------------------------------------
+
+
+def compiled(tmp_path, text, *options):
+    """Runs a C program that includes the generated header, and gives what it prints."""
+    (tmp_path / "kernel_signatures.h").write_text(c_header())
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(text)
+    compiler = sysconfig.get_config_var("CC").split()
+    command = [*compiler, "-std=gnu11", f"-I{tmp_path}", *options, str(source), "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return done.stderr
+    return subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix compiler")
+def test_python_and_c_agree_on_every_struct(tmp_path):
+    lines, expected = [], []
+    for name, one in KERNELS.items():
+        paths = {
+            each: f"{field}.{each}" if hasattr(one.fields[field], "fields") else field
+            for field in one.fields
+            for each in (getattr(one.fields[field], "fields", None) or (field,))
+        }
+        for each, path in paths.items():
+            lines.append(f'printf("%zu\\n", offsetof(rlx_{name}, {path}) / 8);')
+            expected.append(one.offset(each))
+        if one.fields:
+            lines.append(f'printf("%zu\\n", sizeof(rlx_{name}) / 8);')
+            expected.append(one.words)
+    text = "#include <stdio.h>\n#include <stddef.h>\n#include <kernel_signatures.h>\nint main(void) {%s return 0;}\n"
+    found = compiled(tmp_path, text % "\n".join(lines))
+    assert list(map(int, found.split())) == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix compiler")
+def test_a_kernel_that_reads_a_wrong_field_does_not_compile(tmp_path):
+    text = (
+        "#include <kernel_signatures.h>\nint main(void) {rlx_softmax p = {0}; return (int)p.%s;}\n"
+    )
+    assert compiled(tmp_path, text % "inner") == ""
+    assert "rows" in compiled(tmp_path, text % "rows")
+
+
+def test_every_kernel_of_a_signature_is_compiled():
+    names = {
+        f"{one.name}_{type}" if type else one.name
+        for one in KERNELS.values()
+        if one.in_table
+        for type in one.types or ("",)
+    }
+    variants = {f"{one.name}_{variant}" for one in KERNELS.values() for variant in one.variants}
+    assert set(cpu.kernels("plain")) == names
+    assert all(set(cpu.kernels(isa)) <= names | variants for isa in cpu.isas())
+
+
+SIX = {f"x{at}": "T" for at in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ([Kernel("a", ""), Kernel("a", "")], "two kernels are named a"),
+        ([Kernel("a", "", reads={**SIX, "y": "T", "z": "T", "v": "T"})], "a has more operands"),
+        ([Kernel("a", "", writes=SIX)], "a has more operands"),
+        ([Kernel("a", "", {"n": INT, "g": Group("rlx_g", {"n": INT})})], "two fields of one name"),
+        ([Kernel("a", "", {"n": INT}, parallel=Parallel("rows"))], "a has no field rows"),
+    ],
+)
+def test_signatures_that_no_call_could_fulfil(made, said):
+    with pytest.raises(ValueError, match=said):
+        kernels.collected(made)
+
+
+# --- the words of a call --------------------------------------------------------------------------------------
+
+
+def test_arrays_stand_behind_the_struct():
+    fields = {
+        "rank": 2, "dims": (4, 5), "source_steps": (5, 1), "target_steps": (1, 4), "source_offset": 0,
+        "target_offset": 7, "source_advance": 0, "target_advance": 0,
+    }  # fmt: skip
+    one = KERNELS["strided_copy"]
+    words = calls.words(one, fields)
+    start = words.ctypes.data
+    assert words[one.offset("rank")] == 2
+    assert words[one.offset("target_offset")] == 7
+    for name in ("dims", "source_steps", "target_steps"):
+        at = (int(words[one.offset(name)]) - start) // 8
+        assert at >= one.words
+        assert tuple(words[at : at + 2]) == fields[name]
+    assert words.size == one.words + 6
+
+
+@looped("name", [name for name, one in KERNELS.items() if one.scratch], ids=str)
+def test_scratch_is_stated_by_formulas_of_the_fields(name):
+    """No formula asks for a field that the call does not give."""
+    one = KERNELS[name]
+    params = {
+        field: 1 if f.length is None else (1,) * (f.length or 2)
+        for field, f in one.flat.items()
+        if not f.linked
+    }
+    found = calls.scratch(one, params, F32)
+    assert len(found) <= len(one.scratch)
+    assert all(isinstance(length, int) and length > 0 for _, length in found)
+    assert isinstance(next(iter(one.scratch.values())), Scratch)
