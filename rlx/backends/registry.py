@@ -9,6 +9,7 @@ from typing import Any
 
 from rlx.backends.base import Backend
 from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.ir.kernel_sets import KERNEL_SETS
 
 # The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
 _BUILT_IN = {
@@ -25,7 +26,6 @@ _loaded: dict[str, Backend] = {}
 # Why plug-ins can't be used, so that each is tried once.
 _broken: dict[str, str] = {}
 _MEMBERS = ("name", "kernel_set", "devices", "absent")
-_KERNEL_SETS = ("", "cpu", "webgpu")
 
 
 def register_backend(backend: Backend) -> None:
@@ -57,8 +57,9 @@ def _fault(backend: object) -> str | None:
     name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)
     if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
         return f"{name!r} is no name for a backend: a lower-case word"
-    if kernel_set not in _KERNEL_SETS:
-        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {_KERNEL_SETS}"
+    if kernel_set and kernel_set not in KERNEL_SETS:
+        known = ("", *KERNEL_SETS)
+        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {known}"
     return None
 
 

@@ -20,7 +20,6 @@ from rlx.cost.estimate import FREE
 from rlx.cost.kinds import ROWED, more_rows, work_of
 from rlx.cost.model import NARROW, CalibratedModel
 from rlx.cost.serial import SERIAL, serial_steps
-from rlx.cost.store import load_or_measure
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
@@ -77,18 +76,6 @@ class Measurer:
             DeviceUnavailableError: It is not on this machine.
         """
         return _Measurement(Device.parse(device), progress or _nobody).run()
-
-    def load_or_measure(self, device: Any, progress: Progress | None = None) -> Calibration:
-        """The stored figures of a device, else those measured now, which are stored.
-
-        Args:
-            device: A device or its name.
-            progress: Called with the part that is done (0 to 1) and what comes next.
-
-        Raises:
-            DeviceUnavailableError: It is not on this machine.
-        """
-        return load_or_measure(device, progress)
 
 
 def _nobody(part: float, what: str) -> None:

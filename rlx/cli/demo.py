@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import rlx
 from rlx import flags
 from rlx.backends.plugins import absent
 from rlx.backends.registry import listed_backends
+from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
 from rlx.device import describe_devices
@@ -59,50 +58,6 @@ def build_graph(channels: int, fs: float, segments: int, k: int) -> rlx.Graph:
     rows = g.reshape(tapered, (channels * segments, NPERSEG))
     g.set_outputs([g.welch_peaks(g.fft(complex_block(rows)), k, segments)])
     return g
-
-
-@dataclass
-class DeviceResult:
-    """What one device did."""
-
-    device: str
-    label: str
-    hops: int = 0
-    p50_us: float = 0.0
-    p99_us: float = 0.0
-    p999_us: float = 0.0
-    realtime: float = 0.0
-    scipy_difference: float | None = None
-    device_difference: float = 0.0
-    alpha_hz: list[float] = field(default_factory=list)
-    alpha_power: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Result:
-    """Everything that the tables and the report show; the arrays are left out of the JSON."""
-
-    source: str
-    channels: list[str]
-    fs: float
-    seconds: float
-    chosen: str
-    reason: str
-    devices: list[DeviceResult]
-    versions: dict[str, str]
-    problems: list[str]
-    latencies_us: dict[str, Array]
-    spectra: dict[str, Array]
-    track_hz: Array
-
-    def as_json(self) -> str:
-        """The figures."""
-        plain = {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in ("latencies_us", "spectra", "track_hz")
-        }
-        return json.dumps(plain, indent=2)
 
 
 def spectra_of(peaks: Array, bins: int) -> Array:
@@ -193,12 +148,7 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
                 took, hz, last[name] = stream(
                     compiled, recording, hops, lambda n, t=task: progress.advance(t, n)
                 )
-            p50, p99, p999 = np.percentile(took / 1e3, [50, 99, 99.9])
-            result.hops, result.p50_us, result.p99_us = len(took), float(p50), float(p99)
-            result.p999_us = float(p999)
-            result.realtime = HOP / recording.fs * 1e6 / float(p50)
-            frequencies, powers = alpha(power, recording.fs)
-            result.alpha_hz, result.alpha_power = frequencies.tolist(), powers.tolist()
+            _fill(result, took, power, recording.fs)
             first = next(iter(spectra.values()), power)
             result.device_difference = difference(power, first)
             if expected is not None:
@@ -227,6 +177,16 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
     )
     result_all.problems = problems(result_all)
     return result_all
+
+
+def _fill(result: DeviceResult, took: Array, power: Array, fs: float) -> None:
+    """The figures of a device from the nanoseconds of its hops and the spectra that it computed."""
+    p50, p99, p999 = np.percentile(took / 1e3, [50, 99, 99.9])
+    result.hops, result.p50_us, result.p99_us = len(took), float(p50), float(p99)
+    result.p999_us = float(p999)
+    result.realtime = HOP / fs * 1e6 / float(p50)
+    frequencies, powers = alpha(power, fs)
+    result.alpha_hz, result.alpha_power = frequencies.tolist(), powers.tolist()
 
 
 def problems(result: Result) -> list[str]:

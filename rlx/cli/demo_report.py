@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import numpy as np
 
-if TYPE_CHECKING:
-    from rlx.cli.demo import Result
+from rlx.cli.demo_result import Result
 
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
 

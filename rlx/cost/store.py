@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rlx import flags
-from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
+from rlx.cost.calibration import (
+    Calibration,
+    CalibrationError,
+    Identity,
+    Progress,
+    load_with,
+    meter,
+)
 from rlx.errors import describe
 from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
@@ -93,6 +100,9 @@ def load_or_measure(device: Any, progress: Progress | None = None) -> Calibratio
     with _lock:
         found = stored(device) or _known.get((identity, str(file_of(identity))))
         return found if found is not None else _measured(identity, device, progress)
+
+
+load_with(load_or_measure)
 
 
 def remeasure(device: Any, progress: Progress | None = None) -> Calibration:

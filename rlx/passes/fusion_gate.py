@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from rlx.cost.gate import IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
 from rlx.ir.graph import Graph, Node
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note
-
-# What a kernel set runs on, where nobody says how fast it is.
-_KINDS = {"cpu": IoFusionGate.cpu, "webgpu": IoFusionGate.webgpu, "webgpu-f16": IoFusionGate.webgpu}
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,9 @@ class Specialisation:
     def of(cls, kernel_set: str, gate: IoFusionGate | None) -> Specialisation:
         """A device; without a gate, the defaults of its kind, where any gain is taken."""
         if gate is None:
-            gate = replace(_KINDS.get(kernel_set, IoFusionGate.cpu)(), min_gain_ns=0.0)
+            on_host = not kernel_set or KERNEL_SETS[kernel_set].on_host
+            kind = IoFusionGate.cpu() if on_host else IoFusionGate.webgpu()
+            gate = replace(kind, min_gain_ns=0.0)
         return cls(kernel_set, gate)
 
     def taking_all(self) -> Specialisation:

@@ -150,7 +150,7 @@ def frame_powers(node: Node, site: Site) -> Match | None:
 def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -> Match | None:
     if node.op != "rfft" or node.attrs["norm"] != "backward":
         return None
-    if site.kernel_set != "cpu" and not _on_gpu(node, site):
+    if not site.kernels.every_dtype and node.dtype is not DType.F32:
         return None
     tapered = node.inputs[0]
     found = _tapered(tapered)
@@ -168,7 +168,7 @@ def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -
 
 def frame_peaks(node: Node, site: Site) -> Match | None:
     """Welch's peaks of frames, with or without their means: every sample can be read once."""
-    if node.op not in ("welch_peaks", "spectrum_peaks") or not _on_gpu(node, site):
+    if node.op not in ("welch_peaks", "spectrum_peaks") or not _peaks_of_frames(node, site):
         return None
     path: list[Node] = []
     spec = _flat(node.inputs[0], path)
@@ -243,8 +243,8 @@ def _mean_taken_off(node: Node) -> tuple[Node, ...]:
     return (node, mean) if fits and mean.attrs["keepdims"] else ()
 
 
-def _on_gpu(node: Node, site: Site) -> bool:
-    return site.kernel_set.startswith("webgpu") and node.dtype is DType.F32
+def _peaks_of_frames(node: Node, site: Site) -> bool:
+    return site.fuses("frame_peaks") and node.dtype is DType.F32
 
 
 def _tapered(node: Node) -> tuple[Node, Node] | None:
