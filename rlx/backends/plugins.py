@@ -1,4 +1,4 @@
-"""Asking backends that others wrote: whatever goes wrong in one becomes a message about that one."""
+"""Calls into backends, which may be plug-ins: any error in one becomes a message that names it."""
 
 from __future__ import annotations
 

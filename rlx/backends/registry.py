@@ -11,19 +11,19 @@ from rlx.backends.base import Backend
 from rlx.errors import DeviceUnavailableError, InputError, describe
 from rlx.ir.kernel_sets import KERNEL_SETS
 
-# The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
+# Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
 _BUILT_IN = {
     "cpu": "rlx.backends.cpu",
     "webgpu": "rlx.backends.webgpu",
     "reference": "rlx.backends.reference",
     "null": "rlx.backends.null",
 }
-# Those that define what is right, and that show what is compiled; no device is ever picked among them.
+# For developers: the definition of correct results, and a compile without a device. Never picked for users.
 _FOR_DEVELOPERS = ("reference", "null")
 _loaded: dict[str, Backend] = {}
 
 
-# Why plug-ins can't be used, so that each is tried once.
+# Error messages of plug-ins that failed to import. Each is tried once.
 _broken: dict[str, str] = {}
 _MEMBERS = ("name", "kernel_set", "devices", "absent")
 
@@ -114,7 +114,7 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
                 raise InputError(f"its backend is named {found.name!r}")
             register_backend(found)
             return
-        # A package that ends the process when it is imported is only broken, too.
+        # SystemExit too: a package that exits on import must not end this process.
         except (Exception, SystemExit) as error:
             claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
             _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
@@ -141,7 +141,7 @@ def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError
     )
 
 
-# Once: it reads the metadata of everything that is installed, which costs more than a small compile.
+# Cached: it reads the metadata of all installed packages, which takes longer than a small compile.
 @functools.cache
 def _entry_points() -> dict[str, tuple[Any, ...]]:
     from importlib.metadata import entry_points

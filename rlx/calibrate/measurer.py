@@ -29,28 +29,28 @@ from rlx.threads import thread_count
 # Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
-# Sizes of products, and how many follow one another; with a single row, and with few columns.
+# Matrix products: size and number in a chain. Then those with a single row, and with few columns.
 _PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
 _PRODUCTS_F16 = _PRODUCTS[1:4]
 _THIN, _NARROW = (128, 1024), (64, 512)
-# No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
+# Upper bound on believable transfer speed, in bytes per ns: it is a difference of noisy times.
 _FASTEST_TRANSFER = 1000.0
-# Rows and size of a product that has hardly more to do than to wait for its sums.
+# Rows and size of a product that is bound by the latency of its sums.
 _WAITING_PRODUCT = (64, 1024)
-# Steps of a chain beyond the first; on a GPU they are short beside the noise of its round trip.
+# Additional steps of a chain. A GPU needs more: one step is short against the noise of a round trip.
 _STEPS, _STEPS_GPU = 3, 9
-# How often a figure of a kind of kernels is measured where there is time.
+# Repetitions of each figure of a kind of kernels, as time allows.
 _ROUNDS = 3
-# A kind's own part of a chain's time is at least this, whatever the noise of the others.
+# Least part of a chain's time that is credited to the measured kind, whatever the noise.
 _OWN = 0.2
-# What is measured stands in params, on the device: it may not be computed beforehand.
+# Operands are params on the device. Nothing may be hoisted or folded, or there would be nothing to measure.
 _UNFUSED = CompileOptions(fuse=False, hoist=False)
-# Every value in memory of its own, as a run's input and output are.
+# No memory reuse: every value has memory of its own.
 _APART = CompileOptions(fuse=False, hoist=False, reuse_memory=False)
 _HALF = CompileOptions(precision="f16", hoist=False)
 # Size, rows and number of products that keep a GPU busy.
 _WAKING = (1024, 1024, 8)
-# Where the surplus rows stand among the kinds of work.
+# Key of the surplus rows among the kinds of work.
 _ROWS = ""
 
 
@@ -116,7 +116,7 @@ class _Measurement:
         self._progress(0.0, "starting the device")
         with AllClosed() as loaded:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
-            # Starting the driver is part of any first compile.
+            # The clock starts here: starting the driver is not part of the measurement.
             watch.begin()
             if not self._on_host and not self._software:
                 watch.say("shaders")
@@ -133,7 +133,7 @@ class _Measurement:
         thunk = 0.0
         products: dict[str, dict[str, Curve]] = {}
         if self._software:
-            # What its units compute tells more there than transfers, which are copies.
+            # On a software adapter transfers are copies; arithmetic says more about its speed.
             watch.say("products")
             products = self._products()
         if not self._on_host:
@@ -231,7 +231,7 @@ class _Measurement:
         points: list[tuple[float, float]] = []
         for size, steps in sizes[:2] if self._software else sizes:
             flops = 2.0 * size**3
-            # Two points make a curve, and the second is small: it is taken however busy the machine is.
+            # A curve needs two points. The second is small, so it is measured even on a busy machine.
             if len(points) > 1 and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
                 break
             points.append(

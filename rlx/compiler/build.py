@@ -1,4 +1,4 @@
-"""From a verified graph to something that runs: the steps of a compile, each from one record to the next."""
+"""The steps of a compile, from a verified graph to an executable. Each makes a new record from the last."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _lower(graph: Graph, target: Target) -> Lowered:
         notes += more
     if not kernel_set:
         return Lowered(fused, tuple(notes), None, None)
-    # The weights are the caller's: nothing reads them here, and others may share what this becomes.
+    # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
     fused.param_values.clear()
     with phase("schedule"):
         schedule, subgraphs = _specialised(fused, target)

@@ -1,4 +1,4 @@
-"""What a compile decided as the contents of a container, and back.
+"""Packs what a compile decided into the contents of a container, and unpacks it.
 
 A file holds no kernel call, no address and no shader. It holds the graph after all passes, where
 temporaries lie in the arena, which nodes run on the host, and what the backend packed, which the backend
@@ -75,7 +75,7 @@ def unpack(data: Any, arrays: Sequence[Array], sources: Sequence[str]) -> Decisi
     try:
         return _Unpacker(arrays, sources).decisions(data)
     except MALFORMED as error:
-        # A GraphError of some kinds is a ValueError, too, and says it all.
+        # Errors of rlx have a full message already.
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         raise MalformedError(str(said)) from None
     except (GraphError, OpaqueError) as error:
@@ -122,7 +122,7 @@ class _Packer:
         return self._lines.get(source, source)
 
     def _graph(self, graph: Graph) -> int:
-        # Graphs inside it are added first; one that stands in two places is written twice.
+        # Subgraphs are added before their graph. A subgraph used in two places is written twice.
         record = [
             graph.name,
             [self._node(node) for node in graph.nodes],
@@ -169,7 +169,7 @@ class _Unpacker:
 
     def __init__(self, arrays: Sequence[Array], sources: Sequence[str]) -> None:
         self._arrays, self._sources = arrays, sources
-        # Each with the depth of those inside it; a graph that has found its place is taken out.
+        # Graphs by position, each with its nesting depth. A graph is removed when it is used.
         self._graphs: dict[int, tuple[Graph, int]] = {}
         self._inside = 0
 

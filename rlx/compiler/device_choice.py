@@ -1,4 +1,4 @@
-"""Which device a graph should run on: every device's estimate of the graph as it would run there."""
+"""Chooses the device for a graph by estimates: for each device, of the graph as it would run there."""
 
 from __future__ import annotations
 

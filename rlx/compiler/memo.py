@@ -1,4 +1,4 @@
-"""Compiling a graph that was compiled before: in this process, or by one that left it on disk.
+"""The compile cache: graphs that were compiled before, in this process or by another one.
 
 Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
 checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
@@ -65,7 +65,7 @@ class CacheStats:
     unidentified: int = 0
 
 
-# Each with the lines of code that its notes and messages name.
+# Lowered graphs, each with the source lines that its notes and messages name.
 _Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
 
 
@@ -163,7 +163,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         DeviceMemoryError: The graph is above a limit.
     """
     wanted = flags.CACHE.get()
-    # Without kernels there is little to lower, and its subgraphs stay the caller's own.
+    # A backend without kernels gets the graph nearly as it is: there is nothing to gain by a cache.
     if wanted == "off" or not target.kernel_set:
         return _fresh(graph, target, ready)
     try:
@@ -193,7 +193,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         where = "the model's plan"
         made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
         if made is not None:
-            # Whatever the file's plan computes, equal graphs of other origin never see it.
+            # Kept for this file's graph alone: the plan may compute something else on purpose.
             plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
             return made
     made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
@@ -280,7 +280,7 @@ def _stored(
             found = read()
             if found is None:
                 return None
-            # A file under another's name would be some other graph.
+            # A file renamed to another entry's name holds another graph.
             if found.kind != KIND or found.data["name"] != request.name:
                 raise MalformedError("it is not the entry of its name")
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
@@ -309,7 +309,7 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
         return None
     lowered, lines = found
     if lines != sources:
-        # An equal graph from elsewhere: its messages name its own lines.
+        # An equal graph built by other code: put in the source lines of that code.
         try:
             lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
         except OpaqueError:

@@ -1,4 +1,4 @@
-"""One file for a model: the graph, its weights, and what devices make of it; it loads memory-mapped."""
+"""``.rlx`` files: a graph, its weights and compiled plans in one file, which is loaded memory-mapped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def save_model(
         return {"$at": len(arrays) - 1}
 
     data = to_data(graph, held)
-    # Plans belong to the graph as it will be loaded.
+    # Plans are made for the graph as it will be read back.
     loaded = from_data(data, arrays)
     plans = {}
     for device in devices:

@@ -1,4 +1,4 @@
-"""An executable some of whose params are computed from others when those are set."""
+"""An executable with prepared params: computed once from other params, when these are set."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Target:
                 )
             kernel_set = half
         if options.io_gate is None and kernel_set:
-            # What was measured on the device, or the defaults of its kind; any gain is taken.
+            # Measured figures of the device, else defaults of its kind. Any positive gain is enough to fuse.
             gate = IoFusionGate.from_cost_model(cost_model(device, info))
             options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
         choices = Choices()

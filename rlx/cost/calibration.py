@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rlx.cost.curve import Curve
 from rlx.errors import describe
 
-# Smallest and largest believable value of each figure; a file with any other is not believed.
+# Valid range of each figure. A file with a value outside is refused.
 RANGES: Mapping[str, tuple[float, float]] = {
     "roundtrip_ns": (10, 1e9),
     "dispatch_ns": (1, 1e9),
@@ -296,7 +296,7 @@ def _curve(name: str, value: Any) -> Curve:
 
 
 def _number(name: str, value: Any, low: float, high: float) -> Any:
-    # A bool is an int to Python, and 10**400 is one that no float holds.
+    # In Python a bool is an int, and ints such as 10**400 do not fit into a float.
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     if not plain or not low <= value <= high or not math.isfinite(value):
         raise _wrong(name, value, f"a number from {low:g} to {high:g}")

@@ -1,4 +1,4 @@
-"""What every device of this machine would make of a graph: the rows of ``rlx.GraphDevices.report()``."""
+"""Reports for every device of this machine whether it can run a graph: ``rlx.GraphDevices.report()``."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _row(
         capabilities = capabilities_of(info)
         if reason is None:
             found = estimate(device, info)
-            # A plug-in's figures may be anything; what is no number is no reason to be picked.
+            # Figures of a plug-in may be NaN: such a device is never picked.
             found = math.inf if math.isnan(found) else found
     except Exception as error:
         if is_built_in(info.backend) and not isinstance(error, CompileError | DeviceError):
@@ -225,7 +225,7 @@ def _too_large(graph: Graph, info: DeviceInfo) -> str | None:
     ]
     most = min((limit for limit in limits if limit is not None), default=None)
     leaves = [node for node in graph.nodes if node.op in ("input", "param", "constant")]
-    # No device with such limits holds elements of more than 4 bytes.
+    # Devices with such limits store elements in at most 4 bytes.
     sizes = {
         node.name: node.type.size * min(node.dtype.itemsize, 4)
         for node in (*leaves, *graph.outputs)

@@ -33,7 +33,7 @@ _ALIASES = {
     "d3d12": "dx12",
     "gl": "opengl",
 }
-# How adapters name their API.
+# APIs as adapters report them, and as device names spell them.
 _APIS = {"vulkan": "vulkan", "metal": "metal", "d3d12": "dx12", "opengl": "opengl"}
 
 
@@ -89,7 +89,7 @@ class Device:
         return f"rlx.Device({str(self)!r})"
 
 
-# The device that every machine has, and that runs what no other takes.
+# The device that every machine has. Graphs that no other device can run go here.
 HOST_DEVICE = Device("cpu")
 
 

@@ -297,7 +297,7 @@ class GraphDevices(DevicePicks):
         if not lacking:
             results = self.benchmark(given if inputs is None else inputs, runs)
         else:
-            # Values that nobody set must not stay: a run without them has to say so.
+            # Made-up values of params must not stay: later runs have to report params that were never set.
             with GraphDevices(self.graph, self._policy, self._options) as scratch:
                 for name in self.graph.param_names:
                     value = values.get(name)

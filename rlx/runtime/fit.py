@@ -1,4 +1,4 @@
-"""Values given by users as a graph declares them: arrays, and raw bytes."""
+"""Converts values from users, arrays or raw bytes, to the declared shape and dtype."""
 
 from __future__ import annotations
 

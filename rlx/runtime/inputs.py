@@ -68,7 +68,7 @@ class Inputs:
             return fit(value, views[at].shape, dtype, f"input {name!r}")
 
         found = [(at, fitted(at, inputs[loaded.names[at]])) for at in given]
-        # Converting runs code of the caller's, which may have changed an array that came before.
+        # Check again: converting an input may run the caller's code, which can change an earlier array.
         for at, value in found:
             if value.shape != views[at].shape:
                 fitted(at, value)

@@ -1,4 +1,4 @@
-"""A graph on a device: the executable in use, and everything that another one in its place has to be told."""
+"""The state of a ``CompiledGraph``: the executable in use, and all settings that a replacement needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlx.runtime.owning import Incomplete, Refusing, RunSlots, guarded
 from rlx.runtime.routed import Placement
 from rlx.runtime.watched import WatchedExecutable
 
-# What makes, of an executable, the one that callers see.
+# Wraps a new executable before it is used.
 Wrap = Callable[[Executable], Executable]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,8 +47,8 @@ class Loaded:
         extent: The rows that runs compute; None for all.
         bound: Inputs that keep their value from run to run: "host" or "device" by name.
         feeds: The output that an input takes after each run, by the position of the input.
-        placement: What the graph was told about its experts, and what was seen of them.
-        wrap: What makes, of a new executable, the one in use.
+        placement: Where experts are placed, and counts of their use.
+        wrap: Wraps a new executable before it is used.
         closed: Whether nothing runs any more.
     """
 
@@ -83,7 +83,7 @@ class Loaded:
         values: dict[str, Array],
         missing: set[str],
     ) -> None:
-        # Weak: what is dropped is freed at once.
+        # Weak, to make no reference cycle: a dropped graph is freed at once.
         self._holder: Callable[[], Any] = weakref.ref(holder)
         self.graph, self.target, self.lowered = graph, target, lowered
         self.capabilities: Capabilities = executable.capabilities
@@ -99,7 +99,7 @@ class Loaded:
         self.placement = Placement(expert_layers(graph))
         self.wrap: Wrap = _as_it_is
         self.closed = False
-        # The executable that nobody watches, and its function: callers may have kept it.
+        # The unwatched executable and its ``run_slots``. Callers may hold that function: it is used again later.
         self._plain: tuple[Executable | None, RunSlots] = None, Refusing(self.what)
         self.use(executable)
 

@@ -1,4 +1,4 @@
-"""One call at a time: what of ``CompiledGraph`` holds its owner, and stand-ins for ``run_slots``."""
+"""One call at a time: methods that hold an owner, and replacements for ``run_slots``."""
 
 from __future__ import annotations
 

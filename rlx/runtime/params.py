@@ -1,4 +1,4 @@
-"""Values of params: uploaded at once, and kept where a device may be lost."""
+"""Sets params: uploads their values, and keeps them where a device may be lost."""
 
 from __future__ import annotations
 

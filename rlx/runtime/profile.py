@@ -14,9 +14,9 @@ from rlx.backends.recorder import Kernel, Recorder
 from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
 from rlx.ir.spans import KERNEL, PART
 
-# Times kept per kernel, the newest; the median is theirs.
+# Latest times kept per kernel; the median is computed from them.
 _KEPT = 4096
-# A product of this size is what a device is best at.
+# Size of the matrix product that gives a device's peak speed.
 _LARGE = (4096, 4096, 4096)
 PEAKS = "the cost model's figures for this kind of device, not measured on this one"
 MEASURED = "measured on this device when it was calibrated"
@@ -89,7 +89,7 @@ class Profile:
 
     def table(self, of: str = "rows") -> str:
         """A table: by op for "rows", one row for each node for "nodes"."""
-        # Loaded here: importing rlx must stay quick.
+        # Imported here to keep ``import rlx`` fast.
         from rich.console import Console
         from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Getting a graph back after its device was lost: a new executable with everything the old one was told."""
+"""Replaces the executable of a graph, after a lost device or for other experts, and restores its settings."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Recovery(Part):
         except BaseException:
             executable.close()
             raise
-        # Params are no longer those of clones, which keep their values for themselves.
+        # The new executable has params of its own: they are no longer shared with clones.
         loaded.missing = set(loaded.graph.param_names) - set(values)
         loaded.values = dict(loaded.values)
         loaded.use(executable)

@@ -94,11 +94,11 @@ class Routed:
         self.arena_ptr = inner.arena_ptr
         self._hidden = list(range(shown, len(inner.output_views)))
 
-    # Its runs are counted in Python, so that they are guarded there, too.
+    # No compiled guard: runs are counted in Python, so they are guarded there.
     owned_by = None
 
     def __getattr__(self, name: str) -> Any:
-        # What has nothing to do with outputs or params.
+        # Everything that concerns neither outputs nor params is the inner executable's.
         return getattr(self._inner, name)
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:

@@ -61,7 +61,7 @@ def write_trace(
     spans += recorder.spans
     origin = min((span.start for span in spans), default=began)
     tracks = _HOST_TRACKS if on_host else _DEVICE_TRACKS
-    # A span stands before those inside it.
+    # Outer spans come before inner ones.
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
     shown = [_complete(span, *tracks[span.kind], origin) for span in ordered]
     moving = any(any(count.values.values()) for count in recorder.counts)

@@ -93,7 +93,7 @@ class CpuExecutable(HostMemory):
         self.output_views = tuple(views)
         slots = [view.ctypes.data if view.size else 0 for view in self.input_views]
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
-        # A weight that moves between linking and joining the readers would go unnoticed.
+        # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
             self._program = compiled.Program(
                 self._programs.link(),

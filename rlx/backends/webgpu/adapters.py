@@ -1,4 +1,4 @@
-"""Which GPU adapters are here: each piece of hardware through its best API first, then through others."""
+"""The GPU adapters of this machine: each GPU through its best API first, then through other APIs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def adapters() -> tuple[Any, ...]:
     # OpenGL shows the same hardware a second time, with lower limits.
     real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
     chosen = real or found
-    # Hardware before software, so that device 0 is never the CPU in disguise beside a GPU; and what
-    # a second API shows of the same hardware last, so that the numbers before count hardware.
+    # Hardware comes before software adapters, so that device 0 is a GPU where there is one. A GPU that a second
+    # API shows again comes last, so that the first numbers count distinct GPUs.
     order = {
         id(adapter): (seen_before(at, chosen), _software(adapter))
         for at, adapter in enumerate(chosen)

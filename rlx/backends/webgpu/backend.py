@@ -23,7 +23,7 @@ from rlx.ir.spans import phase
 
 @functools.cache
 def _wgpu_version() -> str:
-    # Reading it takes longer than a small estimate.
+    # Cached: reading package metadata takes longer than estimating a small graph.
     return metadata.version("wgpu")
 
 
@@ -126,7 +126,7 @@ class WebGpuProgram:
         try:
             return self._loaded(gpu, options)
         except DeviceLostError:
-            # It went before, and nothing had noticed: whatever is compiled next gets a new one.
+            # The device was lost before this load and nobody had noticed: try once more on a new one.
             forget(gpu)
         return self._loaded(gpu_device(info), options)
 

@@ -29,13 +29,13 @@ from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
-# Pipelines kept per device for graphs to come.
+# Pipelines that a device keeps after the graphs that used them are gone.
 MOST_PIPELINES = 1024
 
 # Threads that make pipelines at once.
 _MAKERS = 8
 
-# Longer than most runs of a real-time loop, shorter than what anyone minds; in nanoseconds.
+# How long a wait for the GPU polls before it sleeps, in ns: longer than most runs of a real-time loop.
 SPIN_NS = 1_000_000
 
 
@@ -65,7 +65,7 @@ class GpuDevice:
             ) from error
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
-        # All that executables hold, and for graphs to come those used last.
+        # Every pipeline that an executable holds (weak), and the ones used most recently.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
         self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}

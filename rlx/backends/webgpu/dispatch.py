@@ -16,8 +16,8 @@ from rlx.ir.plan import ARENA, Call, Value
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, scaled
 
-# Texts that were rendered last and trips of their loops that are too many, by all that they are made of; and
-# how many, of how many characters.
+# Cache of rendered WGSL with the excess trips of its loops, keyed by everything that rendering depends on.
+# Bounds: number of texts, and characters of all of them.
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
 
@@ -93,12 +93,12 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     access = tuple(access_of(value) for value in values)
     size = grid(work, per_dimension)
     dtypes = tuple(value.type.dtype for value in values)
-    # Layers of a model repeat their calls, and rendering is most of what loading costs.
+    # Cached: the layers of a model repeat their calls, and rendering is most of the cost of a load.
     key = call.kernel, _exact(call.params), dtypes, access, work, size[0]
     known = _sources.get(key)
     if known is None:
         source = _source(call, dtypes, access, work, size[0])
-        # What a user wrote declares no trips, and is not cut up either. Elementwise regions have no loops.
+        # Kernels written by users declare no trip counts. Elementwise regions have no loops.
         counted = call.kernel not in ("custom", "elementwise")
         known = source, excess(source) if counted else 0
         _sources.put(key, known, len(source))

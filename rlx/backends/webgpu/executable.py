@@ -54,7 +54,7 @@ class WebGpuExecutable:
         self.capabilities = capabilities_with(gpu.device.features)
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
-        # The padding lets the last slot be bound in whole vectors, and an empty one at the end.
+        # Padding: the last slot can be bound in whole vectors, and an empty slot can start at the end.
         size = plan.nbytes + 256
         if size > gpu.limits["max-buffer-size"]:
             largest = max(
@@ -79,7 +79,7 @@ class WebGpuExecutable:
         self._prepared: dict[tuple[tuple[int, int] | None, tuple[int, ...]], list[Runner]] = {}
         self._pending = False
         self._closed = False
-        # Weak, since an entry refers to the executable: what is dropped is freed at once.
+        # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
         self._prepare()
 
@@ -93,7 +93,7 @@ class WebGpuExecutable:
     def _select(self) -> None:
         self._many.forget()
         runners = self._runners(self._traffic.every)
-        # The compiled entry runs compiled runners only.
+        # The compiled fast path takes exactly one submission, and no recording.
         alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
         self._alone = alone
         entry = self._entry()

@@ -1,4 +1,4 @@
-"""What a submission that failed becomes: an error that says what to do."""
+"""Errors of failed submissions, with what to do about them."""
 
 from __future__ import annotations
 

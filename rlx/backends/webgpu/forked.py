@@ -57,7 +57,7 @@ def _in_child() -> None:
     from wgpu.backends.wgpu_native import GPUAdapter, GPUDevice
     from wgpu.backends.wgpu_native._api import GPUObjectBase
 
-    # The objects are the parent's. Freeing them takes the driver's locks, which nobody may hold any more.
+    # The objects belong to the parent process. Freeing them would take driver locks that nobody can release.
     for kind in (GPUObjectBase, GPUAdapter, GPUDevice):
         kind._release = _keep
 

@@ -76,7 +76,7 @@ class HostStep:
     def run(self) -> None:
         """Computes on the CPU; the operands have been read back."""
         for view, (data, type) in zip(self.executable.input_views, self._operands, strict=True):
-            # A value may be read as a view, under another shape.
+            # The operand may be a view of the value, with another shape.
             view[...] = from_device(data, type).reshape(view.shape)
         for result, data in zip(self.executable.run_slots(), self._results, strict=True):
             raw = to_device(result)

@@ -1,4 +1,4 @@
-"""Which way a submission runs: C calls into wgpu-native where its release is known, else wgpu-py."""
+"""Makes submissions: by C calls into wgpu-native where its release is known, else through wgpu-py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlx.ir.opdef import Array
 
 _log = logging.getLogger("rlx.webgpu")
 
-# Uploads of at most this many bytes go through memory that stays mapped between runs: wgpu-native's own way
-# makes and frees a buffer for each.
-PORCH = 1 << 16
+# Uploads up to this many bytes go through a buffer that stays mapped between runs. wgpu-native's own upload
+# creates and frees a buffer each time.
+UPLOAD_BYTES = 1 << 16
 
 
 @functools.cache
@@ -58,10 +58,10 @@ class Maker:
         _, module, api = self._binding
         handle = self._handle
         size = sum(data.nbytes for data, _, _ in work.uploads)
-        porch = None
-        if work.often and 0 < size <= PORCH:
-            porch = self._gpu.buffer("porch", size, "MAP_WRITE", "COPY_SRC", mapped=True)
-        keep = (self._gpu, work, porch)
+        upload = None
+        if work.often and 0 < size <= UPLOAD_BYTES:
+            upload = self._gpu.buffer("upload", size, "MAP_WRITE", "COPY_SRC", mapped=True)
+        keep = (self._gpu, work, upload)
         runner: Runner = module.Runner(
             api,
             handle(self._gpu.device),
@@ -73,7 +73,7 @@ class Maker:
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
             [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
-            handle(porch) if porch is not None else 0,
+            handle(upload) if upload is not None else 0,
             size,
             self._gpu.spin_ns,
             self.moved,
@@ -85,7 +85,7 @@ class Maker:
         assert self._binding is not None
         if id(batch) not in self._batches:
             rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
-            # The list is kept too, so that its id stays its own.
+            # The list is kept as well, so that no other list can get its id.
             self._batches[id(batch)] = (self._binding[1].Dispatches(rows), batch)
         return self._batches[id(batch)][0]
 

@@ -14,7 +14,7 @@ from rlx.backends.webgpu.transfers import Several
 from rlx.backends.webgpu.work import Batch
 from rlx.ir.opdef import Array, TensorType
 
-# A run on these arguments, whose last submission is another one than usual.
+# Makes one run on the arguments; the function replaces its last submission.
 RunWith = Callable[[Sequence[Any], Callable[[], None]], None]
 
 
@@ -32,7 +32,7 @@ class ManyRuns:
         self, gpu: GpuDevice, maker: Maker, traffic: Traffic, types: Sequence[TensorType]
     ) -> None:
         self._gpu, self._maker, self._traffic, self._types = gpu, maker, traffic, types
-        # Kept for the next time: it is the same as long as nothing changes what travels.
+        # Staging memory for so many runs, kept for the next call until inputs or outputs of a run change.
         self._kept: Several | None = None
 
     def run(

@@ -29,7 +29,7 @@ class Pieces:
 
     def __init__(self, gpu: GpuDevice, maker: Maker, traffic: Traffic) -> None:
         self._gpu, self._maker, self._traffic = gpu, maker, traffic
-        # Grows to the largest piece that was read.
+        # Staging buffer, as large as the largest piece that was read.
         self._staging: Any = None
 
     def read(self, source: Any, offset: int, type: TensorType) -> Array:

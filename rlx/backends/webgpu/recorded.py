@@ -1,4 +1,4 @@
-"""The runners and host steps of an executable while somebody watches: slower, and they say what they do."""
+"""Submissions and host steps that record their time, for traces and profiles. They are slower."""
 
 from __future__ import annotations
 
