@@ -260,7 +260,9 @@ def main():
     parser.add_argument("--device", default="webgpu")
     parser.add_argument("--calls", type=int, default=3000)
     parser.add_argument("--spin-us", type=float, help="how long a wait asks before it sleeps")
-    parser.add_argument("--upload-bytes", type=int, help="uploads up to this many bytes stay mapped")
+    parser.add_argument(
+        "--upload-bytes", type=int, help="uploads up to this many bytes stay mapped"
+    )
     parser.add_argument("--json", default="overhead.json")
     args = parser.parse_args()
     if args.spin_us is not None:

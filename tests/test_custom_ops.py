@@ -10,7 +10,8 @@ import pytest
 from test_control import VECTOR, countdown
 
 import rlx
-from rlx._ext import cpu
+from rlx._ext import cpu, program
+from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
 
 
 class Refused(Exception):
@@ -218,7 +219,7 @@ def counted(inputs, outputs, c):
 
 def test_as_many_inputs_and_outputs_as_a_c_function_can_have():
     """The record of a compiled call has room for so many; the NumPy function has no such limit."""
-    most_in, most_out = cpu.MOST_INPUTS, cpu.MOST_OUTPUTS
+    most_in, most_out = MOST_INPUTS, MOST_OUTPUTS
     for inputs, outputs, c in ((most_in, most_out, total), (most_in + 5, most_out + 3, None)):
         values = {f"x{at}": np.float32([at]) for at in range(inputs)}
         with rlx.compile(counted(inputs, outputs, c), "cpu") as compiled:
@@ -238,4 +239,4 @@ def test_the_compiled_program_refuses_calls_that_do_not_fit():
     """Whoever links calls, nothing is written behind the record."""
     row = (cpu.kernels("plain")["jump"], [0] * 9, [], np.zeros(1, np.int64), "jump", None)
     with pytest.raises(ValueError, match="9 inputs and 0 outputs, where 8 and 4 fit"):
-        cpu.Calls([row], [], None)
+        program.Calls([row], [], None)

@@ -632,7 +632,7 @@ def test_params_are_prepared_when_they_are_set(device):
             compiled.set_param(name, value)
         close(compiled.run({"x": x}), layered_by_hand(x, **given))
         if device != "reference":
-            assert compiled.as_text("schedule").count("transpose") == 0
+            assert " transpose '" not in compiled.as_text("schedule")
             assert "hoist: " in compiled.as_text("fused")
             assert len(compiled.as_text("schedule").splitlines()) <= 3
         other = compiled.clone()

@@ -138,7 +138,7 @@ class Kernel:
         types: Types that it is compiled for; its C name ends in one. Empty for a kernel without such an ending.
         variants: Endings of the same kernel for instructions that not every processor of an instruction set has.
         parallel: How threads share a call; None where one thread makes it.
-        in_table: Whether each instruction set compiles it. False: the module ``rlx._ext.cpu`` defines it.
+        in_table: Whether each instruction set compiles it. False: the module ``rlx._ext.program`` defines it.
     """
 
     name: str

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
+from rlx.errors import (
+    GraphError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedOpError,
+    describe,
+    did_you_mean,
+)
 from rlx.ir.dtype import ALL, DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import NO_F64, Array, Emitter, Kernels, Sample, TensorType
@@ -236,6 +244,20 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if one.c is None or _held(node) - one.dtypes:
         emitter.call("python", operands, emitter.results(), {"function": HostFunction(node)})
         return
+    for what, found, most in (
+        ("inputs", len(operands), MOST_INPUTS),
+        ("outputs", len(node.types), MOST_OUTPUTS),
+    ):
+        if found > most:
+            raise UnsupportedOpError(
+                describe(
+                    f"[custom {one.name}] too many {what} for a C function",
+                    where=node.where(),
+                    got=found,
+                    expected=f"at most {most}",
+                    hint="a custom operation registered without c= has no such limit",
+                )
+            )
     sizes = tuple(o.type.size for o in node.inputs) + tuple(type.size for type in node.types)
     numbers = tuple(float(v) for v in _numbers(node).values())
     params = {"function": one.c, "sizes": sizes, "numbers": numbers}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
+from rlx._ext.program import Program
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory, Lowering
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
@@ -95,7 +96,7 @@ class CpuExecutable(HostMemory):
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
-            self._program = compiled.Program(
+            self._program = Program(
                 self._programs.link(),
                 self.input_views,
                 self.output_views,

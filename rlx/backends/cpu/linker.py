@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlx._ext import cpu as compiled
+from rlx._ext.program import python_kernel
 from rlx.abi import calls
 from rlx.abi.calls import Given
 from rlx.abi.signature import Kernel
+from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
-from rlx.backends.cpu.region import program_fields
 from rlx.backends.cpu.split import Split, split_of
 from rlx.backends.cpu.weights import Block, Weight
 from rlx.errors import CompileError, describe
@@ -23,8 +24,8 @@ from rlx.threads import usable_cores
 
 # Whether products of bytes may take the instruction made for them.
 HAS_VNNI = compiled.has_vnni()
-# The fields of struct rlx_split (parallel.h).
-Shared = tuple[int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
+# The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
+Shared = tuple[int, int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
 Unshared = tuple[int, list[int], list[int], Array, str]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
 # The first operand of a kernel that reads none.
@@ -79,7 +80,14 @@ class Linker:
             return None
         start: int = self.spare.ctypes.data
         scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
-        return split.parts, split.threads, self._spin, scratch, *split[3:]
+        return (
+            compiled.parallel_kernel(),
+            split.parts,
+            split.threads,
+            self._spin,
+            scratch,
+            *split[3:],
+        )
 
     def _call(self, call: Call) -> Unshared:
         if call.kernel == "python":
@@ -128,7 +136,7 @@ class Linker:
         self.functions.append(function)
         self.viewed.update(view.ctypes.data for view in function.inputs)
         words = calls.words(calls.kernel("python"), {"function": id(function)})
-        return compiled.python_kernel(), [], [], words, f"python, {call.node.where()}"
+        return python_kernel(), [], [], words, f"python, {call.node.where()}"
 
     def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed: all that it can read so, or none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx._ext import cpu as compiled
+from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.memory import aligned
 from rlx.backends.cpu.weights import Block, Weight, Weights

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from rlx._ext import cpu as compiled
+from rlx._ext import program as compiled
 from rlx.backends.recorder import Kernel, Recorder
 from rlx.ir.opdef import Array
 

@@ -1,0 +1,159 @@
+# Part of program.pyx: what a program is made of. Calls on fixed addresses, the kernel that calls Python, and times.
+
+cdef int _call_python(const rlx_call* call) noexcept with gil:
+    """Runs a Python function amid the compiled kernels: the first parameter is the object."""
+    function = <object>(<const rlx_python*>call.p).function
+    try:
+        return RLX_OK if function() else RLX_PYTHON_ERROR
+    except BaseException as error:  # of a signal handler, before the function could catch it
+        function.error = error
+        return RLX_PYTHON_ERROR
+
+
+def python_kernel():
+    """Address of the kernel that calls the Python object in its first parameter.
+
+    The object takes no arguments, returns whether it went well, and otherwise keeps the exception in
+    its attribute ``error``.
+    """
+    return <uintptr_t><void*>_call_python
+
+
+cdef struct rlx_time:
+    int64_t call
+    int64_t start
+    int64_t end
+
+
+cdef class Times:
+    """Room for the time of every call of a run; it grows, since the values decide on the trips of a loop."""
+
+    cdef rlx_time* _rows
+    cdef Py_ssize_t _room
+    cdef Py_ssize_t _count
+
+    def __dealloc__(self):
+        free(self._rows)
+
+    cdef bint add(self, int64_t call, int64_t start, int64_t end) noexcept nogil:
+        """Keeps one time; False when there is no memory."""
+        cdef rlx_time* rows
+        cdef Py_ssize_t room
+        if self._count == self._room:
+            room = max(64, 2 * self._room)
+            rows = <rlx_time*>realloc(self._rows, room * sizeof(rlx_time))
+            if rows == NULL:
+                return False
+            self._rows, self._room = rows, room
+        self._rows[self._count] = rlx_time(call, start, end)
+        self._count += 1
+        return True
+
+    def take(self):
+        """``(number of the call, start, end)`` rows in ns, int64, oldest first; they are kept no longer."""
+        rows = np.empty((self._count, 3), np.int64)
+        if self._count:
+            memcpy(cnp.PyArray_DATA(<cnp.ndarray>rows), self._rows, self._count * sizeof(rlx_time))
+        self._count = 0
+        return rows
+
+
+@cython.final
+cdef class Calls:
+    """Kernel calls on fixed addresses.
+
+    Args:
+        calls: ``(kernel address, input addresses, output addresses, int64 parameters, name, split)``. A
+            split is None, or the address of the kernel that has threads share the call, and the fields of
+            ``struct rlx_split`` (parallel.h) behind its kernel.
+        slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
+        keep: Objects that own the memory at the addresses.
+    """
+
+    cdef rlx_call* rows
+    cdef Py_ssize_t count
+    cdef list names
+    cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
+    cdef Py_ssize_t* _starts
+    cdef rlx_split* _splits
+    cdef object _keep
+
+    def __cinit__(self, calls, slots, keep):
+        cdef Py_ssize_t at, k, spots = 0
+        cdef uintptr_t address
+        found = {slot: [] for slot in slots if slot}
+        self.count = len(calls)
+        self.names = [call[4] for call in calls]
+        self._keep = (keep, [call[3] for call in calls])
+        self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
+        if self.rows == NULL:
+            raise MemoryError()
+        self._splits = <rlx_split*>calloc(max(1, self.count), sizeof(rlx_split))
+        if self._splits == NULL:
+            raise MemoryError()
+        for at, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
+            if len(inputs) > RLX_INPUTS or len(outputs) > RLX_OUTPUTS:
+                raise ValueError(
+                    f"{self.names[at]}: {len(inputs)} inputs and {len(outputs)} outputs, "
+                    f"where {RLX_INPUTS} and {RLX_OUTPUTS} fit"
+                )
+            address = kernel
+            self.rows[at].fn = <rlx_kernel><void*>address
+            self.rows[at].parts = 1
+            if split is not None:
+                self._share(at, split)
+            for k, value in enumerate(inputs):
+                address = value
+                self.rows[at].ins[k] = <void*>address
+                if value in found:
+                    found[value].append((at, k))
+                    spots += 1
+            for k, value in enumerate(outputs):
+                address = value
+                self.rows[at].out[k] = <void*>address
+            address = params.ctypes.data
+            self.rows[at].p = <const void*>address
+        self._spots = <void***>calloc(max(1, spots), sizeof(void**))
+        self._starts = <Py_ssize_t*>calloc(len(slots) + 1, sizeof(Py_ssize_t))
+        if self._spots == NULL or self._starts == NULL:
+            raise MemoryError()
+        spots = 0
+        for at, slot in enumerate(slots):
+            for row, k in found.pop(slot, ()):
+                self._spots[spots] = &self.rows[<Py_ssize_t>row].ins[<Py_ssize_t>k]
+                spots += 1
+            self._starts[at + 1] = spots
+
+    def __dealloc__(self):
+        free(self.rows)
+        free(self._splits)
+        free(self._spots)
+        free(self._starts)
+
+    cdef _share(self, Py_ssize_t at, tuple described):
+        """From now on the pool makes a call."""
+        cdef rlx_split* split = &self._splits[at]
+        cdef uintptr_t address
+        cdef Py_ssize_t k
+        address = described[0]
+        self.rows[at].fn, split.kernel = <rlx_kernel><void*>address, self.rows[at].fn
+        split.parts, split.threads, split.spin, scratch, split.apart = described[1:6]
+        split.rows, split.at, split.words, inputs, outputs = described[6:]
+        for k, value in enumerate(inputs):
+            split.ins[k] = value
+        for k, value in enumerate(outputs):
+            split.outs[k] = value
+        for k, value in enumerate(scratch):
+            address = value
+            split.scratch[k] = <char*>address
+        self.rows[at].split = split
+
+    cdef inline bint movable(self, Py_ssize_t which) noexcept:
+        """Whether an input may be read where its owner has it."""
+        return self._starts[which + 1] > self._starts[which]
+
+    cdef inline void point(self, Py_ssize_t which, void* address) noexcept:
+        """From now on an input is read there."""
+        cdef Py_ssize_t at
+        for at in range(self._starts[which], self._starts[which + 1]):
+            self._spots[at][0] = address

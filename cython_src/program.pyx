@@ -1,0 +1,420 @@
+# The CPU's hot path: a flat program of kernel calls, run in one loop without the GIL.
+"""The program of an executable on the CPU: kernel calls on fixed addresses, and the loop that makes them."""
+
+from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
+
+cimport cython
+cimport numpy as cnp
+import numpy as np
+
+from _types cimport (
+    RLX_CUSTOM_ERROR,
+    RLX_INPUTS,
+    RLX_JUMP,
+    RLX_OK,
+    RLX_OUTPUTS,
+    RLX_PYTHON_ERROR,
+    rlx_call,
+    rlx_jump_target,
+    rlx_kernel,
+    rlx_python,
+    rlx_split,
+)
+
+from rlx.backends.arguments import as_input, check_slots
+from rlx.errors import InputError, RlxError, describe
+
+cnp.import_array()
+
+cdef extern from "clock.h" nogil:
+    int64_t rlx_clock_ns()
+
+cdef extern from "owner.h" nogil:
+    ctypedef struct rlx_owner:
+        uintptr_t holder
+    const uintptr_t RLX_ME
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+include "calls.pxi"
+
+# While a loop of the graph runs, signals are handled between two of its trips: when at least SIGNAL_NS
+# nanoseconds have passed since the last time, which is looked up on the clock every SIGNAL_TRIPS trips.
+cdef enum:
+    SIGNAL_NS = 5_000_000
+    SIGNAL_TRIPS = 4
+    TOO_MANY_TRIPS = -1
+
+
+def clock_ns():
+    """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
+    return rlx_clock_ns()
+
+
+cdef struct rlx_feed:
+    void* target
+    const void* source
+    Py_ssize_t nbytes
+
+
+cdef struct rlx_slot:
+    Py_ssize_t which  # input of the graph
+    void* memory
+    Py_ssize_t nbytes
+    const cnp.npy_intp* dims
+    int rank
+    int type
+
+
+@cython.final
+cdef class Program:
+    """The calls of a run, with the arrays that they read and write.
+
+    Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
+
+    Args:
+        calls: The calls.
+        input_views: Arrays that hold the inputs, unless ``run_slots`` is given others.
+        output_views: Arrays that it returns.
+        arena: The memory that calls write to. What stands in it is copied before it is read.
+        inputs_end: Bytes at its beginning that hold the inputs and nothing else.
+        link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
+        most_trips: Trips that the loops of a run make at most, all together; None for no bound.
+    """
+
+    cdef rlx_call* _calls
+    cdef rlx_feed* _feeds
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _feed_count
+    cdef rlx_slot* _given  # what run_slots takes an argument for
+    cdef Py_ssize_t _given_count
+    cdef bint _away  # whether an input is read elsewhere than in its view
+    cdef bint _stale
+    cdef int64_t _most_trips
+    cdef tuple _input_views
+    cdef tuple _output_views
+    cdef Calls _used
+    cdef char* _arena
+    cdef char* _arena_end
+    cdef char* _inputs_end
+    cdef object _link
+    cdef object _owner
+    cdef rlx_owner* _state
+    cdef object __weakref__
+
+    def __cinit__(
+        self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena,
+        Py_ssize_t inputs_end, link, most_trips,
+    ):
+        self._input_views = input_views
+        self._output_views = output_views
+        self._arena = <char*>cnp.PyArray_DATA(arena)
+        self._arena_end = self._arena + cnp.PyArray_NBYTES(arena)
+        self._inputs_end = self._arena + inputs_end
+        self._link = link
+        self._most_trips = INT64_MAX if most_trips is None else most_trips
+        self._given = <rlx_slot*>calloc(max(1, len(input_views)), sizeof(rlx_slot))
+        if self._given == NULL:
+            raise MemoryError()
+        self.use(calls)
+        self.set_resident(())
+
+    def __dealloc__(self):
+        free(self._feeds)
+        free(self._given)
+
+    def use(self, Calls calls):
+        """Later runs make these calls."""
+        if self._used is not None:
+            self._home()
+        self._used, self._calls, self._count = calls, calls.rows, calls.count
+
+    def stale(self):
+        """Has the next run link its calls anew. Any thread may say so, also during a run."""
+        self._stale = True
+
+    def refresh(self):
+        """Links the calls anew now if they are stale, so that the next run need not."""
+        if self._stale:
+            self._refresh()
+
+    cdef int _refresh(self) except -1:
+        # Before linking: what changes meanwhile makes it stale again.
+        self._stale = False
+        try:
+            self.use(self._link())
+        except BaseException:
+            self._stale = True
+            raise
+        return 0
+
+    cdef void _home(self) noexcept:
+        """All inputs are read in their views."""
+        cdef Py_ssize_t at
+        if self._away:
+            for at in range(len(self._input_views)):
+                self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
+            self._away = False
+
+    cdef inline bint _among_inputs(self, const char* data) noexcept:
+        return self._arena <= data < self._inputs_end
+
+    cdef inline void _bring(self, rlx_slot* slot, const char* data) noexcept:
+        """Reads an array like the slot's view where it is, or copies it into the view."""
+        if self._used.movable(slot.which) and (data >= self._arena_end or data < self._arena):
+            self._used.point(slot.which, <void*>data)
+            self._away = True
+            return
+        if data != slot.memory:
+            memcpy(slot.memory, data, slot.nbytes)
+        self._used.point(slot.which, slot.memory)
+
+    cdef list _take(self, tuple arrays):
+        """Takes the arguments of a run.
+
+        Returns:
+            None, or arrays that were made and have to live until the run is over.
+        """
+        cdef Py_ssize_t at
+        cdef rlx_slot* slot
+        cdef const char* data
+        cdef bint copied = False
+        if len(arrays) != self._given_count:
+            check_slots(arrays, self._given_count)
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            if not _fits(arrays[at], slot):
+                return self._stage(arrays)
+            data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
+            if (data >= self._arena_end or data < self._arena) and self._used.movable(slot.which):
+                self._used.point(slot.which, <void*>data)
+                self._away = True
+            elif self._among_inputs(data) and data != slot.memory and slot.nbytes:
+                # A copy into one slot must not overwrite what another argument is read from.
+                return self._stage(arrays)
+            else:
+                copied = True
+        if copied:
+            for at in range(self._given_count):
+                slot = &self._given[at]
+                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at]))
+        return None
+
+    cdef list _stage(self, tuple arrays):
+        """``_take`` of arguments of which one may be of another dtype, strided, no array, or an input's view.
+
+        Converting runs code of the caller's, which may do anything to the other arguments, so that no
+        address is taken and nothing is written before all are converted.
+        """
+        cdef Py_ssize_t at
+        cdef rlx_slot* slot
+        cdef list held = []
+        for at in range(self._given_count):
+            held.append(as_input(arrays[at], self._input_views[self._given[at].which], at))
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            as_input(held[at], self._input_views[slot.which], at)
+            if self._among_inputs(<const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at])):
+                held[at] = held[at].copy()
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            if _fits(held[at], slot):
+                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at]))
+            else:
+                self._input_views[slot.which][...] = held[at]
+                self._used.point(slot.which, slot.memory)
+        return held
+
+    def set_resident(self, indices):
+        """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
+        self._home()
+        cdef cnp.ndarray view
+        cdef Py_ssize_t at
+        self._given_count = 0
+        for at in range(len(self._input_views)):
+            if at not in indices:
+                view = <cnp.ndarray>self._input_views[at]
+                self._given[self._given_count] = rlx_slot(
+                    at,
+                    cnp.PyArray_DATA(view),
+                    cnp.PyArray_NBYTES(view),
+                    cnp.PyArray_DIMS(view),
+                    cnp.PyArray_NDIM(view),
+                    cnp.PyArray_TYPE(view),
+                )
+                self._given_count += 1
+
+    def set_feeds(self, pairs):
+        """After each run these inputs take these outputs: ``(input, output)`` of one size."""
+        cdef rlx_feed* feeds
+        cdef cnp.ndarray source, target
+        cdef Py_ssize_t at
+        feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
+        if feeds == NULL:
+            raise MemoryError()
+        for at, (which, output) in enumerate(pairs):
+            target, source = self._input_views[which], self._output_views[output]
+            feeds[at].target = cnp.PyArray_DATA(target)
+            feeds[at].source = cnp.PyArray_DATA(source)
+            feeds[at].nbytes = cnp.PyArray_NBYTES(source)
+        free(self._feeds)
+        self._feeds, self._feed_count = feeds, len(pairs)
+
+    def owned_by(self, owner):
+        """``run_slots`` as a function that holds an owner while it runs, and is refused where it can't.
+
+        Args:
+            owner: A ``rlx._ext.owner.Owner``.
+        """
+        cdef uintptr_t address = owner.address
+        self._owner, self._state = owner, <rlx_owner*>address
+        return self.run_owned
+
+    def run_owned(self, *arrays):
+        """``run_slots`` under the owner that ``owned_by`` was given last."""
+        if self._state.holder:
+            self._owner.refuse()
+        self._state.holder = RLX_ME
+        try:
+            self._run(arrays)
+        finally:
+            self._state.holder = 0
+        return self._output_views
+
+    def run_slots(self, *arrays):
+        """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
+        self._run(arrays)
+        return self._output_views
+
+    cdef inline list _begin(self, tuple arrays):
+        """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
+        if self._stale:
+            self._refresh()
+        if len(arrays):
+            return self._take(arrays)
+        if self._away:
+            self._home()
+        return None
+
+    cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
+        """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
+        cdef Py_ssize_t target = (<const rlx_jump_target*>self._calls[at[0]].p).target
+        if target <= at[0]:
+            trips[0] += 1
+            if trips[0] % SIGNAL_TRIPS == 0:
+                _look_at_signals(looked)
+            if trips[0] > self._most_trips:
+                return TOO_MANY_TRIPS
+        at[0] = target
+        return RLX_OK
+
+    cdef inline void _feed(self) noexcept nogil:
+        """Inputs take the outputs that ``set_feeds`` names."""
+        cdef Py_ssize_t at
+        for at in range(self._feed_count):
+            memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+
+    cdef inline int _run(self, tuple arrays) except -1:
+        cdef Py_ssize_t at = 0
+        cdef int status = RLX_OK
+        cdef int64_t looked = 0, trips = 0
+        cdef list held = self._begin(arrays)
+        with nogil:
+            while at < self._count:
+                status = self._calls[at].fn(&self._calls[at])
+                if status == RLX_OK:
+                    at += 1
+                    continue
+                if status == RLX_JUMP:
+                    status = self._jump(&at, &trips, &looked)
+                if status != RLX_OK:
+                    break
+            if status == RLX_OK:
+                self._feed()
+        if status:
+            self._fail(status, at)
+        return 0
+
+    def run_timed(self, Times times, *arrays):
+        """``run_slots`` with the time of every call; slower, and in a loop of its own.
+
+        What ran before a call that fails is kept as well.
+        """
+        cdef Py_ssize_t at = 0
+        cdef int status = RLX_OK
+        cdef int64_t start, end, looked = 0, trips = 0
+        cdef bint kept = True
+        cdef list held = self._begin(arrays)
+        with nogil:
+            while at < self._count and kept:
+                start = rlx_clock_ns()
+                status = self._calls[at].fn(&self._calls[at])
+                end = rlx_clock_ns()
+                kept = times.add(at, start, end)
+                if status == RLX_OK:
+                    at += 1
+                    continue
+                if status == RLX_JUMP:
+                    status = self._jump(&at, &trips, &looked)
+                if status != RLX_OK:
+                    break
+            if status == RLX_OK and kept:
+                self._feed()
+        if not kept:
+            raise MemoryError()
+        if status:
+            self._fail(status, at)
+        return self._output_views
+
+    cdef _fail(self, int status, Py_ssize_t at):
+        if status == RLX_PYTHON_ERROR:
+            function = <object>(<const rlx_python*>self._calls[at].p).function
+            error, function.error = function.error, None
+            raise error
+        if status == TOO_MANY_TRIPS:
+            raise InputError(
+                describe(
+                    "the loops of a run make more trips than they may",
+                    got=f"over {self._most_trips}",
+                    hint="CompileOptions(max_iterations=...) sets the bound",
+                )
+            )
+        if status == RLX_CUSTOM_ERROR:
+            raise RlxError(describe("a C function reports an error", where=self._used.names[at]))
+        raise InputError(describe("an index is out of range", where=self._used.names[at]))
+
+
+cdef int _look_at_signals(int64_t* looked) except -1 nogil:
+    """Runs the handlers of signals that have come, if some time has passed since the last look."""
+    cdef int64_t now = rlx_clock_ns()
+    if looked[0] == 0:
+        looked[0] = now
+    elif now - looked[0] >= SIGNAL_NS:
+        looked[0] = now
+        with gil:
+            PyErr_CheckSignals()
+    return 0
+
+
+cdef inline bint _fits(object given, rlx_slot* slot) noexcept:
+    """Whether an argument is an array just like the view of its slot."""
+    cdef cnp.ndarray array
+    cdef const cnp.npy_intp* dims
+    cdef int axis
+    if not cnp.PyArray_CheckExact(given):
+        return False
+    array = <cnp.ndarray>given
+    if (
+        cnp.PyArray_TYPE(array) != slot.type
+        or cnp.PyArray_NDIM(array) != slot.rank
+        or not cnp.PyArray_ISCARRAY_RO(array)
+    ):
+        return False
+    dims = cnp.PyArray_DIMS(array)
+    for axis in range(slot.rank):
+        if dims[axis] != slot.dims[axis]:
+            return False
+    return True
