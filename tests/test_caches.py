@@ -385,6 +385,27 @@ def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
         assert found.run({"x": np.zeros((4, 8), np.float32)})[0][0, 0] == 0
 
 
+def test_what_was_lowered_is_never_changed(folder, target_device):
+    """Others may hold it: the choice of a device, compiles of equal graphs."""
+    graph = mlp()
+    graph.param_values["w"] = np.eye(8, dtype=np.float32)
+    target = Target.of(Device.parse(target_device), CompileOptions())
+    lowered = lower(graph, target)
+    assert not lowered.graph.param_values
+    assert list(graph.param_values) == ["w"], "the caller's own stay"
+    notes = lowered.notes
+    made, executable = memo.build(graph, target, lowered)
+    executable.close()
+    assert made.program is not None
+    assert (lowered.program, lowered.notes) == (None, notes)
+    noted = made.noted("cache", "why")
+    assert str(noted.notes[-1]) == "cache: why"
+    assert made.notes == notes
+    for record in (made, made.plan):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            record.notes = ()
+
+
 def test_entries_of_another_version_are_not_read(folder, target_device, monkeypatch):
     """They stay in the folder until they are the oldest; nothing asks for them."""
     with monkeypatch.context() as older:

@@ -19,7 +19,10 @@ from rlx.backends.null import NullExecutable
 from rlx.backends.reference import BACKEND as REFERENCE
 from rlx.backends.reference import ReferenceExecutable
 from rlx.backends.webgpu import adapters
+from rlx.calibrate.measurer import Measurer
+from rlx.cli import devices, tune
 from rlx.compiler import memo
+from rlx.compiler.target import Target
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(__file__).parent / "plugin_package"
@@ -365,6 +368,50 @@ def test_a_backend_with_neither_load_nor_lower_is_none(registry):
 
     with pytest.raises(rlx.InputError, match="load"):
         rlx.register_backend(Idle([]))
+
+
+class Able(Tiling):
+    """A backend that answers what rlx asks of every one."""
+
+    kernel_set = "webgpu"
+
+    def capabilities(self, info):
+        return rlx.Capabilities(
+            f16="half" in info.features, kernel_variants=True, optional_features=("half", "tensors")
+        )
+
+    def path(self, info):
+        return "fast"
+
+
+def test_half_precision_is_a_question_to_capabilities(registry):
+    infos = [
+        rlx.DeviceInfo("npu", 0, "old"),
+        rlx.DeviceInfo("npu", 1, "new", features=frozenset({"half"})),
+    ]
+    rlx.register_backend(Able(infos))
+    options = rlx.CompileOptions(precision="f16")
+    with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
+        Target.of(rlx.Device("npu"), options)
+    assert Target.of(rlx.Device("npu", 1), options).kernel_set == "webgpu-f16"
+    # One that does not say has none.
+    rlx.register_backend(Tiling(infos))
+    with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
+        Target.of(rlx.Device("npu", 1), options)
+
+
+def test_reports_ask_a_plugin_what_it_can_do(registry):
+    infos = [rlx.DeviceInfo("npu", 0, "new", features=frozenset({"half"}))]
+    rlx.register_backend(Able(infos))
+    assert devices._lacks(infos[0]) == ["tensors: no such feature"]
+    assert tune._has_variants(rlx.Device("npu"))
+    found = Measurer().identity("npu")
+    assert (found.path, found.wgpu_version) == ("fast", "npu 1.0")
+    rlx.register_backend(Npu(infos))
+    assert devices._lacks(infos[0]) == []
+    assert not tune._has_variants(rlx.Device("npu"))
+    found = Measurer().identity("npu")
+    assert (found.path, found.wgpu_version) == ("", "")
 
 
 @pytest.mark.parametrize(

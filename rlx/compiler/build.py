@@ -113,18 +113,18 @@ def _lower(graph: Graph, target: Target) -> Lowered:
                 hint="compile for another device; rlx.GraphDevices finds one",
             )
         )
-    if kernel_set:
+    if target.reads_kernels:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
         early = list[Note]()
-        if kernel_set and options.hoist:
+        if target.reads_kernels and options.hoist:
             graph = _within_bindings(lift(graph, early), target, early)
         whole, notes = _specialise(graph, target, GRAPH_PASSES)
         notes = early + notes
-        hoisted = hoist(whole, notes) if kernel_set and options.hoist else Hoisted(whole)
+        hoisted = hoist(whole, notes) if target.reads_kernels and options.hoist else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
-    if not kernel_set:
+    if not target.reads_kernels:
         return Lowered(fused, tuple(notes), None, None)
     # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
     fused.param_values.clear()

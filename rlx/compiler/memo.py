@@ -135,7 +135,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
         UnsupportedOpError: The target has no kernel for an op.
         DeviceMemoryError: The graph is above a limit.
     """
-    if flags.CACHE.get() != "off" and target.kernel_set:
+    if flags.CACHE.get() != "off" and target.reads_kernels:
         try:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
@@ -164,7 +164,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     """
     wanted = flags.CACHE.get()
     # A backend without kernels gets the graph nearly as it is: there is nothing to gain by a cache.
-    if wanted == "off" or not target.kernel_set:
+    if wanted == "off" or not target.reads_kernels:
         return _fresh(graph, target, ready)
     try:
         with phase("hash"):

@@ -37,6 +37,11 @@ class Target:
     choices: Choices = field(default_factory=Choices)
 
     @property
+    def reads_kernels(self) -> bool:
+        """Whether its backend runs kernels of the op records; else it gets the graph as it is."""
+        return bool(self.kernel_set)
+
+    @property
     def capabilities(self) -> Capabilities:
         """What executables for it can do, as far as its backend says so.
 
