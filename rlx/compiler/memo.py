@@ -206,7 +206,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
 
 
 def _name(key: str, target: Target) -> str | None:
-    """What an entry is found by; None where nobody can tell which build would have made it."""
+    """The name of an entry on disk; None for a build of rlx without a digest."""
     build = build_id(target.info.backend)
     return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
@@ -225,7 +225,7 @@ class Packed:
 
 
 def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
-    """What ``offer`` takes, for a graph and what it was lowered to.
+    """Packs a lowered graph as a plan that ``offer`` takes.
 
     Raises:
         OpaqueError: It can't be stored.
@@ -238,7 +238,7 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
 
 
 def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
-    """Lets one graph be loaded from containers of the file that it comes from.
+    """Lets a graph be loaded from the plans in the model file that it came from.
 
     Args:
         graph: The graph; equal ones have no part in it.
@@ -256,7 +256,7 @@ def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What is compiled: the graph, for what, and the name and lines that an entry of it has."""
+    """A compile: the graph, its target, the name of its cache entry, and its source lines."""
 
     graph: Graph
     target: Target
@@ -265,7 +265,7 @@ class _Request:
 
 
 def _plan(raw: Array, where: str) -> container.Container:
-    """A plan of a model file, copied: what happens to the file afterwards does not matter."""
+    """A plan of a model file, copied, so that later changes of the file have no effect."""
     if raw.nbytes > container.MOST_BYTES:
         raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
     return container.load(raw.tobytes(), where)
@@ -274,7 +274,7 @@ def _plan(raw: Array, where: str) -> container.Container:
 def _stored(
     request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
 ) -> tuple[Lowered, Executable] | None:
-    """What an entry holds, checked and loaded; None where there is none that can be used."""
+    """Reads, checks and loads an entry; None where there is no usable one."""
     try:
         with phase("cache"):
             found = read()
@@ -319,7 +319,7 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
 
 
 def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
-    """Writes an entry; what comes back says so where that can't be."""
+    """Writes an entry. Returns the lowered graph, with a note where it can't be stored."""
     try:
         data, arrays = pack(lowered, sources)
     except OpaqueError as error:
@@ -341,14 +341,14 @@ def _count(name: str) -> None:
 
 
 def _nbytes(lowered: Lowered) -> int:
-    """Bytes of what is large in a lowered graph: constants, and what the backend made."""
+    """Bytes of the large parts of a lowered graph: constants and the backend's program."""
     values = lowered.schedule.values if lowered.schedule is not None else ()
     arrays = {id(value.array): value.array.nbytes for value in values if value.array is not None}
     return sum(arrays.values()) + (lowered.program.nbytes if lowered.program is not None else 0)
 
 
 def target_text(target: Target) -> str:
-    """Everything about a target that lowering reads, so that another target has another text.
+    """A text of everything in a target that lowering depends on, for use in keys.
 
     Raises:
         OpaqueError: An option is an object that does not say what it is.
@@ -378,7 +378,7 @@ def _options_text(options: CompileOptions) -> str:
 
 
 def build_id(backend: str) -> str | None:
-    """This build of rlx and what it calls: a digest of its sources, and versions.
+    """Identifies this build: a digest of rlx's sources, and versions of what it depends on.
 
     Entries of one build are never read by another.
 

@@ -51,7 +51,7 @@ class DeviceBenchResult:
         return cls(device, compile_ns, float(median), float(p99))
 
     def beside(self, same_as: Device | None) -> DeviceBenchResult:
-        """The same result, told to be of hardware that another device is, too."""
+        """The same result, marked as the same hardware as another device."""
         return replace(self, same_as=same_as)
 
 
@@ -62,7 +62,7 @@ def failed(device: Device, compile_ns: float | None, error: Exception) -> Device
 
 
 def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list[int]:
-    """Nanoseconds of each of some runs; one before them, that also checks the inputs, does not count.
+    """Nanoseconds of each run, after one warm-up run, which also checks the inputs.
 
     Args:
         compiled: What to run.
@@ -80,7 +80,7 @@ def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list
 
 
 def made_up(node: Node) -> Array:
-    """A value for an input or param that nobody gave: floats of ordinary size, zeros for the rest.
+    """A made-up value for an input or param: floats between 0.1 and 1, zeros for other dtypes.
 
     Zeros are in range wherever numbers are indices; ordinary floats are not slowed by denormals.
     """
@@ -105,7 +105,7 @@ def medians(graph: Graph, results: Sequence[DeviceBenchResult]) -> dict[Device, 
 def all_failed(
     verb: str, graph: Graph, attempts: Sequence[tuple[Device, Exception | None]]
 ) -> DeviceFallbackError:
-    """The error that says what kept every device from it.
+    """The error for a graph that failed on every device.
 
     Args:
         verb: What was tried.

@@ -47,7 +47,7 @@ class Inputs:
         ]
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
-        """Named inputs by position, all of them checked, none copied yet."""
+        """Checks and converts named inputs, without copying them into the views yet."""
         loaded = self._loaded
         loaded.open()
         if not isinstance(inputs, Mapping):

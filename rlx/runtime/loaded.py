@@ -29,7 +29,7 @@ M = TypeVar("M", bound="Part")
 
 
 class Loaded:
-    """What all parts of a ``CompiledGraph`` share.
+    """The state that all parts of a ``CompiledGraph`` share.
 
     Args:
         holder: The ``CompiledGraph``, whose attribute ``run_slots`` is set to what runs.
@@ -105,12 +105,12 @@ class Loaded:
 
     @property
     def what(self) -> str:
-        """How messages name it."""
+        """The graph's name in messages."""
         return f"<CompiledGraph {self.graph.name!r} on {self.target.device}>"
 
     @property
     def run_slots(self) -> RunSlots:
-        """What runs now."""
+        """The current ``run_slots``."""
         found: RunSlots = self._holder().run_slots
         return found
 
@@ -199,7 +199,7 @@ def _as_it_is(executable: Executable) -> Executable:
 
 
 class Part:
-    """Some of what a ``CompiledGraph`` does, on the state that all parts share.
+    """A group of methods of a ``CompiledGraph``, which works on the shared state.
 
     Args:
         loaded: That state.
@@ -212,7 +212,7 @@ class Part:
 
 
 def part(name: str, method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method that is the one of a part.
+    """Forwards a method of ``CompiledGraph`` to one of its parts.
 
     Args:
         name: The attribute that holds the part.

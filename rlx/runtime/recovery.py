@@ -35,7 +35,7 @@ class Recovery(Part):
 
     @owned
     def recover(self) -> None:
-        """Takes the device anew after ``DeviceLostError``, and uploads everything again.
+        """Opens the device again after ``DeviceLostError``, and uploads everything again.
 
         Params have the values that they had; with ``CompileOptions(keep_params=False)`` they have to be
         set again. Handles hold what they were last bound to, since what a device computed is lost with
@@ -95,7 +95,7 @@ class Recovery(Part):
         extent: Extent | None,
         handles: Mapping[str, Array] | None = None,
     ) -> None:
-        """Tells an executable of the same graph all that the old one was told, and takes it.
+        """Restores all settings on a new executable of the same graph, and uses it.
 
         It is closed again when that fails, and the old one stays.
         """

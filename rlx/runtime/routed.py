@@ -39,7 +39,7 @@ class MoeResidencyStats:
 
 @dataclass
 class Placement:
-    """What a graph was told about its experts, and what was seen of them.
+    """Where a graph's experts are placed, and counts of their use.
 
     Attributes:
         layers: The mixtures of the graph.
@@ -72,7 +72,7 @@ class Placement:
 
 
 class Routed:
-    """An executable whose last outputs are the choices of the routers: they are counted, not shown.
+    """An executable whose last outputs are router choices: they are counted and hidden from callers.
 
     Args:
         inner: The executable of the graph with those outputs.
@@ -121,7 +121,7 @@ class Routed:
         self._inner.set_extent(extent)
 
     def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """The chosen outputs, and unseen the routers' choices."""
+        """Reads the chosen outputs; the routers' choices are read and counted as well."""
         found = self._inner.run_outputs([*indices, *self._hidden])
         self._saw(found[len(indices) :])
         return list(found[: len(indices)])
@@ -138,7 +138,7 @@ class Routed:
         return [one[: self._shown] for one in found]
 
     def set_param(self, name: str, array: Array) -> None:
-        """Parts a weight between device and host."""
+        """Splits a weight between device and host, and sets both parts."""
         self.set_params({name: array})
 
     def set_params(self, values: Mapping[str, Array]) -> None:

@@ -111,7 +111,7 @@ class Session:
         return compiled
 
     def _pick(self, graph: Graph) -> tuple[Device, Lowered | None]:
-        """What "auto" stands for, by estimate or as measured, and what the graph becomes on it."""
+        """The device that "auto" stands for, by estimate or benchmark, and the lowered graph if there is one."""
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
             choice = choose(graph, self.options, policy)
@@ -138,7 +138,7 @@ class Session:
 
 
 class _Timed(DevicePicks):
-    """Devices for a graph, of which a benchmark on made-up values picks one."""
+    """Picks a device for a graph by a benchmark on made-up values."""
 
     def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
         graph = self.graph

@@ -20,7 +20,7 @@ _NAMES = {(_HOST, 1): "compile", (_HOST, 2): "runs", (_DEVICE, 1): "kernels"}
 
 
 def check_writable(path: Path) -> None:
-    """Makes sure that a file can be written; one that is there keeps its text.
+    """Checks that a file can be written. An existing one keeps its content.
 
     Raises:
         InputError: It can't.

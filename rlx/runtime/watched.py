@@ -31,7 +31,7 @@ _RUNS: Mapping[str, Callable[..., int]] = {
 
 
 class WatchedExecutable:
-    """Everything that the executable is, with its calls as spans.
+    """Wraps an executable and records its calls as spans.
 
     Args:
         plain: The executable.
@@ -56,7 +56,7 @@ class WatchedExecutable:
         return getattr(self.plain, name)
 
     def end(self) -> None:
-        """From now on nothing is recorded."""
+        """Ends the recording."""
         self._record(None)
 
     def moved(self) -> dict[str, int]:
@@ -88,4 +88,4 @@ for _name, _shown in _CALLS.items():
 
 
 def _nothing(recorder: Recorder | None) -> None:
-    """Stands for ``record`` where a backend has none."""
+    """Used as ``record`` for executables that have none."""

@@ -185,7 +185,7 @@ class CpuProgram:
     nbytes: int = 0
 
     def pack(self) -> None:
-        """The schedule says everything."""
+        """Nothing: calls are linked from the schedule."""
 
     def load(self, info: DeviceInfo, options: CompileOptions) -> CpuExecutable:
         """Allocates the arena, the params and the constants, and links the program."""

@@ -32,7 +32,7 @@ ABSENT = (
 
 @functools.cache
 def adapters() -> tuple[Any, ...]:
-    """The wgpu adapters worth using, real APIs only where there are any. Never raises."""
+    """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
     forked.mark_used()
     try:
         import wgpu
@@ -55,7 +55,7 @@ def adapters() -> tuple[Any, ...]:
 
 
 def seen_before(at: int, adapters: Sequence[Any]) -> bool:
-    """Whether an adapter shows hardware that one before it shows through another API.
+    """Whether an earlier adapter is the same hardware through another API.
 
     D3D12 and Vulkan may both show one card; the name and PCI ids tell. Equal cards are told apart by
     how many of them the API shows.
@@ -81,7 +81,7 @@ def _identity(adapter: Any) -> tuple[Any, ...]:
 
 
 def limits_of(adapter: Any) -> dict[str, int]:
-    """The limits that a device of this adapter is asked for."""
+    """The limits to request for a device of this adapter."""
     if flags.WEBGPU_DEFAULT_LIMITS.get():
         return dict(DEFAULT_LIMITS)
     has = adapter.limits
@@ -94,7 +94,7 @@ def features_of(adapter: Any) -> tuple[str, ...]:
 
 
 def device_infos() -> list[DeviceInfo]:
-    """What the adapters are, for ``rlx devices`` and for compiling. Never raises."""
+    """A ``DeviceInfo`` for each adapter. Never raises."""
     if forked.dead():
         return []
     found = []

@@ -38,7 +38,7 @@ class WebGpuBackend(Lowering):
         return device_infos()
 
     def absent(self) -> str:
-        """What to install, or that the process was forked."""
+        """Why there is no adapter: what to install, or that the process was forked."""
         return forked.ABSENT if forked.dead() else ABSENT
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
@@ -50,7 +50,7 @@ class WebGpuBackend(Lowering):
         return _wgpu_version()
 
     def path(self, info: DeviceInfo) -> str:
-        """The switches of how kernels are compiled and submitted."""
+        """The environment switches that affect how kernels are compiled and submitted."""
         switched = (flags.WEBGPU_HOT, flags.SHADER_CHECKS, flags.WEBGPU_DEFAULT_LIMITS)
         return " ".join(f"{flag.name}={int(flag.get())}" for flag in switched)
 
@@ -108,11 +108,11 @@ class WebGpuProgram:
 
     @property
     def nbytes(self) -> int:
-        """Characters of the kernels' texts, each counted once."""
+        """Characters of all distinct kernel sources."""
         return sum(map(len, {one.source for one in self.work if isinstance(one, Dispatch)}))
 
     def pack(self) -> None:
-        """The schedule says everything; texts of kernels in a file could read and write anywhere."""
+        """Nothing: kernels are rendered from the schedule. WGSL from a file could access any memory."""
 
     def load(self, info: DeviceInfo, options: CompileOptions) -> WebGpuExecutable:
         """Makes pipelines, buffers and bind groups.

@@ -21,7 +21,7 @@ _MOST_EXTENTS = 64
 
 
 class Batches:
-    """What a run submits, one batch after the other, with a step on the host between two of them.
+    """The batches of dispatches that a run submits, with a host step between each two.
 
     Args:
         gpu: The device.
@@ -70,7 +70,7 @@ class Batches:
         self._whole = self.current = self._made(None)
 
     def use(self, extent: Extent | None) -> bool:
-        """Chooses the rows that later runs compute: fewer are fewer workgroups of the same dispatches.
+        """Selects the batches for an extent: the same dispatches with fewer workgroups.
 
         Returns:
             Whether the batches of other numbers of rows were forgotten, to make room.
@@ -89,11 +89,11 @@ class Batches:
 
     @property
     def workgroups(self) -> int:
-        """How many one run dispatches."""
+        """Workgroups dispatched by one run."""
         return sum(x * y for batch in self.current for _, _, x, y in batch)
 
     def close(self) -> None:
-        """Lets go of bind groups and of the host's programs."""
+        """Drops bind groups and pipelines."""
         self._whole = self.current = [[]]
         self._fewer.clear()
         self.bound.clear()

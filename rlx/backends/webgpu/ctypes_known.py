@@ -38,7 +38,7 @@ CALLBACKS = (
 
 
 def parse_together(ffi: Any) -> int:
-    """Parses what is not parsed yet; where cffi or wgpu are not as they were, nothing changes.
+    """Parses all types that are not parsed yet. Does nothing with unknown versions of cffi or wgpu.
 
     Args:
         ffi: The ``FFI`` of wgpu-py.

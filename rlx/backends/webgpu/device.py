@@ -136,7 +136,7 @@ class GpuDevice:
             del self._loading.made
 
     def pipelines(self, dispatches: Iterable[Dispatch]) -> list[Any]:
-        """The pipelines of dispatches, made once per source, and side by side: drivers take long.
+        """The pipelines of dispatches: one per source, compiled in parallel since drivers are slow.
 
         Raises:
             CompileError: The driver refuses a source.
@@ -244,7 +244,7 @@ _devices_lock = threading.RLock()
 
 
 def gpu_device(info: DeviceInfo) -> GpuDevice:
-    """The device of an adapter; one is shared by everything that asks for the same limits.
+    """The device of an adapter, shared by all users with the same limits.
 
     Raises:
         DeviceUnavailableError: The driver gives none.
@@ -258,7 +258,7 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
 
 
 def open_ahead(info: DeviceInfo) -> None:
-    """Begins to open a device in a thread of its own; ``gpu_device`` then waits for it, or says what is wrong.
+    """Starts opening a device in a background thread. ``gpu_device`` waits for it, or raises its error.
 
     Raises:
         DeviceUnavailableError: The process was forked.
@@ -275,7 +275,7 @@ def _key(info: DeviceInfo) -> tuple[Any, ...]:
 
 
 def forget(gpu: GpuDevice) -> None:
-    """Makes the next ``gpu_device`` a new one: this one is lost."""
+    """Forgets a lost device, so that the next ``gpu_device`` opens a new one."""
     with _devices_lock:
         for key in [key for key, held in _devices.items() if held is gpu]:
             del _devices[key]

@@ -47,7 +47,7 @@ class Dispatch:
 
 
 def grid(work: int, limit: int) -> tuple[int, int]:
-    """Workgroups in x and y: more than fit into one dimension are folded into rows."""
+    """Workgroups in x and y. Counts above the limit of one dimension are folded into rows."""
     if work <= limit:
         return work, 1
     rows = math.ceil(work / limit)
@@ -55,7 +55,7 @@ def grid(work: int, limit: int) -> tuple[int, int]:
 
 
 def shrunk(dispatch: Dispatch, extent: Extent | None) -> tuple[int, int]:
-    """The grid that makes the rows of an extent: the first workgroups of the whole.
+    """The grid for the rows of an extent: the first workgroups of the full grid.
 
     The kernel and its row of workgroups stay as they are, so that nothing is compiled.
     """
@@ -77,7 +77,7 @@ def access_of(value: Value) -> str:
 
 
 def lower(call: Call, per_dimension: int) -> Dispatch | None:
-    """Renders a call; None when it has no work.
+    """Renders a call into a dispatch; None for a call without work.
 
     Args:
         call: The call.
@@ -135,7 +135,7 @@ def _source(
 
 
 def _exact(value: Any) -> Any:
-    """Parameters as a key: equal ones of different types, as 1, 1.0 and True, have different keys."""
+    """Parameters as a hashable key that also distinguishes types: 1, 1.0 and True differ."""
     if isinstance(value, Mapping):
         return tuple((name, _exact(item)) for name, item in value.items())
     if isinstance(value, tuple | list):

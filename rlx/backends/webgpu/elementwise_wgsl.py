@@ -48,7 +48,7 @@ def vector(dtype: DType) -> str:
 
 
 def ahead(params: Mapping[str, Any]) -> int:
-    """Vectors of four that a thread makes."""
+    """Vectors of four elements computed by each thread."""
     if size(params["shape"]) < _MANY:
         return 1
     length = len(params["program"]) + len(params["shapes"])
@@ -56,7 +56,7 @@ def ahead(params: Mapping[str, Any]) -> int:
 
 
 def groups(params: Mapping[str, Any]) -> int:
-    """Workgroups that make the result of a region."""
+    """Workgroups needed for the result of a region."""
     return math.ceil(size(params["shape"]) / (4 * WORKGROUP * ahead(params)))
 
 
@@ -70,7 +70,7 @@ def _raw(name: str, index: str, dtype: DType) -> str:
 
 
 def _four(raw: Sequence[str], dtype: DType) -> str:
-    """Four registers from four elements, or from one that all share."""
+    """Four registers from four elements, or from one broadcast element."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_{'all' if len(raw) == 1 else 'four'}({', '.join(raw)})"
@@ -80,7 +80,7 @@ def _four(raw: Sequence[str], dtype: DType) -> str:
 
 
 def packed(dtype: DType) -> str:
-    """The type of four neighbours in memory."""
+    """The WGSL type of four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return "WidePacked"
@@ -88,7 +88,7 @@ def packed(dtype: DType) -> str:
 
 
 def _unpacked(value: str, dtype: DType) -> str:
-    """Four registers from four neighbours in memory."""
+    """Four registers from four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_load({value})"
@@ -102,7 +102,7 @@ def _unpacked(value: str, dtype: DType) -> str:
 
 
 def _packed(value: str, dtype: DType) -> str:
-    """Four registers as four neighbours in memory."""
+    """Four registers as four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_store({value})"
@@ -115,7 +115,7 @@ def _packed(value: str, dtype: DType) -> str:
 
 
 def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
-    """The operand's index of result element ``element``; the arithmetic has constants only."""
+    """The operand's index for result element ``element``; strides are constants in the code."""
     terms, below = [], 1
     number = "{}u" if kind == "u32" else "vec4<u32>({}u)"
     for at in reversed(range(len(dims))):
@@ -319,7 +319,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
 
 def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: int) -> str:
-    """What a thread does: the reads of all its vectors first, so that they are on their way together.
+    """The body of a thread: reads of all its vectors come first, so that they overlap.
 
     Args:
         loads: Lines that read the operands of vector ``i``.

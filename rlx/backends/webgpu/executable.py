@@ -86,7 +86,7 @@ class WebGpuExecutable:
     # --- preparing submissions ---------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Makes the submissions of a run anew, after a change of what travels."""
+        """Rebuilds the submissions of a run, after a change of inputs, outputs or feeds."""
         self._prepared.clear()
         self._select()
 
@@ -101,7 +101,7 @@ class WebGpuExecutable:
             entry.prepare(alone, self._given())
 
     def owned_by(self, owner: Owner) -> Callable[..., tuple[Array, ...]]:
-        """See ``Executable``. There is one such function at a time, which every change prepares anew."""
+        """See ``Executable``. Only the latest such function is kept up to date with changes."""
         entry = self._maker.entry(
             owner,
             self.input_views,
@@ -117,7 +117,7 @@ class WebGpuExecutable:
         return run_slots
 
     def _given(self) -> tuple[Array, ...]:
-        """The views that a run takes an argument for: not those of residents."""
+        """The input views that a run takes arguments for: all but resident and fed ones."""
         skipped = self._traffic.skipped
         return tuple(view for at, view in enumerate(self.input_views) if at not in skipped)
 
@@ -161,11 +161,11 @@ class WebGpuExecutable:
             check(runners[-1], runners[-1].run())
 
     def _whole_run(self, runners: list[Runner]) -> AbstractContextManager[None]:
-        """Around the submissions of a run: no weight changes between two of them."""
+        """A lock for runs of several submissions: no weight changes between two of them."""
         return self._fixed.gate.running() if len(runners) > 1 else nullcontext()
 
     def _lead(self, runners: list[Runner]) -> None:
-        """Everything up to the last submission: batches, and the host's parts behind them."""
+        """Runs all submissions but the last, each followed by its host step."""
         for runner, step in zip(runners, self._host_steps, strict=False):
             check(runner, runner.run())
             step.run()
@@ -230,7 +230,7 @@ class WebGpuExecutable:
         return self._many.run(found, self._batches.current, self._host_steps, self._run_with)
 
     def _run_with(self, arrays: Sequence[Any], last: Callable[[], None]) -> None:
-        """A run on these arguments whose last submission is another one."""
+        """A run on these arguments with another last submission."""
         self._take(arrays)
         runners = self._runners(self._traffic.every)
         with self._whole_run(runners):
@@ -240,7 +240,7 @@ class WebGpuExecutable:
     # --- fewer rows ---------------------------------------------------------------------------------
 
     def set_extent(self, extent: Extent | None) -> None:
-        """Fewer rows are fewer workgroups of the same dispatches, and fewer bytes that travel."""
+        """Later runs dispatch fewer workgroups and transfer fewer bytes; nothing is compiled."""
         self._drain()
         self._traffic.extent = extent
         if self._batches.use(extent):
@@ -258,7 +258,7 @@ class WebGpuExecutable:
     # --- what stays on the device ------------------------------------------------------------------
 
     def set_resident(self, indices: Sequence[int]) -> None:
-        """Chooses the inputs that later runs do not upload: their slots hold them already.
+        """Sets the inputs that later runs do not upload, since their slots hold them already.
 
         Args:
             indices: Which ones; an empty sequence uploads all again.
@@ -270,7 +270,7 @@ class WebGpuExecutable:
         self._prepare()
 
     def set_feeds(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Chooses what each run copies, after it, on the device, from its outputs to its inputs.
+        """Sets the copies from outputs to inputs that the device makes after each run.
 
         Args:
             pairs: ``(input, output)`` positions. Such an input counts as resident; ``write_input``
@@ -354,7 +354,7 @@ class WebGpuExecutable:
         return self._pieces.read(self._fixed.buffers[value.id], 0, value.type)
 
     def clone(self) -> WebGpuExecutable:
-        """The same dispatches on an arena of their own, where nothing is resident or fed."""
+        """The same dispatches on a new arena, without residents and feeds."""
         with self._gpu.all_or_nothing():
             return WebGpuExecutable(self._gpu, self._schedule, self._plan, self._work, self._fixed)
 
@@ -370,7 +370,7 @@ class WebGpuExecutable:
         return text_of(self._work)
 
     def abandon(self) -> None:
-        """Whatever is loaded next gets a new device."""
+        """Forgets the device: the next load opens a new one."""
         forget(self._gpu)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from rlx.ir.plan import Call, Value
 
 
 class Pause:
-    """Between two submissions of a long run, so that signals are handled and the driver is not choked."""
+    """A pause between two submissions of a long run: signals are handled, and the driver's queue stays short."""
 
     copies: Sequence[tuple[Any, int, int, int]] = ()
     reads: Sequence[tuple[int, Array]] = ()
@@ -25,14 +25,14 @@ class Pause:
     staged = 0
 
     def run(self) -> None:
-        """Nothing: coming back to Python is what it is for."""
+        """Does nothing: returning to Python is the purpose."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class HostStep:
-    """One such part, with the memory that its operands and results pass through.
+    """A host part with the staging memory of its operands and results.
 
     Attributes:
         executable: The part, compiled for the CPU.

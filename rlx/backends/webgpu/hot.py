@@ -46,11 +46,11 @@ class Maker:
         self.recording: Recording | None = None
 
     def forget(self) -> None:
-        """Lists of dispatches that no prepared submission has any more need not be kept."""
+        """Drops the C forms of dispatch lists that no prepared submission uses."""
         self._batches.clear()
 
     def runner(self, work: Submission) -> Runner:
-        """A prepared submission; those with the same list of dispatches share its C form."""
+        """Prepares a submission. Those with the same list of dispatches share its C form."""
         if self.recording is not None:
             return self.recording.runner(work, self.moved)
         if self._binding is None:
@@ -94,5 +94,5 @@ class Maker:
         return int(self._binding[0].cast("uintptr_t", thing._internal))
 
     def entry(self, *given: Any) -> Any:
-        """What ``run_slots`` is a method of; the arguments are those of ``PythonEntry``."""
+        """The object whose method is ``run_slots``; takes the arguments of ``PythonEntry``."""
         return self._binding[1].Entry(*given) if self._binding is not None else PythonEntry(*given)

@@ -19,7 +19,7 @@ RunWith = Callable[[Sequence[Any], Callable[[], None]], None]
 
 
 class ManyRuns:
-    """Runs on several sets of inputs, whose results are kept apart on the device and come back together.
+    """Runs on several sets of inputs; the results are staged separately and read back together.
 
     Args:
         gpu: The device.
@@ -59,7 +59,7 @@ class ManyRuns:
         return results
 
     def forget(self) -> None:
-        """Frees the staging memory: what travels has changed."""
+        """Frees the staging memory, after a change of inputs, outputs or feeds."""
         if self._kept is not None:
             self._kept.staging.destroy()
             self._kept = None

@@ -33,7 +33,7 @@ class Pieces:
         self._staging: Any = None
 
     def read(self, source: Any, offset: int, type: TensorType) -> Array:
-        """A value in a buffer as a fresh array; at most three bytes beside it travel as well."""
+        """Reads a value from a buffer into a fresh array. The copy is rounded to whole 4-byte words."""
         nbytes = type.nbytes
         start, end = offset // 4 * 4, words(offset + nbytes)
         data = np.zeros(end - start, np.uint8)
@@ -90,6 +90,6 @@ class Pieces:
         return self.read(traffic.arena, start + row * one.nbytes, one)
 
     def close(self) -> None:
-        """Frees what pieces come back through."""
+        """Frees the staging buffer."""
         if self._staging is not None:
             self._staging.destroy()

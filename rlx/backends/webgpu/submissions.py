@@ -16,7 +16,7 @@ from rlx.passes.extent import Extent, scaled
 
 
 class Traffic:
-    """What runs of one executable move between host and device.
+    """The transfers of an executable's runs between host and device.
 
     Args:
         gpu: The device.
@@ -56,7 +56,7 @@ class Traffic:
 
     @property
     def skipped(self) -> frozenset[int]:
-        """Inputs whose slots hold them already: resident ones, and those that are fed."""
+        """Inputs that runs do not upload: resident and fed ones."""
         return self.resident | {to for to, _ in self.feeds}
 
     def input(self, index: int) -> int:
@@ -98,7 +98,7 @@ class Traffic:
         return list(feeds.items())
 
     def set_feeds(self, feeds: Sequence[tuple[int, int]]) -> None:
-        """Chooses the feeds, and makes room for what travels between two slots."""
+        """Sets the feeds, and allocates the buffer that they are copied through."""
         size = sum(words(self.outputs[source][1]) for _, source in feeds)
         if size and (self._between is None or self._between.size < size):
             self._between = self._gpu.buffer("feeds", size, "COPY_SRC", "COPY_DST")
