@@ -21,7 +21,7 @@ if find_spec("rlx._ext.cpu") is None:
 
 from rlx import cost, onnx, ops, signal
 from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo, Executable
-from rlx.backends.registry import register_backend
+from rlx.backends.registered import register_backend
 from rlx.budget import limits
 from rlx.calibrate.measurer import Measurer
 from rlx.compiler.memo import CacheStats, cache_stats, clear_cache

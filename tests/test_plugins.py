@@ -14,7 +14,7 @@ import pytest
 from forged import forge
 
 import rlx
-from rlx.backends import registry as backend_registry
+from rlx.backends import registered as backend_registry
 from rlx.backends.null import NullExecutable
 from rlx.backends.reference import BACKEND as REFERENCE
 from rlx.backends.reference import ReferenceExecutable

@@ -15,7 +15,7 @@ from rlx.backends.base import (
     Executable,
     Program,
 )
-from rlx.backends.registry import backend, plugin_error
+from rlx.backends.registered import backend, plugin_error
 from rlx.cost.model import BackendCostModel
 from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph

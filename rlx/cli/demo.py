@@ -17,7 +17,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.backends.plugins import absent
-from rlx.backends.registry import listed_backends
+from rlx.backends.registered import listed_backends
 from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose

@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import abilities, absent
-from rlx.backends.registry import listed_backends
+from rlx.backends.registered import listed_backends
 from rlx.cli import device_report
 from rlx.cost import BackendCostModel, Calibration
 from rlx.cost.store import remeasure, stored

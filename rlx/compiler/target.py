@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo
 from rlx.backends.plugins import abilities
-from rlx.backends.registry import backend
+from rlx.backends.registered import backend
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
 from rlx.device.figures import cost_model

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
-from rlx.backends.registry import backend, backend_names, listed_backends
+from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, devices_of
-from rlx.backends.registry import backend, backend_names, listed_backends
+from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
