@@ -1,18 +1,12 @@
 /* Every kernel, compiled for the instruction set the including file has switched on.
    Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable. */
 #include "call.h"
+#include "generic.h"
 #include "elementwise/vecmath.h"
-
 #include "half.h"
 #include "products/blocks.h"
 #include "lanes.h"
 #include "elementwise/functions.h"
-
-#define CONCAT2(a, b) a##b
-#define CONCAT(a, b) CONCAT2(a, b)
-
-#define TEXT2(a) #a
-#define TEXT(a) TEXT2(a)
 
 #include "elementwise/elementwise.h"
 #include "windows/window.h"
@@ -29,14 +23,10 @@
 #define SUFFIX f32
 #define SINGLE
 #include "typed.h"
-#undef T
-#undef SUFFIX
-#undef SINGLE
+
 #define T double
 #define SUFFIX f64
 #include "typed.h"
-#undef T
-#undef SUFFIX
 
 #include "spectra/spectral.h"
 #include "elementwise/random.h"

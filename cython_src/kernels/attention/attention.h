@@ -62,7 +62,7 @@ static void NAME(see)(T *s, const rlx_call *call, int64_t b, int64_t h, int64_t 
     const T scale = (T)p->scale, softcap = (T)p->softcap;
     for (int64_t j = from; j < to; j++) s[j] *= scale;
     if (softcap != 0)
-        for (int64_t j = from; j < to; j++) s[j] = softcap * FN(tanh)(s[j] / softcap);
+        for (int64_t j = from; j < to; j++) s[j] = softcap * SCALAR(tanh)(s[j] / softcap);
     if (kind == RLX_SEES_CUSTOM) {
         const uint8_t *visible = (const uint8_t *)in->mask + b * steps[0] + j0;
         for (int64_t j = from; j < to; j++) s[j] = visible[j] ? s[j] : -(T)INFINITY;
@@ -86,7 +86,7 @@ static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_
     if (from >= to) return;
     const T most = NAME(row_max)(s + from, to - from), top = most > seen->top ? most : seen->top;
     /* Where nothing is seen all are -inf, and become 0. */
-    const T base = top == -(T)INFINITY ? 0 : top, shrink = FN(exp)(seen->top - base);
+    const T base = top == -(T)INFINITY ? 0 : top, shrink = SCALAR(exp)(seen->top - base);
     if (shrink != 1)
         for (int64_t e = 0; e < dv; e++) o[e] *= shrink;
     seen->top = top;

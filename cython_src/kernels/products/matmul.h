@@ -1,10 +1,5 @@
 /* Batched matrix product with bias and activation, per type. */
 
-#define VEC NAME(vec)
-#define VL ((int64_t)(VECTOR_BYTES / sizeof(T)))
-
-typedef T VEC __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T))));
-
 static void NAME(activate)(T *y, int64_t n, int64_t act)
 {
     static const rlx_loop table[] = {

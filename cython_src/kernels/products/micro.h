@@ -4,13 +4,6 @@
    its first byte to its last. The last panel of a matrix is as narrow as whole vectors allow, and
    filled up with zeros. */
 
-#define MICRO_ROWS 6
-#define MICRO_COLUMNS ((int64_t)(MICRO_VECTORS * VL))
-static_assert(MICRO_VECTORS * VECTOR_BYTES / sizeof(T) <= RLX_PANEL_COLUMNS, "scratch holds panels of fewer columns");
-#define MICRO_AHEAD (1024 / (MICRO_COLUMNS * (int64_t)sizeof(T))) /* rows of a panel that are fetched ahead */
-#define MICRO_DEPTH RLX_PANEL_DEPTH /* rows of a panel that stay in the cache while rows of the left matrix go by */
-#define MICRO_BLOCK 192 /* and rows of the left matrix that stay while panels do */
-
 /* The first `count` lanes of a vector, 1 to VL; the others are 0, or stay as they are. */
 #if VECTOR_BYTES == 64 && defined(__x86_64__)
 static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)

@@ -19,7 +19,7 @@ static int NAME(kernel_selective_scan)(const rlx_call *call)
                 T *h = states + ch * n;
                 _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
                 {
-                    h[i] = PICK(h[i] == 0, (T)0, FN(exp)(by * decay[i]) * h[i]) + fed * b[i];
+                    h[i] = PICK(h[i] == 0, (T)0, SCALAR(exp)(by * decay[i]) * h[i]) + fed * b[i];
                     part[i] = h[i] * c[i];
                 }
                 T sum = d ? d[ch] * x[ch] : 0;

@@ -88,7 +88,7 @@ static inline double NAME(row_total)(
 #ifndef SINGLE
 static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = FN(exp)(x[i] - top);
+    for (int64_t i = 0; i < n; i++) y[i] = SCALAR(exp)(x[i] - top);
     return (T)NAME(row_total)(NULL, y, NULL, 0, 0, n);
 }
 #endif
@@ -106,7 +106,7 @@ static int NAME(kernel_softmax)(const rlx_call *call)
             T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
             const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
             if (logarithm) {
-                const T shift = FN(log)(sum);
+                const T shift = SCALAR(log)(sum);
                 _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
             } else {
                 const T scale = 1 / sum;
@@ -121,8 +121,8 @@ static int NAME(kernel_softmax)(const rlx_call *call)
             double sum = 0;
             for (int64_t i = 0; i < n; i++) top = x[i * inner + j] > top ? x[i * inner + j] : top;
             for (int64_t i = 0; i < n; i++)
-                sum += y[i * inner + j] = FN(exp)(x[i * inner + j] - top);
-            const T shift = FN(log)((T)sum);
+                sum += y[i * inner + j] = SCALAR(exp)(x[i * inner + j] - top);
+            const T shift = SCALAR(log)((T)sum);
             for (int64_t i = 0; i < n; i++)
                 y[i * inner + j] = logarithm ? x[i * inner + j] - top - shift
                                              : y[i * inner + j] / (T)sum;

@@ -3,8 +3,6 @@
 
    Values stand as [element][real, imaginary][row]; rlx/ops/fft.py says when this way is taken. */
 
-#define LANE(array, at) ((VEC *)(array) + (at))
-
 #if defined(__GNUC__) && !defined(__clang__)
 /* Entry l of two vectors a, b in which groups of `by` entries change sides. */
 #define LOW(l, by) ((l) & (by) ? (l) - (by) + VL : (l))
@@ -50,6 +48,12 @@ static RLX_INLINE void NAME(turn)(VEC *v)
 #undef STAGES_8
 #undef STAGE
 #undef ENTRIES
+#undef SIXTEEN
+#undef EIGHT
+#undef FOUR
+#undef TWO
+#undef HIGH
+#undef LOW
 #else
 static inline void NAME(turn)(VEC *v)
 {

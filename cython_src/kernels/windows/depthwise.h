@@ -153,3 +153,5 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
 #undef EVEN_LANES
 #undef DEPTHWISE_ROWS
 #undef DEPTHWISE_READ
+#undef DEPTHWISE_BYTES
+#undef DEPTHWISE
