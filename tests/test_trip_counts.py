@@ -214,6 +214,8 @@ def test_too_long_loops_run_on_the_host(webgpu, few_trips):
     with rlx.compile(long_row(), webgpu) as compiled:
         assert compiled.host_fallbacks == (REASON,)
         assert REASON in compiled.as_text("schedule")
+        # The estimate knows it: these nodes take the host's time, not the GPU's.
+        assert [one.bound for one in compiled.cost() if one.node.op == "ordered"] == ["host"]
         for _ in range(2):
             got, sums = compiled.run({"x": x})
             np.testing.assert_allclose(sums, np.cumsum(x * 2, 1), rtol=1e-5, atol=1e-4)

@@ -64,7 +64,7 @@ def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None 
     if schedule is None:
         return Lowering()
     cuts = [call for call in schedule.calls if call.kernel == HOST]
-    hosted = host_nodes(lowered.graph, target.kernel_set) if cuts else {}
+    hosted = {*host_nodes(lowered.graph, target.kernel_set), *lowered.hosted} if cuts else set()
     down = sum(value.type.nbytes for call in cuts for value in call.inputs if value is not None)
     up = sum(value.type.nbytes for call in cuts for value in call.outputs)
     own = {id(node): node.id for node in lowered.graph.nodes}
