@@ -142,8 +142,8 @@ def _nodes(m, v, causal, group):
     q, k = m.values["q"].shape[-2], m.values["k"].shape[-2]
     hidden = np.where(np.arange(k) > np.arange(q)[:, None] + (k - q), -np.inf, 0)
     scale = m.constant(np.array([1 / math.sqrt(m.values["q"].shape[-1])], np.float32))
-    turned = m.add("Transpose", [v["k"]], perm=[0, 1, 3, 2])
-    scores = m.add("Mul", [m.add("MatMul", [v["q"], turned]), scale])
+    transposed = m.add("Transpose", [v["k"]], perm=[0, 1, 3, 2])
+    scores = m.add("Mul", [m.add("MatMul", [v["q"], transposed]), scale])
     seen = m.add("Add", [scores, m.constant(hidden.astype(np.float32))])
     return m.add("MatMul", [m.add("Softmax", [seen], axis=-1), v["v"]])
 

@@ -104,11 +104,11 @@ def _peaks(threads, x, segments, n_fft, k):
 
 def _log_mel(threads, x, n_fft, hop, filters):
     compute = _spectra(threads, x, n_fft, hop)
-    turned = np.ascontiguousarray(filters.T)
+    transposed = np.ascontiguousarray(filters.T)
 
     def features():
         spec = compute()
-        mel = np.matmul(spec.real**2 + spec.imag**2, turned)
+        mel = np.matmul(spec.real**2 + spec.imag**2, transposed)
         return np.log10(np.maximum(mel, np.float32(1e-10), out=mel), out=mel)
 
     return features, np.asarray
@@ -130,9 +130,9 @@ def _filter(threads, x, w, b, stride, padding, groups):
     from scipy.signal import oaconvolve
 
     # A convolution of networks is a correlation.
-    turned, more = w[None, :, 0, ::-1], b[:, None]
+    transposed, more = w[None, :, 0, ::-1], b[:, None]
     padded = np.pad(x, [(0, 0), (0, 0), (padding, padding)])
-    return lambda: oaconvolve(padded, turned, "valid", axes=-1) + more, np.asarray
+    return lambda: oaconvolve(padded, transposed, "valid", axes=-1) + more, np.asarray
 
 
 def _reduce(threads, x, kind, axis):

@@ -63,12 +63,12 @@ class Model:
 
 
 def _matmul(m, v, ta, tb):
-    def turned(name):
+    def transposed(name):
         rank = m.values[name].ndim
         order = [*range(rank - 2), rank - 1, rank - 2]
         return m.add("Transpose", [v[name]], perm=order)
 
-    return m.add("MatMul", [turned("a") if ta else v["a"], turned("w") if tb else v["w"]])
+    return m.add("MatMul", [transposed("a") if ta else v["a"], transposed("w") if tb else v["w"]])
 
 
 def _epilogue(m, v):
@@ -80,8 +80,8 @@ def _attention(m, v, causal, group):
     if causal or group > 1:
         return None  # there it would be something else than the three nodes
     scale = m.constant(np.array([1 / math.sqrt(m.values["q"].shape[-1])], np.float32))
-    turned = m.add("Transpose", [v["k"]], perm=[0, 1, 3, 2])
-    scores = m.add("Mul", [m.add("MatMul", [v["q"], turned]), scale])
+    transposed = m.add("Transpose", [v["k"]], perm=[0, 1, 3, 2])
+    scores = m.add("Mul", [m.add("MatMul", [v["q"], transposed]), scale])
     return m.add("MatMul", [m.add("Softmax", [scores], axis=-1), v["v"]])
 
 

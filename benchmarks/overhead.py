@@ -1,7 +1,7 @@
 """What a call costs: a small MLP on the CPU, a round trip to a GPU, and 100 dependent dispatches.
 
 usage: python benchmarks/overhead.py [p1 p2 p3] [--device webgpu] [--calls 3000] [--spin-us 100]
-                                     [--upload-bytes 65536] [--json overhead.json]
+                                     [--most-upload 65536] [--json overhead.json]
 
 Peers run beside, calls interleaved, where they can be imported: ONNX Runtime with IOBinding for p1 (the MLP), PyTorch
 on CUDA and ONNX Runtime on WebGPU (onnxruntime-ep-webgpu) for p2 (the round trip) and p3 (100 dispatches). "rlx through wgpu-py" is the same schedule with RLX_WEBGPU_HOT=0. Results are checked
@@ -260,19 +260,17 @@ def main():
     parser.add_argument("--device", default="webgpu")
     parser.add_argument("--calls", type=int, default=3000)
     parser.add_argument("--spin-us", type=float, help="how long a wait asks before it sleeps")
-    parser.add_argument(
-        "--upload-bytes", type=int, help="uploads up to this many bytes stay mapped"
-    )
+    parser.add_argument("--most-upload", type=int, help="uploads up to this many bytes stay mapped")
     parser.add_argument("--json", default="overhead.json")
     args = parser.parse_args()
     if args.spin_us is not None:
         from rlx.backends.webgpu import device
 
         device.SPIN_NS = int(args.spin_us * 1e3)
-    if args.upload_bytes is not None:
+    if args.most_upload is not None:
         from rlx.backends.webgpu import hot
 
-        hot.UPLOAD_BYTES = args.upload_bytes
+        hot.MOST_UPLOAD = args.most_upload
     found = {
         "machine": platform.platform(),
         "processors": os.cpu_count(),
@@ -282,7 +280,7 @@ def main():
         if module := optional(name):
             found["versions"][name] = module.__version__
     if rlx.is_available(args.device):
-        from rlx.backends.registered import backend
+        from rlx.backends.registry import backend
 
         found["adapters"] = [f"{d.adapter}, {d.driver}" for d in backend("webgpu").devices()]
     for name in args.which:

@@ -43,7 +43,7 @@ def matmul(rng, m, k, n, batch=(), dtype=F32, ta=False, tb=False):
         build,
         reference,
         2.0 * m * k * n * math.prod(batch),
-        # A param could be turned once, beforehand; here the kernel has to read it as it lies.
+        # A param could be transposed once, beforehand; here the kernel has to read it as it lies.
         weights=() if tb else ("w",),
         peer=("matmul", {"ta": ta, "tb": tb}),
         tolerance=HALF if half else SUMS,

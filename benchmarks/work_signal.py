@@ -7,7 +7,7 @@ from work import F32, Work, by_rows, noise
 
 import rlx
 from rlx.signal.framing import complex_block, frame
-from rlx.signal.windows import window
+from rlx.signal.window_functions import window
 
 FS = 256.0
 # Of windowed, averaged and filtered transforms: ten times the transform's own error.

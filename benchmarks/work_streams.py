@@ -113,7 +113,7 @@ def _taps(x, w, stride, padding, groups):
     return out.reshape(n, w.shape[0], *size)
 
 
-def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1):
+def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1):  # noqa: PLR0913 - the sizes of a convolution
     """A convolution with a bias; ``size`` has one number for audio, two for images."""
     padding = kernel // 2 if padding is None else padding
     x = noise(rng, n, c, *size)

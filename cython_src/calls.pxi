@@ -26,10 +26,10 @@ cdef struct rlx_time:
 
 
 cdef class Times:
-    """Room for the time of every call of a run; it grows, since the values decide on the trips of a loop."""
+    """The time of every call of a run. It grows: how many trips a loop makes depends on the values."""
 
     cdef rlx_time* _rows
-    cdef Py_ssize_t _room
+    cdef Py_ssize_t _capacity
     cdef Py_ssize_t _count
 
     def __dealloc__(self):
@@ -38,13 +38,13 @@ cdef class Times:
     cdef bint add(self, int64_t call, int64_t start, int64_t end) noexcept nogil:
         """Keeps one time; False when there is no memory."""
         cdef rlx_time* rows
-        cdef Py_ssize_t room
-        if self._count == self._room:
-            room = max(64, 2 * self._room)
-            rows = <rlx_time*>realloc(self._rows, room * sizeof(rlx_time))
+        cdef Py_ssize_t capacity
+        if self._count == self._capacity:
+            capacity = max(64, 2 * self._capacity)
+            rows = <rlx_time*>realloc(self._rows, capacity * sizeof(rlx_time))
             if rows == NULL:
                 return False
-            self._rows, self._room = rows, room
+            self._rows, self._capacity = rows, capacity
         self._rows[self._count] = rlx_time(call, start, end)
         self._count += 1
         return True

@@ -1,4 +1,4 @@
-/* A clock that only goes forward, in nanoseconds: what kernels are timed with. */
+/* A monotonic clock in nanoseconds, for timing kernels. */
 #ifndef RLX_CLOCK_H
 #define RLX_CLOCK_H
 
@@ -12,7 +12,7 @@ static inline int64_t rlx_clock_ns(void) {
     LARGE_INTEGER now, each;
     QueryPerformanceCounter(&now);
     QueryPerformanceFrequency(&each);
-    /* In two parts: ticks times 1e9 leaves 64 bits after some minutes. */
+    /* In two parts, since ticks times 1e9 overflow 64 bits after some minutes. */
     return now.QuadPart / each.QuadPart * 1000000000 +
            now.QuadPart % each.QuadPart * 1000000000 / each.QuadPart;
 }

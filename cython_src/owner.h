@@ -1,4 +1,4 @@
-/* Who uses a CompiledGraph now. Only threads that hold the GIL read or write it. */
+/* The thread that uses a CompiledGraph now. Only threads that hold the GIL read or write it. */
 #ifndef RLX_OWNER_H
 #define RLX_OWNER_H
 
@@ -8,7 +8,7 @@ typedef struct {
     uintptr_t holder; /* the thread, see RLX_ME; 0: nobody */
 } rlx_owner;
 
-/* A number that tells this thread from others: in one instruction where the compiler knows how. */
+/* A number that identifies this thread; one instruction where the compiler has a builtin for it. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_thread_pointer) && (defined(__x86_64__) || defined(__aarch64__))
 #define RLX_ME ((uintptr_t)__builtin_thread_pointer())
@@ -18,7 +18,7 @@ typedef struct {
 #define RLX_ME ((uintptr_t)PyThread_get_thread_ident())
 #endif
 
-/* No thread has this number. What is closed stays in use for good, so that nothing gets in. */
+/* No thread has this number. It marks what is closed as in use for good. */
 #define RLX_CLOSED ((uintptr_t)-1)
 
 #endif

@@ -1,10 +1,8 @@
-/* The pool of parallel.h: threads that sleep until there is a call to share.
-
-   Parts are handed out one by one, so that a thread that another process holds up makes fewer of
-   them. The caller never waits for a thread that has not begun: one that wakes up late finds the
-   call gone. A thread that has nothing to do looks around for a while, where it has a core for that, and
-   sleeps then: within a graph the next call comes soon, and a processor that sleeps takes as long to wake.
-   Threads are POSIX's, else those of C11; where there are neither, callers work alone. */
+/* The thread pool of parallel.h. Parts of a call are handed out one at a time, so that a thread that is held up by
+   another process makes fewer of them. The caller never waits for a thread that has not begun; one that wakes up late
+   finds the call gone. An idle thread spins for a while, if it has a core for that, and then sleeps: within a graph the
+   next call comes soon, and a core that sleeps takes as long to wake. Threads are those of POSIX, else those of C11.
+   Without either, callers work alone. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
@@ -45,7 +43,7 @@ rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
 {
     const int64_t units = items < unit ? 1 : items / unit;
     const int64_t first = units * call->part / call->parts, last = units * (call->part + 1) / call->parts;
-    /* What is left over goes with the last unit. */
+    /* The last unit includes the remainder. */
     return (rlx_range){first < units ? first * unit : items, last < units ? last * unit : items};
 }
 
@@ -75,24 +73,24 @@ int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
 #define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
 
-/* A call that is being made; it stands on the caller's stack. */
+/* A call in progress; it is on the caller's stack. */
 typedef struct {
     const rlx_call *call;
-    _Atomic int64_t next; /* the first part that nobody has taken */
+    _Atomic int64_t next; /* the next part to hand out */
     _Atomic int status;
 } rlx_job;
 
 static struct {
     MUTEX mutex;
     CONDITION work, done;
-    _Atomic(rlx_job *) job; /* what threads may join; NULL between calls */
+    _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
     int busy;               /* a caller has the pool */
-    int64_t joined;         /* threads that were let into the job, the caller first */
-    _Atomic int64_t inside; /* and those of them still in it, without the caller */
+    int64_t joined;         /* threads that have joined the job, the caller first */
+    _Atomic int64_t inside; /* those of them that are still working, without the caller */
     _Atomic int64_t started;
 #ifdef AFFINITIES
     pthread_t threads[MOST_THREADS];
-    int avoided; /* the processor that the threads keep off, -1 for none */
+    int avoided; /* the processor that the threads avoid, -1 for none */
 #endif
 } pool;
 
@@ -105,7 +103,7 @@ static inline void pause_briefly(void)
 #endif
 }
 
-/* Of all rows those of the call's part. */
+/* Restricts a call to the rows of its part. */
 static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *split)
 {
     const rlx_range own = rlx_part(call, split->rows, 1);
@@ -119,7 +117,7 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
         if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
-/* Makes parts until there are none left. */
+/* Makes parts until none is left. */
 static void make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
@@ -159,7 +157,7 @@ static RESULT work(void *nothing)
         UNLOCK(&pool.mutex);
         make_parts(job, seat);
         LOCK(&pool.mutex);
-        /* Nothing is left of this job, so that nobody comes back to it. */
+        /* The job has no parts left, so no other thread joins it. */
         if (pool.job == job) pool.job = NULL;
         if (--pool.inside == 0) WAKE(&pool.done);
         UNLOCK(&pool.mutex);
@@ -173,7 +171,7 @@ static int start_thread(void)
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
-    /* Signals are for the threads that know what to do about them. */
+    /* Threads of the pool handle no signals. */
     sigfillset(&all);
     if (pthread_attr_init(&attributes)) return 0;
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
@@ -193,8 +191,9 @@ static int start_thread(void)
 }
 
 #ifdef AFFINITIES
-/* Linux likes to wake a thread on the processor of who wakes it, where it would wait for the caller to end.
-   Threads may run where the process may, which is not asked of the caller: it may be bound to one processor. */
+/* Linux tends to wake a thread on the processor of its waker, where it would wait for the caller to finish. The threads
+   may run where the process may. The affinity of the calling thread is not used, since it may be bound to one processor.
+   */
 static void keep_off(int processor)
 {
     cpu_set_t allowed;
@@ -243,7 +242,7 @@ int rlx_parallel(const rlx_call *call)
 int64_t rlx_parallel_started(void) { return pool.started; }
 
 #if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
-/* Of a process that forks only the thread that does so goes on in the child: its pool is new. */
+/* Only the forking thread exists in the child, so its pool starts empty. */
 static void begin_anew(void)
 {
     pthread_mutex_init(&pool.mutex, NULL);

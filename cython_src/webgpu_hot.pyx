@@ -49,8 +49,8 @@ cdef extern from "webgpu_run.h" nogil:
         void* queue
         void* staging
         uint64_t staged
-        void* porch
-        uint64_t porch_bytes
+        void* upload_buffer
+        uint64_t upload_bytes
         int64_t spin_ns
         int64_t* moved
         size_t dispatches, uploads, moves, copies, reads
@@ -81,7 +81,7 @@ cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_scope_info:
         pass
 
-    void rlx_open_porch(rlx_work* work)
+    void rlx_open_upload_buffer(rlx_work* work)
     void rlx_forget(rlx_work* work)
     int RLX_GPU_OK
 
@@ -210,8 +210,8 @@ cdef class Runner:
         staging: Handle of the staging buffer.
         staged: Bytes of it that ``wait`` maps; 0 brings nothing back.
         reads: ``(offset in the staging buffer, address, size)``.
-        porch: Handle of a buffer, mapped for writing, that the uploads go through; 0 for none.
-        porch_bytes: Its size.
+        upload_buffer: Handle of a buffer, mapped for writing, that the uploads go through; 0 for none.
+        upload_bytes: Its size.
         spin_ns: How long ``wait`` asks the device before it sleeps.
         moved: Counters of bytes uploaded, read back and moved on the device.
         keep: Owns the memory and the GPU's objects.
@@ -222,7 +222,7 @@ cdef class Runner:
 
     def __cinit__(
         self, Api api, device, queue, Dispatches dispatches, uploads, moves, copies, staging,
-        staged, reads, porch, porch_bytes, spin_ns,
+        staged, reads, upload_buffer, upload_bytes, spin_ns,
         cnp.ndarray moved, keep,
     ):
         cdef rlx_work* work = &self.work
@@ -233,8 +233,8 @@ cdef class Runner:
         work.api = &api.table
         work.device, work.queue = _pointer(device), _pointer(queue)
         work.staging, work.staged = _pointer(staging), staged
-        work.porch, work.porch_bytes = _pointer(porch), porch_bytes
-        rlx_open_porch(work)
+        work.upload_buffer, work.upload_bytes = _pointer(upload_buffer), upload_bytes
+        rlx_open_upload_buffer(work)
         work.spin_ns, work.moved = spin_ns, <int64_t*>cnp.PyArray_DATA(moved)
         work.dispatches, work.dispatch = dispatches.count, dispatches.rows
         work.uploads = len(uploads)

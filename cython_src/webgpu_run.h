@@ -127,10 +127,10 @@ typedef struct {
     const rlx_wgpu *api;
     rlx_handle device, queue, staging;
     uint64_t staged, submission;
-    rlx_handle porch; /* mapped memory that uploads are put into, or NULL */
-    uint64_t porch_bytes;
-    int porch_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
-    int64_t spin_ns;  /* how long to ask before sleeping until the device is done */
+    rlx_handle upload_buffer; /* mapped memory of the upload buffer, or NULL */
+    uint64_t upload_bytes;
+    int upload_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
+    int64_t spin_ns;  /* how long to poll before sleeping until the device is done */
     int64_t *moved;   /* bytes uploaded, read back, copied on the device */
     size_t dispatches, uploads, moves, copies, reads;
     const rlx_dispatch *dispatch;
@@ -160,9 +160,9 @@ static void rlx_on_map(int status, rlx_string text, void *first, void *second) {
     RLX_STORE(&work->mapped, status);
 }
 
-static void rlx_on_porch(int status, rlx_string text, void *first, void *second) {
+static void rlx_on_upload_buffer(int status, rlx_string text, void *first, void *second) {
     (void)text, (void)second;
-    RLX_STORE(&((rlx_work *)first)->porch_open, status);
+    RLX_STORE(&((rlx_work *)first)->upload_open, status);
 }
 
 static void rlx_on_scope(int status, int type, rlx_string text, void *first, void *second) {
@@ -196,8 +196,8 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     work->status = RLX_GPU_OK;
     work->message[0] = 0;
     rlx_catch(work);
-    char *porch = NULL;
-    if (work->porch != NULL && RLX_LOAD(&work->porch_open) == RLX_MAP_SUCCESS) {
+    char *upload_buffer = NULL;
+    if (work->upload_buffer != NULL && RLX_LOAD(&work->upload_open) == RLX_MAP_SUCCESS) {
         /* wgpu-native ends the process when asked for the memory of a buffer that went with its device.
            Writing nothing asks whether the device is there. */
         api->write(work->queue, work->upload->to, 0, work->upload->from, 0);
@@ -205,21 +205,21 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         if (work->status != RLX_GPU_OK)
             return work->status;
         rlx_catch(work);
-        porch = (char *)api->writable(work->porch, 0, work->porch_bytes);
+        upload_buffer = (char *)api->writable(work->upload_buffer, 0, work->upload_bytes);
     }
     rlx_handle encoder = api->create_encoder(work->device, &label);
     uint64_t at = 0;
     for (const rlx_upload *u = work->upload; u < work->upload + work->uploads; u++) {
-        if (porch != NULL) {
-            memcpy(porch + at, u->from, u->size);
-            api->copy(encoder, work->porch, at, u->to, u->at, u->size);
+        if (upload_buffer != NULL) {
+            memcpy(upload_buffer + at, u->from, u->size);
+            api->copy(encoder, work->upload_buffer, at, u->to, u->at, u->size);
             at += u->size;
         } else
             api->write(work->queue, u->to, u->at, u->from, u->size);
         work->moved[0] += (int64_t)u->size;
     }
-    if (porch != NULL)
-        api->unmap(work->porch);
+    if (upload_buffer != NULL)
+        api->unmap(work->upload_buffer);
     if (work->dispatches) {
         rlx_handle pass = api->begin_pass(encoder, &pass_label), pipeline = NULL, group = NULL;
         for (const rlx_dispatch *d = work->dispatch; d < work->dispatch + work->dispatches; d++) {
@@ -245,17 +245,17 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         work->submission = api->submit(work->queue, 1, &commands);
     api->release_commands(commands);
     api->release_encoder(encoder);
-    if (porch != NULL && work->status != RLX_GPU_OK)
-        RLX_STORE(&work->porch_open, RLX_MAP_CANCELLED); /* it stays unmapped: no longer used */
-    else if (porch != NULL) {
-        const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_porch, work, NULL};
-        RLX_STORE(&work->porch_open, 0);
-        api->map(work->porch, RLX_MAP_WRITE, 0, work->porch_bytes, info);
+    if (upload_buffer != NULL && work->status != RLX_GPU_OK)
+        RLX_STORE(&work->upload_open, RLX_MAP_CANCELLED); /* it stays unmapped and is not used any more */
+    else if (upload_buffer != NULL) {
+        const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_upload_buffer, work, NULL};
+        RLX_STORE(&work->upload_open, 0);
+        api->map(work->upload_buffer, RLX_MAP_WRITE, 0, work->upload_bytes, info);
     }
     return work->status;
 }
 
-/* Until the map's callback has run. */
+/* Waits until the map's callback has run. */
 static int rlx_await(rlx_work *work) {
     const rlx_wgpu *api = work->api;
     if (work->spin_ns > 0) {
@@ -267,7 +267,7 @@ static int rlx_await(rlx_work *work) {
         api->poll(work->device, 1, &work->submission);
     /* Another thread's poll may have taken our callback from the queue, and be about to call it. */
     for (int64_t done = rlx_clock_ns(); !RLX_LOAD(&work->mapped); RLX_REST()) {
-        if (rlx_clock_ns() - done > 10000000000) /* ten seconds after the device was */
+        if (rlx_clock_ns() - done > 10000000000) /* give up ten seconds after the device was done */
             return work->status = RLX_GPU_LOST;
         api->poll(work->device, 1, &work->submission);
     }
@@ -306,15 +306,15 @@ static int rlx_wait(rlx_work *work) {
     return work->status;
 }
 
-/* A new porch is mapped. Like all that callbacks write on other threads, its state is atomic. */
-static void rlx_open_porch(rlx_work *work) { RLX_STORE(&work->porch_open, RLX_MAP_SUCCESS); }
+/* A new upload buffer is mapped. Its state is atomic, as all that callbacks write on other threads. */
+static void rlx_open_upload_buffer(rlx_work *work) { RLX_STORE(&work->upload_open, RLX_MAP_SUCCESS); }
 
 /* Before ``work`` is freed: no callback may find it any more. */
 static void rlx_forget(rlx_work *work) {
-    if (work->porch == NULL || RLX_LOAD(&work->porch_open))
+    if (work->upload_buffer == NULL || RLX_LOAD(&work->upload_open))
         return;
-    work->api->unmap(work->porch); /* ends the pending map, and calls back */
-    for (int tries = 0; tries < 10000 && !RLX_LOAD(&work->porch_open); tries++)
+    work->api->unmap(work->upload_buffer); /* ends the pending map, and calls back */
+    for (int tries = 0; tries < 10000 && !RLX_LOAD(&work->upload_open); tries++)
         RLX_REST();
 }
 

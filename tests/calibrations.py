@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rlx.cost import Calibration, Curve
 from rlx.cost.calibration import Identity, Meter, meter
+from rlx.cost.store import load_or_measure
 
 IDENTITY = Identity("cpu", "A processor", "native", "kernels for plain", "plain", "0.0", "")
 
@@ -55,6 +56,9 @@ class FakeMeter(Meter):
 
     def identity(self, device):
         return self.real.identity(device)
+
+    def load_or_measure(self, device, progress):
+        return load_or_measure(device, progress)
 
     def measure(self, device, progress):
         self.measured.append(str(device))

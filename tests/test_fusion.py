@@ -1,20 +1,15 @@
-"""Fusion by pattern and its gate; what depends on params alone is computed when they are set."""
+"""Fusion by pattern, and the gate that every fusion has to pass."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from fused_graphs import ANY, NEVER, close, made, values
 from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.cost.gate import IoFusionGate
-from rlx.device.names import info_of
 from rlx.passes.patterns import PATTERNS
-
-ANY = replace(IoFusionGate.webgpu(), min_gain_ns=-math.inf)
-NEVER = replace(IoFusionGate.webgpu(), min_gain_ns=math.inf)
 
 
 def product(g):
@@ -81,17 +76,17 @@ def batch_norm_1d(g):
     return [g.batch_norm(y, *(g.param(name, (5,)) for name in names))]
 
 
-def turned(g):
+def transposed(g):
     x, y = g.input("x", (2, 5, 7)), g.input("y", (2, 6, 7))
     return [g.exp(x @ g.transpose(y, (0, 2, 1)))]
 
 
-def left_turned(g):
+def transposed_left(g):
     x, y = g.input("x", (2, 7, 5)), g.input("y", (2, 7, 6))
     return [g.exp(g.transpose(x, (0, 2, 1)) @ y)]
 
 
-def both_turned(g):
+def both_transposed(g):
     x, y = g.input("x", (20, 33)), g.input("y", (36, 20))
     return [g.transpose(x, (1, 0)) @ g.transpose(y, (1, 0))]
 
@@ -278,9 +273,9 @@ CASES = {
     conv_residual: ("convolution and what follows", "fused_conv2d"),
     conv_residual_relu: ("convolution and what follows", "fused_conv1d"),
     depthwise_residual_silu: ("convolution and what follows", "fused_conv2d"),
-    turned: ("product and transpose", "matmul"),
-    left_turned: ("product and transpose", "matmul"),
-    both_turned: ("product and transpose", "matmul"),
+    transposed: ("product and transpose", "matmul"),
+    transposed_left: ("product and transpose", "matmul"),
+    both_transposed: ("product and transpose", "matmul"),
     bytes_scaled: ("product of bytes and scale", "matmul_integer"),
     bytes_scaled_by_one: ("product of bytes and scale", "matmul_integer"),
     half_weights: ("product of weights in 16 bits", "half_matmul"),
@@ -322,25 +317,6 @@ NOT_ON_THE_CPU = {
 NOT_ON_A_GPU = {"convolution and what follows", "product of weights in 16 bits"}
 
 
-def made(build):
-    g = rlx.Graph(build.__name__)
-    g.set_outputs(build(g))
-    return g
-
-
-def values(graph, seed=0):
-    rng = np.random.default_rng(seed)
-    found = {}
-    for node in graph.nodes:
-        if node.op in ("input", "param"):
-            drawn = rng.normal(size=node.shape)
-            wide = np.abs(drawn) * 40 if node.dtype in (rlx.DType.I8, rlx.DType.U8) else drawn
-            found[node.name] = wide.astype(node.dtype.numpy)
-    if "var" in found:
-        found["var"] = np.abs(found["var"]) + 0.5
-    return found
-
-
 def test_every_pattern_has_a_case():
     assert {name for name, _ in CASES.values()} == {pattern.name for pattern in PATTERNS}
 
@@ -360,7 +336,7 @@ def test_pattern(build, device):
                 continue
             text = compiled.as_text("fused")
             other = NOT_ON_THE_CPU if device == "cpu" else NOT_ON_A_GPU
-            if name in other or (device == "cpu" and build is left_turned):
+            if name in other or (device == "cpu" and build is transposed_left):
                 assert name not in text
                 continue
             assert f"fuse: {'took' if takes else 'refused'} {name}" in text, text
@@ -369,8 +345,8 @@ def test_pattern(build, device):
 
 
 @pytest.mark.webgpu
-@pytest.mark.parametrize("build", [turned, left_turned, both_turned])
-def test_turned_operands_are_not_copied(build, webgpu):
+@pytest.mark.parametrize("build", [transposed, transposed_left, both_transposed])
+def test_transposed_operands_are_not_copied(build, webgpu):
     text = rlx.compile(made(build), webgpu).as_text("schedule")
     assert "strided_copy" not in text, text
 
@@ -474,244 +450,3 @@ def test_elementwise_chains_are_gated(device):
             assert "fuse: " + ("took" if gate is None else "refused") in compiled.as_text("fused")
     assert counts[None] == 1
     assert counts[NEVER] == 3
-
-
-# --- products that share their left operand ----------------------------------------------------------
-
-
-def schedule(graph, device, **options):
-    """The kernel calls of a graph whose params are set."""
-    params = {k: v for k, v in values(graph).items() if k in graph.param_names}
-    with rlx.compile(graph, device, params, CompileOptions(**options)) as compiled:
-        return compiled.as_text("schedule")
-
-
-def test_a_gated_product_is_one_call(device):
-    if device == "reference":
-        device = "cpu"
-    for build in (swiglu, swiglu_of_one_row, geglu_with_bias, silu_written_out):
-        assert schedule(made(build), device).count(" = ") == 1
-
-
-@pytest.mark.webgpu
-def test_products_of_one_input_are_one_call(webgpu):
-    for build in (qkv, qkv_with_bias, qkv_with_known_bias):
-        text = schedule(made(build), webgpu)
-        assert text.startswith("schedule: 1 calls"), text
-
-
-def test_halves_that_differ_are_no_gated_product(device):
-    def one_bias(g, x, a, b):
-        return g.silu(x @ a + g.param("c", (16,))) * (x @ b)
-
-    def other_input(g, x, a, b):
-        return g.silu(x @ a) * (g.input("y", (5, 24)) @ b)
-
-    def same_product(g, x, a, b):
-        return g.sigmoid(x @ a) * (x @ a)
-
-    def read_elsewhere(g, x, a, b):
-        gate = x @ a
-        return g.silu(gate) * (x @ b) + gate
-
-    for build in (one_bias, other_input, same_product, read_elsewhere):
-        g = rlx.Graph(build.__name__)
-        a, b = g.param("a", (24, 16)), g.param("b", (24, 16))
-        g.set_outputs([build(g, g.input("x", (5, 24)), a, b)])
-        given = values(g)
-        params = {k: given.pop(k) for k in g.param_names}
-        with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-            expected = exact.run(given)
-        with rlx.compile(g, device, params, CompileOptions(io_gate=ANY)) as compiled:
-            close(compiled.run(given), expected)
-            assert "gated product" not in compiled.as_text("fused")
-
-
-@pytest.mark.webgpu
-def test_groups_of_products(webgpu):
-    """Five of one input are three and two; a weight that an input has a part in stays apart."""
-    g = rlx.Graph()
-    x, y = g.input("x", (3, 8)), g.input("y", (8, 8))
-    results = [x @ g.param(f"w{at}", (8, 4 + at)) for at in range(5)]
-    results += [x @ y, x @ g.exp(y), g.relu(x @ g.param("v", (8, 8)) + g.param("b", (8,)))]
-    g.set_outputs(results)
-    given = values(g)
-    params = {k: given.pop(k) for k in g.param_names}
-    with rlx.compile(g, "reference", params, CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
-    with rlx.compile(g, webgpu, params, CompileOptions(io_gate=ANY)) as compiled:
-        close(compiled.run(given), expected)
-        text = compiled.as_text("schedule")
-        assert text.count(" shared_products") == 2, text
-        assert compiled.as_text("fused").count("took products of one input") == 2
-
-
-@pytest.mark.webgpu
-def test_weights_that_wait_for_a_product_are_not_joined_with_it(webgpu):
-    g = rlx.Graph()
-    x = g.input("x", (8, 8))
-    first = x @ g.param("w", (8, 8))
-    g.set_outputs([first, x @ first])
-    given = values(g)
-    params = {"w": given.pop("w")}
-    with rlx.compile(g, webgpu, params, CompileOptions(io_gate=ANY)) as compiled:
-        want = given["x"] @ params["w"]
-        close(compiled.run(given), (want, given["x"] @ want))
-        assert "products of one input" not in compiled.as_text("fused")
-
-
-@pytest.mark.webgpu
-@pytest.mark.parametrize("m", [1, 70])
-def test_half_precision_of_joined_products(webgpu, m):
-    session = rlx.Session(webgpu, precision="f16")
-    g = rlx.Graph()
-    x = g.input("x", (m, 64), "f16")
-    weights = [g.param(name, (64, 36), "f16") for name in ("wg", "wu", "wq", "wk", "wv")]
-    a, b, q, k, v = (x @ w for w in weights)
-    g.set_outputs([g.silu(a) * b, q, k, v])
-    if "shader-f16" not in info_of(rlx.Device.parse(webgpu)).features:
-        with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
-            session.compile(g)
-        return
-    given = {name: 0.2 * value for name, value in values(g).items()}
-    given = {name: value.astype(np.float16) for name, value in given.items()}
-    data = given.pop("x")
-    compiled = session.compile(g, given)
-    text = compiled.as_text("schedule")
-    assert text.startswith("schedule: 2 calls"), text
-    wide = {name: value.astype(np.float32) for name, value in given.items()}
-    a, b, q, k, v = (data.astype(np.float32) @ value for value in wide.values())
-    for got, want in zip(compiled(x=data), (a / (1 + np.exp(-a)) * b, q, k, v), strict=True):
-        np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3)
-
-
-def test_params_that_are_read_again_and_again():
-    """Looking whether weights depend on inputs takes each node once."""
-    g = rlx.Graph()
-    w = g.param("w", (4, 4))
-    for _ in range(60):
-        w = g.maximum(w, w * 0.5 + w * 0.5)
-    x = g.input("x", (2, 4))
-    g.set_outputs([x @ g.transpose(w), x @ w])
-    with rlx.compile(g, "null") as compiled:
-        assert compiled.as_text("fused")
-    with rlx.compile(g, "cpu", {"w": np.eye(4, dtype=np.float32)}) as compiled:
-        np.testing.assert_allclose(compiled.run({"x": np.ones((2, 4), "f4")})[0], 1.0, 1e-5)
-
-
-# --- hoisting --------------------------------------------------------------------------------------------
-
-
-def layered():
-    """Weights that are transposed, scaled and joined before they meet an input."""
-    g = rlx.Graph("layered")
-    x = g.input("x", (4, 6))
-    w, v, s = g.param("w", (8, 6)), g.param("v", (8, 6)), g.param("s", (8, 1))
-    joined = g.concat([w * s, v], axis=0)
-    g.set_outputs([x @ g.transpose(joined, (1, 0)), g.sum(w)])
-    return g
-
-
-def layered_by_hand(x, w, v, s):
-    return x @ np.concatenate([w * s, v]).T, w.sum()
-
-
-def close(found, want):
-    for got, expected in zip(found, want, strict=True):
-        np.testing.assert_allclose(got, expected, 1e-4, 1e-4)
-
-
-def test_params_are_prepared_when_they_are_set(device):
-    graph = layered()
-    given = values(graph)
-    x = given.pop("x")
-    with rlx.compile(graph, device) as compiled:
-        with pytest.raises(rlx.InputError, match="never set"):
-            compiled.run({"x": x})
-        for name, value in given.items():
-            compiled.set_param(name, value)
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        if device != "reference":
-            assert " transpose '" not in compiled.as_text("schedule")
-            assert "hoist: " in compiled.as_text("fused")
-            assert len(compiled.as_text("schedule").splitlines()) <= 3
-        other = compiled.clone()
-        given["s"] = 3 * given["s"]
-        other.set_param("s", given["s"])
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        close(other.run_slots(x), layered_by_hand(x, **given))
-        compiled.recover()
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        np.testing.assert_array_equal(compiled._loaded.executable.read_param("w"), given["w"])
-
-
-def test_hoisting_can_be_left_out(device):
-    graph = layered()
-    given = values(graph)
-    x = given.pop("x")
-    options = CompileOptions(hoist=False)
-    with rlx.compile(graph, device, given, options) as compiled:
-        close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        assert "hoist: " not in compiled.as_text("fused")
-
-
-def test_prepared_graphs_come_back_from_the_caches(device, tmp_path, monkeypatch):
-    monkeypatch.setenv("RLX_CACHE", str(tmp_path))
-    rlx.clear_cache()
-    given = values(layered())
-    x = given.pop("x")
-    for _ in range(2):
-        for _ in range(2):
-            with rlx.compile(layered(), device, given) as compiled:
-                close(compiled.run({"x": x}), layered_by_hand(x, **given))
-        from rlx.compiler import memo
-
-        memo._kept.clear()  # what comes next is read from the folder
-
-
-def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
-    """Blocks on values that nobody reads again need no more memory than these values."""
-    if device == "reference":
-        device = "cpu"
-    g = rlx.Graph()
-    x = g.input("x", (16, 256))
-    h, r = g.exp(x), g.layer_norm(x)
-    for _ in range(5):
-        total = h + r
-        h, r = g.rms_norm(g.layer_norm(total)), total
-    g.set_outputs([h * r])
-    given = values(g)
-    with rlx.compile(g, "reference", options=CompileOptions(fuse=False)) as exact:
-        expected = exact.run(given)
-    with rlx.compile(g, device) as compiled:
-        close(compiled.run(given), expected)
-        # The first sum is part of a chain; of the others each takes over two values.
-        assert compiled.as_text("schedule").count("residual_norm") == 4
-        assert compiled.memory()["arena"] == 4 * x.type.nbytes  # input, output, two values
-
-
-@pytest.mark.webgpu
-@pytest.mark.parametrize("shape", [(64, 64), (33, 1023), (5, 7), (1, 1)])
-@pytest.mark.parametrize("steps", [2, 12])
-def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
-    """A large elementwise region gives a thread several vectors; here, a small one does."""
-    from rlx.backends.webgpu import dispatch, elementwise_wgsl
-    from rlx.lru import Lru
-
-    g = rlx.Graph()
-    x, row = g.input("x", shape), g.input("row", shape[1:])
-    column = g.input("column", (shape[0], 1))
-    y = x * row + column
-    for _ in range(steps):
-        y = g.tanh(y) + x
-    g.set_outputs([y])
-    given = values(g)
-    with rlx.compile(g, webgpu) as compiled:
-        expected = compiled.run(given)[0].copy()
-    monkeypatch.setattr(elementwise_wgsl, "_MANY", 0)
-    monkeypatch.setattr(dispatch, "_sources", Lru(8))  # texts with the other number
-    made, write = list[int](), elementwise_wgsl._vectors
-    monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
-    with rlx.compile(g, webgpu) as compiled:
-        assert np.array_equal(compiled.run(given)[0], expected)
-    assert max(made) == (4 if steps == 2 else 2)

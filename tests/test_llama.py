@@ -46,7 +46,7 @@ def _weights(tensor):
 
 
 def _rotated(x, metadata, factors):
-    """Neighbours of the last axis turned: x [heads, positions, size]."""
+    """Neighbours of the last axis rotated: x [heads, positions, size]."""
     size = metadata.get("llama.rope.dimension_count", x.shape[-1])
     base = metadata.get("llama.rope.freq_base", 10000.0)
     made = x.copy()

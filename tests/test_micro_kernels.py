@@ -154,7 +154,7 @@ def test_nothing(way, shape):
 
 
 @looped("m", [1, 2, 6, 7, 8, 13])
-@looped("kind", ["packed", "loose", "turned", "f16", "q8"])
+@looped("kind", ["packed", "loose", "transposed", "f16", "q8"])
 def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
     rng = np.random.default_rng(3)
     k, n, row, column = 64, 83, m // 2, 82
@@ -169,7 +169,7 @@ def test_what_is_not_finite_stays_in_its_row_and_column(way, m, kind):
         y = x @ made.param(b)
     elif kind == "loose":
         y = x @ made.input(b)
-    elif kind == "turned":
+    elif kind == "transposed":
         y = x @ g.transpose(made.input(np.ascontiguousarray(b.T)), (1, 0))
     elif kind == "f16":
         y = x @ g.cast(made.param(b.astype(np.float16)), "f32")

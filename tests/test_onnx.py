@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from samples import looped
 
 import rlx
-from rlx.importers.onnx import registry
+from rlx.importers.onnx import handlers
 
 F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
 
@@ -416,7 +416,7 @@ def test_the_graph_of_a_model_goes_through_json():
 
 
 def test_every_operator_says_what_it_is():
-    for domain, name in registry.names():
-        found = registry.find(domain, name, 1 << 20)
+    for domain, name in handlers.names():
+        found = handlers.find(domain, name, 1 << 20)
         assert found is not None
         assert found.handler.__module__.startswith("rlx.importers.onnx.ops")

@@ -94,9 +94,11 @@ def test_batch_first(rng, op):
     given = operands(rng, op, 5, 3, 4, 6, "bidirectional")
     given = {name: given[name] for name in ("x", "w", "r", *OPTIONAL[op])}
     y, *states = run("cpu", op, given, direction="bidirectional")
-    turned = {n: a.transpose(1, 0, 2) if n in ("x", "h0", "c0") else a for n, a in given.items()}
-    turned = {n: np.ascontiguousarray(a) for n, a in turned.items()}
-    got = run("cpu", op, turned, direction="bidirectional", layout="batch_first")
+    transposed = {
+        n: a.transpose(1, 0, 2) if n in ("x", "h0", "c0") else a for n, a in given.items()
+    }
+    transposed = {n: np.ascontiguousarray(a) for n, a in transposed.items()}
+    got = run("cpu", op, transposed, direction="bidirectional", layout="batch_first")
     close(got, [y.transpose(2, 0, 1, 3), *(s.transpose(1, 0, 2) for s in states)])
 
 

@@ -23,7 +23,7 @@ def table_of(kind):
     feeds = {"x": rng.normal(size=(3, 320)).astype(np.float32)}
     if kind == "right":
         out = g.gelu(x @ g.param("w", (320, 501)) + 1.0)
-    elif kind == "turned":
+    elif kind == "transposed":
         out = x @ g.transpose(g.param("w", (501, 320)), (1, 0))
     elif kind == "left":
         out = g.param("w", (501, 320)) @ g.transpose(x, (1, 0))
@@ -56,7 +56,7 @@ def table_of(kind):
 
 
 KINDS = [
-    "right", "turned", "left", "batched", "constant", "rows 0", "rows 1", "packed rows", "packed",
+    "right", "transposed", "left", "batched", "constant", "rows 0", "rows 1", "packed rows", "packed",
 ]  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from rlx.compiler import memo
 from rlx.compiler.build import lower
 from rlx.compiler.target import Target
 from rlx.errors import InputError
-from rlx.ir.graph import MOST_NESTED
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import MemoryPlan, Schedule
+from rlx.ir.serialize import MOST_NESTED
 from rlx.passes.memory_plan import plan_memory
 
 F32 = {"dtype": "f32"}

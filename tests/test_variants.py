@@ -22,7 +22,7 @@ from rlx.ops.products.tiles import (
     Packed,
     Problem,
     packed_strips,
-    shares,
+    partitions,
     strips,
 )
 from rlx.ops.rows.tiles import ROWS
@@ -103,11 +103,11 @@ def test_points_of_problems():
 @looped("n", [1, 64, 4096])
 def test_shares_cover_the_sums(m, k, n):
     cut = strips(Problem(m, (n,), k, 1))
-    assert cut.splits * cut.each_k >= k
-    assert (cut.splits - 1) * cut.each_k < max(1, k)
+    assert cut.splits * cut.partition_k >= k
+    assert (cut.splits - 1) * cut.partition_k < max(1, k)
     assert 4 * m * cut.stage <= 8192
     for variant in MATMUL.variants:
-        count, each = shares(Problem(m + 30, (n,), k, 1), variant)
+        count, each = partitions(Problem(m + 30, (n,), k, 1), variant)
         assert count * each >= k
         assert each % variant.params["bk"] == 0
 
@@ -125,10 +125,10 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     bias = rng.normal(size=n).astype(np.float32)
     g = rlx.Graph()
     left, right = g.input("a", a.shape), g.input("b", b.shape)
-    turned = g.input("t", (batch, n, k))
+    transposed = g.input("t", (batch, n, k))
     c = g.input("c", (n,))
     across = g.transpose(g.input("s", (batch, k, m)), (0, 2, 1))
-    products = [left @ right + c, left @ g.transpose(turned, (0, 2, 1)), across @ right]
+    products = [left @ right + c, left @ g.transpose(transposed, (0, 2, 1)), across @ right]
     g.set_outputs([g.gelu(products[0]), *products[1:]])
     feeds = {"a": a, "b": b, "t": b.swapaxes(1, 2).copy(), "c": bias, "s": a.swapaxes(1, 2).copy()}
     with rlx.compile(g, webgpu) as compiled, rlx.compile(g, "reference") as exact:

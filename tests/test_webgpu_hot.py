@@ -266,10 +266,10 @@ def test_more_sets_than_fit_the_staging_buffer(way, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("upload", [0, 100, 1 << 16])
-def test_uploads_large_and_small(upload, webgpu, monkeypatch):
+@pytest.mark.parametrize("most", [0, 100, 1 << 16])
+def test_uploads_large_and_small(most, webgpu, monkeypatch):
     """Through memory that stays mapped, and without it, in any order of submitting and waiting."""
-    monkeypatch.setattr(hot, "UPLOAD_BYTES", upload)
+    monkeypatch.setattr(hot, "MOST_UPLOAD", most)
     one = executable()
     expected = [[y.copy() for y in one.run_slots(*arguments("layer", k))] for k in range(4)]
     for count in (1, 2, 3, 4):

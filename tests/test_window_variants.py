@@ -9,7 +9,7 @@ from rlx.ir.variants import DEFAULTS
 from rlx.ops.resize.plane import RESIZE
 from rlx.ops.resize.taps import pattern, taps
 from rlx.ops.windows import strips
-from rlx.ops.windows.tiles import CONV, LEAST_SHARE, MOST_STEPS, Problem, shares, steps
+from rlx.ops.windows.tiles import CONV, LEAST_PARTITION, MOST_STEPS, Problem, partitions, steps
 
 # x, w, attributes.
 CONVOLUTIONS = (
@@ -191,11 +191,11 @@ def test_shares_of_convolutions_cover_the_sums(kernel, channels):
     assert 1 <= step.piece * step.lines <= MOST_STEPS
     for variant in CONV.variants:
         for windows in (1, 49, 3136):
-            count, each = shares(Problem(64, windows, length, 1), variant, step)
+            count, each = partitions(Problem(64, windows, length, 1), variant, step)
             lines = length // step.piece
             assert (count - 1) * each < lines <= count * each
             assert each % step.lines == 0
-            assert count == 1 or each * step.piece >= LEAST_SHARE // 2
+            assert count == 1 or each * step.piece >= LEAST_PARTITION // 2
 
 
 @pytest.mark.webgpu

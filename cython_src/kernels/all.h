@@ -1,5 +1,5 @@
-/* Every kernel, compiled for the instruction set the including file has switched on.
-   Before the inclusion: ISA (its name), VECTOR_BYTES, MICRO_VECTORS, and a function isa_usable. */
+/* All kernels of one instruction set. The including file defines ISA (its name), VECTOR_BYTES (bytes of a vector),
+   MICRO_VECTORS (vectors of a panel) and the function isa_usable. */
 #include "call.h"
 #include "generic.h"
 #include "elementwise/vecmath.h"

@@ -1,4 +1,4 @@
-/* The one shape of every compiled kernel: a call record in, a status out. */
+/* The signature of every compiled kernel: it takes the record of a call and returns a status. */
 #ifndef RLX_CALL_H
 #define RLX_CALL_H
 
@@ -11,8 +11,8 @@ typedef struct rlx_call {
     void *in[RLX_INPUTS];   /* what is read, in the order of the signature; NULL for an absent operand */
     void *out[RLX_OUTPUTS]; /* what is written, then scratch */
     const void *p;          /* the parameters: the struct of the signature */
-    int32_t part, parts;    /* this part of so many of the result is made; 0 of 1 is all of it */
-    const struct rlx_split *split; /* who makes the parts (parallel.h); NULL where one thread makes all */
+    int32_t part, parts;    /* the call computes part `part` of `parts` parts of the result; 0 of 1 is all of it */
+    const struct rlx_split *split; /* how threads share the call (parallel.h); NULL where one thread makes it */
 } rlx_call;
 
 /* The arguments of a call by the names of its signature (rlx/abi): parameters p->name, operands in->name and
@@ -41,23 +41,23 @@ typedef struct rlx_call {
 #endif
 
 typedef struct {
-    int64_t first, last; /* the last one is not in it */
+    int64_t first, last; /* `last` is not included */
 } rlx_range;
 
-/* Of the items that a call of several parts makes, those of its part (parallel.c). Kernels whose rows
-   have nothing to do with each other need not ask: their calls of fewer rows are made for them. */
+/* The items of this part of a call (parallel.c). Kernels with independent rows do not ask: their parts are calls on
+   fewer rows. */
 extern rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit);
 
-/* The items that a call makes. They are made in any order and by any thread: each comes out the same,
-   whatever range it is in. Ranges begin at multiples of `unit`, and no range is shorter. */
+/* The items [first, last) that this part computes. Parts run in any order on any thread, and an item comes out the same
+   in any part. Each range begins at a multiple of `unit` and is at least that long. */
 static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t unit)
 {
     if (RLX_UNLIKELY(call->parts > 1)) return rlx_part(call, items, unit);
     return (rlx_range){0, items};
 }
 
-/* The same of a result of several pieces: these, else some rows or columns of every one. Rows are
-   shared where `tall` of them at a time make more pieces than `wide` columns. */
+/* The same for a result of several matrices (pieces). Pieces are shared if there are enough of them, otherwise rows or
+   columns of every piece: rows if tiles of `tall` rows are more than tiles of `wide` columns. */
 typedef struct {
     rlx_range pieces, rows, columns;
 } rlx_block;
@@ -69,7 +69,7 @@ static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, in
 {
     rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
     if (RLX_UNLIKELY(call->parts > 1)) {
-        rlx_block own = block; /* so that the other stays in registers */
+        rlx_block own = block; /* a copy, so that `block` itself stays in registers */
         rlx_part_of_block(&own, call, tall, wide);
         block = own;
     }
@@ -96,7 +96,7 @@ typedef struct {
     int (*usable)(void);
     const rlx_named_kernel *kernels;
     const rlx_named_loop *loops;
-    int vector_bytes, panel_vectors; /* of a vector, and vectors of a panel of a product (micro.h) */
+    int vector_bytes, panel_vectors; /* bytes of a vector, and vectors of a panel (products/micro.h) */
 } rlx_table;
 
 /* RLX_JUMP: the next call is the one that rlx_jump_target names, which the parameters of a jump begin with.

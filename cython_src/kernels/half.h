@@ -5,7 +5,7 @@ typedef uint16_t rlx_bf16;
 static inline float rlx_from_f16(rlx_f16 h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-    /* 2^112 moves the exponent's bias, and makes subnormals right too. */
+    /* A multiplication by 2^112 corrects the bias of the exponent, also for subnormals. */
     const uint32_t finite = (uint32_t)as_bits(as_float((int32_t)rest) * 5.192296858534828e33f);
     const uint32_t special = rest | 0x7f800000u;
     return as_float((int32_t)(sign | PICK((h & 0x7c00) == 0x7c00, special, finite)));
@@ -15,7 +15,7 @@ static inline rlx_f16 rlx_to_f16(float x)
 {
     const uint32_t bits = (uint32_t)as_bits(x), sign = bits >> 16 & 0x8000, a = bits & 0x7fffffffu;
     const uint32_t normal = (a + 0xc8000fffu + (a >> 13 & 1)) >> 13;
-    /* Adding 1/2 leaves multiples of 2^-24, the step of subnormals, in the low bits. */
+    /* The addition of 1/2 leaves multiples of 2^-24, the spacing of subnormals, in the low bits. */
     const uint32_t tiny = (uint32_t)as_bits(as_float((int32_t)a) + 0.5f) - 0x3f000000u;
     uint32_t h = PICK(a < 0x38800000u, tiny, normal);
     h = PICK(a >= 0x47800000u, 0x7c00u, h);
@@ -30,8 +30,8 @@ static inline rlx_bf16 rlx_to_bf16(float x)
     return (rlx_bf16)PICK((bits & 0x7fffffffu) > 0x7f800000u, bits >> 16 | 0x40u, rounded);
 }
 
-/* To f32 so that rounding the result to fewer bits rounds x once: toward zero, and to an odd last bit where
-   something is left. */
+/* A double as f32, rounded toward zero, with the last bit set if anything was cut off. Rounding the result to f16 or
+   bf16 then gives the same as rounding x directly. */
 static inline float rlx_odd(double x)
 {
     const float near = (float)x;
@@ -41,7 +41,7 @@ static inline float rlx_odd(double x)
     return as_float((int32_t)bits);
 }
 
-/* A 64-bit integer as a double that differs from it below the 53rd bit only, and is even only if exact. */
+/* A 64-bit integer as a double. If it is not exact, the last bit is odd, so that later rounding is right. */
 static inline double rlx_odd_i64(int64_t x)
 {
     const uint64_t size = x < 0 ? -(uint64_t)x : (uint64_t)x;
@@ -50,7 +50,7 @@ static inline double rlx_odd_i64(int64_t x)
     return x < 0 ? -wide : wide;
 }
 
-/* Weights in 16 bits, widened: n of them. */
+/* Widens n weights of 16 bits. */
 static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t n)
 {
     int64_t i = 0;
@@ -64,7 +64,7 @@ static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t 
     for (; i < n; i++) to[i] = rlx_from_f16(from[i]);
 }
 
-/* The same of as many as there are in a vector. */
+/* Widens one vector of them. */
 typedef float wide_f32 __attribute__((vector_size(VECTOR_BYTES)));
 static inline wide_f32 widened_f16(const rlx_f16 *from)
 {

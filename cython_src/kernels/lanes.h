@@ -1,5 +1,5 @@
-/* Vectors of f32 and what the vector functions ask of an instruction set: comparisons, choices, exact
-   products, powers of two, and vectors of which only some entries exist. */
+/* Vectors of f32, and the operations on them that differ between instruction sets: comparisons, selection, exact
+   products, powers of two, and partial vectors. */
 #if VECTOR_BYTES >= 32
 #include <immintrin.h>
 #endif
@@ -32,7 +32,7 @@ static RLX_INLINE vm v_unordered(vf a, vf b)
 static RLX_INLINE int v_any(vm m) { return m != 0; }
 static RLX_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
 static RLX_INLINE float v_top(vf x) { return _mm512_reduce_max_ps((__m512)x); }
-/* The first n entries, and 0. */
+/* The first n entries of x; the others become 0. */
 static RLX_INLINE vf v_keep(vf x, int64_t n)
 {
     return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), (__m512)x);
@@ -77,7 +77,7 @@ static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & 
 static RLX_INLINE vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
-/* Some are one at least, and less than all. */
+/* Partial loads and stores: n is at least 1 and less than FLOATS. */
 static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
     return (vf){from[0], n > 1 ? from[1] : 0, n > 2 ? from[2] : 0, 0};
@@ -125,13 +125,13 @@ static RLX_INLINE vf v_scale(vf x, vf n)
 #endif
 
 static RLX_INLINE vf v_abs(vf x) { return (vf)((vi)x & 0x7fffffff); }
-/* The size of x with the sign of y. */
+/* The magnitude of x with the sign of y. */
 static RLX_INLINE vf v_signed(vf x, vf y)
 {
     return (vf)(((vi)x & 0x7fffffff) | ((vi)y & (int32_t)0x80000000));
 }
 
-/* a * b - p, exact where p is nearly the product. */
+/* a * b - p. It is exact where p is nearly the product. */
 static RLX_INLINE vf v_rest(vf a, vf b, vf p)
 {
 #if VECTOR_BYTES >= 32

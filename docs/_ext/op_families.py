@@ -93,7 +93,7 @@ TITLES = {
     ),
     "attention.rotary": (
         "Rotary position embedding",
-        "Pairs of elements turned by an angle that depends on the position.",
+        "Pairs of elements rotated by an angle that depends on the position.",
     ),
     "recurrent.layers": (
         "LSTM, GRU and RNN",

@@ -20,6 +20,7 @@ from rlx.cost.estimate import FREE
 from rlx.cost.kinds import ROWED, more_rows, work_of
 from rlx.cost.model import NARROW, CalibratedModel
 from rlx.cost.serial import SERIAL, serial_steps
+from rlx.cost.store import load_or_measure
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
@@ -64,6 +65,10 @@ class Measurer:
             DeviceUnavailableError: It is not on this machine.
         """
         return _identity(info_of(Device.parse(device)))
+
+    def load_or_measure(self, device: Any, progress: Progress | None = None) -> Calibration:
+        """See ``Calibration.load_or_measure``."""
+        return load_or_measure(device, progress)
 
     def measure(self, device: Any, progress: Progress | None = None) -> Calibration:
         """Measures a device now.

@@ -6,6 +6,7 @@ import argparse
 import platform
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +142,14 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
             if not console.is_terminal:
                 console.print(f"streaming on {name} ...")
             task = progress.add_task(f"streaming on {name}", total=count)
-            result = DeviceResult(name, labels.get(name, name))
+            watch = partial(progress.advance, task)
             with rlx.compile(whole, device=name) as compiled:
                 power = spectra_of(compiled.run_slots(used)[0], bins)
             with rlx.compile(hop_graph, device=name) as compiled:
-                took, hz, last[name] = stream(
-                    compiled, recording, hops, lambda n, t=task: progress.advance(t, n)
-                )
-            _fill(result, took, power, recording.fs)
+                took, hz, last[name] = stream(compiled, recording, hops, watch)
+            result = _timed(DeviceResult(name, labels.get(name, name)), took, recording.fs)
+            frequencies, powers = alpha(power, recording.fs)
+            result.alpha_hz, result.alpha_power = frequencies.tolist(), powers.tolist()
             first = next(iter(spectra.values()), power)
             result.device_difference = difference(power, first)
             if expected is not None:
@@ -179,14 +180,12 @@ def measure(devices: list[str], hops: int, console: Console) -> Result:
     return result_all
 
 
-def _fill(result: DeviceResult, took: Array, power: Array, fs: float) -> None:
-    """The figures of a device from the nanoseconds of its hops and the spectra that it computed."""
-    p50, p99, p999 = np.percentile(took / 1e3, [50, 99, 99.9])
-    result.hops, result.p50_us, result.p99_us = len(took), float(p50), float(p99)
-    result.p999_us = float(p999)
-    result.realtime = HOP / fs * 1e6 / float(p50)
-    frequencies, powers = alpha(power, fs)
-    result.alpha_hz, result.alpha_power = frequencies.tolist(), powers.tolist()
+def _timed(result: DeviceResult, took_ns: Array, fs: float) -> DeviceResult:
+    """Fills in what the times of the hops say."""
+    p50, p99, p999 = map(float, np.percentile(took_ns / 1e3, [50, 99, 99.9]))
+    result.hops, result.p50_us, result.p99_us, result.p999_us = len(took_ns), p50, p99, p999
+    result.realtime = HOP / fs * 1e6 / p50
+    return result
 
 
 def problems(result: Result) -> list[str]:

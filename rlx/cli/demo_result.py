@@ -1,4 +1,4 @@
-"""What the demo measured: the figures of its tables, its JSON and its report."""
+"""What the demo found: the figures behind its tables, its report and its JSON."""
 
 from __future__ import annotations
 

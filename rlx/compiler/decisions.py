@@ -22,9 +22,10 @@ from rlx.errors import MALFORMED, GraphError, RlxError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
 from rlx.ir.dtype import DType
-from rlx.ir.graph import MOST_NESTED, PART, Graph, Node
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note, Place
 from rlx.ir.opdef import Array, lookup
+from rlx.ir.serialize import MOST_NESTED
 from rlx.passes.hoist import Preparation
 
 KIND = "lowered"

@@ -77,7 +77,7 @@ def save_model(
 
     data = to_data(graph, held)
     # Plans are made for the graph as it will be read back.
-    loaded = from_data(data, arrays)
+    loaded = from_data(Graph, data, arrays)
     plans = {}
     for device in devices:
         target = Target.of(Device.parse(device), options or CompileOptions())
@@ -119,7 +119,7 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
         found = container.mapped(path, check)
         if found.kind != KIND:
             raise InputError(describe("a container of another kind", got=found.kind, expected=KIND))
-        graph = from_data(found.data["graph"], found.arrays)
+        graph = from_data(Graph, found.data["graph"], found.arrays)
         plans = {str(name): found.arrays[at] for name, at in found.data["plans"].items()}
     except (RlxError, LookupError, TypeError, AttributeError) as error:
         raise ImportModelError(

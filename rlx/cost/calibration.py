@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rlx.cost.curve import Curve
 from rlx.errors import describe
 
-# Valid range of each figure. A file with a value outside is refused.
+# Smallest and largest believable value of each figure; a file with any other is not believed.
 RANGES: Mapping[str, tuple[float, float]] = {
     "roundtrip_ns": (10, 1e9),
     "dispatch_ns": (1, 1e9),
@@ -46,7 +46,7 @@ class Identity:
         driver: Driver name and version; on the CPU its instruction set.
         path: How kernels are made and called, where that can be chosen.
         rlx_version: Version of rlx.
-        wgpu_version: Versions of what the backend's programs depend on: that of wgpu, "" on the CPU.
+        wgpu_version: Version of wgpu; "" on the CPU.
     """
 
     device: str
@@ -158,7 +158,7 @@ class Calibration:
             >>> found.dispatch_ns > 0
             True
         """
-        return _load[0](device, progress)
+        return meter().load_or_measure(device, progress)
 
     @classmethod
     def measure(cls, device: Any, progress: Progress | None = None) -> Calibration:
@@ -218,23 +218,20 @@ class Meter(Protocol):
     def identity(self, device: Any) -> Identity:
         """What figures of the device belong to."""
 
+    def load_or_measure(self, device: Any, progress: Progress | None) -> Calibration:
+        """The stored figures of the device; without any, they are measured and stored."""
+
     def measure(self, device: Any, progress: Progress | None) -> Calibration:
         """The figures of the device, measured now."""
 
 
 _NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
 _meter: list[Meter] = []
-_load: list[Callable[[Any, Progress | None], Calibration]] = []
 
 
 def measure_with(meter: Meter) -> None:
     """Says what measures; called once, when ``rlx`` is imported."""
     _meter[:] = [meter]
-
-
-def load_with(load: Callable[[Any, Progress | None], Calibration]) -> None:
-    """Says what finds stored figures, or measures; ``rlx.cost.store`` calls it when it is imported."""
-    _load[:] = [load]
 
 
 def meter() -> Meter:
@@ -296,7 +293,7 @@ def _curve(name: str, value: Any) -> Curve:
 
 
 def _number(name: str, value: Any, low: float, high: float) -> Any:
-    # In Python a bool is an int, and ints such as 10**400 do not fit into a float.
+    # A bool is an int to Python, and 10**400 is one that no float holds.
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     if not plain or not low <= value <= high or not math.isfinite(value):
         raise _wrong(name, value, f"a number from {low:g} to {high:g}")

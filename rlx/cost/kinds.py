@@ -58,7 +58,7 @@ KINDS: Mapping[str, Kind] = {
     "product": Kind(
         (
             "matmul",
-            "matmul_turned",
+            "matmul_transposed",
             "fused_matmul_bias_act",
             "gated_product",
             "shared_products",
@@ -92,7 +92,7 @@ _KIND_OF = {op: name for name, kind in KINDS.items() for op in kind.ops}
 # Several products of one left operand by matrices.
 JOINED = frozenset({"gated_product", "shared_products"})
 # Products whose time is looked up by their size.
-SIZED = JOINED | {"matmul", "matmul_turned", "fused_matmul_bias_act", "half_matmul"}
+SIZED = JOINED | {"matmul", "matmul_transposed", "fused_matmul_bias_act", "half_matmul"}
 # Ops that read only a part of their first operand: as much as they write.
 PICKS = frozenset({"narrow", "slice", "gather", "gather_elements", "gather_nd"})
 # Kinds whose kernels also take time for every row (of a contiguous piece, where they move), however

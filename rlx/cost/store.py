@@ -17,7 +17,6 @@ from rlx.cost.calibration import (
     CalibrationError,
     Identity,
     Progress,
-    load_with,
     meter,
 )
 from rlx.errors import describe
@@ -100,9 +99,6 @@ def load_or_measure(device: Any, progress: Progress | None = None) -> Calibratio
     with _lock:
         found = stored(device) or _known.get((identity, str(file_of(identity))))
         return found if found is not None else _measured(identity, device, progress)
-
-
-load_with(load_or_measure)
 
 
 def remeasure(device: Any, progress: Progress | None = None) -> Calibration:

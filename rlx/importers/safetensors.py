@@ -146,7 +146,7 @@ def _refuse_types(entries: dict[str, Any], path: object) -> None:
 
 
 def _entry(
-    name: str, entry: Any, room: int, path: object
+    name: str, entry: Any, nbytes: int, path: object
 ) -> tuple[np.dtype[Any], DType | None, tuple[int, ...], tuple[int, int]]:
     """dtype, rlx's dtype, shape, and first and last byte of a tensor."""
     at = f"{path}, tensor {name!r:.80}"
@@ -158,8 +158,8 @@ def _entry(
     if not isinstance(shape, list) or not legal_shape(shape, dtype.itemsize):
         raise refuse("not a shape", at, f"{shape!r:.80}", "a list of sizes from 0 on")
     pair = isinstance(offsets, list) and len(offsets) == 2 and all(type(o) is int for o in offsets)
-    if not pair or not 0 <= offsets[0] <= offsets[1] <= room:
-        raise refuse("a tensor lies outside of the file", at, f"{offsets!r:.80}", f"0 to {room}")
+    if not pair or not 0 <= offsets[0] <= offsets[1] <= nbytes:
+        raise refuse("a tensor lies outside of the file", at, f"{offsets!r:.80}", f"0 to {nbytes}")
     needed = dtype.itemsize
     for size in shape:
         needed *= size
@@ -173,7 +173,7 @@ def _entry(
     return dtype, known, tuple(shape), (offsets[0], offsets[1])
 
 
-def _check_filled(spans: list[tuple[int, int, str]], room: int, path: object) -> None:
+def _check_filled(spans: list[tuple[int, int, str]], nbytes: int, path: object) -> None:
     """Checks that the tensors fill the file: no overlap, no hole.
 
     Raises:
@@ -185,5 +185,5 @@ def _check_filled(spans: list[tuple[int, int, str]], room: int, path: object) ->
             what = "tensors overlap" if first < at else "there is a hole between tensors"
             raise refuse(what, f"{path}, tensor {name!r:.80}", f"begins at {first}", at)
         at = last
-    if at != room:
-        raise refuse("bytes behind the last tensor belong to none", path, f"{room - at} bytes", 0)
+    if at != nbytes:
+        raise refuse("bytes behind the last tensor belong to none", path, f"{nbytes - at} bytes", 0)

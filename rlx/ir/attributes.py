@@ -16,8 +16,8 @@ import numpy as np
 
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
-from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import PRESENT, TensorType, lookup
+from rlx.ir.opdef import PART, PRESENT, TensorType, lookup
+from rlx.ir.view import GraphView, NodeView
 
 # What a parameter of a record may hold, by its annotation.
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -36,7 +36,7 @@ _MOST_STEPS = 64
 _REGION = "region"
 
 
-def check_attributes(node: Node, given: Mapping[str, Any]) -> None:
+def check_attributes(node: NodeView, given: Mapping[str, Any]) -> None:
     """Checks a node whose inference has been done.
 
     Args:
@@ -69,7 +69,7 @@ def check_attributes(node: Node, given: Mapping[str, Any]) -> None:
             raise _refused(node, name, found, expected)
 
 
-def _refused(node: Node, name: str, value: Any, expected: str) -> GraphError:
+def _refused(node: NodeView, name: str, value: Any, expected: str) -> GraphError:
     what = f"[{node.op}] attribute {name!r}"
     return GraphError(describe(what, got=f"{value!r:.120}", expected=expected))
 
@@ -84,7 +84,9 @@ def _plain(value: Any, annotation: str, depth: int) -> bool:
         return bool(-_MOST <= value < _MOST)
     if kind is tuple:
         return depth < _DEEPEST and all(_plain(item, "Any", depth + 1) for item in value)
-    return kind in (bool, float, str, type(None), DType, Graph) or isinstance(value, np.ndarray)
+    return kind in (bool, float, str, type(None), DType) or isinstance(
+        value, np.ndarray | GraphView
+    )
 
 
 def _same(normal: Any, given: Any) -> bool:
@@ -94,16 +96,16 @@ def _same(normal: Any, given: Any) -> bool:
     if isinstance(normal, tuple):
         pairs = zip(normal, given, strict=True)
         return len(normal) == len(given) and all(_same(*pair) for pair in pairs)
-    if isinstance(normal, np.ndarray | Graph):
+    if isinstance(normal, np.ndarray | GraphView):
         return normal is given
     return bool(normal == given or (normal != normal and given != given))
 
 
-def _wrong_step(node: Node, program: Any) -> Any:
+def _wrong_step(node: NodeView, program: Any) -> Any:
     """The first illegal step of a program: kernels read operands by number and believe the types."""
     if not isinstance(program, tuple) or not 1 <= len(program) <= _MOST_STEPS:
         return program
-    dtypes = [operand.dtype for operand in node.inputs]
+    dtypes = [operand.types[0].dtype for operand in node.inputs]
     for step in program:
         if not isinstance(step, tuple) or len(step) != 4:
             return step
@@ -147,17 +149,17 @@ def _step_dtype(name: str, operands: tuple[DType, ...], dtype: DType) -> DType |
     return found.dtype if isinstance(found, TensorType) else None
 
 
-def _wrong_index(node: Node, index: Any) -> Any:
+def _wrong_index(node: NodeView, index: Any) -> Any:
     return None if 0 <= index < len(node.inputs[0].types) else index
 
 
-def _wrong_rows(node: Node, rows: Any) -> Any:
-    shape = node.inputs[0].shape
+def _wrong_rows(node: NodeView, rows: Any) -> Any:
+    shape = node.inputs[0].types[0].shape
     return None if shape and 0 <= rows <= shape[0] else rows
 
 
 # What inference takes as it is: what is wrong with an attribute (None for nothing), and what is expected.
-_RULES: Mapping[str, Mapping[str, tuple[Callable[[Node, Any], Any], str]]] = {
+_RULES: Mapping[str, Mapping[str, tuple[Callable[[NodeView, Any], Any], str]]] = {
     _REGION: {"program": (_wrong_step, f"1 to {_MOST_STEPS} elementwise steps")},
     PART: {"index": (_wrong_index, "a result of the operand")},
     "leading": {"rows": (_wrong_rows, "at most the operand's rows")},

@@ -5,7 +5,6 @@ The methods named after operations are attached by ``rlx.ops`` from the op recor
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +14,15 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike, store
-from rlx.ir.opdef import Array, OpDef, TensorType, lookup
+from rlx.ir.opdef import PART as PART
+from rlx.ir.opdef import REGISTRY, Array, OpDef, TensorType, lookup
+from rlx.ir.operators import Operators
+from rlx.ir.printer import print_graph
+from rlx.ir.serialize import from_json, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
+from rlx.ir.verify import verify
+from rlx.ir.view import operand_types
 
-# The op that picks one result of an operand that has several.
-PART = "part"
-# Subgraphs within subgraphs, in graphs that come out of files.
-MOST_NESTED = 16
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -32,10 +33,7 @@ class HasArray(Protocol):
     def __array__(self) -> Array: ...
 
 
-Operand = "Node | Array | float | int | bool"
-
-
-class Node:
+class Node(Operators):
     """One operation of a graph and its result.
 
     Attributes:
@@ -52,6 +50,8 @@ class Node:
     """
 
     __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "types")
+
+    graph: Graph
 
     def __init__(
         self,
@@ -115,115 +115,6 @@ class Node:
     def where(self) -> str:
         """How messages name this node: its label, and the line of code that made it."""
         return f"{self.label} <- {self.source}" if self.source else self.label
-
-    def _apply(self, op: str, *operands: Any) -> Node:
-        node: Node = getattr(self.graph, op)(*operands)
-        return node
-
-    def __add__(self, other: Any) -> Node:
-        return self._apply("add", self, other)
-
-    def __radd__(self, other: Any) -> Node:
-        return self._apply("add", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return self._apply("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return self._apply("sub", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return self._apply("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return self._apply("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return self._apply("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return self._apply("div", other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return self._apply("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Node:
-        return self._apply("pow", other, self)
-
-    def __matmul__(self, other: Any) -> Node:
-        return self._apply("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Node:
-        return self._apply("matmul", other, self)
-
-    def __neg__(self) -> Node:
-        return self._apply("neg", self)
-
-    def __lt__(self, other: Any) -> Node:
-        return self._apply("lt", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return self._apply("le", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return self._apply("gt", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return self._apply("ge", self, other)
-
-    def __getitem__(self, key: Any) -> Node:
-        """Basic indexing: integers, slices with any step, ``...`` and None."""
-        keys = list(key) if isinstance(key, tuple) else [key]
-        taken = sum(item is not None and item is not Ellipsis for item in keys)
-        if keys.count(Ellipsis) > 1 or taken > len(self.shape):
-            raise ShapeError(describe("too many indices", where=self.where(), got=repr(key)))
-        if Ellipsis not in keys:
-            keys.append(Ellipsis)
-        at = keys.index(Ellipsis)
-        keys[at : at + 1] = [slice(None)] * (len(self.shape) - taken)
-
-        starts, stops, steps, shape = [], [], [], []
-        dims = iter(self.shape)
-        for item in keys:
-            if item is None:
-                shape.append(1)
-                continue
-            dim = next(dims)
-            if isinstance(item, slice):
-                start, stop, step = item.indices(dim)
-                shape.append(len(range(start, stop, step)))
-            else:
-                start = _index(item, dim, self)
-                stop, step = start + 1, 1
-            starts.append(start)
-            # A negative step that runs past the front has no non-negative stop to name.
-            stops.append(stop if stop >= 0 else -dim - 1)
-            steps.append(step)
-        cut = self
-        if any(r != (0, d, 1) for r, d in zip(zip(starts, stops, steps), self.shape)):
-            axes = tuple(range(len(self.shape)))
-            cut = self._apply("slice", self, starts, stops, axes, steps)
-        return cut if cut.shape == tuple(shape) else self._apply("reshape", cut, tuple(shape))
-
-
-def _index(item: Any, dim: int, node: Node) -> int:
-    try:
-        index = operator.index(item)
-    except TypeError:
-        raise GraphError(
-            describe(
-                "not an index",
-                where=node.where(),
-                got=repr(item),
-                expected="integers, slices, ... or None",
-                hint="use g.gather for an array of indices",
-            )
-        ) from None
-    if not -dim <= index < dim:
-        raise ShapeError(
-            describe("index out of range", where=node.where(), got=index, expected=f"size {dim}")
-        )
-    return index % dim
 
 
 class Graph:
@@ -383,41 +274,26 @@ class Graph:
 
     def binary(self, kind: str, a: Any, b: Any) -> Node:
         """The two-operand elementwise op called ``kind``: ``g.binary("add", a, b)``."""
-        return self._family("binary", kind, 2, None)(a, b)
+        return self._of_kind("binary", kind, _elementwise(2))(a, b)
 
     def activation(self, kind: str, x: Any) -> Node:
         """The one-operand elementwise op called ``kind``: ``g.activation("gelu", x)``."""
-        return self._family("activation", kind, 1, None)(x)
+        return self._of_kind("activation", kind, _elementwise(1))(x)
 
     def compare(self, kind: str, a: Any, b: Any) -> Node:
         """The comparison called ``kind``, of dtype bool: ``g.compare("lt", a, b)``."""
-        return self._family("compare", kind, 2, ("eq", "ne", "lt", "le", "gt", "ge"))(a, b)
+        return self._of_kind("compare", kind, _COMPARISONS)(a, b)
 
     def reduce(self, kind: str, x: Any, axes: Any = None, keepdims: bool = False) -> Node:
         """The reduction called ``kind`` over ``axes``: ``g.reduce("mean", x, [0, 2])``."""
-        return self._family("reduce", kind, None, None)(x, axes, keepdims)
+        wanted = {"axes", "keepdims"}
+        names = [name for name, op in REGISTRY.items() if wanted <= set(op.signature.parameters)]
+        return self._of_kind("reduce", kind, names)(x, axes, keepdims)
 
-    def _family(
-        self, family: str, kind: str, operands: int | None, names: tuple[str, ...] | None
-    ) -> Callable[..., Node]:
-        from rlx.ir.opdef import REGISTRY
-
-        if names is None:
-            if operands is None:
-                names = tuple(
-                    name
-                    for name, op in REGISTRY.items()
-                    if {"axes", "keepdims"} <= set(op.signature.parameters)
-                )
-            else:
-                names = tuple(
-                    name
-                    for name, op in REGISTRY.items()
-                    if op.elementwise and len(op.operands) == operands
-                )
+    def _of_kind(self, what: str, kind: str, names: Sequence[str]) -> Callable[..., Node]:
         if kind not in names:
             raise UnknownNameError(
-                describe(f"[{family}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
+                describe(f"[{what}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
             )
         method: Callable[..., Node] = getattr(self, kind)
         return method
@@ -500,14 +376,10 @@ class Graph:
         Raises:
             VerifyError: One does not hold; the message shows the neighbouring nodes.
         """
-        from rlx.ir.verify import verify
-
         verify(self)
 
     def to_json(self) -> str:
         """The whole graph as text: an exact round trip, constants and attached params included."""
-        from rlx.ir.serialize import to_json
-
         return to_json(self)
 
     @staticmethod
@@ -517,13 +389,9 @@ class Graph:
         Raises:
             GraphError: The text is not such a graph.
         """
-        from rlx.ir.serialize import from_json
-
-        return from_json(text)
+        return from_json(Graph, text)
 
     def __str__(self) -> str:
-        from rlx.ir.printer import print_graph
-
         return print_graph(self)
 
     def __repr__(self) -> str:
@@ -559,6 +427,15 @@ class Graph:
         return node
 
 
+def _elementwise(operands: int) -> list[str]:
+    """The elementwise ops of so many operands."""
+    found = [op for op in REGISTRY.values() if op.elementwise and len(op.operands) == operands]
+    return [op.name for op in found]
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
 def graph_param_names(graph: Graph) -> list[str]:
     """Names of the params of a graph in declaration order.
 
@@ -569,11 +446,6 @@ def graph_param_names(graph: Graph) -> list[str]:
         ['w']
     """
     return list(graph.param_names)
-
-
-def operand_types(opdef: OpDef, inputs: Sequence[Node]) -> Sequence[TensorType]:
-    """What inference is given: the operands' types; ``part`` is given all results of its operand."""
-    return inputs[0].types if opdef.name == PART else [node.type for node in inputs]
 
 
 def _freeze(value: Any) -> Any:

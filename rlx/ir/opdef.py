@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,11 +22,10 @@ from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
 
-if TYPE_CHECKING:
-    from rlx.ir.graph import Graph, Node
-
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
+# The op that picks one result of an operand that has several.
+PART = "part"
 # The attribute that says which operands are there, of an op where some may be absent.
 PRESENT = "present"
 
@@ -99,7 +98,7 @@ class Emitter(Protocol):
                 the shape of ``output``.
         """
 
-    def inline(self, graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    def inline(self, graph: Any, operands: Sequence[Any]) -> list[Any]:
         """Writes the calls of a subgraph with its inputs bound to values; gives its outputs."""
 
     def choose(self, condition: Any, then: Callable[[], None], other: Callable[[], None]) -> None:
@@ -150,8 +149,10 @@ class Emitter(Protocol):
         """
 
 
-Lower = Callable[["Node", Emitter], None]
-Cost = Callable[["Node"], float]
+# Rules are functions of a node (rlx.ir.graph.Node). A node holds the record of its operation, so its class is defined
+# above this module and can't be named here.
+Lower = Callable[[Any, Emitter], None]
+Cost = Callable[[Any], float]
 Infer = Callable[[Sequence[TensorType], dict[str, Any]], TensorType | tuple[TensorType, ...]]
 
 
@@ -255,11 +256,11 @@ class OpDef:
     )
     webgpu_f16: bool = False
     tolerance: Mapping[DType, float] = field(default_factory=dict)
-    bound: Callable[[Node], float] | None = None
+    bound: Cost | None = None
     samples: tuple[Sample, ...] = ()
     view: bool = False
     elementwise: bool = False
-    host_reason: Callable[[Node], str | None] | None = None
+    host_reason: Callable[[Any], str | None] | None = None
     internal: bool = False
 
     @functools.cached_property

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph, Node
+from rlx.ir.view import GraphView, NodeView
 
 
-def print_graph(graph: Graph) -> str:
+def print_graph(graph: GraphView) -> str:
     """One line per node, then the outputs.
 
     Example:
@@ -30,7 +30,7 @@ def print_graph(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def print_node(node: Node) -> str:
+def print_node(node: NodeView) -> str:
     """``%2 = softmax %1 axis=1 : f32[2, 3]``."""
     parts = [f"%{node.id} = {node.op}"]
     if node.op in ("input", "param"):
@@ -53,14 +53,14 @@ def print_value(value: Any) -> str:
         return f"[{head}{', ...' if value.size > 4 else ''}]"
     if isinstance(value, DType):
         return str(value)
-    if isinstance(value, Graph):
+    if isinstance(value, GraphView):
         return f"<graph {value.name}, {len(value.nodes)} nodes>"
     if isinstance(value, tuple):
         return "(" + ", ".join(print_value(item) for item in value) + ")"
     return str(value)
 
 
-def print_around(graph: Graph, at: int, reach: int = 4) -> str:
+def print_around(graph: GraphView, at: int, reach: int = 4) -> str:
     """The node at position ``at`` with its neighbours, the offender marked: for error messages."""
     low, high = max(0, at - reach), min(len(graph.nodes), at + reach + 1)
     lines: Iterable[str] = (

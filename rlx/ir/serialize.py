@@ -4,27 +4,64 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from rlx.errors import MALFORMED, GraphError, describe
 from rlx.ir.attributes import check_attributes
 from rlx.ir.dtype import DType, stored_array
-from rlx.ir.graph import MOST_NESTED, Graph
 from rlx.ir.opdef import Array
+from rlx.ir.view import GraphView, NodeView
 
 FORMAT = 1
+# Subgraphs within subgraphs, in graphs that come out of files.
+MOST_NESTED = 16
 
 
-def to_json(graph: Graph) -> str:
+class Growing(GraphView, Protocol):
+    """A graph that is being read: what ``rlx.ir.graph.Graph`` has for adding nodes."""
+
+    @property
+    def param_values(self) -> dict[str, Array]:
+        """Values of params."""
+
+    def input(self, name: str, shape: Any, dtype: Any) -> NodeView:
+        """Adds an input."""
+
+    def param(self, name: str, shape: Any, dtype: Any) -> NodeView:
+        """Adds a param."""
+
+    def add_node(
+        self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any], name: str
+    ) -> NodeView:
+        """Adds a node."""
+
+    def set_outputs(self, nodes: Sequence[Any]) -> None:
+        """Declares the outputs."""
+
+    def named(self, name: str) -> NodeView:
+        """The input or param of that name."""
+
+    def verify(self) -> None:
+        """Checks the graph."""
+
+
+G = TypeVar("G", bound=Growing)
+
+
+def to_json(graph: GraphView) -> str:
     """The graph as text; see ``Graph.to_json``."""
     return json.dumps(to_data(graph, _as_text))
 
 
-def from_json(text: str) -> Graph:
+def from_json(make: Callable[[str], G], text: str) -> G:
     """Reads what ``to_json`` wrote; every node is inferred and checked again.
+
+    Args:
+        make: Makes an empty graph of a name.
+        text: The text.
 
     Raises:
         GraphError: The text is not such a graph.
@@ -33,10 +70,10 @@ def from_json(text: str) -> Graph:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _refused(error) from None
-    return from_data(data)
+    return from_data(make, data)
 
 
-def to_data(graph: Graph, held: Callable[[Array], Any]) -> dict[str, Any]:
+def to_data(graph: GraphView, held: Callable[[Array], Any]) -> dict[str, Any]:
     """The graph as JSON values.
 
     Args:
@@ -62,10 +99,13 @@ def to_data(graph: Graph, held: Callable[[Array], Any]) -> dict[str, Any]:
     }
 
 
-def from_data(data: Any, arrays: Sequence[Array] = (), inside: int = 0) -> Graph:
+def from_data(
+    make: Callable[[str], G], data: Any, arrays: Sequence[Array] = (), inside: int = 0
+) -> G:
     """Reads what ``to_data`` made; every node is inferred and checked again.
 
     Args:
+        make: Makes an empty graph of a name.
         data: JSON values.
         arrays: What ``{"$at": number}`` stands for.
         inside: How many graphs it stands in.
@@ -78,19 +118,25 @@ def from_data(data: Any, arrays: Sequence[Array] = (), inside: int = 0) -> Graph
             raise ValueError(f"subgraphs in subgraphs, more than {MOST_NESTED} deep")
         if data["rlx_graph"] != FORMAT:
             raise ValueError(f"format {data['rlx_graph']!r}, this release reads {FORMAT}")
-        graph = Graph(data["name"])
+        graph = make(data["name"])
         for item in data["nodes"]:
-            attrs = {key: _decode(value, arrays, inside) for key, value in item["attrs"].items()}
+            attrs = {
+                key: _decode(make, value, arrays, inside) for key, value in item["attrs"].items()
+            }
             if item["op"] in ("input", "param"):
-                make = graph.input if item["op"] == "input" else graph.param
-                make(item["name"], attrs["shape"], attrs["dtype"])
+                add = graph.input if item["op"] == "input" else graph.param
+                add(item["name"], attrs["shape"], attrs["dtype"])
             else:
                 inputs = [_at(graph, index) for index in item["inputs"]]
                 check_attributes(graph.add_node(item["op"], inputs, attrs, item["name"]), attrs)
         graph.set_outputs([_at(graph, index) for index in data["outputs"]])
         for name, value in data["param_values"].items():
-            array, node = _decode(value, arrays, inside), graph.named(name)
-            if node.op != "param" or not isinstance(array, np.ndarray) or array.shape != node.shape:
+            array, node = _decode(make, value, arrays, inside), graph.named(name)
+            if (
+                node.op != "param"
+                or not isinstance(array, np.ndarray)
+                or array.shape != node.types[0].shape
+            ):
                 raise ValueError(f"{name!r} has no value such as {array!r:.60}")
             graph.param_values[name] = array
     except GraphError:
@@ -107,7 +153,7 @@ def _refused(error: Exception) -> GraphError:
     )
 
 
-def _at(graph: Graph, index: Any) -> Any:
+def _at(graph: GraphView, index: Any) -> Any:
     return graph.nodes[_index(index, len(graph.nodes))]
 
 
@@ -127,14 +173,14 @@ def _encode(value: Any, held: Callable[[Array], Any]) -> Any:
         return held(value)
     if isinstance(value, DType):
         return {"$dtype": value.value}
-    if isinstance(value, Graph):
+    if isinstance(value, GraphView):
         return {"$graph": to_data(value, held)}
     if isinstance(value, tuple):
         return [_encode(item, held) for item in value]
     return value
 
 
-def _decode(value: Any, arrays: Sequence[Array], inside: int) -> Any:
+def _decode(make: Callable[[str], G], value: Any, arrays: Sequence[Array], inside: int) -> Any:
     if isinstance(value, dict):
         if "$dtype" in value:
             return DType.parse(value["$dtype"])
@@ -142,11 +188,11 @@ def _decode(value: Any, arrays: Sequence[Array], inside: int) -> Any:
             inner = value["$graph"]
             # A graph may stand within another as text, too.
             data = json.loads(inner) if isinstance(inner, str) else inner
-            return from_data(data, arrays, inside + 1)
+            return from_data(make, data, arrays, inside + 1)
         if "$at" in value:
             return arrays[_index(value["$at"], len(arrays))]
         raw = base64.b64decode(value["$array"], validate=True)
         return stored_array(raw, value["dtype"], value["shape"])
     if isinstance(value, list):
-        return tuple(_decode(item, arrays, inside) for item in value)
+        return tuple(_decode(make, item, arrays, inside) for item in value)
     return value

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rlx.errors import GraphError, VerifyError, describe
-from rlx.ir.graph import PART, Graph, Node, operand_types
-from rlx.ir.opdef import REGISTRY
+from rlx.ir.opdef import PART, REGISTRY
 from rlx.ir.printer import print_around
+from rlx.ir.view import GraphView, NodeView, operand_types
 
 
-def verify(graph: Graph, after: str | None = None) -> None:
+def verify(graph: GraphView, after: str | None = None) -> None:
     """Checks a graph.
 
     Args:
@@ -54,7 +54,7 @@ def verify(graph: Graph, after: str | None = None) -> None:
             raise VerifyError(f"graph {graph.name!r}{origin}: output {node!r} is several values")
 
 
-def _problems(graph: Graph, at: int, node: Node) -> Iterator[str]:
+def _problems(graph: GraphView, at: int, node: NodeView) -> Iterator[str]:
     if node.id != at or node.graph is not graph:
         yield f"node at position {at} says it is %{node.id} of graph {node.graph.name!r}"
     if REGISTRY.get(node.op) is not node.opdef:

@@ -1,20 +1,23 @@
-"""Schedule -> MemoryPlan: lifetimes, in-place reuse, then offsets by first fit, largest first.
+"""Schedule -> MemoryPlan: which values share memory, and the offset of each piece of it.
 
-The offsets may also be given, by a file that holds what was found once: they are checked, not believed.
+A call may write its result over an operand that nobody reads later; such values share a block. Blocks that are alive
+at the same time must not overlap: they are placed by first fit, the largest first. A file may hold the offsets that
+were found once; they are checked before they are used.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from rlx.budget import spend
 from rlx.errors import DeviceMemoryError, InputError, describe
-from rlx.ir.plan import ARENA, MemoryPlan, Schedule, Slot, Value
+from rlx.ir.plan import Call, MemoryPlan, Schedule, Slot, Value
+from rlx.passes.lifetimes import Life, lifetimes
 
-# Blocks that are looked at in the time of a few numbers computed, of which a budget counts one.
+# A budget counts computed numbers. Looking at this many blocks costs as much as one of them.
 _LOOKS = 64
 
 
@@ -57,143 +60,125 @@ def plan_memory(
         DeviceMemoryError: The arena would be larger than ``limit``.
         InputError: ``offsets`` are not those of a plan for the schedule.
     """
-    end = len(schedule.calls)
-    blocks, reused = _blocks(schedule, alignment, end, reuse, guard)
-    kind = {value.id: value.kind for value in schedule.values}
-    homes: dict[str, list[_Block]] = {"input": [], "output": [], "temp": []}
-    for block in blocks:
-        kinds = {kind[member] for member in block.members}
-        homes[next((name for name in ("input", "output") if name in kinds), "temp")].append(block)
+    lives = lifetimes(schedule)
+    # Every value has at least one unit, so that an empty one can be bound too.
+    units = {v.id: max(1, -(-v.type.nbytes // alignment)) for v in schedule.values}
+    sizes = {id: count * alignment + guard for id, count in units.items()}
+    handed_over = _handed_over(schedule, lives) if reuse else {}
+    blocks = _blocks(schedule, lives, sizes, handed_over)
 
-    at = 0
-    for block in homes["input"]:
-        block.offset, at = at, at + block.nbytes
-    inputs_end = at
-    for block in homes["output"]:
-        block.offset, at = at, at + block.nbytes
-    outputs_end = at
-
-    temps = homes["temp"]
+    inputs_end = _one_after_another(blocks["input"], 0)
+    outputs_end = _one_after_another(blocks["output"], inputs_end)
+    temps = blocks["temp"]
     if offsets is None:
         nbytes = _place(temps, outputs_end, overlap=not reuse)
     else:
         nbytes = _placed(temps, outputs_end, alignment, offsets)
+    every = [*blocks["input"], *blocks["output"], *temps]
     if limit is not None and nbytes > limit:
-        largest = max(blocks, key=lambda b: b.nbytes)
-        raise DeviceMemoryError(
-            describe(
-                "the graph needs more memory than it may have",
-                got=f"an arena of {nbytes} bytes, its largest value "
-                f"{schedule.values[largest.members[0]].name!r} of {largest.nbytes}",
-                expected=f"at most {limit} bytes (memory_limit)",
-                hint="make the batch smaller, or raise CompileOptions.memory_limit",
-            )
-        )
-    pinned_bytes = outputs_end
-    changes = [0] * (end + 2)
-    for block in temps:
-        changes[block.first] += block.nbytes
-        changes[block.last + 1] -= block.nbytes
-    slots = {
-        member: Slot(block.offset, schedule.values[member].type.nbytes)
-        for block in blocks
-        for member in block.members
-    }
+        largest = max(every, key=lambda block: block.nbytes)
+        raise _too_large(nbytes, limit, schedule.values[largest.members[0]], largest.nbytes)
     return MemoryPlan(
-        slots,
+        {
+            member: Slot(block.offset, schedule.values[member].type.nbytes)
+            for block in every
+            for member in block.members
+        },
         max(nbytes, alignment),
         inputs_end,
         outputs_end,
-        pinned_bytes + max(accumulate(changes)),
-        reused,
+        outputs_end + _most_alive(temps, len(schedule.calls)),
+        list(handed_over.items()),
         tuple(block.offset for block in temps),
     )
 
 
-def _blocks(
-    schedule: Schedule, alignment: int, end: int, reuse: bool, guard: int
-) -> tuple[list[_Block], list[tuple[int, int]]]:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for step, call in enumerate(schedule.calls):
-        for value in (*call.inputs, *call.outputs):
-            if value is not None and value.kind in ARENA:
-                first.setdefault(value.id, step)
-                last[value.id] = step
-    for begin, finish in schedule.loops:
-        # A value that lives into the loop or out of it stands at one of its calls.
-        calls = schedule.calls[begin : finish + 1]
-        for value in (one for call in calls for one in (*call.inputs, *call.outputs)):
-            if value is None or value.kind not in ARENA:
-                continue
-            if first[value.id] < begin <= last[value.id] <= finish:
-                last[value.id] = finish
-            elif begin <= first[value.id] <= finish < last[value.id]:
-                # Trips may fill it part by part: none of it is free before the loop ends.
-                first[value.id] = begin
-    for value in schedule.values:
-        if value.kind == "input":
-            first[value.id], last[value.id] = 0, end
-        elif value.kind == "output":
-            # An empty output is written by no call.
-            first.setdefault(value.id, 0)
-            last[value.id] = end
+def _too_large(nbytes: int, limit: int, largest: Value, largest_bytes: int) -> DeviceMemoryError:
+    return DeviceMemoryError(
+        describe(
+            "the graph needs more memory than it may have",
+            got=f"an arena of {nbytes} bytes, its largest value {largest.name!r} of {largest_bytes}",
+            expected=f"at most {limit} bytes (memory_limit)",
+            hint="make the batch smaller, or raise CompileOptions.memory_limit",
+        )
+    )
 
+
+def _most_alive(blocks: Sequence[_Block], end: int) -> int:
+    """The largest sum of bytes that are alive at one call."""
+    changes = [0] * (end + 2)
+    for block in blocks:
+        changes[block.first] += block.nbytes
+        changes[block.last + 1] -= block.nbytes
+    return max(accumulate(changes))
+
+
+def _one_after_another(blocks: Sequence[_Block], at: int) -> int:
+    """Places blocks from ``at`` on; gives the end of the last one."""
+    for block in blocks:
+        block.offset, at = at, at + block.nbytes
+    return at
+
+
+# --- which values share a block ----------------------------------------------------------------------------
+
+
+def _blocks(
+    schedule: Schedule,
+    lives: Mapping[int, Life],
+    sizes: Mapping[int, int],
+    handed_over: Mapping[int, int],
+) -> dict[str, list[_Block]]:
+    """The blocks of inputs, of outputs and of temporaries, each in the order of their first values."""
     block_of: dict[int, _Block] = {}
-    reused: list[tuple[int, int]] = []
-    for step, call in enumerate(schedule.calls):
+    for id, life in sorted(lives.items(), key=lambda item: item[1].first):
+        if id not in handed_over:
+            block_of[id] = _Block(sizes[id], life.first, life.last, [id])
+        else:
+            block = block_of[id] = block_of[handed_over[id]]
+            block.members.append(id)
+            block.last = life.last
+    found: dict[str, list[_Block]] = {"input": [], "output": [], "temp": []}
+    for block in sorted(set(block_of.values()), key=lambda block: block.members[0]):
+        found[schedule.values[block.members[0]].kind].append(block)
+    return found
+
+
+def _handed_over(schedule: Schedule, lives: Mapping[int, Life]) -> dict[int, int]:
+    """Which temporaries take over the memory of an operand of the call that first writes them."""
+    found: dict[int, int] = {}
+    for at, call in enumerate(schedule.calls):
         taken: set[int] = set()
         for value in call.outputs:
-            if not reuse or value.kind != "temp" or first[value.id] != step:
+            if value.kind != "temp" or lives[value.id].first != at:
                 continue
-            donor = _donor(call.in_place, call.inputs, value, last, step, taken)
-            if donor is not None and donor.id in block_of:
+            donor = _donor(call, at, value, lives, taken)
+            if donor is not None:
                 taken.add(donor.id)
-                block = block_of[donor.id]
-                block.members.append(value.id)
-                block.last = last[value.id]
-                block_of[value.id] = block
-                reused.append((value.id, donor.id))
-        for value in (*call.inputs, *call.outputs):
-            if value is not None and value.kind in ARENA and value.id not in block_of:
-                block_of[value.id] = _block(value, first, last, alignment, guard)
-    for value in schedule.values:
-        if value.kind in ("input", "output") and value.id not in block_of:
-            block_of[value.id] = _block(value, first, last, alignment, guard)
-    unique = {id(block): block for block in block_of.values()}
-    return sorted(unique.values(), key=lambda b: b.members[0]), reused
-
-
-def _block(
-    value: Value, first: dict[int, int], last: dict[int, int], alignment: int, guard: int
-) -> _Block:
-    # Every value has at least one unit, so that an empty one can be bound too.
-    nbytes = max(1, -(-value.type.nbytes // alignment)) * alignment + guard
-    return _Block(nbytes, first[value.id], last[value.id], [value.id])
+                found[value.id] = donor.id
+    return found
 
 
 def _donor(
-    in_place: tuple[int, ...],
-    inputs: tuple[Value | None, ...],
-    output: Value,
-    last: dict[int, int],
-    step: int,
-    taken: set[int],
+    call: Call, at: int, output: Value, lives: Mapping[int, Life], taken: set[int]
 ) -> Value | None:
-    for at in in_place:
-        value = inputs[at]
+    """An operand whose memory the call may overwrite, and that nobody reads later."""
+    apart = [value for index, value in enumerate(call.inputs) if index not in call.in_place]
+    for index in call.in_place:
+        value = call.inputs[index]
         if (
             value is not None
             and value.kind == "temp"
-            and last[value.id] == step
+            and lives[value.id].last == at
             and value.id not in taken
             and value.type.nbytes == output.type.nbytes
-            and all(
-                other is not value for index, other in enumerate(inputs) if index not in in_place
-            )
+            and all(other is not value for other in apart)
         ):
             return value
     return None
+
+
+# --- where blocks go ---------------------------------------------------------------------------------------
 
 
 def _place(blocks: list[_Block], base: int, overlap: bool) -> int:

@@ -10,7 +10,7 @@ from rlx.signal.mel import log_mel, mel_filterbank, mfcc
 from rlx.signal.peaks import find_peaks
 from rlx.signal.spectrum import psd, welch, welch_frequencies
 from rlx.signal.streaming import StreamingFilter, StreamingStft, StreamingWelch
-from rlx.signal.windows import window
+from rlx.signal.window_functions import window
 
 __all__ = [
     "StreamingFilter",

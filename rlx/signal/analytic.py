@@ -15,8 +15,8 @@ from rlx.signal.filters import banded
 from rlx.signal.fourier import rfft
 from rlx.signal.framing import extend
 from rlx.signal.spectrum import power_of
-from rlx.signal.windows import WindowLike
-from rlx.signal.windows import window as window_samples
+from rlx.signal.window_functions import WindowLike
+from rlx.signal.window_functions import window as window_samples
 
 
 @on_arrays

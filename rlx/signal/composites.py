@@ -11,7 +11,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.signal import fourier
-from rlx.signal.windows import samples
+from rlx.signal.window_functions import samples
 
 
 def _stft(g: Graph, x: Node, **settings: Any) -> Any:

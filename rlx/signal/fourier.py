@@ -14,7 +14,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.framing import extend, frame, narrow, overlap_add
-from rlx.signal.windows import WindowLike, samples
+from rlx.signal.window_functions import WindowLike, samples
 
 # Where the squared windows of overlapping frames sum to less than this, nothing is left to divide.
 LEAST_OVERLAP = 1e-10

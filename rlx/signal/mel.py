@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.fourier import fft_frequencies, stft
 from rlx.signal.spectrum import power_of
-from rlx.signal.windows import WindowLike
+from rlx.signal.window_functions import WindowLike
 
 LOGS = ("log10", "ln", "db", "whisper")
 _LEAST = 1e-10  # power below which levels are not told apart
@@ -110,7 +110,7 @@ def mel_filterbank(
 
 
 @on_arrays
-def log_mel(
+def log_mel(  # noqa: PLR0913 - a public signature
     x: Node,
     sample_rate: float,
     n_fft: int,
@@ -168,7 +168,7 @@ def log_mel(
 
 
 @on_arrays
-def mfcc(
+def mfcc(  # noqa: PLR0913 - a public signature
     x: Node,
     sample_rate: float,
     n_fft: int,

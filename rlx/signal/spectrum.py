@@ -12,7 +12,7 @@ from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.fourier import fft_frequencies, rfft
 from rlx.signal.framing import frame
-from rlx.signal.windows import WindowLike, samples
+from rlx.signal.window_functions import WindowLike, samples
 
 SCALINGS = ("density", "spectrum")
 AVERAGES = ("mean", "median")
@@ -61,7 +61,7 @@ def segments(samples: int, nperseg: int, noverlap: int | None, nfft: int | None)
 
 
 @on_arrays
-def welch(
+def welch(  # noqa: PLR0913 - SciPy's signature
     x: Node,
     fs: float = 1.0,
     window: WindowLike = "hann",

@@ -20,7 +20,7 @@ from rlx.signal.filters import lfilter, sosfilt
 from rlx.signal.fourier import stft
 from rlx.signal.framing import narrow
 from rlx.signal.spectrum import segment_powers, segments
-from rlx.signal.windows import WindowLike
+from rlx.signal.window_functions import WindowLike
 
 
 class _Stream:
@@ -164,7 +164,7 @@ class StreamingWelch(_Framed):
         device: Where it runs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a public signature
         self,
         shape: int | Sequence[int],
         fs: float = 1.0,

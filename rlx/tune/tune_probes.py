@@ -41,23 +41,23 @@ def product(size: int) -> Graph:
     return _product(size, size, size, 1, False)
 
 
-def _product(m: int, k: int, n: int, batch: int, turned: bool) -> Graph:
+def _product(m: int, k: int, n: int, batch: int, transposed: bool) -> Graph:
     g = Graph("product")
     a = g.input("a", (batch, m, k) if batch > 1 else (m, k))
-    shape = (n, k) if turned else (k, n)
+    shape = (n, k) if transposed else (k, n)
     b = g.input("b", (batch, *shape) if batch > 1 else shape)
     axes = (0, 2, 1) if batch > 1 else (1, 0)
-    g.set_outputs([a @ (g.transpose(b, axes) if turned else b)])
+    g.set_outputs([a @ (g.transpose(b, axes) if transposed else b)])
     return g
 
 
 def _products() -> Iterator[TuneProbe]:
     for m, k, n, batch in _PRODUCTS:
-        for turned in (False, True):
+        for transposed in (False, True):
             name = f"matmul {m} x {k} x {n}" + f", {batch} of them" * (batch > 1)
             largest = 4 * batch * max(m * k, k * n, m * n)
-            build = partial(_product, m, k, n, batch, turned)
-            yield TuneProbe(name + ", turned" * turned, largest, build)
+            build = partial(_product, m, k, n, batch, transposed)
+            yield TuneProbe(name + ", transposed" * transposed, largest, build)
 
 
 # Rows, length of the sums and columns of products by weights in blocks and by bytes.

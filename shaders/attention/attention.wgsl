@@ -107,10 +107,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
     // A query that sees no key gives zeros.
-    var share = 0.0;
+    var inverse = 0.0;
     // A NaN total passes: naga compiles != to a comparison that is false for it.
-    if (!(total == 0.0)) { share = 1.0 / total; }
+    if (!(total == 0.0)) { inverse = 1.0 / total; }
 {% for p in range(pieces) %}
-    if (lane + {{ 64 * p }}u < DV) { y[y_base + lane + {{ 64 * p }}u] = acc{{ p }} * share; }
+    if (lane + {{ 64 * p }}u < DV) { y[y_base + lane + {{ 64 * p }}u] = acc{{ p }} * inverse; }
 {% endfor %}
 }

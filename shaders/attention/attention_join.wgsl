@@ -1,7 +1,7 @@
 // Joins what attention_split left of each row: every stretch's weighted values and sum of weights, scaled from
 // its own largest score to the largest of all. One workgroup per row.
 {% set vq = dv // 4 %}
-{% set shares = threads // columns %}
+{% set strips = threads // columns %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> stats: array<vec2<f32>>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec4<f32>>;
@@ -20,9 +20,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var top = -3.0e38;
     var sum = vec4<f32>(0.0);
     var total = 0.0;
-    for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * shares }}u) { // trips: SPLITS / {{ 4 * shares }}
+    for (var i = lane / {{ columns }}u; i < SPLITS; i += {{ 4 * strips }}u) { // trips: SPLITS / {{ 4 * strips }}
 {% for u in range(4) %}
-        let i{{ u }} = min(i + {{ u * shares }}u, SPLITS - 1u);
+        let i{{ u }} = min(i + {{ u * strips }}u, SPLITS - 1u);
         let s{{ u }} = stats[base + i{{ u }}];
         let x{{ u }} = x[(base + i{{ u }}) * {{ vq }}u + column];
 {% endfor %}
@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         total *= exp(top - next);
         top = next;
 {% for u in range(4) %}
-        if (i + {{ u * shares }}u < SPLITS) {
+        if (i + {{ u * strips }}u < SPLITS) {
             let scale{{ u }} = exp(s{{ u }}.x - top);
             sum += scale{{ u }} * x{{ u }};
             total += scale{{ u }} * s{{ u }}.y;
@@ -42,13 +42,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     edge[lane] = vec2<f32>(top, total);
     workgroupBarrier();
     if (lane < {{ vq }}u) {
-{% for j in range(shares) %}
+{% for j in range(strips) %}
         let e{{ j }} = edge[lane + {{ j * columns }}u];
         top = max(top, e{{ j }}.x);
 {% endfor %}
         sum = vec4<f32>(0.0);
         total = 0.0;
-{% for j in range(shares) %}
+{% for j in range(strips) %}
         {
             let scale = exp(e{{ j }}.x - top);
             sum += scale * part[lane + {{ j * columns }}u];
@@ -56,10 +56,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
 {% endfor %}
         // A query that sees no key gives zeros; a NaN total passes, since naga's comparison is false for it.
-        var share = 0.0;
-        if (!(total == 0.0)) { share = 1.0 / total; }
+        var inverse = 0.0;
+        if (!(total == 0.0)) { inverse = 1.0 / total; }
         let head = (g / {{ sq }}u) % {{ heads }}u;
         let to = g / {{ sq * heads }}u * {{ o_steps[0] // 4 }}u + head * {{ o_steps[1] // 4 }}u + g % {{ sq }}u * {{ o_steps[2] // 4 }}u;
-        y[to + lane] = sum * share;
+        y[to + lane] = sum * inverse;
     }
 }

@@ -11,7 +11,7 @@
 {% set per = keys * columns // threads %}
 {% set step = [per, 8 if rows > 4 else 16]|min %}
 {% set ragged = (sk - first) % keys != 0 %}
-{% set share = heads // kv_heads %}
+{% set per_kv_head = heads // kv_heads %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> k: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> v: array<vec4<f32>>;
@@ -36,8 +36,8 @@ const LOWEST: f32 = -3.0e38;
 
 // Row r of the workgroup: (head, query). Rows behind the last repeat it.
 fn place(block: u32, r: u32, kv_head: u32) -> vec2<u32> {
-    let row = min(block * {{ rows }}u + r, {{ share * sq - 1 }}u);
-    return vec2<u32>(kv_head * {{ share }}u + row / {{ sq }}u, row % {{ sq }}u);
+    let row = min(block * {{ rows }}u + r, {{ per_kv_head * sq - 1 }}u);
+    return vec2<u32>(kv_head * {{ per_kv_head }}u + row / {{ sq }}u, row % {{ sq }}u);
 }
 
 @compute @workgroup_size({{ threads }})
@@ -146,16 +146,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
     // Weighted values: a lane has four neighbouring elements of {{ per }} keys.
     let column = lane % {{ columns }}u;
-    let share = lane / {{ columns }}u;
+    let strip = lane / {{ columns }}u;
     let v_base = batch * {{ v_steps[0] // 4 }}u + kv_head * {{ v_steps[1] // 4 }}u + {{ "column" if columns == vq else "min(column, " ~ (vq - 1) ~ "u)" }};
 {% for r in range(rows) %}
     var sum{{ r }} = vec4<f32>(0.0);
 {% endfor %}
 {% if step < per %}
-    for (var j = share * {{ per }}u; j < share * {{ per }}u + {{ per }}u; j += {{ step }}u) { // trips: {{ per }} / {{ step }}
+    for (var j = strip * {{ per }}u; j < strip * {{ per }}u + {{ per }}u; j += {{ step }}u) { // trips: {{ per }} / {{ step }}
 {% else %}
     {
-        let j = share * {{ per }}u;
+        let j = strip * {{ per }}u;
 {% endif %}
 {% for i in range(step) %}
 {% if ragged %}
@@ -177,7 +177,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for r in range(rows) %}
     part[{{ threads }}u + lane] = sum{{ r }};
     workgroupBarrier();
-    if (lane < {{ vq }}u{{ " && block * " ~ rows ~ "u + " ~ r ~ "u < " ~ (share * sq) ~ "u" if blocks * rows > share * sq }}) {
+    if (lane < {{ vq }}u{{ " && block * " ~ rows ~ "u + " ~ r ~ "u < " ~ (per_kv_head * sq) ~ "u" if blocks * rows > per_kv_head * sq }}) {
         var all = part[{{ threads }}u + lane];
 {% if threads // columns > 16 %}
         for (var i = 1u; i < {{ threads // columns }}u; i++) { all += part[{{ threads }}u + i * {{ columns }}u + lane]; } // trips: {{ threads // columns }}
@@ -206,7 +206,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 {% endfor %}
 {% if splits > 1 %}
-    if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ share * sq }}u) {
+    if (my_row < {{ rows }}u && lane % {{ groups }}u == 0u && block * {{ rows }}u + my_row < {{ per_kv_head * sq }}u) {
         stats[((batch * {{ heads }}u + at.x) * {{ sq }}u + at.y) * {{ splits }}u + split].x = top;
     }
 {% endif %}

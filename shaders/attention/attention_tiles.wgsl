@@ -138,15 +138,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (row + {{ i }}u < SQ) {
 {% if last_call %}
         // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
-        var share = 0.0;
-        if (!(all[{{ i }}] == 0.0)) { share = 1.0 / all[{{ i }}]; }
+        var inverse = 0.0;
+        if (!(all[{{ i }}] == 0.0)) { inverse = 1.0 / all[{{ i }}]; }
 {% else %}
-        let share = 1.0;
+        let inverse = 1.0;
         if (tx == 0u) { state[states + row + {{ i }}u] = vec2<f32>(top[{{ i }}], all[{{ i }}]); }
 {% endif %}
         let at = y_base + (row + {{ i }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}{% for c in range(4) %}
-        if (tx * 4u + {{ 64 * p + c }}u < DV) { y[at + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * share; }
+        if (tx * 4u + {{ 64 * p + c }}u < DV) { y[at + {{ 64 * p + c }}u] = sum{{ p }}_{{ i }}[{{ c }}] * inverse; }
 {% endfor %}{% endfor %}
     }
 {% endfor %}

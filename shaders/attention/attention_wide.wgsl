@@ -226,15 +226,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (mine{{ i }} + {{ r }}u < SQ) {
 {% if last_call %}
             // A query that sees no key gives zeros; a NaN passes, since naga's comparison is false for it.
-            var share = 0.0;
-            if (!(all[{{ r }}] == 0.0)) { share = 1.0 / all[{{ r }}]; }
+            var inverse = 0.0;
+            if (!(all[{{ r }}] == 0.0)) { inverse = 1.0 / all[{{ r }}]; }
 {% else %}
-            let share = 1.0;
+            let inverse = 1.0;
             if (tx == 0u) { state[states + mine{{ i }} + {{ r }}u] = vec2<f32>(top{{ i }}[{{ r }}], all[{{ r }}]); }
 {% endif %}
             let at = y_base + (mine{{ i }} + {{ r }}u) * {{ o_steps[2] }}u + tx * 4u;
 {% for p in range(pieces) %}
-            store(at + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * share);
+            store(at + {{ 32 * p }}u, tx * 4u + {{ 32 * p }}u, sum{{ i }}_{{ r }}_{{ p }} * inverse);
 {% endfor %}
         }
 {% endfor %}

@@ -17,9 +17,9 @@
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let t = (wid.x + wid.y * FOLD) * 64u + lane;
     if (t >= LINES * PARTS) { return; }
-    let share = (PLACES + PARTS - 1u) / PARTS;
-    let low = (t % PARTS) * share;
-    let high = low + share;
+    let part = (PLACES + PARTS - 1u) / PARTS;
+    let low = (t % PARTS) * part;
+    let high = low + part;
     var rest = t / PARTS;
     var base = 0u;
     var which = 0u;

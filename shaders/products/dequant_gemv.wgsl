@@ -1,7 +1,7 @@
 // Few rows of x times packed weights. A thread sums 4 columns for all rows, `lanes` threads share the pieces of a
 // column out among them, so that neighbours read neighbouring pieces. Each weight is read and decoded once, while the
 // next ones are on their way; x waits in workgroup memory, four numbers of piece p in place p ^ q of row q, which
-// keeps both those that write it and those that read it in different banks. Of a sum that is split, each share goes to
+// keeps both those that write it and those that read it in different banks. Of a sum that is split, each partition goes to
 // `y` as a result of its own; split_sum.wgsl adds.
 {% set next = namespace(at=2) %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
@@ -12,12 +12,12 @@
 {% set threads = 128 %}
 {% set quads = piece // 4 %}
 {% set pieces = k // piece %}
-{% set room = [m * quads * lanes, threads]|max %}
+{% set vectors = [m * quads * lanes, threads]|max %}
 {# Rows that are added up at a time. #}
-{% set rows = [room // threads, m]|min %}
+{% set rows = [vectors // threads, m]|min %}
 {% set uneven = pieces % lanes != 0 %}
 // First x, then the sums.
-var<workgroup> shared_memory: array<vec4<f32>, {{ room }}>;
+var<workgroup> shared_memory: array<vec4<f32>, {{ vectors }}>;
 
 {% include "lib/blocks.wgsl" %}
 {% set sparing = true %}
@@ -28,8 +28,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let turn = lane % {{ lanes }}u;
-    let share = g / {{ across }}u;
-    let start = share * {{ each }}u;
+    let partition = g / {{ across }}u;
+    let start = partition * {{ each }}u;
     let end = {{ "min(start + " ~ each ~ "u, " ~ pieces ~ "u)" }};
     let column = ((g % {{ across }}u) * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
@@ -102,7 +102,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (turn == 0u) {
 {% for r in range(several) %}
 {% for c in range(4) %}
-        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(share * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
+        {{ "if (column + " ~ c ~ "u < N) " if n % 4 or n % (4 * threads // lanes) }}{ y[(partition * M + {{ first + r }}u) * N + column + {{ c }}u] = shared_memory[{{ r * threads }}u + lane].{{ "xyzw"[c] }}; }
 {% endfor %}
 {% endfor %}
     }

@@ -1,7 +1,7 @@
 // Batched [m, k] @ [k, n] for few rows: what counts is how fast the weights are read. A workgroup makes all rows of
 // some columns; its threads share the sums out among them by fours of k, and read several rows of weights
 // before they multiply. Several weights make as many results (`parts`), or one of two products (`gated`):
-// act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each share goes to `y0` as a result of
+// act(a @ w0) * (a @ w1), summed one after the other. Of a sum that is split, each partition goes to `y0` as a result of
 // its own; split_sum.wgsl adds. Rows of `a` wait in workgroup memory, a stretch of k at a time.
 {% set wide = parts|reject("divisibleby", 4)|list|length == 0 %}
 {% set wide_k = k > 0 and k % 4 == 0 %}
@@ -19,7 +19,7 @@
 {% set ns.across = ns.across + (n + columns - 1) // columns %}
 {% endfor %}
 {% set W, Y, B = [S] * parts|length, [D] * parts|length, S %}
-{% set vector_a = wide_k and not left_turned %}
+{% set vector_a = wide_k and not transposed_a %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<" ~ E ~ ">" if vector_a else E }}>;
 {% include "lib/parts.wgsl" %}
 
@@ -32,9 +32,9 @@ var<workgroup> staged: array<vec4<f32>, {{ m * stage // 4 }}>;
 
 {% include "lib/epilogue.wgsl" %}
 
-// A place in the left matrix, and four values along k of a row of it, which stand {{ m if left_turned else 1 }} apart.
-{% set step = m if left_turned else 1 %}
-fn place(row: u32, k: u32) -> u32 { return {{ "k * M + row" if left_turned else "row * K + k" }}; }
+// A place in the left matrix, and four values along k of a row of it, which stand {{ m if transposed_a else 1 }} apart.
+{% set step = m if transposed_a else 1 %}
+fn place(row: u32, k: u32) -> u32 { return {{ "k * M + row" if transposed_a else "row * K + k" }}; }
 
 fn four(at: u32) -> vec4<f32> {
 {% if vector_a %}
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let g = wid.x + wid.y * FOLD;
     if (g >= GROUPS) { return; }
     let across = {{ ns.across }}u;
-    let share = g / across / BATCH;
+    let partition = g / across / BATCH;
     let z = g / across % BATCH;
 {% include "lib/part.wgsl" %}
 {% if by_expert is defined %}
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // The column, counted in vectors of {{ each }}; strips of threads take turns along k.
     let column = piece * {{ lanes }}u + lane % {{ lanes }}u;
     let strip = lane / {{ lanes }}u;
-    let k_end = min((share + 1u) * {{ each_k }}u, K);
+    let k_end = min((partition + 1u) * {{ partition_k }}u, K);
     // Row and column that this thread adds up and writes, a round at a time.
     let mine = lane / {{ lanes }}u;
 {% for side in sides %}
@@ -91,8 +91,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for row in range(m) %}
     var s{{ row }} = {{ V }}(0.0);
 {% endfor %}
-    let begin = share * {{ each_k }}u;
-    for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) { // trips: {{ each_k }} / {{ stage }}
+    let begin = partition * {{ partition_k }}u;
+    for (var k0 = begin; k0 < k_end; k0 += {{ stage }}u) { // trips: {{ partition_k }} / {{ stage }}
     workgroupBarrier();
     for (var i = lane; i < {{ m * stage // 4 }}u; i += 256u) { // trips: {{ m * stage // 4 }} / 256
         let k = k0 + i % {{ stage // 4 }}u * 4u;
@@ -142,7 +142,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if ({{ "part == " ~ part ~ "u && " if several }}mine < {{ rows }}u && column < {{ n // each }}u) {
 {% for round in range(rounds) %}
         {{ "if (mine < " ~ (m - round * rows) ~ "u) " if m - round * rows < rows }}{
-            let at = ((share * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
+            let at = ((partition * BATCH + z) * M + {{ round * rows }}u + mine) * {{ n // each }}u + column;
 {% if splits > 1 %}
             y{{ part }}[at] = total{{ round }};
 {% else %}

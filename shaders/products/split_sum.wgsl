@@ -1,4 +1,4 @@
-// The shares of sums that were split, [shares, elements], added up; then bias and activation.
+// The partitions of sums that were split, [partitions, elements], added up; then bias and activation.
 {% set E = "f16" if half else "f32" %}
 {# A bias belongs to columns, the last axis, or, where `every` says, to so many neighbours. #}
 {% set of_rows = every is defined %}
@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = {{ elements // step }}u;
     if (at >= count) { return; }
     var sum = x[at];
-    for (var share = 1u; share < SPLITS; share++) { sum += x[share * count + at]; } // trips: SPLITS
+    for (var partition = 1u; partition < SPLITS; partition++) { sum += x[partition * count + at]; } // trips: SPLITS
 {% if has_bias %}
     sum += {{ S }}(bias[{{ "(at / %du) %% %du" % (every // step, n) if of_rows else "at %% %du" % (n // step) }}]);
 {% endif %}

@@ -1,5 +1,5 @@
 // Position of the extreme of n elements that are `inner` apart; one workgroup per result. NaN counts
-// as more extreme than any number. Of a long line workgroups first find the places of shares; then one goes over
+// as more extreme than any number. Of a long line workgroups first find the places of partitions; then one goes over
 // those that are listed.
 {% set shared = splits is defined and not listed %}
 {% set joins = splits is defined and listed %}
@@ -42,10 +42,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if shared %}
     let line = g / SPLITS;
     let base = (line / INNER) * N * INNER + line % INNER;
-    let begin = (g % SPLITS) * SHARE;
+    let begin = (g % SPLITS) * PARTITION;
     var best = x[base + begin * INNER];
     var at = begin;
-    for (var i = begin + lane; i < min(begin + SHARE, N); i += {{ lanes }}u) { // trips: SHARE / {{ lanes }}
+    for (var i = begin + lane; i < min(begin + PARTITION, N); i += {{ lanes }}u) { // trips: PARTITION / {{ lanes }}
 {% elif joins %}
     let base = (g / INNER) * N * INNER + g % INNER;
     var at = u32(places[g * SPLITS]);

@@ -1,5 +1,5 @@
-// Running sums or products of n elements that are `inner` apart; a lane walks down {{ share }} of them, of four columns at
-// once where they divide, with eight reads on their way.{{ " What stands before its share is in `carry`." if splits > 1 }}
+// Running sums or products of n elements that are `inner` apart; a lane walks down {{ partition }} of them, of four columns at
+// once where they divide, with eight reads on their way.{{ " What stands before its partition is in `carry`." if splits > 1 }}
 {% set T = type[0] %}
 {% set wide = inner % 4 == 0 and T != two_words %}
 {% set E = "vec4<" ~ T ~ ">" if wide else T %}
@@ -7,7 +7,7 @@
 {% set op = "*" if product else "+" %}
 {% set one = number(T, 1 if product else 0) %}
 {% set start = one if T == two_words else E ~ "(" ~ one ~ ")" %}
-{% set ragged = n % share != 0 or share % 8 != 0 %}
+{% set ragged = n % partition != 0 or partition % 8 != 0 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
 {% if splits > 1 %}
 @group(0) @binding(1) var<storage, {{ access[1] }}> carry: array<{{ E }}>;
@@ -26,10 +26,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let outer = column / {{ units }}u;
     let split = g % {{ splits }}u;
     let base = outer * {{ n * units }}u + column % {{ units }}u;
-    let first = split * {{ share }}u;
-    let count = {{ "min(" ~ share ~ "u, " ~ n ~ "u - first)" if n % share else share ~ "u" }};
+    let first = split * {{ partition }}u;
+    let count = {{ "min(" ~ partition ~ "u, " ~ n ~ "u - first)" if n % partition else partition ~ "u" }};
     var total = {{ "carry[(outer * " ~ splits ~ "u + split) * " ~ units ~ "u + column % " ~ units ~ "u]" if splits > 1 else start }};
-    for (var i = 0u; i < count; i += 8u) { // trips: {{ share }} / 8
+    for (var i = 0u; i < count; i += 8u) { // trips: {{ partition }} / 8
 {% for c in range(8) %}
 {% set at = "i + " ~ c ~ "u" %}
 {% set near = "min(" ~ at ~ ", count - 1u)" if ragged else "(" ~ at ~ ")" %}

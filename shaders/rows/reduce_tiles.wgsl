@@ -1,4 +1,4 @@
-// Sum, mean, product, maximum or minimum over n elements that are `inner` apart, or of {{ splits }} shares of them.
+// Sum, mean, product, maximum or minimum over n elements that are `inner` apart, or of {{ splits }} partitions of them.
 // {{ parts }} lanes share a result{{ ", neighbours of one result" if inner == 1 else "; neighbouring lanes have neighbouring results" }}. A lane has
 // {{ loads }} reads on their way.
 {% set T = type[0] %}
@@ -10,7 +10,7 @@
 {% set m = n // 4 if rows and wide else n %}
 {% set results = outer * units %}
 {% set P = T if rows else E %}
-{% set ragged = m % share != 0 or share % (parts * loads) != 0 %}
+{% set ragged = m % partition != 0 or partition % (parts * loads) != 0 %}
 {% set extreme = kind in ("max", "min") %}
 {% set bits = "vec4<u32>" if wide else "u32" %}
 {% set neutral = number(E, 1 if kind == "prod" else 0) %}
@@ -62,15 +62,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // Lanes behind the last result do its work again; what they find is not written.
     let g = min(result, {{ results - 1 }}u);
     let base = g / {{ units }}u * {{ m * units }}u + g % {{ units }}u;
-    let start = group % {{ splits }}u * {{ share }}u;
-    let end = {{ "min(start + " ~ share ~ "u, " ~ m ~ "u)" if m % share else "start + " ~ share ~ "u" }};
+    let start = group % {{ splits }}u * {{ partition }}u;
+    let end = {{ "min(start + " ~ partition ~ "u, " ~ m ~ "u)" if m % partition else "start + " ~ partition ~ "u" }};
 {% if extreme %}
     // Every lane starts from an element: an extreme may count it many times.
     var all = x[base + start * {{ units }}u];
 {% else %}
     var all = {{ neutral }};
 {% endif %}
-    for (var i = start + mine; i < end; i += {{ parts * loads }}u) { // trips: {{ share }} / {{ parts * loads }}
+    for (var i = start + mine; i < end; i += {{ parts * loads }}u) { // trips: {{ partition }} / {{ parts * loads }}
 {% for c in range(loads) %}
 {% set at = "i + " ~ c * parts ~ "u" %}
         let v{{ c }} = x[base + {{ "min(" ~ at ~ ", end - 1u)" if ragged else "(" ~ at ~ ")" }} * {{ units }}u];

@@ -41,8 +41,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let level = nan_log(part[0]);
     for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] = x[base + i * INNER] - top - level; } // trips: N / {{ lanes }}
 {% else %}
-    let share = 1.0 / part[0];
+    let inverse = 1.0 / part[0];
     // Each lane reads back only what it wrote itself.
-    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= share; } // trips: N / {{ lanes }}
+    for (var i = lane; i < N; i += {{ lanes }}u) { y[base + i * INNER] *= inverse; } // trips: N / {{ lanes }}
 {% endif %}
 }

@@ -45,13 +45,13 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% if log %}
     let level = nan_log(total);
 {% else %}
-    let share = 1.0 / total;
+    let inverse = 1.0 / total;
 {% endif %}
 {% if rows % (threads // lanes) %}
     if (row >= {{ rows }}u) { return; }
 {% endif %}
 {% for c in range(held) %}
-    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * share" }};{{ " }" if (c + 1) * lanes > m }}
+    {{ "if (own < " ~ (m - c * lanes) ~ "u) { " if (c + 1) * lanes > m }}y[base + own + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - top) - level" if log else "e" ~ c ~ " * inverse" }};{{ " }" if (c + 1) * lanes > m }}
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the largest element so far and the sum of exponentials below it;
@@ -80,7 +80,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% if log %}
     let level = nan_log(total);
 {% else %}
-    let share = 1.0 / total;
+    let inverse = 1.0 / total;
 {% endif %}
     i = own;
     for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
@@ -88,11 +88,11 @@ fn expo(x: {{ E }}) -> {{ E }} {
         let v{{ c }} = x[base + i + {{ c * lanes }}u];
 {% endfor %}
 {% for c in range(u) %}
-        y[base + i + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * share" }};
+        y[base + i + {{ c * lanes }}u] = {{ "(v" ~ c ~ " - all) - level" if log else "expo(v" ~ c ~ " - all) * inverse" }};
 {% endfor %}
     }
     for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
-        y[base + i] = {{ "(x[base + i] - all) - level" if log else "expo(x[base + i] - all) * share" }};
+        y[base + i] = {{ "(x[base + i] - all) - level" if log else "expo(x[base + i] - all) * inverse" }};
     }
 {% endif %}
 }

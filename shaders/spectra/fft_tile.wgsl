@@ -22,7 +22,7 @@
 @group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> bin_roots: array<vec2<f32>>;
 {% set ends.binding = ends.binding + 1 %}
 {% endif %}
-{% if turned %}
+{% if factored %}
 @group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> factor: array<vec2<f32>>;
 {% set ends.binding = ends.binding + 1 %}
 {% endif %}
@@ -150,7 +150,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% set v = "v" ~ (u * r + dft_place(r, j)|int) %}
 {% set on = n // r * j * out_step %}
         {{ "if (local + " ~ on ~ "u < " ~ out_imag ~ "u) " if cut }}{
-            let z = {{ "turn(" ~ v ~ (".yx" if swap_between else "") ~ ", factor[local + " ~ on ~ "u])" if turned else v }}{{ ".yx" if swap_out }}{{ " * SCALE" if scale != 1 }};
+            let z = {{ "turn(" ~ v ~ (".yx" if swap_before else "") ~ ", factor[local + " ~ on ~ "u])" if factored else v }}{{ ".yx" if swap_after }}{{ " * SCALE" if scale != 1 }};
             let at = start + local + {{ on }}u;
             y[at] = z.x;
             y[at + {{ out_imag }}u] = z.y;

@@ -3,7 +3,7 @@
 // its place yet (2); stage "last" lists the peaks that were kept, and fills the rest with -1.
 {% set final = stage == "last" %}
 {% set items = "CANDIDATES" if final else "N" %}
-{% set room = "SLOTS" if final else "CANDIDATES" %}
+{% set capacity = "SLOTS" if final else "CANDIDATES" %}
 {% set out = 4 if final else 1 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> keep: array<i32>;
 {% if final %}
@@ -42,8 +42,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
 {% endfor %}
         let slot = total + sum - mine;
-        if (mine == 1u && slot < {{ room }}) {
-            let to = row * {{ room }} + slot;
+        if (mine == 1u && slot < {{ capacity }}) {
+            let to = row * {{ capacity }} + slot;
 {% if final %}
             list[to] = positions[row * {{ items }} + item];
             drops[to] = prominences[row * {{ items }} + item];

@@ -1,6 +1,6 @@
 // Convolution as a product [outputs, k] @ [k, windows] whose right side is read through the windows, cut into tiles
 // as in matmul.wgsl. There are as many threads as windows in a tile, and each brings the taps of its own: a step of
-// k is `lines` rows of `piece` neighbouring taps, whose distances are constants. Of a sum that is split, each share
+// k is `lines` rows of `piece` neighbouring taps, whose distances are constants. Of a sum that is split, each partition
 // goes to `y` as a result of its own; split_sum.wgsl adds.
 {% set m = outputs // parts %}
 {% set c = channels // parts %}
@@ -136,7 +136,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     // All outputs of some windows, then those of the next ones: images come one after the other.
     let down = {{ (m + bm - 1) // bm }}u;
-    let share = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
+    let partition = g / {{ parts * ((m + bm - 1) // bm) * ((batch * windows + bn - 1) // bn) }}u;
     let column0 = ((g / {{ parts * ((m + bm - 1) // bm) }}u) % {{ (batch * windows + bn - 1) // bn }}u) * {{ bn }}u;
     let part = (g / down) % {{ parts }}u;
     let row0 = (g % down) * {{ bm }}u;
@@ -169,8 +169,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var acc{{ i }}_{{ j }} = vec4<f32>(0.0);
 {% endfor %}
 {% endfor %}
-    // Lines of this share; the next step is on its way from memory while this one is multiplied.
-    let begin = share * {{ each }}u;
+    // Lines of this partition; the next step is on its way from memory while this one is multiplied.
+    let begin = partition * {{ each }}u;
     let end = min(begin + {{ each }}u, {{ c * per }}u);
 {% if k > 0 %}
 {{ load("begin") }}
@@ -218,7 +218,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 {% endif %}
-    let base = share * {{ batch * outputs * windows }}u;
+    let base = partition * {{ batch * outputs * windows }}u;
 {% for i in range(tm) %}
 {% for j in range(jb) %}
     store(base, part, row0 + (ty + {{ (i // 4) * ny }}u) * 4u + {{ i % 4 }}u, column0 + (tx + {{ j * nx }}u) * 4u, acc{{ i }}_{{ j }});

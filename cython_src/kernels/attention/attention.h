@@ -1,11 +1,11 @@
-/* Attention, per type, with a running softmax over tiles of keys: the scores of many queries against a tile are a
-   matrix product, and so is what follows; few queries are taken one by one. */
+/* Attention with a running softmax over tiles of keys, per type. Many queries: the scores of a tile, and the sums of
+   its values, are matrix products. Few queries: one after the other. */
 
-/* Keys of a tile, and queries that meet it together: their scores stay in the cache. */
+/* Keys of a tile, and queries that are computed together against it, so that their scores stay in the cache. */
 enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
 
-/* y[i] += dot(r[i], h) for rows of r, `apart` apart: one after the other, as they stand, so that memory is read in
-   a stream; the sums of as many rows as a vector has entries are turned and added up together. */
+/* y[i] += dot(r[i], h) for rows r[i] that are `apart` elements apart. Rows are read in order, so that memory is read as
+   a stream. The sums of VL rows are transposed in registers and added together. */
 static void NAME(add_dots)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *h, T *y)
 {
     for (int64_t i = 0; i < rows; i += VL) {
@@ -23,14 +23,14 @@ static void NAME(add_dots)(const T *r, int64_t apart, int64_t rows, int64_t n, c
             for (; j < n; j++) rest[k] += r[j] * h[j];
             sums[k] = (s0 + s1) + (s2 + s3);
         }
-        NAME(turn)(sums);
+        NAME(transpose_lanes)(sums);
         for (int64_t half = VL / 2; half > 0; half /= 2)
             for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
         for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
     }
 }
 
-/* y += s @ r for rows of r, `apart` apart; y stays in registers. */
+/* y += s @ r, the rows of r `apart` elements apart. y stays in registers. */
 static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *s, T *y)
 {
     int64_t e = 0;
@@ -52,8 +52,8 @@ static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, c
         for (int64_t j = 0; j < rows; j++) y[e] += s[j] * r[j * apart + e];
 }
 
-/* Scores of a query against a tile of keys from j0 on to what they are scaled by and may see: those before
-   ``from`` and from ``to`` on, counted from j0, are not seen. */
+/* Scales the scores of a query against the keys of a tile, which begins at key j0, and applies softcap, mask and bias.
+   Only keys [from, to) of the tile are visible. */
 static void NAME(see)(T *s, const rlx_call *call, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t from, int64_t to)
 {
     RLX_ARGUMENTS(attention, call);
@@ -73,19 +73,20 @@ static void NAME(see)(T *s, const rlx_call *call, int64_t b, int64_t h, int64_t 
     }
 }
 
-/* What is known of a query: the largest score so far, and the sum of exp(score - top). */
+/* The running softmax of a query: the largest score so far, and the sum of exp(score - top). */
 typedef struct {
     T top, sum;
 } NAME(rlx_seen);
 
-/* Scores of some keys to weights; what was found before is scaled to the new largest score. */
+/* Turns the scores of some keys into softmax weights. The sum and the result so far are rescaled to the new largest
+   score. */
 static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_seen) *seen, T *o, int64_t dv)
 {
     for (int64_t j = 0; j < from; j++) s[j] = 0;
     for (int64_t j = to; j < count; j++) s[j] = 0;
     if (from >= to) return;
     const T most = NAME(row_max)(s + from, to - from), top = most > seen->top ? most : seen->top;
-    /* Where nothing is seen all are -inf, and become 0. */
+    /* If no key is visible, all scores are -inf. The weights are then 0. */
     const T base = top == -(T)INFINITY ? 0 : top, shrink = SCALAR(exp)(seen->top - base);
     if (shrink != 1)
         for (int64_t e = 0; e < dv; e++) o[e] *= shrink;
@@ -93,8 +94,8 @@ static void NAME(weigh)(T *s, int64_t count, int64_t from, int64_t to, NAME(rlx_
     seen->sum = seen->sum * shrink + NAME(row_exp)(s + from, s + from, base, to - from);
 }
 
-/* The queries begin to end - 1 of a head. Scratch: a tile of keys and one of values in panels, the scores of
-   some queries, what is known of each. */
+/* Queries [begin, end) of a head. Scratch: a tile of keys and one of values in panels, the scores of some queries, and
+   the running softmax of each. */
 static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t begin, int64_t end, T *scratch)
 {
     RLX_ARGUMENTS(attention, call);
@@ -110,7 +111,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
         seen[i] = (NAME(rlx_seen)){-(T)INFINITY, 0};
         memset(o + i * p->o_steps[2], 0, (size_t)dv * sizeof(T));
     }
-    /* Tiles begin at multiples of their size, whichever queries are made. */
+    /* Tiles begin at multiples of their size, so that results do not depend on which queries a call makes. */
     const int64_t past = kind == RLX_SEES_SLIDING && begin + ahead > window ? begin + ahead - window : 0;
     const int64_t last = causal && end + ahead < sk ? end + ahead : sk;
     for (int64_t j0 = past / NAME(KEYS) * NAME(KEYS); j0 < last; j0 += NAME(KEYS)) {
@@ -123,7 +124,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
                              dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS, 0);
         for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
             const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
-            /* Keys of the tile that one of these queries may see: first to count - 1. */
+            /* Keys [first, count) of the tile are visible to at least one of these queries. */
             const int64_t most = i + rows + ahead - j0, least = i + ahead - window - j0;
             const int64_t count = !causal || most > tile ? tile : most;
             if (count <= 0 || (kind == RLX_SEES_SLIDING && least >= count)) continue;
@@ -133,7 +134,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
                                  NAME(KEYS), rows, d, NAME(micro_zeros), count - j < whole ? count - j : whole);
             }
             for (int64_t r = 0; r < rows; r++) {
-                const int64_t at = i + r + ahead - j0; /* the last key that a causal query sees */
+                const int64_t at = i + r + ahead - j0; /* the last key that is visible to a causal query */
                 const int64_t to = !causal || at + 1 > count ? count : at < 0 ? 0 : at + 1;
                 const int64_t from = kind == RLX_SEES_SLIDING && at > window ? at - window : 0;
                 T *s = scores + r * NAME(KEYS);
@@ -153,9 +154,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
     }
 }
 
-/* Parameters: batch, heads, kv heads, sq, sk, d, dv, q k v o steps (batch, head, position each),
-   mask steps (batch, head, query, key), kind, window, scale, softcap, whether there are many queries.
-   Scratch: see attend. */
+/* The parts of a call are blocks of queries (many) or single queries. */
 static int NAME(kernel_attention)(const rlx_call *call)
 {
     RLX_ARGUMENTS(attention, call);
@@ -181,7 +180,7 @@ static int NAME(kernel_attention)(const rlx_call *call)
         const T *k = (const T *)in->k + b * p->k_steps[0] + h / share * p->k_steps[1];
         const T *v = (const T *)in->v + b * p->v_steps[0] + h / share * p->v_steps[1];
         T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1] + i * p->o_steps[2];
-        /* Keys first..last - 1 may be seen. */
+        /* Keys [first, last) are visible. */
         const int64_t at = i + sk - sq;
         int64_t first = 0, last = sk;
         if (kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING) last = at + 1 < sk ? at + 1 : sk;

@@ -1,4 +1,4 @@
-/* Jumps: calls that change which call comes next. Parameters begin with the target. */
+/* Jumps: calls that decide which call is next. Their parameters begin with rlx_jump_target. */
 
 static int kernel_jump(const rlx_call *call)
 {
@@ -12,7 +12,7 @@ static int kernel_jump_unless(const rlx_call *call)
     return *(const uint8_t *)in->condition ? RLX_OK : RLX_JUMP;
 }
 
-/* Parameters: target, trips. The counter, the output, goes up until the trips are made. */
+/* The counter goes up by one for each trip; after `trips` of them the call jumps out of the loop. */
 static int kernel_next_trip(const rlx_call *call)
 {
     RLX_ARGUMENTS(next_trip, call);

@@ -1,4 +1,4 @@
-/* Calls the C function of a registered operation. Parameters: function, count of sizes, sizes, numbers. */
+/* Calls the C function of a registered operation. */
 typedef int (*custom_function)(const void *const *inputs, void *const *outputs, const int64_t *sizes,
                                const double *numbers);
 

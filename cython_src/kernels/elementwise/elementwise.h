@@ -1,8 +1,7 @@
-/* Elementwise loops made from the op table, and the region that runs a program of them in one pass.
-
-   A region walks its result in blocks that stay in the first-level cache; each step of its program
-   is one loop over the block. An operand of the result's own shape is read where it is, a scalar
-   is spread once, another broadcast is gathered into a register block by block. */
+/* Elementwise loops, made from the table of rlx/ops/elementwise, and the kernel that runs a program of them in one pass
+   over memory. The result is computed in blocks that fit the first-level cache. Each step of the program is one loop over
+   a block. An operand with the shape of the result is read in place, a scalar is copied to every entry of a block once,
+   and any other operand is gathered block by block. */
 
 #define ADD(x, y) ((T)((x) + (y)))
 #define SUB(x, y) ((T)((x) - (y)))
@@ -20,7 +19,7 @@
 #define CAST_bf16_OF_u32(D, x) rlx_to_bf16(rlx_odd(x))
 #define CAST_bf16_OF_i64(D, x) rlx_to_bf16(rlx_odd(rlx_odd_i64(x)))
 
-/* A result may stand at its operand's address: each element is read before it is written. */
+/* The result may be at the address of an operand: each element is read before it is written. */
 #define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
 
 #define LOOP_OF(name) \
@@ -98,7 +97,7 @@ static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t
     }
 }
 
-/* Elements at..at+n of an operand read through its strides, in the order of the result. */
+/* Elements [at, at + n) of an operand, in the order of the result, read by its strides. */
 static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
                          const int64_t *strides, int64_t itemsize, int64_t at, int64_t n)
 {
@@ -118,7 +117,8 @@ static void gather_block(char *d, const char *s, int64_t rank, const int64_t *di
     }
 }
 
-/* A program of steps on blocks of elements. Blocks stand in registers on the stack; see rlx/abi/elementwise.py. */
+/* A program of steps on blocks of elements. Blocks are in registers on the stack. rlx/abi/elementwise.py explains the
+   parameters. */
 static int kernel_elementwise(const rlx_call *call)
 {
     RLX_ARGUMENTS(elementwise, call);

@@ -19,7 +19,7 @@ static RLX_INLINE vf v_exp_rest(vf r)
 }
 static RLX_INLINE vf v_exp_near(vf r) { return TERM(TERM(v_exp_rest(r), r, 1.0f), r, 1.0f); }
 
-/* exp(x + more) = p * 2^n for |x| that a v_scale of n takes; `more` is tiny. */
+/* exp(x + more) as p * 2^n, for |x| within the range of v_scale. `more` is a small correction. */
 static RLX_INLINE vf v_exp_sum(vf x, vf more, vf *n)
 {
     *n = v_fma(x, v_all(1.44269504088896341f), v_all(ROUNDING)) - ROUNDING;
@@ -36,7 +36,7 @@ static RLX_INLINE vf v_exp_parts(vf x, vf *n)
 
 static RLX_INLINE vf v_exp(vf x)
 {
-    /* Beyond these the result is infinite or zero anyway. */
+    /* Outside of this range the result is infinite or zero. */
     vf n, p = v_exp_parts(v_max(v_all(-105.0f), v_min(v_all(89.0f), x)), &n);
     return v_scale(p, n);
 }
@@ -59,14 +59,14 @@ static RLX_INLINE vf v_expm1(vf x)
     const vf t = v_max(v_all(-18.0f), v_min(v_all(88.9f), x));
     const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
     const vf r = v_fma(n, v_all(2.12194440054690583e-4f), v_fma(n, v_all(-0.693359375f), t));
-    /* 2^(n - 1), so that 2^128 is not needed: the low bits of the sum are those of n. */
+    /* 2^(n - 1), since 2^128 overflows. The low bits of the sum are those of n. */
     const vf half = (vf)(((vi)shifted << 23) + 0x3f000000);
     return 2.0f * v_fma(half, v_fma(v_exp_rest(r) * r, r, r), half - 0.5f);
 }
 
 static RLX_INLINE vf v_tanh(vf x)
 {
-    /* y / (y + 1) for 2 y = exp(2 a) - 1, which is 1 from 10 on; log 2 in f32 will do there. */
+    /* y / (y + 1) with 2 y = exp(2 a) - 1. It is 1 from a = 10 on, so log 2 in f32 is precise enough. */
     const vf a = v_abs(x), t = v_min(v_all(20.0f), a + a);
     const vf shifted = v_fma(t, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
     const vf r = v_fma(n, v_all(-0.693147180559945309f), t);
@@ -92,7 +92,7 @@ static RLX_INLINE vf v_log_parts(vf f, vf k)
     return v_fma(k, v_all(0.693359375f), p);
 }
 
-/* What log gives x: y where x is a positive number. */
+/* The logarithm of any x, where y is the result for positive finite x. */
 static RLX_INLINE vf v_log_ends(vf x, vf y)
 {
     const vf zero = {0}, infinity = v_all(INFINITY);
@@ -108,12 +108,12 @@ static RLX_INLINE vf v_log(vf x)
     return v_log_ends(x, v_log_parts((vf)(bits - (e << 23)) - 1.0f, k));
 }
 
-/* For x from -1 + 2^-24 to infinity, which is left out. */
+/* log(1 + x) for x from -1 + 2^-24 up, infinity excluded. */
 static RLX_INLINE vf v_log1p_inner(vf x)
 {
     const vf u = x + 1.0f;
     const vi e = ((vi)u - 0x3f3504f3) >> 23;
-    /* What the sum has lost comes back at the scale of its mantissa; nothing is lost of large numbers. */
+    /* The rounding error of 1 + x is added back at the scale of the mantissa. Large x lose nothing. */
     const vf least = v_min(v_all(1.0f), x), lost = least - (u - v_max(v_all(1.0f), x));
     const vf scale = v_max((vf){0}, (vf)((127 << 23) - (e << 23)));
     return v_log_parts(v_fma(lost, scale, (vf)((vi)u - (e << 23)) - 1.0f),
@@ -123,7 +123,7 @@ static RLX_INLINE vf v_log1p_inner(vf x)
 static RLX_INLINE vf v_log1p(vf x)
 {
     const vf y = v_log_ends(x + 1.0f, v_log1p_inner(x));
-    return v_pick(v_less(v_abs(x), v_all(1e-30f)), x, y); /* -0, and x + 1 - 1 for subnormal x */
+    return v_pick(v_less(v_abs(x), v_all(1e-30f)), x, y); /* -0, and subnormal x, for which x + 1 - 1 is 0 */
 }
 
 static RLX_INLINE vf v_softplus(vf x)
@@ -137,7 +137,7 @@ static RLX_INLINE vf v_sigmoid(vf x)
     return v_pick(v_less(x, (vf){0}), e, v_all(1.0f)) / (e + 1.0f);
 }
 
-/* exp(-a) * 2^32: what is multiplied by it and then by 2^-32 keeps its digits where exp(-a) is subnormal. */
+/* exp(-a) * 2^32. Products with it that are scaled by 2^-32 afterwards keep their digits where exp(-a) is subnormal. */
 #define BACK 2.3283064365386963e-10f
 static RLX_INLINE vf v_exp_raised(vf a)
 {
@@ -176,7 +176,7 @@ static RLX_INLINE vf v_erf(vf x)
     p = TERM(p, z, 1.128132094e-1f);
     p = TERM(p, z, -3.761244598e-1f);
     p = TERM(p, z, 1.128379142e+0f);
-    /* The eighth root of 1 - erf(a); from 3.95 on erf is 1. */
+    /* The eighth root of 1 - erf(a). From 3.95 on erf is 1. */
     vf q = v_all(1.438577107e-4f);
     q = TERM(q, t, -3.358158577e-4f);
     q = TERM(q, t, -3.797071955e-3f);
@@ -197,7 +197,7 @@ static RLX_INLINE vf v_gelu(vf x)
        u = (a - 3.5) / (a + 3.5); above zero what is missing of x is as much. */
     const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
     const vf d = a + 3.5f, w = v_reciprocal(d);
-    /* w + w_rest is 1 / d beyond f32: three times its error would reach the result. */
+    /* w + w_rest is 1 / d to more than f32 precision: an error in w would reach the result three times as large. */
     const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
     const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
     vf q = v_all(1.094858526e-4f);
@@ -217,7 +217,8 @@ static RLX_INLINE vf v_gelu(vf x)
 
 static RLX_INLINE vf v_gelu_approx(vf x)
 {
-    /* x * sigmoid(v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3) to twice the digits: v itself is up to 100. */
+    /* x * sigmoid(v) with v = 2 sqrt(2 / pi) (x + 0.044715 x^3). v is computed to twice the precision, since it is up
+       to 100. */
     const vf a = v_min(v_all(11.0f), v_abs(x)), c1 = v_all(1.59576912160573f), c3 = v_all(0.0713548162726f);
     const vf z = a * a, y = z * a, y_rest = v_fma(v_rest(a, a, z), a, v_rest(z, a, y));
     const vf one = c1 * a, three = c3 * y, v = one + three, back = v - one;
@@ -246,12 +247,12 @@ static RLX_INLINE vf v_quadrant(vf r, vi quadrant)
     return (vf)((vi)v_pick(v_odd(quadrant), c, s) ^ ((quadrant >> 1) << 31));
 }
 
-/* sin(x + turn * pi / 2). */
-static RLX_INLINE vf v_sine(vf x, int turn)
+/* sin(x + quarters * pi / 2). */
+static RLX_INLINE vf v_sine(vf x, int quarters)
 {
     const vf shifted = v_fma(x, v_all(0.636619772367581343f), v_all(ROUNDING)), n = shifted - ROUNDING;
 #if VECTOR_BYTES >= 32
-    /* pi/2 in three parts: the first difference is exact, the others are rounded once. */
+    /* pi/2 in three parts. The first subtraction is exact, the other two round once each. */
     vf r = v_fma(n, v_all(-1.57079637f), x);
     r = v_fma(n, v_all(4.37113883e-8f), r);
     r = v_fma(n, v_all(1.71512489e-15f), r);
@@ -260,11 +261,11 @@ static RLX_INLINE vf v_sine(vf x, int turn)
     for (int l = 0; l < FLOATS; l++)
         r[l] = (float)((x[l] - n[l] * 1.57079632673412561417) - n[l] * 6.0771005065061922e-11);
 #endif
-    return v_quadrant(r, (vi)shifted + turn);
+    return v_quadrant(r, (vi)shifted + quarters);
 }
 
-/* Large angles need more bits of pi than the sum above has. */
-#define SINE(name, turn, far)                                                                     \
+/* Large angles need more bits of pi than the three parts have. */
+#define SINE(name, quarters, far)                                                                     \
     static RLX_NOINLINE void far_##name(float *y, const float *x)                                    \
     {                                                                                             \
         for (int l = 0; l < FLOATS; l++)                                                          \
@@ -272,7 +273,7 @@ static RLX_INLINE vf v_sine(vf x, int turn)
     }                                                                                             \
     static RLX_INLINE vf v_##name(vf x)                                                           \
     {                                                                                             \
-        vf y = v_sine(x, turn);                                                                   \
+        vf y = v_sine(x, quarters);                                                                   \
         if (RLX_UNLIKELY(!v_every(v_less(v_abs(x), v_all(2e4f))))) {                                \
             float from[FLOATS], to[FLOATS];                                                       \
             v_store(from, x), v_store(to, y);                                                     \
@@ -285,7 +286,7 @@ SINE(sin, 0, sinf)
 SINE(cos, 1, cosf)
 #undef SINE
 
-/* A loop over whole vectors and what is left. */
+/* A loop over whole vectors, then over the remaining entries. */
 #define LOOP_VECTOR(name, function)                                                               \
     static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)      \
     {                                                                                             \

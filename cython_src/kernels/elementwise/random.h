@@ -26,7 +26,7 @@ static inline float normal_number(uint32_t bits, const uint32_t *table)
     return bits & 1 ? -z : z;
 }
 
-/* Parameters: count, stream, kind (bits, uniform, normal), words of the seed. */
+/* Word i of the seed counts as 0 where the seed has fewer words. */
 static int kernel_philox(const rlx_call *call)
 {
     RLX_ARGUMENTS(philox, call);

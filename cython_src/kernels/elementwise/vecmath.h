@@ -1,7 +1,6 @@
-/* Point functions: f32 exp, log and tanh, which the compiler turns into vector code where they stand in a
-   loop, what f64 takes from the C library, and integers. The functions of vectors are in functions.h.
-
-   The coefficients of tanh are a Chebyshev interpolation of degree 6 in float64. NaN and infinities follow C. */
+/* Scalar functions. The compiler makes vector code of f32 exp, log and tanh where they are called in a loop. f64 uses
+   the C library. Vector functions are in functions.h. The coefficients of tanh are a Chebyshev interpolation of degree 6
+   in float64. NaN and infinities follow C. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static inline int32_t as_bits(float x)
 
 static inline float rlx_exp_f32(float x)
 {
-    /* Beyond these the result is infinite or zero anyway; a NaN passes both comparisons. */
+    /* Outside of this range the result is infinite or zero. NaN passes both comparisons. */
     float t = PICK(x > 89.0f, 89.0f, x);
     t = PICK(t < -105.0f, -105.0f, t);
     /* Adding 1.5 * 2^23 rounds to the nearest integer. */
@@ -87,7 +86,7 @@ static inline double rlx_cos_f64(double x) { return cos(x); }
 static inline double rlx_softplus_f64(double x) { return (x < 0 ? 0 : x) + log1p(exp(-fabs(x))); }
 static inline double rlx_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-/* What both types take from the C library; F is the suffix of its float functions. */
+/* Functions of the C library for both types. F is the suffix of the float versions. */
 #define LIBRARY_FUNCTIONS(suffix, T, F)                                                           \
     static inline T rlx_sqrt_##suffix(T x) { return sqrt##F(x); }                                 \
     static inline T rlx_abs_##suffix(T x) { return fabs##F(x); }                                  \

@@ -1,7 +1,7 @@
-/* Kernels that move elements of 1, 2, 4 or 8 bytes without looking at them. */
+/* Kernels that copy elements of 1, 2, 4 or 8 bytes, whatever their type. */
 
-/* Offset of what an index tuple names, or -1 when it is out of range; negative indices count from
-   the end. */
+/* The offset of the place that an index tuple names, or -1 if it is out of range. Negative indices count from the end.
+   */
 static inline int64_t index_offset(const void *indices, int64_t at, int64_t bytes, int64_t depth,
                                    const int64_t *sizes, const int64_t *along)
 {
@@ -42,7 +42,7 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         const int64_t counter = in->counter ? *(const int32_t *)in->counter : 0;                  \
         E *d = (E *)out->target + p->target_offset + counter * p->target_advance;                 \
         const E *s = (const E *)in->source + p->source_offset + counter * p->source_advance;      \
-        /* Parts are stretches of the first axis, else of the second one. */                      \
+        /* Threads share the first axis, or the second one if that is longer. */                  \
         if (rank > 1 && dims[0] < call->parts && dims[0] < dims[1]) {                             \
             const rlx_range own = rlx_share(call, dims[1], 1);                                    \
             d += own.first * to[1], s += own.first * from[1];                                     \
@@ -56,7 +56,7 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
                            own.last - own.first, dims, from, to);                                 \
         return RLX_OK;                                                                            \
     }                                                                                             \
-    /* The last dimension is walked in the inner loop. */                                         \
+    /* The inner loop runs over the last dimension. */                                            \
     static int kernel_gather_##SUFFIX(const rlx_call *call)                                       \
     {                                                                                             \
         RLX_ARGUMENTS(gather, call);                                                              \

@@ -1,6 +1,6 @@
 /* Updates of a tensor at places that indices name, in order. */
 
-/* The result holds a copy of the data. */
+/* The result holds a copy of the data when the call begins. */
 #define SCATTER(SUFFIX, T)                                                                        \
     static int kernel_scatter_##SUFFIX(const rlx_call *call)                                      \
     {                                                                                             \

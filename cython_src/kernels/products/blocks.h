@@ -1,6 +1,6 @@
-/* Weights of Q8_0 and Q4_0 in panels (rlx/backends/cpu/layouts.py): for 32 rows of a panel the scale of
-   each column in f16, then the codes row by row; of Q4_0 rows 0 to 15 in the low halves of bytes, the
-   others in the high ones. */
+/* Weights of Q8_0 and Q4_0 in panels (rlx/backends/cpu/layouts.py). For 32 rows of a panel: the f16 scales of all
+   columns, then the codes row by row. In Q4_0, rows 0 to 15 are in the low halves of the bytes and rows 16 to 31 in the
+   high halves. */
 
 #define BLOCK_ROWS 32
 #define BLOCK_LANES ((int64_t)(VECTOR_BYTES / 4))
@@ -12,7 +12,7 @@ typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), ma
 
 static inline wide_f32 code_floats(few_i8 codes)
 {
-    /* GCC 12 widens bytes to words of 32 bits one by one. */
+    /* Written out, since GCC 12 widens bytes to 32-bit integers one by one. */
 #if VECTOR_BYTES == 64 && defined(__x86_64__)
     return (wide_f32)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)codes));
 #elif VECTOR_BYTES == 32 && defined(__x86_64__)
@@ -22,10 +22,10 @@ static inline wide_f32 code_floats(few_i8 codes)
 #endif
 }
 
-/* Bytes of a column in so many rows. */
+/* Bytes of one column of that many rows. */
 static inline int64_t block_bytes(int64_t rows, int64_t four) { return rows / BLOCK_ROWS * (four ? 18 : 34); }
 
-/* Some rows of a panel of `step` columns, a multiple of BLOCK_ROWS, as floats. */
+/* Decodes rows of a panel of `step` columns to floats. The number of rows is a multiple of BLOCK_ROWS. */
 static void widen_blocks(float *to, const uint8_t *from, int64_t rows, int64_t step, int64_t four)
 {
     for (; rows > 0; rows -= BLOCK_ROWS, to += BLOCK_ROWS * step, from += block_bytes(BLOCK_ROWS, four) * step)
@@ -43,7 +43,7 @@ static void widen_blocks(float *to, const uint8_t *from, int64_t rows, int64_t s
         }
 }
 
-/* One row times a whole panel: the products with a block's codes are added up before they are scaled. */
+/* One row times a whole panel. Products with the codes of a block are summed before they are scaled. */
 static RLX_INLINE void row_of_blocks(const float *a, const uint8_t *b, int64_t depth, float *c, const int four)
 {
     enum { COLUMNS = MICRO_VECTORS * VECTOR_BYTES / 4 };

@@ -1,13 +1,12 @@
-/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode.
-
-   The layouts are those of GGUF files, little endian. Decoding takes three steps: codes to signed
-   bytes, bytes to floats, and for every 16 weights scale * code + offset. In the first and the last
-   the vectors are written out; the compiler makes those of the middle one. */
+/* Block-quantised weights (rlx/ops/products/block_formats.py): decoding, and products that decode. The block layouts
+   are those of GGUF files, little endian. Decoding takes three steps: codes to signed bytes, bytes to floats, and scale *
+   code + offset for every 16 weights. The first and the last step use explicit vectors; the compiler vectorises the
+   second. */
 
 /* A quantised matrix. */
 typedef struct {
     const uint8_t *codes;
-    const void *scales, *zeros; /* of plain groups: one per group of a row; zeros may be NULL */
+    const void *scales, *zeros; /* for plain groups: one per group of a row; zeros may be NULL */
     rlx_quantized as;
 } rlx_packed;
 
@@ -21,16 +20,16 @@ static inline float block_half(const uint8_t *at)
     return rlx_from_f16(h);
 }
 
-/* The field of `mask` from bit `shift` of each of 16 bytes. */
+/* Bits `shift` and up of each of 16 bytes, masked by `mask`. */
 static inline u8x16 fields(const uint8_t *at, uint64_t shift, uint8_t mask)
 {
     return (u8x16)((u64x2)*(const u8x16 *)at >> shift) & mask;
 }
 
-/* Bytes moved up by bits that are free in them. */
+/* Each byte shifted left; the bits shifted out are 0. */
 static inline u8x16 up(u8x16 v, uint64_t bits) { return (u8x16)((u64x2)v << bits); }
 
-/* 16 bits of a word, each as the fifth bit of a code. */
+/* Each of 16 bits as the fifth bit of a code. */
 static inline u8x16 fifth_bits(const uint8_t *at)
 {
     const uint64_t every = 0x0101010101010101u, own = 0x8040201008040201u;
@@ -40,12 +39,12 @@ static inline u8x16 fifth_bits(const uint8_t *at)
 
 static inline void put(int8_t *codes, u8x16 v) { memcpy(codes, &v, 16); }
 
-/* One block: its codes, and for each 16 of them a scale and an offset. */
+/* Decodes one block: its codes, and a scale and an offset for each 16 of them. */
 #define UNPACK(name)                                                                              \
     static void unpack_##name(const uint8_t *restrict b, int8_t *restrict codes,                  \
                               float *restrict scale, float *restrict offset)
 
-/* --- 32 weights to a block: low halves of 16 bytes, then the high ones ------------------------ */
+/* --- 32 weights to a block: the low halves of 16 bytes, then the high halves ------------------- */
 
 UNPACK(q4_0)
 {
@@ -86,7 +85,7 @@ UNPACK(q8_0)
     offset[0] = offset[1] = 0;
 }
 
-/* --- 256 weights to a block: 16 sub-blocks, half a run of 32 bytes each ----------------------- */
+/* --- 256 weights to a block: 16 sub-blocks of 16 weights -------------------------------------- */
 
 UNPACK(q2_k)
 {
@@ -113,7 +112,7 @@ UNPACK(q3_k)
     }
 }
 
-/* Of 12 bytes that hold 8 scales and 8 minima in 6 bits each (Q4_K, Q5_K): those of 32 weights. */
+/* The 6-bit scale and minimum of 32 weights, out of 12 bytes that hold eight of each (Q4_K, Q5_K). */
 static inline void scales_k4(const uint8_t *b, int j, float *restrict scale,
                              float *restrict offset)
 {
@@ -179,7 +178,7 @@ static const struct {
 /* --- rows ------------------------------------------------------------------------------------- */
 
 #define LANES4 ((int64_t)(VECTOR_BYTES / sizeof(float)))
-/* Weights that are decoded at a time: a whole number of blocks and groups of every format. */
+/* Weights that are decoded at a time: a multiple of the block and group sizes of all formats. */
 #define SPAN RLX_DECODE_SPAN
 
 static float group_value(const void *values, int64_t bytes, int64_t at)
@@ -189,7 +188,7 @@ static float group_value(const void *values, int64_t bytes, int64_t at)
     return ((const float *)values)[at];
 }
 
-/* The first step for plain groups; codes are moved down by half their range. */
+/* The first step for plain groups. Codes are reduced by half their range. */
 static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
                           int8_t *codes, float *scale, float *offset)
 {
@@ -212,11 +211,11 @@ static void unpack_groups(const rlx_packed *p, int64_t row, int64_t from, int64_
     }
 }
 
-/* Weights from ... from + count of a row; from is a multiple of SPAN, count one of 16. */
+/* Decodes weights [from, from + count) of a row. `from` is a multiple of SPAN, `count` of 16. */
 static void decode_span(const rlx_packed *p, int64_t row, int64_t from, int64_t count,
                         float *restrict w)
 {
-    int8_t codes[SPAN] = {0}; /* or a compiler that can't follow the blocks warns */
+    int8_t codes[SPAN] = {0}; /* initialised, since some compilers warn otherwise */
     float scale[SPAN / 16], offset[SPAN / 16];
     if (p->as.scheme < RLX_SCHEME_INT4) {
         const int64_t weights = block_formats[p->as.scheme].weights;
@@ -256,11 +255,11 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
 
 /* --- products --------------------------------------------------------------------------------- */
 
-#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* columns of a panel of micro.h */
-/* Up to here decoded weights are used once per row; above, in panels. */
+#define DEQUANT_COLUMNS (MICRO_VECTORS * LANES4) /* columns of a panel (micro.h) */
+/* Up to this many rows of x, decoded weights are used at once; above, they go into panels first. */
 #define DEQUANT_FEW 16
 
-/* Adds to a row's sums its products with a span of weights, whose length is a multiple of 16. */
+/* Adds the products of a row of x with a span of weights to its sums. `count` is a multiple of 16. */
 static inline vec_f32 span_dot(vec_f32 sum, const float *x, const float *w, int64_t count)
 {
     vec_f32 s1 = {0}, s2 = {0}, s3 = {0};
@@ -279,7 +278,7 @@ static inline vec_f32 span_dot(vec_f32 sum, const float *x, const float *w, int6
     return (sum + s1) + (s2 + s3);
 }
 
-/* The same for four rows, k apart. */
+/* The same for four rows of x that are k apart. */
 static inline void span_dot4(vec_f32 *sums, const float *x, int64_t k, const float *w,
                              int64_t count)
 {

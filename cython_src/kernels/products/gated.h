@@ -1,8 +1,7 @@
-/* Two products of one left matrix, one the gate of the other: act(a @ g) * (a @ u), per type. */
+/* Gated products, per type: act(a @ gate) * (a @ up). */
 
-/* Inputs: a, gate and up weights, their biases. Parameters: m, k, n, has bias, act, columns of the gate that are
-   made before those of the other product, packed (both are in panels: of which kind, see panels.h). Scratch:
-   these columns and a panel more, and room for a panel. */
+/* Columns of the gate are computed in groups of `columns`, each followed by the same columns of the other product.
+   Scratch holds one group. */
 static int NAME(kernel_gated_product)(const rlx_call *call)
 {
     RLX_ARGUMENTS(gated_product, call);
@@ -10,7 +9,7 @@ static int NAME(kernel_gated_product)(const rlx_call *call)
     T *gates = out->gates;
     const rlx_range own = rlx_share(call, n, MICRO_COLUMNS); /* parts are columns */
     for (int64_t j = own.first, width; j < own.last; j += width) {
-        /* gemv rounds another way where there is not even a vector: none such is left over. */
+        /* The last group is never narrower than a vector, since gemv sums such columns in another order. */
         width = own.last - j < columns + MICRO_COLUMNS ? own.last - j : columns;
         T *c = (T *)out->y + j;
         for (int64_t up = 0; up < 2; up++)

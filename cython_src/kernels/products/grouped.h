@@ -1,9 +1,9 @@
-/* Products by expert: every row by a matrix of its own, per type. */
+/* Grouped products, per type: each row is multiplied by the matrix of its expert. */
 
-#define GROUPED_ROWS RLX_EXPERT_ROWS /* rows of one expert that are made together */
-#define GROUPED_COLUMNS RLX_EXPERT_COLUMNS /* and columns, where these rows stand apart */
+#define GROUPED_ROWS RLX_EXPERT_ROWS /* rows of one expert that are computed together */
+#define GROUPED_COLUMNS RLX_EXPERT_COLUMNS /* columns at a time, where these rows are not contiguous */
 
-/* Rows of x that have one matrix, times it; `rows` says which, in order. */
+/* The rows of x that one expert gets, times its matrix. `rows` lists them in order. */
 static void NAME(rows_of_expert)(const T *x, const int64_t *rows, int64_t count, const void *w, int64_t packed, T *y,
                                  int64_t k, int64_t n, rlx_range own, const rlx_grouped_matmul_out *out)
 {
@@ -33,7 +33,7 @@ static int NAME(kernel_grouped_matmul)(const rlx_call *call)
     for (int64_t i = 0; i < m; i++) {
         const int64_t expert = EXPERT(i);
         if (expert >= experts || (expert < 0 && !p->partial)) return RLX_INDEX_OUT_OF_RANGE;
-        /* A row that is made elsewhere. */
+        /* Another device computes this row. */
         if (expert < 0) memset(y + i * n + own.first, 0, (size_t)(own.last - own.first) * sizeof(T));
     }
     for (int64_t expert = 0; expert < experts; expert++) {

@@ -1,21 +1,19 @@
-/* Products of 8-bit integers in i32, exact: four along k at a time.
-
-   Panels of the right matrix hold 4 rows of it side by side: for each column 4 signed bytes. Before them
-   stands the sum of every column. Unsigned bytes b are b' + 128, and where only unsigned ones can be the
-   left operand of an instruction, signed ones are a' - 128:
-   sum (a' - x)(b' + y) = sum a'b' - x sum b' + y sum a' - k x y. */
+/* Exact products of 8-bit integers in i32, four elements along k at a time. A panel of the right matrix holds 4 signed
+   bytes for each column: 4 rows of it. The sums of all columns come first. Unsigned right operands b are stored as b' = b
+   - 128. Where an instruction needs an unsigned left operand, signed ones a are stored as a' = a + 128. With x and y the
+   two offsets, or 0: sum a b = sum (a' - x)(b' + y) = sum a'b' - x sum b' + y sum a' - k x y. */
 
 #define I32_LANES ((int64_t)(VECTOR_BYTES / 4))
 #define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
-#define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are made ready at a time */
+#define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are converted at a time */
 
 typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
-typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* no alias of anything: stays in registers */
+typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* aliases nothing, so that it stays in registers */
 typedef int16_t vec_i16 __attribute__((vector_size(VECTOR_BYTES), aligned(2), may_alias));
 typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int8_t half_i8 __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
 
-/* Pairs of products of 16-bit integers, added up. */
+/* Sums of two neighbouring products of 16-bit integers. */
 static inline vec_i32 add_pairs(vec_i16 a, vec_i16 b)
 {
 #if VECTOR_BYTES == 64 && defined(__x86_64__)
@@ -31,14 +29,14 @@ static inline vec_i32 add_pairs(vec_i16 a, vec_i16 b)
 #endif
 }
 
-/* How a way of adding products takes the left operand: bytes of an element, and whether it is unsigned. */
+/* One implementation of the inner loop: bytes of an element of the left operand, and whether it is made unsigned. */
 typedef struct {
     int64_t bytes, shifted;
-    /* 1, 2, 4 or 6 rows, `row` bytes apart, times the columns of a panel that has `step` bytes in 4 of its rows.
-       Sums begin at a value for each row, less so many `times` the column's `sums`. */
+    /* Multiplies 1, 2, 4 or 6 rows, `row` bytes apart, by the columns of a panel with `step` bytes for 4 of its rows.
+       Each sum begins at the row's `begin` minus `times` times the column's sum. */
     void (*micro)(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
                   const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width);
-} byte_way;
+} byte_method;
 
 static RLX_NOINLINE void store_few(int32_t *c, vec_i32 v, int64_t width) { memcpy(c, &v, (size_t)width * sizeof(*c)); }
 
@@ -91,17 +89,17 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
                 pairs_1(a + r * row, row, b, step, begin + r, c + r * ldc, ldc, fours, width - j);
     }
 }
-static const byte_way way_pairs = {2, 0, micro_pairs};
+static const byte_method method_pairs = {2, 0, micro_pairs};
 
 #ifdef VNNI
-/* Of a row of results in some vectors only the last may have fewer lanes than there are. */
+/* The lanes of vector v of a row of results. Only the last vector may be partial. */
 static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors)
 {
     const int64_t rest = width - v * I32_LANES;
     return v + 1 < vectors || rest >= I32_LANES ? (__mmask16)-1 : (__mmask16)((1u << rest) - 1);
 }
 
-/* Unsigned bytes times signed ones, four of them added to each sum. */
+/* Products of unsigned with signed bytes, four of them added to each sum. */
 #define DOTS(ROWS, VECTORS)                                                                        \
     __attribute__((target("avx512vnni"))) static void dots_##ROWS##_##VECTORS(                     \
         const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,           \
@@ -153,18 +151,19 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
                              fours, width - j);
         }
 }
-static const byte_way way_dots = {1, 1, micro_dots};
+static const byte_method method_dots = {1, 1, micro_dots};
 #endif
 
-/* Rows of the left matrix, as a way takes them, each filled up with zeros; and where their sums begin. */
+/* Converts rows of the left matrix for an implementation, padded with zeros, and computes the initial values of their
+   sums. */
 static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows, int64_t k, int64_t fours,
-                       const byte_way *way, int64_t is_signed, int64_t b_shifted)
+                       const byte_method *method, int64_t is_signed, int64_t b_shifted)
 {
-    const int32_t x = way->shifted && is_signed ? 128 : 0, y = b_shifted ? 128 : 0;
+    const int32_t x = method->shifted && is_signed ? 128 : 0, y = b_shifted ? 128 : 0;
     const uint8_t flip = (uint8_t)x;
-    for (int64_t r = 0; r < rows; r++, a += k, to += 4 * fours * way->bytes) {
+    for (int64_t r = 0; r < rows; r++, a += k, to += 4 * fours * method->bytes) {
         int32_t sum = 0;
-        if (way->bytes == 1) {
+        if (method->bytes == 1) {
             for (int64_t i = 0; i < k; i++) to[i] = (char)(a[i] ^ flip);
             for (int64_t i = 0; y && i < k; i++) sum += a[i] ^ flip;
         } else {
@@ -173,12 +172,12 @@ static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows,
             else for (int64_t i = 0; i < k; i++) wide[i] = a[i];
             for (int64_t i = 0; y && i < k; i++) sum += wide[i];
         }
-        memset(to + k * way->bytes, 0, (size_t)((4 * fours - k) * way->bytes));
+        memset(to + k * method->bytes, 0, (size_t)((4 * fours - k) * method->bytes));
         begin[r] = y * sum - (int32_t)k * x * y;
     }
 }
 
-/* Columns of a matrix as a panel, the sums first. */
+/* Packs columns of a matrix as a panel, the sums of the columns first. */
 static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k, int64_t width, int64_t is_signed)
 {
     const int64_t columns = (width + I32_LANES - 1) / I32_LANES * I32_LANES, fours = (k + 3) / 4;
@@ -192,15 +191,13 @@ static void ready_columns(int8_t *panel, const uint8_t *b, int64_t n, int64_t k,
     }
 }
 
-/* Parameters: m, k, n, batch, a signed, b signed, packed, bytes from one packed matrix to the next, rank,
-   dims[rank], a steps[rank], b steps[rank]. Scratch: where the sums of BYTE_ROWS rows begin, these rows, and
-   a panel. */
-static int integer_products(const rlx_call *call, const byte_way *way)
+/* Scratch: initial sums of BYTE_ROWS rows, these rows, and a panel. */
+static int integer_products(const rlx_call *call, const byte_method *method)
 {
     RLX_ARGUMENTS(matmul_integer, call);
     const int64_t m = p->m, k = p->k, n = p->n, packed = p->packing;
     const rlx_block own = rlx_share_block(call, p->batch, m, n, 6, BYTE_COLUMNS);
-    const int64_t fours = (k + 3) / 4, row = 4 * fours * way->bytes;
+    const int64_t fours = (k + 3) / 4, row = 4 * fours * method->bytes;
     int32_t *begin = out->rows;
     char *ready = (char *)(begin + BYTE_ROWS);
     int8_t *panel = (int8_t *)(ready + (m < BYTE_ROWS ? m : BYTE_ROWS) * 8 * fours);
@@ -215,7 +212,7 @@ static int integer_products(const rlx_call *call, const byte_way *way)
         const int8_t *b = (const int8_t *)in->b + at_b * (packed ? p->packed_stride : k * n);
         for (int64_t i = own.rows.first; i < own.rows.last; i += BYTE_ROWS) {
             const int64_t rows = own.rows.last - i < BYTE_ROWS ? own.rows.last - i : BYTE_ROWS;
-            ready_rows(ready, begin, a + i * k, rows, k, fours, way, p->a_signed, !p->b_signed);
+            ready_rows(ready, begin, a + i * k, rows, k, fours, method, p->a_signed, !p->b_signed);
             for (int64_t j = own.columns.first; j < own.columns.last; j += BYTE_COLUMNS) {
                 const int64_t width = n - j < BYTE_COLUMNS ? n - j : BYTE_COLUMNS;
                 const int64_t step = 4 * ((width + I32_LANES - 1) / I32_LANES * I32_LANES);
@@ -224,8 +221,8 @@ static int integer_products(const rlx_call *call, const byte_way *way)
                 int32_t *c = (int32_t *)out->y + (z * m + i) * n + j;
                 for (int64_t r = 0, some; r < rows; r += some) {
                     some = rows - r >= 6 && rows - r != 8 ? 6 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
-                    way->micro(ready + r * row, row, from + step, step, begin + r, (const int32_t *)from,
-                               way->shifted && p->a_signed ? 128 : 0, c + r * n, n, fours, some, width);
+                    method->micro(ready + r * row, row, from + step, step, begin + r, (const int32_t *)from,
+                               method->shifted && p->a_signed ? 128 : 0, c + r * n, n, fours, some, width);
                 }
             }
         }
@@ -233,7 +230,7 @@ static int integer_products(const rlx_call *call, const byte_way *way)
     return RLX_OK;
 }
 
-static int kernel_matmul_integer(const rlx_call *call) { return integer_products(call, &way_pairs); }
+static int kernel_matmul_integer(const rlx_call *call) { return integer_products(call, &method_pairs); }
 #ifdef VNNI
-static int kernel_matmul_integer_vnni(const rlx_call *call) { return integer_products(call, &way_dots); }
+static int kernel_matmul_integer_vnni(const rlx_call *call) { return integer_products(call, &method_dots); }
 #endif

@@ -10,8 +10,8 @@ static void NAME(activate)(T *y, int64_t n, int64_t act)
     if (act) table[act](y, y, NULL, NULL, n);
 }
 
-/* Few rows: the right matrix, whose rows are ld apart, is read once, in place; columns in registers
-   along k. */
+/* One row. The right matrix, whose rows are ld apart, is read once and in place. Results of some columns stay in
+   registers along k. */
 static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, int64_t k, int64_t n)
 {
     int64_t j = 0;
@@ -39,8 +39,8 @@ static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, 
         *(VEC *)(c + j) = s;
     }
     if (j < n && n >= VL) {
-        /* The last vector reaches back over columns that are done: every column of a row is summed in
-           the same way, so equal columns give equal results. */
+        /* The last vector overlaps columns that are done. Every column of a row is then summed in the same order, so
+           that equal columns give equal results. */
         j = n - VL;
         VEC s = {0};
         if (bias) s = *(const VEC *)(bias + j);
@@ -55,7 +55,7 @@ static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, 
     }
 }
 
-/* The same where the right matrix is transposed, [n, k]: one row of it for each result. */
+/* One row times a transposed right matrix [n, k]: a dot product for each result. */
 static void NAME(gemv_transposed)(const T *a, const T *b, T *c, int64_t k, int64_t n)
 {
     for (int64_t j = 0; j < n; j++, b += k) {
@@ -72,26 +72,26 @@ static void NAME(gemv_transposed)(const T *a, const T *b, T *c, int64_t k, int64
 #include "products/micro.h"
 #include "products/panels.h"
 
-/* Columns j0 ... j0 + width - 1 of a product with one matrix of n columns, packed (of which kind, see panels.h) or
-   with its rows one after the other. A row of a begins k after the one before. */
+/* Columns [j0, j0 + width) of a product with one matrix of n columns, packed (see panels.h) or row by row. Rows of a
+   are k apart. */
 static RLX_NOINLINE void NAME(some_columns)(const T *a, const void *b, int64_t packed, int64_t j0, const T *bias, T *c,
                                          int64_t ldc, int64_t m, int64_t k, int64_t n, int64_t width, int64_t act,
-                                         T *room)
+                                         T *scratch)
 {
     const T *loose = (const T *)b + j0;
     if (bias) bias += j0;
     if (packed) {
-        NAME(packed_product)(a, k, b, packed, j0, bias, c, ldc, m, k, n, width, act, room);
+        NAME(packed_product)(a, k, b, packed, j0, bias, c, ldc, m, k, n, width, act, scratch);
     } else if (m > 1) {
-        NAME(loose_product)(a, k, loose, n, bias, c, ldc, m, k, width, 0, act, room);
+        NAME(loose_product)(a, k, loose, n, bias, c, ldc, m, k, width, 0, act, scratch);
     } else {
         NAME(gemv)(a, loose, n, bias, c, k, width);
         NAME(activate)(c, width, act);
     }
 }
 
-/* The products of a part. bias_at is where the bias begins in its operand; transposed right matrices are [n, k];
-   packed_stride counts bytes, the strides of the batch axes count matrices. */
+/* The products of a part of a call. bias_at is where the bias begins in its operand. packed_stride counts bytes; the
+   steps of the batch axes count matrices. */
 static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 {
     RLX_ARGUMENTS(matmul, call);
@@ -133,7 +133,8 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
 static RLX_NOINLINE void NAME(own_products)(const rlx_call *call)
 {
     RLX_ARGUMENTS(matmul, call);
-    /* What is not packed is packed by every part that reads it: parts are columns, if there are enough. */
+    /* An operand that is not packed is packed by every part that reads it, so parts are columns where there are enough.
+       */
     const int64_t tall = p->packing || p->n < 2 * MICRO_COLUMNS ? MICRO_ROWS : p->m;
     NAME(products)(call, rlx_share_block(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS));
 }
@@ -141,7 +142,7 @@ static RLX_NOINLINE void NAME(own_products)(const rlx_call *call)
 static int NAME(kernel_matmul)(const rlx_call *call)
 {
 #ifdef SINGLE
-    /* Two copies: the small products of a small model feel every instruction. */
+    /* Inlined for a call without parts: small products of small models feel every instruction. */
     RLX_ARGUMENTS(matmul, call);
     if (!RLX_UNLIKELY(call->parts > 1)) {
         NAME(products)(call, (rlx_block){{0, p->batch}, {0, p->m}, {0, p->n}});

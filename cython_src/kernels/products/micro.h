@@ -1,10 +1,8 @@
-/* The micro-kernel of matrix products: tiles of results that stay in registers, per type.
+/* The micro-kernel of matrix products, per type: a tile of results stays in registers. A panel holds MICRO_COLUMNS
+   columns of the right matrix, row by row, and is read from its first byte to its last. The last panel of a matrix is
+   narrower: padded with zeros to whole vectors. */
 
-   A panel holds MICRO_COLUMNS columns of the right matrix, one row after the other, so that it is read from
-   its first byte to its last. The last panel of a matrix is as narrow as whole vectors allow, and
-   filled up with zeros. */
-
-/* The first `count` lanes of a vector, 1 to VL; the others are 0, or stay as they are. */
+/* The first `count` lanes of a vector, 1 to VL. Other lanes load as 0 and are not stored. */
 #if VECTOR_BYTES == 64 && defined(__x86_64__)
 static RLX_INLINE VEC NAME(load_lanes)(const T *from, int64_t count)
 {
@@ -47,9 +45,9 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 }
 #endif
 
-/* ROWS rows of a times `depth` rows of a panel that are `step` apart, added to c or to `start`. The last
-   vector of a row of c has `lanes` lanes. WAYS sums take turns along k where a row is alone and would
-   wait for itself; one that is not is summed like those beside it. */
+/* Multiplies ROWS rows of a by `depth` rows of a panel, which are `step` apart, and adds to c or to `start`. The last
+   vector of a row of c has `lanes` lanes. A single row has WAYS independent sums along k, which hide the latency of an
+   addition. */
 #define MICRO(NUMBER, ROWS, VECTORS, WAYS)                                                         \
     static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
                                                int64_t step, T *c, int64_t ldc, int64_t depth,     \
@@ -97,7 +95,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
             NAME(store_lanes)(c + (VECTORS - 1) * VL, acc[0][r][VECTORS - 1], lanes);              \
         }                                                                                          \
     }
-/* Double precision makes do with fewer of them. */
+/* Double precision needs fewer of them. */
 #ifdef SINGLE
 #define MICROS(VECTORS, WAYS) \
     MICRO(alone, 1, VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
@@ -112,13 +110,12 @@ MICROS(3, 2) MICROS(4, 2)
 #undef MICRO
 #undef MICROS
 
-/* Columns that a panel of so many has in memory. */
+/* Columns that a panel of `width` columns has in memory. */
 static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
 
-/* Any number of rows times a panel, or times up to MICRO_COLUMNS columns of a matrix whose rows are `step`
-   apart and may be read up to the end of the last vector. Entries of a row of the left matrix are side by side
-   and its rows lda apart; or, with `along` 0, those of so many rows as are made together stand side by
-   side, and these blocks of rows one after the other, all `lda` long. */
+/* Multiplies any number of rows by a panel, or by up to MICRO_COLUMNS columns of a matrix whose rows are `step` apart
+   and may be read to the end of the last vector. If `along` is 1, rows of the left matrix are contiguous and lda apart. If
+   it is 0, the rows of one tile are interleaved, and tiles follow each other; each is lda long. */
 static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
                              int64_t rows, int64_t depth, const T *start, int64_t width)
 {
@@ -142,7 +139,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
 #undef MICROS
     const int64_t last = (width - 1) / VL, lanes = width - last * VL;
     while (rows) {
-        /* 8 rows are twice 4: that takes less time than 6 and 2. */
+        /* 8 rows as 4 and 4 are faster than as 6 and 2. */
         const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
         table[last][alone ? 4 : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * lda, c += some * ldc;
@@ -151,7 +148,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
 
 static const T NAME(micro_zeros)[MICRO_COLUMNS] = {0};
 
-/* Where the sums of a panel begin: at the bias, or at 0. What no vector may read is copied first. */
+/* Initial values of the sums of a panel: the bias, or 0. A bias that a vector load would overrun is copied first. */
 static inline const T *NAME(micro_start)(T *start, const T *bias, int64_t width)
 {
     if (!bias) return NAME(micro_zeros);

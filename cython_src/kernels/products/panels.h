@@ -1,19 +1,20 @@
-/* Matrix products out of micro-kernels: of packed weights, and of matrices as they lie, per type. */
+/* Matrix products made of micro-kernels, per type: with packed weights, and with matrices as they are. */
 
-/* `depth` rows of a panel of `step` columns, `at` elements from the first one; what is no T is made one. */
-static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *room)
+/* Returns `depth` rows of a panel of `step` columns that begin `at` elements behind the first. Elements that are not of
+   type T are widened to scratch memory. */
+static const T *NAME(wide_panel)(const void *panels, int64_t at, int64_t depth, int64_t step, int64_t kind, T *scratch)
 {
 #ifdef SINGLE
     const int64_t four = kind == RLX_PACKING_Q4_0;
-    if (kind == RLX_PACKING_F16) widen_f16(room, (const rlx_f16 *)panels + at, depth * step);
-    if (kind == RLX_PACKING_BF16) widen_bf16(room, (const rlx_bf16 *)panels + at, depth * step);
-    if (kind >= RLX_PACKING_Q8_0) widen_blocks(room, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
+    if (kind == RLX_PACKING_F16) widen_f16(scratch, (const rlx_f16 *)panels + at, depth * step);
+    if (kind == RLX_PACKING_BF16) widen_bf16(scratch, (const rlx_bf16 *)panels + at, depth * step);
+    if (kind >= RLX_PACKING_Q8_0) widen_blocks(scratch, (const uint8_t *)panels + block_bytes(at, four), depth, step, four);
 #endif
-    return kind == RLX_PACKING_SAME ? (const T *)panels + at : room;
+    return kind == RLX_PACKING_SAME ? (const T *)panels + at : scratch;
 }
 
 #ifdef SINGLE
-/* One row times a whole panel that is widened in registers; two sums take turns. */
+/* One row times a whole panel of 16-bit weights, which are widened in registers. Two sums alternate. */
 #define HALF_ROW(name, held)                                                                       \
     static void row_of_##name(const float *a, const held *b, int64_t depth, const float *start,    \
                               float *c)                                                            \
@@ -39,14 +40,14 @@ HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
 #undef HALF_ROW
 #endif
 
-/* Rows times a matrix in panels of some kind, of which `width` columns from j0 on are made; j0 begins a
-   panel. Room: for MICRO_DEPTH rows of a panel that is widened. */
+/* Rows times `width` columns of a packed matrix, from column j0 on, which begins a panel. Scratch: MICRO_DEPTH rows of
+   a panel, for weights that are widened. */
 static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, int64_t kind, int64_t j0,
                                  const T *bias, T *c, int64_t ldc, int64_t m, int64_t k, int64_t n,
-                                 int64_t width, int64_t act, T *room)
+                                 int64_t width, int64_t act, T *scratch)
 {
-    /* Few rows go by once: every panel is read from its first byte to its last. What is widened for
-       them stays in the first cache. */
+    /* Few rows: every panel is read once, from its first byte to its last. Weights that are widened for them stay in
+       the first-level cache. */
     const int64_t once = kind == RLX_PACKING_SAME ? k : 64;
     const int64_t deep = m <= MICRO_ROWS || k == 0 ? once : MICRO_DEPTH;
     int64_t p = 0, begun = 0;
@@ -65,7 +66,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 #endif
     do {
         const int64_t depth = k - p < deep ? k - p : deep;
-        /* A few rows that are left over go with those before: they are summed like them. */
+        /* A small remainder of rows is computed together with the rows before it, and summed in the same order. */
         for (int64_t i = 0, rows; i < m; i += rows) {
             rows = m - i < MICRO_BLOCK + MICRO_ROWS ? m - i : MICRO_BLOCK;
             for (int64_t j = begun; j < width; j += MICRO_COLUMNS) {
@@ -73,7 +74,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
                 const int64_t at = j0 + j, whole = n - at < MICRO_COLUMNS ? n - at : MICRO_COLUMNS;
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
-                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, room);
+                const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, scratch);
                 NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
                                  p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
@@ -88,11 +89,11 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 typedef float rlx_four __attribute__((vector_size(16), aligned(4)));
 #endif
 
-/* Up to MICRO_COLUMNS columns of the right matrix, `depth` rows of them, as a panel. */
-static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t width, int64_t turned)
+/* Packs `depth` rows of up to MICRO_COLUMNS columns of the right matrix as a panel. */
+static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, int64_t width, int64_t transposed)
 {
     const int64_t step = NAME(panel_columns)(width);
-    if (!turned) {
+    if (!transposed) {
         for (int64_t i = 0; i < depth; i++, panel += step, b += ld) {
             memcpy(panel, b, (size_t)width * sizeof(T));
             for (int64_t v = width; v < step; v++) panel[v] = 0;
@@ -101,7 +102,7 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
     }
     int64_t done = 0;
 #ifdef SINGLE
-    /* Four columns by four rows at a time, exchanged in registers. */
+    /* 4 x 4 elements at a time, transposed in registers. */
     for (; done + 4 <= width; done += 4)
         for (int64_t i = 0; i + 4 <= depth; i += 4) {
             const T *from = b + done * ld + i;
@@ -120,7 +121,7 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
     for (int64_t i = depth / 4 * 4; i < depth; i++)
         for (int64_t v = 0; v < done; v++) panel[i * step + v] = b[v * ld + i];
 #endif
-    /* A few rows of the panel at a time stay in the first cache while all columns go by. */
+    /* A few rows of the panel at a time, so that they stay in the first-level cache while all columns are read. */
     for (int64_t i = 0; i < depth; i += 16, panel += 16 * step) {
         const int64_t rows = depth - i < 16 ? depth - i : 16;
         for (int64_t v = done; v < step; v++)
@@ -128,22 +129,22 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
     }
 }
 
-/* Rows times a matrix whose rows are ldb apart; turned, its columns are. */
+/* Rows times a matrix whose rows are ldb apart, or whose columns are if it is transposed. */
 static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
-                                int64_t m, int64_t k, int64_t n, int64_t turned, int64_t act, T *panel)
+                                int64_t m, int64_t k, int64_t n, int64_t transposed, int64_t act, T *panel)
 {
     for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
         const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
-        /* For few rows a copy does not pay. */
-        const int64_t there = !turned && m <= 2 * MICRO_ROWS && width % VL == 0;
-        T room[MICRO_COLUMNS];
-        const T *start = NAME(micro_start)(room, bias ? bias + j : NULL, width);
+        /* For few rows packing does not pay. */
+        const int64_t in_place = !transposed && m <= 2 * MICRO_ROWS && width % VL == 0;
+        T scratch[MICRO_COLUMNS];
+        const T *start = NAME(micro_start)(scratch, bias ? bias + j : NULL, width);
         int64_t p = 0;
         do {
             const int64_t depth = k - p < MICRO_DEPTH ? k - p : MICRO_DEPTH;
-            const T *from = turned ? b + j * ldb + p : b + p * ldb + j;
-            if (!there) NAME(make_panel)(panel, from, ldb, depth, width, turned);
-            NAME(micro_rows)(a + p, lda, 1, there ? from : panel, there ? ldb : NAME(panel_columns)(width), c + j, ldc,
+            const T *from = transposed ? b + j * ldb + p : b + p * ldb + j;
+            if (!in_place) NAME(make_panel)(panel, from, ldb, depth, width, transposed);
+            NAME(micro_rows)(a + p, lda, 1, in_place ? from : panel, in_place ? ldb : NAME(panel_columns)(width), c + j, ldc,
                              m, depth, p ? NULL : start, width);
             p += MICRO_DEPTH;
         } while (p < k);

@@ -2,7 +2,7 @@
 
 #define PANEL (4 * VL) /* columns of a panel of packed weights */
 
-/* Rows of r as panels [n, PANEL] of their transpose, the last one filled up with repetitions. */
+/* Packs rows of r as panels [n, PANEL] of its transpose. The last panel repeats its last row. */
 static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
 {
     for (int64_t i = 0; i < rows; i += PANEL, panels += PANEL * n)
@@ -13,7 +13,7 @@ static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
         }
 }
 
-/* y += h @ panel of k rows for some rows of h, n apart, and of y, `apart` apart. */
+/* y += h @ panel, where the panel has k rows. Rows of h are n apart, those of y `apart`. */
 #define PANEL_ROWS(ROWS)                                                                          \
     static void NAME(CONCAT(panel, ROWS))(const T *h, int64_t n, const T *panel, int64_t k, T *y, \
                                           int64_t apart)                                          \
@@ -30,7 +30,7 @@ static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
         for (int r = 0; r < ROWS; r++)                                                            \
             _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) *LANE(y + r * apart, v) = acc[r][v]; \
     }
-/* As many rows at a time as the registers hold. */
+/* Rows at a time: as many as the registers hold. */
 #if VECTOR_BYTES == 64
 #define SEVERAL 4
 #else
@@ -45,7 +45,7 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
     for (int64_t b = 0; !panels && b < batch; b++) NAME(add_dots)(r, n, rows, n, h + b * n, y + b * apart);
     for (int64_t i = 0; panels && i < rows; i += PANEL, panels += PANEL * n) {
         const int64_t width = rows - i < PANEL ? rows - i : PANEL;
-        /* So many rows of a panel stay in the first-level cache for the next rows of h. */
+        /* This many rows of a panel stay in the first-level cache for the next rows of h. */
         const int64_t deep = batch > SEVERAL ? 64 : n;
         for (int64_t k0 = 0; k0 < n; k0 += deep)
         for (int64_t b = 0; b < batch;) {
@@ -81,8 +81,8 @@ static void NAME(gate)(T *v, int64_t n, T clip, rlx_loop activation)
 
 enum { NAME(LSTM), NAME(GRU), NAME(GRU_LINEAR), NAME(TANH), NAME(RELU) };
 
-/* One row of a batch: the gates g become the new states h and c. spare: a row. For gru the third
-   gate has its product already; for gru_linear that product stands in spare. */
+/* One step of one sequence: gates g to new states h and c. For gru the product of the third gate is in g already; for
+   gru_linear it is in `spare`. */
 static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare, int64_t n, T clip,
                             int coupled)
 {
@@ -114,9 +114,8 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
     }
 }
 
-/* Parameters: steps, batch, directions, hidden, cell, input_forget, clip, whether to pack the weights,
-   reverse[directions]. Inputs: xw, r, bias, h0, c0, peepholes, lengths. Results: y, h, c; scratch, for
-   every sequence: a row of gates, one of candidates and one of states; then panels. Parts are sequences. */
+/* Scratch, for every sequence: its gates, the candidates and a reset state; then panels of packed weights. Threads
+   share the sequences. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
     RLX_ARGUMENTS(recurrence, call);
@@ -172,7 +171,7 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
                 const int64_t end = length < steps ? length : steps;
                 const int64_t at = s < end && p->reverse[d] ? end - 1 - s : s;
                 T *row = y + ((at * directions + d) * batch + b) * n;
-                if (s >= end) { /* the sequence is over: its states stay */
+                if (s >= end) { /* the sequence has ended, and its states stay */
                     memset(row, 0, (size_t)n * sizeof(T));
                     continue;
                 }

@@ -1,6 +1,5 @@
-/* Recursive filters, transposed direct form II, in double precision. rlx/ops/recursive.py says what
-   the sections are. Rows are filtered eight side by side: the recursion along a row is one chain of
-   dependent steps, which only other rows can fill. */
+/* Recursive filters in transposed direct form II, in double precision; rlx/ops/recurrent/recursive.py defines the
+   sections. Eight rows are filtered side by side, since the steps along one row depend on each other. */
 #define FILTER_LANES RLX_FILTER_LANES
 #define ROWS NAME(filter_rows)
 typedef double ROWS __attribute__((vector_size(FILTER_LANES * sizeof(double)), aligned(sizeof(double))));
@@ -29,8 +28,7 @@ static RLX_INLINE void NAME(filter_lanes)(const T *x, T *y, int64_t n, const int
     }
 }
 
-/* Parameters: rows, n, sections, order, whether there is an initial state, coefficients. Outputs:
-   the signal, the final state, scratch for the states of the lanes. */
+/* Scratch: the states of the lanes. */
 static int NAME(kernel_recursive)(const rlx_call *call)
 {
     RLX_ARGUMENTS(recursive, call);

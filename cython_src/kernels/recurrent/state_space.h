@@ -1,7 +1,6 @@
 /* The selective scan of state space models, per type. */
 
-/* Parameters: batch, length, channels, states, has d. Inputs: x, delta, a, b, c, d. Scratch: states
-   of every channel, a row of products. */
+/* Scratch: the states of every channel, and the products of one. */
 static int NAME(kernel_selective_scan)(const rlx_call *call)
 {
     RLX_ARGUMENTS(selective_scan, call);

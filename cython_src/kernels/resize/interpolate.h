@@ -1,8 +1,6 @@
 /* Resizing along one axis by tables of taps and weights, per type. */
 
-/* Parameters: outer, n, count, inner, taps, value of results that lie outside (index -1). Inputs: x,
-   indices i32 and weights, both [count, taps]. A tap of weight 0 is not looked at, and
-   a single one has weight 1. */
+/* A tap of weight 0 is not read. A single tap has weight 1. */
 static int NAME(kernel_interpolate)(const rlx_call *call)
 {
     RLX_ARGUMENTS(interpolate, call);

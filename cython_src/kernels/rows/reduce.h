@@ -1,7 +1,7 @@
 /* Reductions over the middle of [outer, n, inner], per type. */
 
-/* START is the value of no elements; COMBINE(acc, x) takes one more, FINISH(acc) ends.
-   Rows that lie side by side are reduced in lanes, blocks of 1,024 elements into a wider sum. */
+/* START is the result of no elements, COMBINE(acc, x) adds one, FINISH(acc, n) ends. Contiguous rows are reduced in 16
+   lanes; every 1,024 elements are added to a sum of a wider type. */
 #define REDUCTION(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH, ROW, COLUMNS)                    \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
@@ -42,8 +42,8 @@
         for (int64_t j = 0; j < width; j++) y[at + j] = (T)(FINISH(acc[j], n));                   \
     }
 
-/* Many columns at a time, so that memory is read in a stream, and four rows of them; blocks of 64 rows into
-   the wider sum. */
+/* Reduces many columns at a time and four rows of them, so that memory is read as a stream. Every 64 rows are added to
+   sums of a wider type. */
 #define STREAM(T, TOTAL, START, COMBINE, FINISH)                                                   \
     for (int64_t at = 0; at < inner; at += 1024) {                                                \
         const int64_t width = inner - at < 1024 ? inner - at : 1024;                              \
@@ -69,21 +69,21 @@
         for (int64_t j = 0; j < width; j++) y[at + j] = (T)(FINISH(acc[j], n));                   \
     }
 
-/* The largest of a row, with the signs turned the smallest; NaN wins. */
-static float row_extreme(const float *x, int64_t n, int32_t turned)
+/* The largest element of a row, or with negated signs the smallest. NaN is larger than any number. */
+static float row_extreme(const float *x, int64_t n, int32_t negated)
 {
     const float lowest = -INFINITY;
     vf a = v_all(lowest), b = a, c = a, d = a;
     vm bad = v_unordered(a, a);
     int64_t i = 0;
-#define SIGNED(at) ((vf)((vi)v_load(x + (at)) ^ turned))
+#define SIGNED(at) ((vf)((vi)v_load(x + (at)) ^ negated))
     for (; i + 4 * FLOATS <= n; i += 4 * FLOATS) {
         const vf p = SIGNED(i), q = SIGNED(i + FLOATS);
         const vf r = SIGNED(i + 2 * FLOATS), s = SIGNED(i + 3 * FLOATS);
         bad |= v_unordered(p, q) | v_unordered(r, s);
         a = v_max(p, a), b = v_max(q, b), c = v_max(r, c), d = v_max(s, d);
     }
-    for (; i < n && n >= FLOATS; i += FLOATS) { /* the last one reaches back */
+    for (; i < n && n >= FLOATS; i += FLOATS) { /* the last vector overlaps the one before */
         const vf p = SIGNED(i + FLOATS <= n ? i : n - FLOATS);
         bad |= v_unordered(p, p);
         a = v_max(p, a);
@@ -92,16 +92,16 @@ static float row_extreme(const float *x, int64_t n, int32_t turned)
     float top = v_top(v_max(v_max(a, b), v_max(c, d)));
     if (v_any(bad)) top = NAN;
     for (; i < n; i++) {
-        const float v = turned ? -x[i] : x[i];
+        const float v = negated ? -x[i] : x[i];
         top = top > v || top != top ? top : v;
     }
-    return turned ? -top : top;
+    return negated ? -top : top;
 }
 #define LARGEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, 0);
 #define SMALLEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, (int32_t)0x80000000);
 
 #define PLUS(a, x) ((a) + (x))
-/* NaN wins: a comparison with it is false. */
+/* NaN stays, since comparisons with it are false. */
 #define LARGER(a, x) ((a) > (x) || (a) != (a) ? (a) : (x))
 #define SMALLER(a, x) ((a) < (x) || (a) != (a) ? (a) : (x))
 #define TIMES(a, x) ((a) * (x))

@@ -1,7 +1,7 @@
 /* Softmax and layer_norm, per type. */
 
 #ifdef SINGLE
-/* The largest of a row, NaN left out. */
+/* The largest element of a row, NaN ignored. */
 static inline float row_max_f32(const float *x, int64_t n)
 {
     int64_t i = 0;
@@ -20,8 +20,8 @@ static inline float row_max_f32(const float *x, int64_t n)
     return v_top(v_max(v_max(a, b), v_max(c, d)));
 }
 
-/* y = exp(x - top), unless it is NULL, and the sum; nothing in x is above top. A NaN in the row reaches the
-   sum, and so the whole row. */
+/* Stores exp(x - top) to y, unless it is NULL, and returns the sum. No x is larger than top. A NaN reaches the sum, and
+   through it the whole row. */
 static inline float row_exp_f32(float *y, const float *x, float top, int64_t n)
 {
     double total = 0;
@@ -51,8 +51,8 @@ static inline T NAME(row_max)(const T *x, int64_t n)
 }
 #endif
 
-/* The total of a row less `mean`, or of its squares. With `other` the row is x + other, and is written
-   to `sum` on the way. In vectors: the compiler makes none of these loops in one. */
+/* The sum of x - mean over a row, or of its square. With `other` the row is x + other, which is stored to `sum`.
+   Explicit vectors, since the compiler vectorises none of these loops. */
 static inline double NAME(row_total)(
     T *sum, const T *x, const T *other, T mean, int squared, int64_t n)
 {
@@ -131,10 +131,8 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n, has weight, has bias, eps, whether the mean is left in (rms_norm), has a
-   residual, whether the sum is wanted. With a residual the rows are those of its sum with the first
-   operand: they stand in the second result, or where it is not wanted in the first until they are
-   normalised. */
+/* With a residual, x + residual is stored first: to the second result, or, if that is not wanted, to the first until it
+   is normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
 {
     RLX_ARGUMENTS(layer_norm, call);

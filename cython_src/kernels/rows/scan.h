@@ -1,7 +1,6 @@
-/* Reductions and running totals that go through a row one element after another. */
+/* Reductions and running totals that visit the elements of a row in order. */
 
-/* Position of the extreme element; NaN counts as more extreme than any number. Parameters: outer, n,
-   inner, largest, last of equals. */
+/* The position of the largest or smallest element. NaN is more extreme than any number. */
 #define ARG_REDUCTION(SUFFIX, T)                                                                  \
     static int kernel_arg_reduce_##SUFFIX(const rlx_call *call)                                   \
     {                                                                                             \
@@ -31,8 +30,7 @@ ARG_REDUCTION(i32, int32_t)
 ARG_REDUCTION(u32, uint32_t)
 ARG_REDUCTION(i64, int64_t)
 
-/* Running sums or products over the middle of [outer, n, inner]. Parameters: outer, n, inner,
-   product, exclusive, reverse. */
+/* Running sums or products over the middle of [outer, n, inner]. */
 #define CUMULATION(SUFFIX, T, TOTAL)                                                               \
     static int kernel_cumulate_##SUFFIX(const rlx_call *call)                                     \
     {                                                                                             \

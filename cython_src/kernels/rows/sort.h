@@ -1,6 +1,7 @@
-/* The k first of every row in order, with their positions: a heap for few, a merge sort for many. */
+/* The first k elements of every row in sorted order, with their positions: by a heap if they are few, else by a merge
+   sort. */
 
-/* Parameters: rows, n, k, largest. Scratch: 2 n pairs. Ties go to the lower position, NaN comes last. */
+/* Ties go to the lower position, NaN comes last. */
 #define TOPK(SUFFIX, T)                                                                           \
     typedef struct {                                                                              \
         T value;                                                                                  \
@@ -35,7 +36,7 @@
             memcpy(a, spare, (size_t)n * sizeof(*a));                                             \
         }                                                                                         \
     }                                                                                             \
-    /* The last of the heap's pairs in order stands at its root. */                               \
+    /* The root of the heap is the element that comes last in sorted order. */                    \
     static void sink_##SUFFIX(pair_##SUFFIX *heap, int64_t k, int64_t at, int largest)            \
     {                                                                                             \
         for (;;) {                                                                                \

@@ -1,5 +1,5 @@
-/* Stockham passes of mixed radix on split real and imaginary parts, and Bluestein, per type.
-   rlx/ops/fft.py defines the passes and their tables. */
+/* Fourier transforms in Stockham passes of mixed radix, on separate real and imaginary parts, and by Bluestein, per
+   type. rlx/ops/spectra/fft_plans.py defines the passes and their tables. */
 
 typedef struct {
     const T *re, *im;
@@ -8,10 +8,10 @@ typedef struct {
     T *re, *im;
 } NAME(out_parts);
 
-/* The values of one butterfly stay in registers, which takes loops that are written out. */
+/* Unrolled, so that the values of one butterfly stay in registers. */
 #define WRITTEN_OUT _Pragma("GCC unroll 5")
 
-/* One pass. BUTTERFLY turns the radix values in ar[], ai[] into their DFT in br[], bi[]. */
+/* One pass. BUTTERFLY computes the DFT of the values ar[], ai[] into br[], bi[]. */
 #define PASS(R, BUTTERFLY)                                                                        \
     static void NAME(pass##R)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,  \
                               const T *wr, const T *wi)                                           \
@@ -45,7 +45,7 @@ PASS(3, BUTTERFLY3)
 PASS(4, BUTTERFLY4)
 PASS(5, BUTTERFLY5)
 
-/* The first pass (stride 1) of radix 4, with the loop along p so that it is one vector loop. */
+/* The first pass (stride 1) of radix 4. Its loop runs along p, so that it vectorises. */
 static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, const T *wr,
                          const T *wi)
 {
@@ -66,7 +66,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
     }
 }
 
-/* Radices 7, 11 and 13 from the definition: R^2 products, with the roots of unity in a small table. */
+/* Radices 7, 11 and 13 by definition: R^2 products with the roots of unity. */
 static void NAME(pass_odd)(int R, NAME(in_parts) x, NAME(out_parts) y, int64_t length, int64_t stride,
                            const T *wr, const T *wi)
 {
@@ -93,7 +93,7 @@ static void NAME(pass_odd)(int R, NAME(in_parts) x, NAME(out_parts) y, int64_t l
         }
 }
 
-/* All passes of one transform: x -> y through the scratch z, the last of them writing y. */
+/* All passes of one transform, from x to y. z is scratch. */
 static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts) z, int64_t n,
                             int passes, const int64_t *radices, const T *twiddles, int64_t count)
 {
@@ -122,7 +122,7 @@ static void NAME(transform)(NAME(in_parts) x, NAME(out_parts) y, NAME(out_parts)
     }
 }
 
-/* What a transform of length n needs besides its operands; m is Bluestein's length or 0. */
+/* A transform of length n, operands apart. m is the length of its Bluestein convolution, or 0. */
 typedef struct {
     int64_t n, m, count;
     int passes;
@@ -130,7 +130,7 @@ typedef struct {
     const T *twiddles, *chirp, *filter;
 } NAME(fft_plan);
 
-/* One transform; scratch of 2 n, or of 6 m. */
+/* One transform. Scratch: 2 n elements, or 6 m. */
 static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_parts) y, T *s)
 {
     const int64_t n = f->n, m = f->m;
@@ -160,10 +160,8 @@ static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_pa
     }
 }
 
-/* Parameters: rows, n, m (Bluestein's length or 0), inverse, scale, count of twiddles, whether rows stand in
-   lanes, passes, radices. Inputs: x, twiddles, and for Bluestein chirp and filter. Scratch: 2 n, or 6 m, or
-   in lanes 4 n for each of LANES. The inverse transform is the forward one with the real and imaginary parts
-   swapped. */
+/* With `lanes`, VL rows are transformed side by side. The inverse transform is the forward one with real and imaginary
+   parts exchanged. */
 static int NAME(kernel_fft)(const rlx_call *call)
 {
     RLX_ARGUMENTS(fft, call);
@@ -202,14 +200,9 @@ static int NAME(kernel_fft)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* The one-sided transform of real rows: frames of signals, each sample times one of a taper, and powers if
-   they are wanted. An even row of n samples is transformed as n / 2 complex numbers, then taken apart
-   (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2 - k] and w = exp(-2 pi i k / n),
-   X[k] = (a + b) / 2 - i w (a - b) / 2.
-   Parameters: rows, n, length of the transform, m, scale, count of twiddles, whether rows stand in lanes,
-   frames of a signal, samples of a signal, samples from one frame to the next, whether powers are wanted,
-   passes, radices. Inputs: x, twiddles, w, taper, and for Bluestein chirp and filter. Scratch: spectrum, 4
-   transforms, and theirs, or in lanes 4 (length + 1) for each of LANES. */
+/* One-sided transforms of real rows, which are frames of signals times a taper, or their powers. A row of even length n
+   is transformed as n / 2 complex numbers and then separated (Cooley, Lewis & Welch 1970): with a = Z[k], b = conj Z[n / 2
+   - k] and w = exp(-2 pi i k / n), X[k] = (a + b) / 2 - i w (a - b) / 2. */
 static int NAME(kernel_rfft)(const rlx_call *call)
 {
     RLX_ARGUMENTS(rfft, call);

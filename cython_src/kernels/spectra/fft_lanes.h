@@ -1,10 +1,9 @@
-/* Transforms of as many rows at a time as a vector has entries, one row in each, per type: every step is one
-   of whole vectors, whatever the length and its factors are.
-
-   Values stand as [element][real, imaginary][row]; rlx/ops/fft.py says when this way is taken. */
+/* Transforms of VL rows at a time, one row in each lane of a vector, per type. Every step works on whole vectors,
+   whatever the length and its factors. The layout is [element][real, imaginary][row]. rlx/ops/spectra/fft_plans.py says
+   when this is used. */
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* Entry l of two vectors a, b in which groups of `by` entries change sides. */
+/* The source of lane l when two vectors exchange groups of `by` lanes. */
 #define LOW(l, by) ((l) & (by) ? (l) - (by) + VL : (l))
 #define HIGH(l, by) ((l) & (by) ? (l) + VL : (l) + (by))
 #define TWO(F, at, by) F(at, by), F(at + 1, by)
@@ -18,7 +17,8 @@ typedef int32_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
 #define ENTRIES (VECTOR_BYTES / 8)
 typedef int64_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
 #endif
-/* A stage of the exchange: entry i of vector j with entry j of vector i, by one bit of both. */
+/* One stage of a transposition in registers: lane i of vector j is exchanged with lane j of vector i, for one bit of i
+   and j. */
 #define STAGE(LIST, by)                                                                           \
     _Pragma("GCC unroll 16") for (int i = 0; i < ENTRIES; i++) if (!(i & (by)))                   \
     {                                                                                             \
@@ -36,7 +36,7 @@ typedef int64_t NAME(places) __attribute__((vector_size(VECTOR_BYTES)));
 #define STAGES_16 STAGE(FOUR, 2) STAGE(FOUR, 1)
 #define STAGES_8 STAGE(TWO, 1)
 #endif
-static RLX_INLINE void NAME(turn)(VEC *v)
+static RLX_INLINE void NAME(transpose_lanes)(VEC *v)
 {
 #ifdef SINGLE
     STAGES_16
@@ -55,7 +55,7 @@ static RLX_INLINE void NAME(turn)(VEC *v)
 #undef HIGH
 #undef LOW
 #else
-static inline void NAME(turn)(VEC *v)
+static inline void NAME(transpose_lanes)(VEC *v)
 {
     for (int64_t i = 0; i < VL; i++)
         for (int64_t j = i + 1; j < VL; j++) {
@@ -65,14 +65,14 @@ static inline void NAME(turn)(VEC *v)
 }
 #endif
 
-/* Element j of n of every row, times taper[j], to vector j * apart. */
+/* Loads rows into lanes: element j of every row, times taper[j], to vector j * apart. */
 static void NAME(lanes_in)(const T *const *row, const T *taper, int64_t n, T *to, int64_t apart)
 {
     int64_t j = 0;
     for (; j + VL <= n; j += VL) {
         VEC v[VECTOR_BYTES / sizeof(T)];
         _Pragma("GCC unroll 16") for (int l = 0; l < VL; l++) v[l] = *(const VEC *)(row[l] + j);
-        NAME(turn)(v);
+        NAME(transpose_lanes)(v);
         if (taper)
             _Pragma("GCC unroll 16") for (int l = 0; l < VL; l++) v[l] *= taper[j + l];
         _Pragma("GCC unroll 16") for (int l = 0; l < VL; l++) *LANE(to, (j + l) * apart) = v[l];
@@ -81,14 +81,14 @@ static void NAME(lanes_in)(const T *const *row, const T *taper, int64_t n, T *to
         for (int64_t l = 0; l < VL; l++) to[j * apart * VL + l] = row[l][j] * (taper ? taper[j] : 1);
 }
 
-/* Vector j * apart times scale to element j of n of each of so many rows. */
+/* Stores lanes to rows: vector j * apart, times scale, to element j of each row. */
 static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T *const *row, int64_t rows)
 {
     int64_t j = 0;
     for (; j + VL <= n; j += VL) {
         VEC v[VECTOR_BYTES / sizeof(T)];
         _Pragma("GCC unroll 16") for (int l = 0; l < VL; l++) v[l] = *LANE(from, (j + l) * apart) * scale;
-        NAME(turn)(v);
+        NAME(transpose_lanes)(v);
         if (rows == VL)
             _Pragma("GCC unroll 16") for (int l = 0; l < VL; l++) *(VEC *)(row[l] + j) = v[l];
         else
@@ -98,7 +98,7 @@ static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T 
         for (int64_t l = 0; l < rows; l++) row[l][j] = from[j * apart * VL + l] * scale;
 }
 
-/* Butterflies: the radix values in ar[], ai[] of type VAL become their DFT in br[], bi[]. */
+/* Butterflies: the DFT of the values ar[], ai[] of type VAL goes to br[], bi[]. */
 #define BUTTERFLY2                                                                                \
     br[0] = ar[0] + ar[1], bi[0] = ai[0] + ai[1], br[1] = ar[0] - ar[1], bi[1] = ai[0] - ai[1];
 #define BUTTERFLY4                                                                                    \
@@ -106,14 +106,14 @@ static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T 
     const VAL tr = ar[1] + ar[3], ti = ai[1] + ai[3], er = ar[1] - ar[3], ei = ai[1] - ai[3];     \
     br[0] = sr + tr, bi[0] = si + ti, br[2] = sr - tr, bi[2] = si - ti;                           \
     br[1] = dr + ei, bi[1] = di - er, br[3] = dr - ei, bi[3] = di + er;
-#define S3 (T)0.86602540378443864676 /* the sine of a third of a turn */
+#define S3 (T)0.86602540378443864676 /* sin(2 pi / 3) */
 #define BUTTERFLY3                                                                                \
     const VAL sr = ar[1] + ar[2], si = ai[1] + ai[2];                                             \
     const VAL dr = (ar[1] - ar[2]) * S3, di = (ai[1] - ai[2]) * S3;                               \
     const VAL mr = ar[0] - sr * (T)0.5, mi = ai[0] - si * (T)0.5;                                 \
     br[0] = ar[0] + sr, bi[0] = ai[0] + si;                                                       \
     br[1] = mr + di, bi[1] = mi - dr, br[2] = mr - di, bi[2] = mi + dr;
-/* cos and sin of a fifth and of two fifths of a turn. */
+/* Cosines and sines of 2 pi / 5 and 4 pi / 5. */
 #define C1 (T)0.30901699437494742410
 #define C2 (T)-0.80901699437494742410
 #define S1 (T)0.95105651629515357212
@@ -129,7 +129,7 @@ static void NAME(lanes_out)(const T *from, int64_t apart, T scale, int64_t n, T 
     br[1] = ur + pi, bi[1] = ui - pr, br[4] = ur - pi, bi[4] = ui + pr;                           \
     br[2] = vr + qi, bi[2] = vi_ - qr, br[3] = vr - qi, bi[3] = vi_ + qr;
 
-/* One pass over vectors. All first entries of a pass have no twiddle factors. */
+/* One pass over vectors. The first entry of each butterfly has no twiddle factor. */
 #define LANE_PASS(R, BUTTERFLY)                                                                   \
     static void NAME(lanes##R)(const T *x, T *y, int64_t length, int64_t stride, const T *wr,      \
                                const T *wi)                                                       \
@@ -162,7 +162,7 @@ LANE_PASS(2, BUTTERFLY2) LANE_PASS(3, BUTTERFLY3) LANE_PASS(4, BUTTERFLY4) LANE_
 #undef VAL
 #undef LANE_PASS
 
-/* Radices 7, 11 and 13 from the definition, sums and differences of opposite entries once. */
+/* Radices 7, 11 and 13 by definition, with sums and differences of opposite entries computed once. */
 static void NAME(lanes_odd)(int R, const T *x, T *y, int64_t length, int64_t stride, const T *wr,
                             const T *wi)
 {
@@ -200,7 +200,7 @@ static void NAME(lanes_odd)(int R, const T *x, T *y, int64_t length, int64_t str
         }
 }
 
-/* All passes of `stride` transforms of vectors, element by element at x, through z; where the results stand. */
+/* All passes of `stride` interleaved transforms, from x with z as scratch. Returns where the results are. */
 static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passes, const int64_t *radices,
                                 const T *twiddles, int64_t count)
 {
@@ -225,8 +225,8 @@ static T *NAME(lanes_transform)(T *x, T *z, int64_t n, int64_t stride, int passe
     return x;
 }
 
-/* The spectra of real rows from the transforms of half as many complex numbers, scaled: real parts, then
-   imaginary parts, or powers. c and s as in kernel_rfft. */
+/* The spectra of real rows from complex transforms of half the length, scaled: real parts and then imaginary parts, or
+   powers. c and s as in kernel_rfft. */
 static void NAME(lanes_untangle)(const T *y, T *to, int64_t h, const T *c, const T *s, T scale, int power)
 {
     const VEC *z = (const VEC *)y;

@@ -1,7 +1,7 @@
-/* Local maxima of rows and their conditions. rlx/ops/peaks.py says what they mean. */
+/* Local maxima of rows, and the limits that they have to meet (rlx/ops/spectra/find_peaks.py). */
 
-/* Sorts positions by height, lower first, of equal ones the earlier first; merges runs that double. */
-static void NAME(sort_by_height)(const T *x, const int32_t *at, int32_t *order, int32_t *room,
+/* Sorts positions by height in ascending order; equal heights keep their order. A merge sort. */
+static void NAME(sort_by_height)(const T *x, const int32_t *at, int32_t *order, int32_t *spare,
                                  int64_t m)
 {
     for (int64_t i = 0; i < m; i++) order[i] = (int32_t)i;
@@ -12,14 +12,14 @@ static void NAME(sort_by_height)(const T *x, const int32_t *at, int32_t *order, 
             int64_t i = start, j = middle;
             for (int64_t k = start; k < end; k++) {
                 const int left = i < middle && (j >= end || x[at[order[i]]] <= x[at[order[j]]]);
-                room[k] = left ? order[i++] : order[j++];
+                spare[k] = left ? order[i++] : order[j++];
             }
         }
-        memcpy(order, room, (size_t)m * sizeof(int32_t));
+        memcpy(order, spare, (size_t)m * sizeof(int32_t));
     }
 }
 
-/* The lowest sample on the way from a peak to a larger sample, in steps of 1 or -1. */
+/* The lowest sample between a peak and the next higher sample, in direction 1 or -1. */
 static T NAME(lowest)(const T *x, int64_t n, int64_t peak, int64_t step)
 {
     T low = x[peak];
@@ -27,7 +27,7 @@ static T NAME(lowest)(const T *x, int64_t n, int64_t peak, int64_t step)
     return low;
 }
 
-/* Distance from a peak to where the signal crosses a level below it. */
+/* The distance from a peak to where the signal crosses a level below it. */
 static T NAME(crossing)(const T *x, int64_t n, int64_t peak, int64_t step, T level)
 {
     int64_t i = peak;
@@ -36,14 +36,13 @@ static T NAME(crossing)(const T *x, int64_t n, int64_t peak, int64_t step, T lev
     return x[i] < level ? steps - (level - x[i]) / (x[i - step] - x[i]) : steps;
 }
 
-/* Parameters: rows, n, candidates, slots, distance, whether widths count, then the least and the
-   largest height, prominence and width. Outputs: indices, counts, prominences, scratch. */
+/* Scratch: positions, their order by height, the other half of the merge sort, and which peaks are kept. */
 static int NAME(kernel_find_peaks)(const rlx_call *call)
 {
     RLX_ARGUMENTS(find_peaks, call);
     const double *limits = p->limits;
     const int64_t rows = p->rows, n = p->n, most = p->candidates, slots = p->slots, distance = p->distance;
-    int32_t *at = out->places, *order = at + most, *room = order + most, *keep = room + most;
+    int32_t *at = out->places, *order = at + most, *spare = order + most, *keep = spare + most;
     T low[3], high[3];
     for (int i = 0; i < 3; i++) low[i] = (T)limits[2 * i], high[i] = (T)limits[2 * i + 1];
     for (int64_t row = 0; row < rows; row++) {
@@ -62,7 +61,7 @@ static int NAME(kernel_find_peaks)(const rlx_call *call)
         }
         for (int64_t j = 0; j < m; j++) keep[j] = 1;
         if (distance > 1) {
-            NAME(sort_by_height)(x, at, order, room, m);
+            NAME(sort_by_height)(x, at, order, spare, m);
             for (int64_t i = m - 1; i >= 0; i--) {
                 const int64_t j = order[i];
                 if (!keep[j]) continue;

@@ -1,15 +1,15 @@
-/* Welch's strongest bins, log-mel features and their gradient. f32 only. */
+/* The strongest bins of Welch's method, log-mel features and their gradient, in f32. */
 
-/* Keys that order by power, larger first, then by the lower bin. NaN orders last. */
+/* A key that sorts by descending power, then by ascending bin. NaN sorts last. */
 static inline uint64_t peak_key(float power, int64_t bin)
 {
-    /* -0 is 0; the bits of negative numbers run the other way. */
+    /* -0 becomes 0. The bits of negative numbers sort in descending order. */
     const uint32_t raw = (uint32_t)as_bits(power + 0.0f);
     const uint32_t bits = power != power ? 0 : raw >> 31 ? ~raw : raw | 0x80000000u;
     return (uint64_t)bits << 32 | (uint32_t)~(uint32_t)bin;
 }
 
-/* A min-heap of the k best: the worst of them stands at 0. */
+/* A min-heap of the k largest keys; the smallest of them is at 0. */
 static void sift_down(uint64_t *heap, int64_t k, int64_t at)
 {
     for (;;) {
@@ -23,8 +23,8 @@ static void sift_down(uint64_t *heap, int64_t k, int64_t at)
     }
 }
 
-/* The mean powers of a signal's segments, each times its weight, or where there are none doubled but for the first and
-   the last bin, whose conjugates are themselves. */
+/* The mean powers of the segments of a signal, times weights. Without weights they are doubled, except for the first
+   and the last bin, which have no conjugate. */
 static void mean_powers(const float *spectra, const float *weights, const rlx_welch *of, float *power)
 {
     const int64_t bins = of->bins;
@@ -40,7 +40,7 @@ static void mean_powers(const float *spectra, const float *weights, const rlx_we
         for (int64_t i = 0; i < bins; i++) power[i] *= i == 0 || i == bins - 1 ? mean : 2 * mean;
 }
 
-/* The k largest of the bins in a heap whose root is the least of them. */
+/* Builds the heap of the k largest bins. */
 static void keep_largest(uint64_t *heap, const float *power, int64_t k, int64_t bins)
 {
     for (int64_t i = 0; i < k; i++) heap[i] = peak_key(power[i], i);
@@ -51,7 +51,7 @@ static void keep_largest(uint64_t *heap, const float *power, int64_t k, int64_t 
     }
 }
 
-/* Takes the least bin out of a heap of `left`. */
+/* Removes the smallest of the `left` bins of a heap. */
 static int64_t take_least(uint64_t *heap, int64_t left)
 {
     const int64_t bin = (int64_t)(uint32_t)~(uint32_t)heap[0];
@@ -93,8 +93,8 @@ static int kernel_weighted_peaks_f32(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n_fft (the distance from real to imaginary parts), bins, mels, floor over
-   everything. Scratch: powers of some rows, then a panel. */
+/* n_fft is the distance from real to imaginary parts. With `floor_all` the floor is relative to the maximum of all
+   rows. */
 #define MEL_ROWS RLX_MEL_ROWS
 static int kernel_log_mel_f32(const rlx_call *call)
 {
@@ -114,7 +114,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
             for (int64_t r = 0; r < some; r++) gemv_transposed_f32(power + r * bins, filters, level + r * mels, bins, mels);
         else
             loose_product_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, 0, panel);
-        /* NaN stays: a comparison with it is false. */
+        /* NaN stays, since comparisons with it are false. */
         _Pragma("GCC ivdep") for (int64_t i = 0; i < some * mels; i++)
             level[i] = rlx_log_f32(level[i] < 1e-10f ? 1e-10f : level[i]) * 0.434294481903251828f;
         for (int64_t r = 0; r < some; r++, level += mels) {
@@ -132,8 +132,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Parameters: rows, n_fft, bins, mels, floor over everything. Inputs: spec, filters, dy. Scratch:
-   the mels of every row, then the powers of one and later their gradients. */
+/* Scratch: the mel powers of every row; the powers of one row, later their gradients. */
 static int kernel_log_mel_backward_f32(const rlx_call *call)
 {
     RLX_ARGUMENTS(log_mel_backward, call);
@@ -157,7 +156,7 @@ static int kernel_log_mel_backward_f32(const rlx_call *call)
         const float lowest = 1e-8f * top > 1e-10f ? 1e-8f * top : 1e-10f;
         for (int64_t i = 0; i < bins; i++) power[i] = 0;
         for (int64_t j = 0; j < mels; j++) {
-            /* NaN passes on: a comparison with it is false. 1 / (4 ln 10). */
+            /* NaN passes on, since comparisons with it are false. The factor is 1 / (4 ln 10). */
             if (m[j] <= lowest) continue;
             const float d = dy[j] * 0.108573620475812936f / m[j], *f = filters + j * bins;
             for (int64_t i = 0; i < bins; i++) power[i] += d * f[i];

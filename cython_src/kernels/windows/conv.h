@@ -1,21 +1,21 @@
-/* Convolution, per type: a matrix product whose right side is read through the windows, and a
-   direct loop for groups of few outputs. */
+/* Convolutions, per type: as matrix products whose right operand is read through the windows, and by a direct loop for
+   groups of few outputs. */
 
-/* n zeros by whole vectors: up to VL - 1 more than asked for. */
+/* Writes n zeros by whole vectors: up to VL - 1 more. */
 static inline void NAME(zeros)(T *to, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VL) *(VEC *)(to + i) = (VEC){0};
 }
 
-/* Every second entry, by whole vectors: up to VL - 1 more than asked for. */
+/* Copies every second entry by whole vectors: up to VL - 1 more. */
 static inline void NAME(every_second)(T *restrict to, const T *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VL)
         for (int64_t v = 0; v < VL; v++) to[i + v] = from[2 * (i + v)];
 }
 
-/* Planes with their padding, rows taken apart by phase (window.h). Everything is written in
-   ascending order by whole vectors, so what is too much is overwritten or falls into the slack. */
+/* Copies planes with their padding, rows separated by phase of the stride (window.h). Whole vectors are written in
+   ascending order, so that what is written too far is overwritten next or falls into the slack behind a plane. */
 static void NAME(pad_planes)(T *to, const T *from, int64_t planes, const rlx_window *w,
                              const rlx_layout *l)
 {
@@ -261,8 +261,8 @@ static void NAME(few_windows)(const NAME(convolution) *f, const NAME(conv_piece)
     }
 }
 
-/* One output plane of a group of few: four vectors of neighbouring windows, of one row or of
-   several, stay in registers while every channel and tap is added. */
+/* One output plane of a group of few outputs. Four vectors of neighbouring windows, in one row or several, stay in
+   registers while all channels and taps are added. */
 static void NAME(conv_plane)(const NAME(convolution) *f, const T *weight, T start, const T *planes, T *c)
 {
     const rlx_window *w = f->w;
@@ -274,11 +274,11 @@ static void NAME(conv_plane)(const NAME(convolution) *f, const T *weight, T star
         T *to[4];
         int64_t length[4];
         _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
-            if (oz == w->out[0]) { /* past the last one it is made again */
+            if (oz == w->out[0]) { /* past the last window, the previous vector is computed again */
                 from[s] = from[s - 1], to[s] = to[s - 1], length[s] = length[s - 1];
                 continue;
             }
-            /* The last vector of a row goes back into the one before, where there is one. */
+            /* The last vector of a row overlaps the one before, where there is one. */
             const int64_t left = w->out[2] - x, whole = left >= VL || x == 0;
             const int64_t at = whole ? x : w->out[2] - VL;
             from[s] = planes + oz * w->stride[0] * l->depth + oy * w->stride[1] * l->row + at;

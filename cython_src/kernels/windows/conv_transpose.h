@@ -1,7 +1,7 @@
-/* Transposed convolution, per type: products of the weights with x, added into the result. */
+/* Transposed convolution, per type: products of the weights with x, which are added into the result. */
 
-/* One plane of products, taps x entries, added where its kernels stand. Seen from the result the
-   entries are its windows. */
+/* Adds one plane of products, taps x entries, to where its kernels are in the result. The entries of x are the windows
+   of the result. */
 static void NAME(add_kernels)(T *y, const T *products, const rlx_window *w)
 {
     const int64_t *n = w->out, *s = w->stride, *to = w->dims;
@@ -9,7 +9,7 @@ static void NAME(add_kernels)(T *y, const T *products, const rlx_window *w)
     for (int64_t ky = 0; ky < w->kernel[1]; ky++)
     for (int64_t kx = 0; kx < w->kernel[2]; kx++) {
         const int64_t shift = kx * w->dilation[2] - w->before[2], step = s[2];
-        /* Entries first ... last - 1 of a row fall into the result. */
+        /* Entries [first, last) of a row fall into the result. */
         const int64_t first = shift < 0 ? (-shift + step - 1) / step : 0;
         int64_t last = to[2] > shift ? (to[2] - shift + step - 1) / step : 0;
         if (last > n[2]) last = n[2];
@@ -38,7 +38,7 @@ static int NAME(kernel_conv_transpose)(const rlx_call *call)
     const int64_t entries = w.out[0] * w.out[1] * w.out[2];
     const int64_t plane = w.dims[0] * w.dims[1] * w.dims[2];
     T *transposed = out->weights, *products = out->products;
-    const rlx_range own = rlx_share(call, m, 1); /* parts are some outputs of every group */
+    const rlx_range own = rlx_share(call, m, 1); /* threads share the outputs of every group */
     for (int64_t g = 0; g < w.groups; g++) {
         const T *weight = (const T *)in->weight + g * channels * m * taps;
         for (int64_t i = own.first * taps; i < own.last * taps; i++)

@@ -1,16 +1,12 @@
-/* Depthwise convolution: planes that meet one filter each, of 3 or 5 rows and any width.
-
-   A vector of the operand is read once for all the results above and below it that it belongs to: four rows
-   of results at a time. Padding is not copied: lanes beyond a row are 0 as they are read, rows beyond a
-   plane are a row of zeros.
-
-   Before the inclusion: DEPTHWISE_BYTES, of a vector, and DEPTHWISE(name), the name of a function made for
-   such vectors. T is float. */
+/* Depthwise convolution: each plane has one filter, of 3 or 5 rows and any width. Four rows of results are computed
+   together, so that a vector of the operand is read once for all of them. Padding is not copied: lanes beyond a row are
+   loaded as 0, and rows beyond a plane are a row of zeros. The including file defines DEPTHWISE_BYTES (bytes of a vector)
+   and DEPTHWISE(name) (names of functions for such vectors). T is float. */
 #define VECTOR DEPTHWISE(depthwise_vector)
 #define LINE ((int64_t)(DEPTHWISE_BYTES / sizeof(T)))
 typedef T VECTOR __attribute__((vector_size(DEPTHWISE_BYTES), aligned(sizeof(T))));
 
-/* Which lanes of a vector are read, first ... last - 1; the others are 0. */
+/* The lanes [first, last) of a vector are loaded; the others are 0. */
 #if DEPTHWISE_BYTES == 64
 #define SOME_LANES __mmask16
 static inline __mmask16 DEPTHWISE(lanes)(int64_t first, int64_t last)
@@ -45,7 +41,8 @@ static inline VECTOR DEPTHWISE(read_lanes)(const T *from, rlx_range some)
 }
 #endif
 
-/* What is written beyond n entries belongs to rows that are made later, as far as there are any. */
+/* Stores a vector of which n entries are valid. Entries behind them belong to rows that are computed later, or are not
+   written. */
 static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *end)
 {
     if (end - to >= LINE)
@@ -54,7 +51,7 @@ static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *
         for (int64_t i = 0; i < n && i < LINE; i++) to[i] = v[i];
 }
 
-/* Every second entry of two vectors that follow each other. */
+/* Every second entry of two consecutive vectors. */
 #if DEPTHWISE_BYTES == 64
 #define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
 #elif DEPTHWISE_BYTES == 32
@@ -68,15 +65,15 @@ static_assert(sizeof(SOME_LANES) <= RLX_LANE_MASK_BYTES / 2, "scratch holds smal
 #define DEPTHWISE_ROWS 4
 #define DEPTHWISE_READ ((DEPTHWISE_ROWS - 1) * 2 + 5)
 
-/* Four rows of results from the rows of the operand that they are made of, and which lanes of the vectors of
-   every tap stand in a row. */
+/* Four rows of results. `from` has the rows of the operand that they need, `inside` the valid lanes of the vectors of
+   every tap. */
 static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const T *const *from, T *c, const T *end,
                                             const rlx_window *w, const SOME_LANES *inside,
                                             const int high, const int step)
 {
     const int64_t taps = w->kernel[2], out = w->out[2];
     for (int64_t x = 0; x < out; x += LINE) {
-        /* The last vector of a row goes back into the one before, where there is one. */
+        /* The last vector of a row overlaps the one before, where there is one. */
         const int64_t left = out - x, at = left >= LINE || x == 0 ? x : out - LINE;
         VECTOR sums[DEPTHWISE_ROWS];
         _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VECTOR){0};
@@ -127,7 +124,7 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
         const T *weight = (const T *)in->weight + o * high * w.kernel[2], start = bias ? bias[o] : 0;
         T *c = (T *)out->y + at * results;
         for (int64_t y = 0; y < down; y += DEPTHWISE_ROWS) {
-            /* The last rows go back into the ones before. */
+            /* The last group of rows overlaps the one before. */
             const int64_t first = down - y < DEPTHWISE_ROWS ? down - DEPTHWISE_ROWS : y;
             const T *from[DEPTHWISE_READ];
             for (int64_t i = 0; i < (DEPTHWISE_ROWS - 1) * step + high; i++) {

@@ -1,10 +1,9 @@
-/* Convolution of lines by long filters through Fourier transforms, overlap-save (Stockham 1966): two blocks of a
-   line are the real and the imaginary part of one transform, since the filter is real.
-
-   A block has n = 16 m samples. Sample 16 j + l stands in lane l of element j, so that a line is read as it lies:
-   m-point transforms of whole vectors, a twiddle factor for each value, then transforms of 16 across the lanes,
-   which tiles of 16 elements are turned for. A spectrum stays as the tiles leave it: [m / 16][16][real,
-   imaginary][16], where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/long_convolution.py). */
+/* Convolution along one axis with long filters, by Fourier transforms and overlap-save (Stockham 1966). Two blocks of a
+   line are the real and the imaginary part of one transform, since the filter is real. A block has n = 16 m samples.
+   Sample 16 j + l is in lane l of element j, so that a line is loaded as it is. The transform has two steps: m-point
+   transforms of whole vectors, then, after a multiplication by twiddle factors, 16-point transforms across the lanes, for
+   which tiles of 16 elements are transposed. A spectrum keeps the order of the tiles, [m / 16][16][real, imaginary][16],
+   where entry (t, k, i) is bin m k + 16 t + i (rlx/ops/windows/long.py). */
 
 enum { ACROSS = RLX_LONG_ACROSS, ACROSS_VECTORS = ACROSS / (VECTOR_BYTES / 4) };
 
@@ -12,11 +11,11 @@ typedef struct {
     int64_t m, count;
     int passes;
     const int64_t *radices;
-    const T *twiddles, *cross, *small; /* of the passes, between the two steps, of 16 points */
+    const T *twiddles, *cross, *small; /* factors of the passes, between the two steps, and of 16 points */
     T *x, *z;                          /* 2 n each */
 } NAME(rlx_long);
 
-/* The values of a tile of VL elements from k on: [lane][real, imaginary] of vectors of elements; and back. */
+/* Loads a tile of VL elements from k on, transposed: [lane][real, imaginary] of vectors of elements. And stores one. */
 static RLX_INLINE void NAME(turn_tile)(T *at, int64_t k, T *tile, int back)
 {
     for (int64_t half = 0; half < ACROSS_VECTORS; half++)
@@ -25,14 +24,14 @@ static RLX_INLINE void NAME(turn_tile)(T *at, int64_t k, T *tile, int back)
             for (int64_t i = 0; i < VL; i++)
                 v[i] = back ? *LANE(tile, 2 * (half * VL + i) + part)
                             : *LANE(at, 2 * ((k + i) * ACROSS_VECTORS + half) + part);
-            NAME(turn)(v);
+            NAME(transpose_lanes)(v);
             for (int64_t i = 0; i < VL; i++)
                 if (back) *LANE(at, 2 * ((k + i) * ACROSS_VECTORS + half) + part) = v[i];
                 else *LANE(tile, 2 * (half * VL + i) + part) = v[i];
         }
 }
 
-/* Every value of a tile times its twiddle factor. */
+/* Multiplies a tile by its twiddle factors. */
 static RLX_INLINE void NAME(cross_tile)(T *tile, const T *factors)
 {
     for (int64_t i = 0; i < ACROSS; i++) {
@@ -42,7 +41,7 @@ static RLX_INLINE void NAME(cross_tile)(T *tile, const T *factors)
     }
 }
 
-/* Transforms of 16 across a tile; the second pass has no factors. */
+/* 16-point transforms across a tile. The second pass has no twiddle factors. */
 static RLX_INLINE void NAME(across_tile)(const NAME(rlx_long) *f, T *tile)
 {
     VEC other[2 * ACROSS];
@@ -50,7 +49,7 @@ static RLX_INLINE void NAME(across_tile)(const NAME(rlx_long) *f, T *tile)
     NAME(lanes4)((T *)other, tile, 4, 4, f->small + 12, f->small + 27);
 }
 
-/* Where the values of the VL bins from k on stand in a spectrum. */
+/* Where bins [k, k + VL) are in a spectrum. */
 static RLX_INLINE int64_t NAME(tile_at)(int64_t k) { return k / ACROSS * 2 * ACROSS * ACROSS + k % ACROSS; }
 
 /* The spectrum of the block at x. */
@@ -67,8 +66,8 @@ static void NAME(long_forward)(const NAME(rlx_long) *f, T *spectrum)
     }
 }
 
-/* The block whose spectrum is the sum of channels times their filters. The inverse is the forward transform of
-   real and imaginary parts that have changed places: the imaginary part of the result comes first. */
+/* The block whose spectrum is the sum over channels of spectrum times filter. The inverse transform is the forward one
+   with real and imaginary parts exchanged, so the imaginary part of the result comes first. */
 static T *NAME(long_inverse)(const NAME(rlx_long) *f, const T *spectra, const T *filters, int64_t channels)
 {
     const int64_t each = 2 * ACROSS * f->m;
@@ -92,7 +91,7 @@ static T *NAME(long_inverse)(const NAME(rlx_long) *f, const T *spectra, const T 
     return NAME(lanes_transform)(f->x, f->z, f->m, ACROSS_VECTORS, f->passes, f->radices, f->twiddles, f->count);
 }
 
-/* Samples [from, from + n) of a line of so many, zeros beyond it, to every second vector of a block. */
+/* Loads samples [from, from + n) of a line into every second vector of a block; zeros outside of the line. */
 static void NAME(long_read)(T *to, const T *line, int64_t from, int64_t n, int64_t samples)
 {
     for (int64_t i = 0; i < n; i += VL, to += 2 * VL) {
@@ -104,7 +103,7 @@ static void NAME(long_read)(T *to, const T *line, int64_t from, int64_t n, int64
     }
 }
 
-/* So many results from every second vector of a block; whether all of them are finite. */
+/* Stores results from every second vector of a block. Returns whether all of them are finite. */
 static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
 {
     VEC wrong = {0};
@@ -123,8 +122,8 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
     return sum == 0;
 }
 
-/* Results [from, from + count) of one filter by the sum that defines them. A transform spreads what is not finite
-   over its block: such blocks are made like this, so that a NaN is seen where a window meets it only. */
+/* Results [from, from + count) of one filter by the definition. A transform spreads NaN and infinities over its block;
+   such blocks are computed in this way, so that a NaN affects only the windows that contain it. */
 #if defined(__GNUC__) && !defined(__clang__)
 #endif
 static RLX_NOINLINE void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
@@ -141,10 +140,8 @@ static RLX_NOINLINE void NAME(long_plainly)(T *to, const T *lines, const T *weig
     }
 }
 
-/* Parameters: a window (window.h) of one axis, has bias, has residual, act, whether the filters are spectra
-   already, m, count of twiddles, passes, radices. Inputs: x, the filters, bias, residual, the filters or their
-   spectra over n (conjugates: taps are not turned round), twiddles, those between the steps, those of 16 points.
-   Scratch: two blocks, the spectra of a group's channels, and of its filters. Parts are pairs of blocks. */
+/* The filters are given as taps, and as spectra if they are packed (conjugated, since taps are not reversed). Scratch:
+   two blocks, the spectra of the channels of a group, and those of its filters. Threads share pairs of blocks. */
 static int NAME(kernel_conv_long)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_long, call);
@@ -158,7 +155,7 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
     const int64_t pairs = (windows + 2 * valid - 1) / (2 * valid);
     const NAME(epilogue) after = {in->residual, p->act};
     const rlx_range share = rlx_share(call, w.groups * w.batch * pairs, 1);
-    int64_t known = -1; /* the group whose filters have been transformed here */
+    int64_t known = -1; /* the group whose filters are transformed already */
     for (int64_t item = share.first; item < share.last; item++) {
         const int64_t g = item / (w.batch * pairs), image = item / pairs % w.batch, first = item % pairs * 2 * valid;
         const T *lines = (const T *)in->x + (image * w.groups + g) * channels * samples;

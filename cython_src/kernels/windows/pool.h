@@ -1,6 +1,6 @@
 /* Pools: the maximum or the sum of sliding windows. */
 
-/* Taps of a window that starts at `first` and stand in [0, size): from *low to the result. */
+/* The taps [*low, result) of a window that begins at `first` are inside [0, size). */
 static inline int64_t taps_inside(int64_t first, int64_t step, int64_t taps, int64_t size,
                                   int64_t *low)
 {
@@ -9,7 +9,7 @@ static inline int64_t taps_inside(int64_t first, int64_t step, int64_t taps, int
     return high < taps ? high : taps;
 }
 
-/* Elements of window o on one axis, with or without its padding; never what hangs over. */
+/* Elements of window o along one axis, with or without padding, but without what extends beyond the padding. */
 static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int padded)
 {
     int64_t low, first = o * w->stride[axis] - w->before[axis], size = w->dims[axis];
@@ -20,7 +20,7 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
 
 #define JOIN_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a)) /* a NaN stays */
 #define JOIN_SUM(a, v) ((a) + (v))
-/* NEAR: whether windows of three neighbours, two apart, have loops of their own. */
+/* NEAR: whether windows of three adjacent taps and stride two have loops of their own. */
 #define POOL(KIND, SUFFIX, E, START, JOIN, DIVIDES, NEAR)                                                 \
     static int kernel_pool_##KIND##_##SUFFIX(const rlx_call *call)                                           \
     {                                                                                             \
@@ -39,7 +39,7 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
                 taps_inside(z, w.dilation[0], w.kernel[0], w.dims[0], &z_low);                    \
             const int64_t y_high =                                                                \
                 taps_inside(v, w.dilation[1], w.kernel[1], w.dims[1], &y_low);                    \
-            /* What stands above each other is joined first: neighbouring windows share it. */    \
+            /* Rows are combined first, since neighbouring windows share them. */                 \
             const E *line = NULL;                                                                 \
             int64_t y_next = y_low;                                                               \
             if (NEAR && z_high - z_low == 1 && y_high - y_low == 3) { /* three rows in one go */  \
@@ -62,7 +62,8 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
                 line = line ? joined : from;                                                      \
             }                                                                                     \
             if (NEAR && line && w.kernel[2] == 3 && w.dilation[2] == 1 && step == 2) {            \
-                /* Windows of three neighbours: those that have them all, then the others. */     \
+                /* Windows of three adjacent taps: first those that are inside, then the          \
+                   others. */                                                                     \
                 int64_t first, last = taps_inside(-w.before[2], 2, w.out[2], w.dims[2] - 2, &first); \
                 const E *from = line - w.before[2];                                               \
                 if (last < first) last = first = w.out[2];                                        \
@@ -95,7 +96,7 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
             if (!DIVIDES || !divide) continue;                                                    \
             const int64_t rows = count_inside(&w, 0, oz, divide == RLX_DIVIDE_PADDED) *                           \
                                  count_inside(&w, 1, oy, divide == RLX_DIVIDE_PADDED);                            \
-            /* Windows first ... last - 1 have every tap of the axis. */                          \
+            /* Windows [first, last) have all taps of the axis. */                                \
             const int64_t whole = w.dims[2] - (w.kernel[2] - 1) * w.dilation[2];                  \
             int64_t first, last = taps_inside(-w.before[2], step, w.out[2], whole, &first);       \
             if (last < first) first = last = w.out[2];                                            \

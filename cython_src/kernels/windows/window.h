@@ -1,15 +1,15 @@
 /* Sliding windows over three axes. The struct rlx_window is generated from rlx/abi/windows.py: sizes by axis, planes of
    the operand (channels) and of the result (outputs), and groups that they are in. */
 
-/* Planes as the taps read them: distances in elements. */
+/* The layout of the planes that taps read; distances in elements. */
 typedef struct {
     int64_t plane, depth, row; /* from one plane, slice, row to the next */
     int64_t phase;             /* from one phase of the stride to the next, in a row */
     int64_t z, y;              /* slices and rows that are read */
 } rlx_layout;
 
-/* The operand itself (copied = 0), or padded rows taken apart by phase: element i of a padded row
-   stands at i % stride * phase + i / stride, so that neighbouring windows read neighbours. */
+/* The operand itself (copied = 0), or padded rows separated by phase: element i of a padded row is at i % stride *
+   phase + i / stride, so that neighbouring windows read neighbouring elements. */
 static inline rlx_layout window_layout(const rlx_window *w, int copied)
 {
     if (!copied) {
@@ -21,12 +21,12 @@ static inline rlx_layout window_layout(const rlx_window *w, int copied)
         reach[a] = (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
     const int64_t phase = (reach[2] + w->stride[2] - 1) / w->stride[2];
     const int64_t row = phase * w->stride[2], depth = reach[1] * row;
-    /* Behind each plane there is room for what whole vectors write too much. */
+    /* Behind each plane there is slack for whole vectors that are written too far. */
     return (rlx_layout){reach[0] * depth + RLX_PLANE_SLACK, depth, row, phase, reach[0], reach[1]};
 }
 
-/* How the windows of a plane are shared: by slices, rows or, in a single row, columns, each of which
-   begins `each` windows after the one before. */
+/* How threads share the windows of a plane: by slices, rows, or, in a single row, columns. Each begins `each` windows
+   behind the one before. */
 typedef struct {
     int axis;
     int64_t each;
@@ -38,15 +38,15 @@ static inline rlx_strips window_strips(const rlx_window *w)
     return (rlx_strips){axis, axis == 0 ? w->out[1] * w->out[2] : axis == 1 ? w->out[2] : 1};
 }
 
-/* Only some of the windows: they read the operand further on, where the layout is that of the operand
-   itself, so that nobody asks what stands before. */
+/* Restricts w to some of its windows. The caller moves the pointer to the operand, so `before` is not used afterwards
+   where the layout is that of the operand itself. */
 static inline void keep_strips(rlx_window *w, int axis, rlx_range some)
 {
     w->out[axis] = some.last - some.first;
     w->before[axis] -= some.first * w->stride[axis];
 }
 
-/* Where each tap of the first window stands in a plane. */
+/* The offset of each tap of the first window in a plane. */
 static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layout *l)
 {
     const int64_t step = w->stride[2];
@@ -59,8 +59,8 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
     }
 }
 
-/* Entries first ... last - 1 of phase r of a padded row are those of the operand: entry i is its
-   i * stride + r - before. */
+/* Entries [first, last) of phase r of a padded row come from the operand: entry i is its element i * stride + r -
+   before. */
 static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, int64_t r)
 {
     const int64_t step = w->stride[2], before = w->before[2], beyond = w->dims[2] + before;

@@ -17,7 +17,7 @@ _log = logging.getLogger("rlx.webgpu")
 
 # Uploads up to this many bytes go through a buffer that stays mapped between runs. wgpu-native's own upload
 # creates and frees a buffer each time.
-UPLOAD_BYTES = 1 << 16
+MOST_UPLOAD = 1 << 16
 
 
 @functools.cache
@@ -58,10 +58,12 @@ class Maker:
         _, module, api = self._binding
         handle = self._handle
         size = sum(data.nbytes for data, _, _ in work.uploads)
-        upload = None
-        if work.often and 0 < size <= UPLOAD_BYTES:
-            upload = self._gpu.buffer("upload", size, "MAP_WRITE", "COPY_SRC", mapped=True)
-        keep = (self._gpu, work, upload)
+        upload_buffer = None
+        if work.often and 0 < size <= MOST_UPLOAD:
+            upload_buffer = self._gpu.buffer(
+                "upload_buffer", size, "MAP_WRITE", "COPY_SRC", mapped=True
+            )
+        keep = (self._gpu, work, upload_buffer)
         runner: Runner = module.Runner(
             api,
             handle(self._gpu.device),
@@ -73,7 +75,7 @@ class Maker:
             handle(work.staging) if work.staging is not None else 0,
             work.staged,
             [(at, data.ctypes.data, data.nbytes) for at, data in work.reads],
-            handle(upload) if upload is not None else 0,
+            handle(upload_buffer) if upload_buffer is not None else 0,
             size,
             self._gpu.spin_ns,
             self.moved,

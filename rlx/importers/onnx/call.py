@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
+from rlx.importers.onnx.scope import Problem, Scope
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     Array,
@@ -29,11 +31,29 @@ from rlx.ir.shape import Shape
 from rlx.ops.declare import evaluate
 from rlx.ops.effort import effort
 
-if TYPE_CHECKING:
-    from rlx.importers.onnx.lower import Lowering, Scope
-
 # What is computed at load for a shape or an index is small; more elements than this is an attack.
 MAX_KNOWN = 1 << 24
+
+
+class Walk(Protocol):
+    """The walk over a model, as operators see it; see ``rlx.importers.onnx.walk.Lowering``."""
+
+    problems: dict[tuple[str, str], Problem]
+    needs: set[str]
+
+    @property
+    def folder(self) -> Path | None:
+        """Where external data lies."""
+
+    @property
+    def position(self) -> int:
+        """Number of the node that is being lowered."""
+
+    def weight(self, tensor: Tensor, name: str) -> Value:
+        """A tensor of the file that may become a param."""
+
+    def body(self, graph: GraphDef, scope: Scope, site: Site) -> list[Held]:
+        """The outputs of a graph whose inputs stand in ``scope``."""
 
 
 class Call:
@@ -56,7 +76,7 @@ class Call:
         site: Site,
         opset: int,
         attributes: Mapping[str, Attribute],
-        lowering: Lowering,
+        lowering: Walk,
         scope: Scope,
     ) -> None:
         self.node = node

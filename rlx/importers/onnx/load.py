@@ -24,8 +24,8 @@ from rlx.files import open_regular
 from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.lower import Lowering, Scope
 from rlx.importers.onnx.opsets import versions
+from rlx.importers.onnx.scope import Scope
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import (
     CARRIERS,
@@ -36,6 +36,7 @@ from rlx.importers.onnx.values import (
     Site,
     Value,
 )
+from rlx.importers.onnx.walk import Lowering
 from rlx.ir.graph import Graph
 
 # The modules that fill the table of operators.

@@ -260,13 +260,13 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
     if count == 1:
         _call("attention_split", node, emitter, groups, more=more)
         return
-    shares = emitter.temp(TensorType((rows, count, h.dv), DType.F32))
+    partial = emitter.temp(TensorType((rows, count, h.dv), DType.F32))
     stats = emitter.temp(TensorType((rows, count, 2), DType.F32))
-    _call("attention_split", node, emitter, groups, [shares, stats], more)
+    _call("attention_split", node, emitter, groups, [partial, stats], more)
     steps = _steps(node.shape, h.heads, node.attrs["layout"])
     emitter.call(
         "attention_join",
-        [shares, stats],
+        [partial, stats],
         [emitter.result()],
         {**layout, "heads": h.heads, "sq": h.sq, "dv": h.dv, "o_steps": steps},
         rows,
@@ -378,7 +378,7 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
         Sample(((1, 8, 256, 64),) * 3, {"kind": "causal"}, bench=True),
     ),
 )
-def attention(
+def attention(  # noqa: PLR0913 - the operation's own signature
     q: Array,
     k: Array,
     v: Array,
@@ -418,8 +418,8 @@ def attention(
     q4, k4, v4 = (
         heads_first(x, h) for x, h in ((q, num_heads), (k, num_kv_heads), (v, num_kv_heads))
     )
-    share = num_heads // num_kv_heads
-    k4, v4 = np.repeat(k4, share, 1), np.repeat(v4, share, 1)
+    per_kv_head = num_heads // num_kv_heads
+    k4, v4 = np.repeat(k4, per_kv_head, 1), np.repeat(v4, per_kv_head, 1)
     scores = q4 @ k4.swapaxes(-1, -2) * scale
     if softcap:
         scores = softcap * np.tanh(scores / softcap)

@@ -26,37 +26,37 @@ def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str
                 expected="an even n_rot within the last axis, style neox or gptj",
             )
         )
-    rotated = (*x.shape[:-1], n // 2)
+    half = (*x.shape[:-1], n // 2)
     for name, table in (("cos", cos), ("sin", sin)):
-        if broadcast(table.shape, rotated, where="rope") != rotated or table.shape[-1] != n // 2:
+        if broadcast(table.shape, half, where="rope") != half or table.shape[-1] != n // 2:
             raise ShapeError(
-                describe(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {rotated}")
+                describe(f"[rope] {name}", got=table.shape, expected=f"broadcasts to {half}")
             )
-    turned = g.narrow(x, -1, 0, n)
+    entries = g.narrow(x, -1, 0, n)
     if style == "neox":
-        a, b = g.split(turned, [n // 2, n // 2], -1)
+        a, b = g.split(entries, [n // 2, n // 2], -1)
     else:
-        pairs = g.reshape(turned, (*x.shape[:-1], n // 2, 2))
-        a, b = (g.reshape(g.narrow(pairs, -1, at, 1), rotated) for at in (0, 1))
+        pairs = g.reshape(entries, (*x.shape[:-1], n // 2, 2))
+        a, b = (g.reshape(g.narrow(pairs, -1, at, 1), half) for at in (0, 1))
     first = g.sub(g.mul(a, cos), g.mul(b, sin))
     second = g.add(g.mul(b, cos), g.mul(a, sin))
     if style == "neox":
         parts = [first, second]
     else:
         joined = g.concat([g.unsqueeze(first, -1), g.unsqueeze(second, -1)], -1)
-        parts = [g.reshape(joined, turned.shape)]
+        parts = [g.reshape(joined, entries.shape)]
     rest = [g.narrow(x, -1, n, d - n)] if n < d else []
     return g.concat([*parts, *rest], -1) if len(parts) + len(rest) > 1 else parts[0]
 
 
 def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
-    turned, rest = x[..., :n], x[..., n:]
+    entries, rest = x[..., :n], x[..., n:]
     if style == "neox":
-        a, b = turned[..., : n // 2], turned[..., n // 2 :]
+        a, b = entries[..., : n // 2], entries[..., n // 2 :]
         y = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
     else:
-        a, b = turned[..., ::2], turned[..., 1::2]
-        y = np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(turned.shape)
+        a, b = entries[..., ::2], entries[..., 1::2]
+        y = np.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(entries.shape)
     return np.concatenate([y, rest], -1)
 
 
@@ -75,13 +75,13 @@ def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
     ),
 )
 def rope(x: Array, cos: Array, sin: Array, n_rot: Any = None, style: str = "neox") -> Array:
-    """Pairs of the last axis turned by angles that depend on the position.
+    """Pairs of the last axis rotated by angles that depend on the position.
 
     Args:
         x: ``[..., positions, D]``.
         cos: Cosines, broadcast to ``[..., positions, n_rot / 2]``.
         sin: Sines, likewise.
-        n_rot: How many entries are turned, even; those behind stay. None turns all.
+        n_rot: How many entries are rotated, even; the rest stays as it is. None: all.
         style: Which entries make a pair: "neox" i and i + n_rot / 2, "gptj" 2i and 2i + 1.
     """
     return _rotate(x, cos, sin, x.shape[-1] if n_rot is None else n_rot, style)

@@ -9,7 +9,7 @@ from typing import Any
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Variant
-from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, shares, strips, tiles
+from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, partitions, strips, tiles
 
 
 def call_product_webgpu(
@@ -32,15 +32,15 @@ def call_product_webgpu(
     """
     parts = tuple(parts) or (params["n"],)
     m, n, batch = params["m"], params["n"], params["batch"]
-    params = {"left_turned": 0, **params, "parts": parts, "gated": int(gated)}
+    params = {"transposed_a": 0, **params, "parts": parts, "gated": int(gated)}
     simple = not params["half"]
     whole = not (m % 128 or n % 128 or params["k"] % 16)
     problem = Problem(m, parts, params["k"], batch, gated, simple, whole)
-    if m <= FEW_ROWS and not params["turned"]:
+    if m <= FEW_ROWS and not params["transposed_b"]:
         _few("gemv", problem, emitter, operands, results, params)
         return
     variant = MATMUL.choose(problem, emitter)
-    cut = shares(problem, variant)
+    cut = partitions(problem, variant)
     _tiled("matmul", problem, variant, cut, emitter, operands, results, params)
 
 
@@ -52,7 +52,7 @@ def few_rows_product(
     params: dict[str, Any],
 ) -> None:
     """Writes the calls of a kernel like gemv.wgsl that makes one product; otherwise as ``tiled_product``."""
-    params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
+    params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
     _few(kernel, problem, emitter, operands, results, params)
 
@@ -92,9 +92,9 @@ def tiled_product(
         params: Those of ``product_params``, and what else the kernel needs.
         most: Workgroups up to which sums are split.
     """
-    params = {"left_turned": 0, **params, "parts": (params["n"],), "gated": 0}
+    params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
     problem = Problem(params["m"], params["parts"], params["k"], params["batch"])
-    cut = shares(problem, variant, most)
+    cut = partitions(problem, variant, most)
     _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 
@@ -110,7 +110,7 @@ def _tiled(
 ) -> None:
     splits, each = cut
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
-    params |= {**variant.params, "splits": splits, "each_k": each}
+    params |= {**variant.params, "splits": splits, "partition_k": each}
     write_product(
         kernel, splits, tiles(problem, variant), across, emitter, operands, results, params
     )

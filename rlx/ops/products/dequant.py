@@ -167,7 +167,7 @@ def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:
     product = product_params(
         Product(problem.m, problem.k, problem.n, 1, (1,), (0,), (0,)), DType.F32
     )
-    params |= {**product, "turned": 1, **variant.params}
+    params |= {**product, "transposed_b": 1, **variant.params}
     if variant.name == "few":
         cut = packed_strips(problem, params["piece"])
         params |= cut._asdict()

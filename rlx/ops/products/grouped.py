@@ -84,7 +84,7 @@ def _lower_grouped_webgpu(node: Node, emitter: Emitter) -> None:
         emitter.call("expert_tiles", [operands[2]], [table], known, 1, 0)
         params = product_params(Product(m, k, n, 1, (1,), (0,), (0,)), node.dtype)
         across = math.ceil(n / variant.params["bn"])
-        params |= {"left_turned": 0, "parts": (n,), "gated": 0, "splits": 1, "each_k": k}
+        params |= {"transposed_a": 0, "parts": (n,), "gated": 0, "splits": 1, "partition_k": k}
         params |= {**variant.params, "experts": experts, "tiles": count}
         emitter.call("grouped_tiles", [*operands[:2], table], results, params, count * across, 0)
 

@@ -28,7 +28,7 @@ HALVES = (DType.F16, DType.BF16)
 def _matrix(node: Node) -> tuple[int, int]:
     """Rows and columns of the weight."""
     shape = node.inputs[1].shape
-    return (shape[1], shape[0]) if node.attrs["turned"] else (shape[0], shape[1])
+    return (shape[1], shape[0]) if node.attrs["transposed"] else (shape[0], shape[1])
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -38,8 +38,8 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
         raise DTypeError(describe("[half_matmul] w", got=w.dtype, expected="f16 or bf16"))
     if len(w.shape) != 2:
         raise ShapeError(describe("[half_matmul] w is no matrix", got=w.shape, expected="[k, n]"))
-    turned = attrs.setdefault("turned", False)
-    shape = (w.shape[1], w.shape[0]) if turned else w.shape
+    transposed = attrs.setdefault("transposed", False)
+    shape = (w.shape[1], w.shape[0]) if transposed else w.shape
     result = matmul_type([x, TensorType(shape, x.dtype)])
     if any(one.shape != shape[1:] for one in bias):
         raise ShapeError(describe("[half_matmul] bias", got=bias[0].shape, expected=f"{shape[1:]}"))
@@ -51,7 +51,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
         return
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
     product = Product.of(node.inputs[0].shape, _matrix(node))
-    turned, biased = node.attrs["turned"], len(operands) > 2
+    transposed, biased = node.attrs["transposed"], len(operands) > 2
     if operands[1].kind not in ("param", "constant"):
         # Only what lies ready can be packed, and only what is packed is widened on the way.
         w = node.inputs[1]
@@ -59,7 +59,7 @@ def _lower(node: Node, emitter: Emitter) -> None:
         program = (("cast", (0,), node.dtype, None),)
         emitter.elementwise(program, [operands[1]], wide, (w.shape,))
         operands[1] = wide
-    params = product_params(product, node.dtype, node.attrs["act"], biased, 0, turned)
+    params = product_params(product, node.dtype, node.attrs["act"], biased, 0, transposed)
     call_product_cpu(emitter, operands, emitter.result(), params)
 
 
@@ -82,14 +82,14 @@ def _on_cpu(node: Node) -> str:
             (((5, 7), (7, 9)), {}),
             (((1, 1), (1, 1)), {}),
             (((2, 3, 70), (70, 66), (66,)), {"act": "silu"}),
-            (((4, 40), (33, 40)), {"turned": True}),
+            (((4, 40), (33, 40)), {"transposed": True}),
             (((0, 7), (7, 9)), {}),
             (((3, 0), (0, 4), (4,)), {"act": "relu"}),
         )
     ),
 )
 def half_matmul(
-    x: Array, w: Array, bias: Sequence[Array] = (), act: str = "none", turned: bool = False
+    x: Array, w: Array, bias: Sequence[Array] = (), act: str = "none", transposed: bool = False
 ) -> Array:
     """act(x @ w + bias) in f32, with a weight in 16 bits.
 
@@ -98,9 +98,9 @@ def half_matmul(
         w: f16 or bf16 ``[k, n]``.
         bias: None, or one of ``[n]``.
         act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
-        turned: Whether w is ``[n, k]``.
+        transposed: Whether w is ``[n, k]``.
     """
     wide = w.astype(x.dtype)
     return activated(
-        np.matmul(x, wide.T if turned else wide) + (bias[0] if len(bias) else 0.0), act
+        np.matmul(x, wide.T if transposed else wide) + (bias[0] if len(bias) else 0.0), act
     )

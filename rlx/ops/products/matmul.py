@@ -97,7 +97,7 @@ def _product(node: Node) -> Product:
 
 def _exchanged(node: Node) -> tuple[bool, bool]:
     """Which operands have their last two axes exchanged."""
-    if node.op != "matmul_turned":
+    if node.op != "matmul_transposed":
         return False, False
     return node.attrs["left"], node.attrs["right"]
 
@@ -117,8 +117,8 @@ def product_params(
     act: str = "none",
     has_bias: bool = False,
     bias_at: int = 0,
-    turned: bool = False,
-    left_turned: bool = False,
+    transposed_b: bool = False,
+    transposed_a: bool = False,
 ) -> dict[str, Any]:
     """What the product kernels need to know.
 
@@ -128,8 +128,8 @@ def product_params(
         act: One of ``ACTIVATIONS``.
         has_bias: Whether there is a third operand.
         bias_at: Where in it the bias begins.
-        turned: The right matrices are ``[n, k]``.
-        left_turned: The left ones are ``[k, m]``, which only the WGSL kernels read.
+        transposed_b: The right matrices are ``[n, k]``.
+        transposed_a: The left ones are ``[k, m]``, which only the WGSL kernels read.
     """
     return {
         "m": p.m,
@@ -139,13 +139,13 @@ def product_params(
         "has_bias": int(has_bias),
         "bias_at": bias_at,
         "act": ACTIVATIONS.index(act),
-        "turned": int(turned),
+        "transposed_b": int(transposed_b),
         "rank": len(p.dims),
         "dims": p.dims,
         "a_steps": p.a_steps,
         "b_steps": p.b_steps,
         "half": int(dtype is DType.F16),
-        **({"left_turned": 1} if left_turned else {}),
+        **({"transposed_a": 1} if transposed_a else {}),
     }
 
 
@@ -155,14 +155,14 @@ def call_product_cpu(
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
     shared = ("m", "k", "n", "batch", "bias_at", "act", "rank", "dims", "a_steps", "b_steps")
     known = {key: params[key] for key in shared}
-    emitter.call("matmul", operands, [result], {**known, "transposed_b": params["turned"]})
+    emitter.call("matmul", operands, [result], {**known, "transposed_b": params["transposed_b"]})
 
 
 def _params(node: Node, left: bool = False) -> dict[str, Any]:
     act = node.attrs.get("act", "none")
-    turned = _exchanged(node)[1]
+    transposed_b = _exchanged(node)[1]
     biased = len(node.inputs) > 2
-    return product_params(_product(node), node.dtype, act, biased, 0, turned, left)
+    return product_params(_product(node), node.dtype, act, biased, 0, transposed_b, left)
 
 
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
@@ -170,17 +170,17 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     operands = [emitter.operand(index) for index in range(len(node.inputs))]
     if _exchanged(node)[0]:
-        operands[0] = _straightened(node.inputs[0].shape, node.dtype, emitter, operands[0])
+        operands[0] = _transposed_copy(node.inputs[0].shape, node.dtype, emitter, operands[0])
     call_product_cpu(emitter, operands, emitter.result(), _params(node))
 
 
-def _straightened(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -> Any:
+def _transposed_copy(shape: Shape, dtype: DType, emitter: Emitter, value: Any) -> Any:
     """A copy of matrices with their last two axes exchanged: the C kernel reads left ones by rows."""
-    straight = _swapped(shape)
-    copy = emitter.temp(TensorType(straight, dtype))
+    transposed = _swapped(shape)
+    copy = emitter.temp(TensorType(transposed, dtype))
     steps = strides(shape)
     walk = (*steps[:-2], steps[-1], steps[-2])
-    emit_strided_copy(emitter, value, copy, dtype, straight, walk, strides(straight))
+    emit_strided_copy(emitter, value, copy, dtype, transposed, walk, strides(transposed))
     return copy
 
 
@@ -234,7 +234,9 @@ def matmul(a: Array, b: Array) -> Array:
 def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     a, b = types
     if len(a.shape) < 2 or len(b.shape) < 2:
-        raise ShapeError(describe("[matmul_turned] operands of rank 2 or more", got=f"{a}, {b}"))
+        raise ShapeError(
+            describe("[matmul_transposed] operands of rank 2 or more", got=f"{a}, {b}")
+        )
     found = [a, b]
     for at, (side, usual) in enumerate((("left", False), ("right", True))):
         if attrs.setdefault(side, usual):
@@ -271,7 +273,7 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
           for shapes in (((4, 2), (3, 4)), ((130, 65), (67, 130)), ((3, 20, 36), (3, 32, 20)))),
     ),
 )  # fmt: skip
-def matmul_turned(a: Array, b: Array, left: bool = False, right: bool = True) -> Array:
+def matmul_transposed(a: Array, b: Array, left: bool = False, right: bool = True) -> Array:
     """``matmul`` of operands of which one, or both, have their last two axes exchanged.
 
     Args:

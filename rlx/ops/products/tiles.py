@@ -69,10 +69,10 @@ TILES = (
 # Tiles that keep a large GPU's multiprocessors busy; with fewer, smaller ones are made.
 ENOUGH = 120
 # Sums are split where even the small tiles are fewer, each share at least this long.
-LEAST_SHARE = 256
-MOST_SHARES = 16
+LEAST_PARTITION = 256
+MOST_PARTITIONS = 16
 # The longest share of a thread's loops; longer sums are split in any case.
-LONGEST_SHARE = 1 << 19
+LONGEST_PARTITION = 1 << 19
 
 
 def tiles(problem: Problem, variant: Variant) -> int:
@@ -88,13 +88,17 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
         order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
     else:
         # Long sums of few rows are split; short ones of few tiles need more workgroups to hide the loads.
-        split = problem.k // LEAST_SHARE if problem.k >= 8 * LEAST_SHARE and problem.m <= 64 else 1
+        split = (
+            problem.k // LEAST_PARTITION
+            if problem.k >= 8 * LEAST_PARTITION and problem.m <= 64
+            else 1
+        )
         # Otherwise the registers of the widest do not suffice, or its first loads are waited for too long.
-        full = problem.simple and problem.whole and problem.k >= LEAST_SHARE
-        short = 4 if problem.k < LEAST_SHARE else 1
+        full = problem.simple and problem.whole and problem.k >= LEAST_PARTITION
+        short = 4 if problem.k < LEAST_PARTITION else 1
         order = (
             ("wide", 2 * ENOUGH if full else math.inf),
-            ("large", 2 * ENOUGH / min(split, MOST_SHARES)),
+            ("large", 2 * ENOUGH / min(split, MOST_PARTITIONS)),
             ("medium", short * ENOUGH if problem.whole else math.inf),
         )
     for name, enough in order:
@@ -117,7 +121,7 @@ def _takes(variant: Variant, problem: Problem) -> bool:
 MATMUL = Family("matmul", TILES, _rule, _takes)
 
 
-def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
+def partitions(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[int, int]:
     """Into how many shares the sums are split, and how long each is.
 
     Args:
@@ -127,8 +131,8 @@ def shares(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tuple[
     """
     bk, k = variant.params["bk"], problem.k
     fits = len(problem.parts) == 1 and not problem.gated and variant.name != "plain"
-    count = min(MOST_SHARES, k // LEAST_SHARE, most // max(1, tiles(problem, variant)))
-    count = max(count, -(-k // LONGEST_SHARE))
+    count = min(MOST_PARTITIONS, k // LEAST_PARTITION, most // max(1, tiles(problem, variant)))
+    count = max(count, -(-k // LONGEST_PARTITION))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
     each = -(-k // (count * bk)) * bk
@@ -173,7 +177,7 @@ def _packed_rule(problem: Packed, legal: Sequence[Variant]) -> Variant:
         return found["few"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
     # Sums can be split, so that a few tiles are enough where sums are long.
-    enough = ENOUGH / min(4, max(1, problem.k // LEAST_SHARE))
+    enough = ENOUGH / min(4, max(1, problem.k // LEAST_PARTITION))
     for name in ("large", "medium"):
         if name in found and problem.m > 32 and tiles(as_product, found[name]) >= enough:
             return found[name]
@@ -217,7 +221,7 @@ def packed_strips(problem: Packed, piece: int) -> PackedStrips:
     across = math.ceil(problem.n / (4 * _FEW_THREADS // lanes))
     # Columns alone make enough workgroups, or each thread has two pieces at least.
     most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
-    count = max(1, min(MOST_SHARES, pieces // (2 * lanes), most))
+    count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), most))
     each = max(1, math.ceil(pieces / (count * lanes))) * lanes
     return PackedStrips(lanes, across, max(1, math.ceil(pieces / each)), each)
 
@@ -302,13 +306,13 @@ class Strips(NamedTuple):
         columns: Columns of a workgroup.
         stage: Stretch of k of the left operand that waits in workgroup memory.
         splits: Shares of the sums.
-        each_k: Length of a share.
+        partition_k: Length of a share.
     """
 
     columns: int
     stage: int
     splits: int
-    each_k: int
+    partition_k: int
 
 
 # By the most rows: columns of a workgroup, and workgroups up to which the sums are split. The more rows, the more
@@ -325,8 +329,8 @@ def strips(problem: Problem) -> Strips:
         columns = 32
     stage = STAGED // (4 * problem.m) // 32 * 32
     groups = problem.batch * sum(math.ceil(n / columns) for n in problem.parts)
-    count = min(MOST_SHARES, problem.k // LEAST_SHARE, most // max(1, groups))
-    count = max(count, -(-problem.k // LONGEST_SHARE))
+    count = min(MOST_PARTITIONS, problem.k // LEAST_PARTITION, most // max(1, groups))
+    count = max(count, -(-problem.k // LONGEST_PARTITION))
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1
     # A share is whole stretches of the left operand, or part of one.

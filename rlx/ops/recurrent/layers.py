@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,9 @@ from rlx.ops.recurrent.recurrence import recurrence
 DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 LAYOUTS = ("seq_first", "batch_first")
 ACTIVATIONS = ("tanh", "relu")
-# The other axis order of states and of y, from batch_first to seq_first (and back).
-_TURN_STATE = (1, 0, 2)
-_TO_Y = (2, 0, 1, 3)
+# Axis orders between batch_first and seq_first: of x and states in both directions, and of y to batch_first.
+_STATE_ORDER = (1, 0, 2)
+_Y_ORDER = (2, 0, 1, 3)
 
 
 def _check_name(op: str, what: str, given: Any, names: Any) -> None:
@@ -34,115 +36,140 @@ def _check_name(op: str, what: str, given: Any, names: Any) -> None:
         )
 
 
-def _check(op: str, cell: str, direction: str, layout: str, shapes: dict[str, Any]) -> None:
-    """Checks every operand's shape against x and r.
+@dataclass(frozen=True)
+class _Layer:
+    """A recurrent layer: its operands, in the layout that the caller uses, and its settings.
 
-    Raises:
-        ShapeError: One does not fit.
+    Attributes:
+        op: The operation, for messages.
+        cell: What a step computes: a key of ``CELLS``.
+        x: The inputs of all steps.
+        w: Weights of the inputs.
+        r: Recurrent weights.
+        b: Biases of both, or None for 0.
+        h0: Hidden states before the first step, or None for 0.
+        seq_lens: Steps of each sequence, or None for all.
+        direction: A key of ``DIRECTIONS``.
+        layout: One of ``LAYOUTS``.
+        clip: Largest magnitude of what goes into an activation; 0 for no bound.
+        c0: Cell states before the first step (lstm), or None for 0.
+        p: Peephole weights (lstm), or None for 0.
+        input_forget: Whether the forget gate is 1 - i (lstm).
     """
-    _check_name(op, "direction", direction, DIRECTIONS)
-    _check_name(op, "layout", layout, LAYOUTS)
-    x, r = shapes["x"], shapes["r"]
-    order = "[T, B, I]" if layout == "seq_first" else "[B, T, I]"
-    if len(x) != 3 or len(r) != 3:
-        raise ShapeError(
-            describe(
-                f"[{op}] wrong rank", got=f"x {x}, r {r}", expected=f"x {order}, r [D, G * H, H]"
-            )
-        )
-    d, h, gates = len(DIRECTIONS[direction]), r[2], CELLS[cell]
-    batch = x[1] if layout == "seq_first" else x[0]
-    state = (d, batch, h) if layout == "seq_first" else (batch, d, h)
-    expected = {
-        "w": (d, gates * h, x[2]),
-        "r": (d, gates * h, h),
-        "b": (d, 2 * gates * h),
-        "h0": state,
-        "c0": state,
-        "seq_lens": (batch,),
-        "p": (d, 3 * h),
-    }
-    for name, shape in expected.items():
-        if shapes.get(name) is not None and shapes[name] != shape:
+
+    op: str
+    cell: str
+    x: Node
+    w: Node
+    r: Node
+    b: Node | None
+    h0: Node | None
+    seq_lens: Node | None
+    direction: str
+    layout: str
+    clip: float
+    c0: Node | None = None
+    p: Node | None = None
+    input_forget: bool = False
+
+    @property
+    def batch_first(self) -> bool:
+        """Whether the batch is the first axis; the loop wants the steps there."""
+        return self.layout == "batch_first"
+
+    def check(self) -> None:
+        """Checks names, and every operand's shape against x and r.
+
+        Raises:
+            UnknownNameError: There is no such direction or layout.
+            ShapeError: An operand does not fit.
+        """
+        _check_name(self.op, "direction", self.direction, DIRECTIONS)
+        _check_name(self.op, "layout", self.layout, LAYOUTS)
+        x, r = self.x.shape, self.r.shape
+        order = "[B, T, I]" if self.batch_first else "[T, B, I]"
+        if len(x) != 3 or len(r) != 3:
+            expected = f"x {order}, r [D, G * H, H]"
             raise ShapeError(
-                describe(
-                    f"[{op}] {name} has the wrong shape",
-                    got=shapes[name],
-                    expected=f"{shape} for x {x}, {gates} gates of {h} units, {direction}",
+                describe(f"[{self.op}] wrong rank", got=f"x {x}, r {r}", expected=expected)
+            )
+        d, h, gates = len(DIRECTIONS[self.direction]), r[2], CELLS[self.cell]
+        batch = x[0] if self.batch_first else x[1]
+        state = (batch, d, h) if self.batch_first else (d, batch, h)
+        expected_shapes = {
+            "w": (d, gates * h, x[2]),
+            "r": (d, gates * h, h),
+            "b": (d, 2 * gates * h),
+            "h0": state,
+            "c0": state,
+            "seq_lens": (batch,),
+            "p": (d, 3 * h),
+        }
+        for name, shape in expected_shapes.items():
+            node = getattr(self, name)
+            if node is not None and node.shape != shape:
+                raise ShapeError(
+                    describe(
+                        f"[{self.op}] {name} has the wrong shape",
+                        got=node.shape,
+                        expected=f"{shape} for x {x}, {gates} gates of {h} units, {self.direction}",
+                    )
                 )
-            )
 
-
-def _layer(
-    g: Any,
-    op: str,
-    cell: str,
-    x: Node,
-    w: Node,
-    r: Node,
-    b: Node | None,
-    h0: Node | None,
-    c0: Node | None,
-    seq_lens: Node | None,
-    p: Node | None,
-    direction: str,
-    layout: str,
-    clip: float,
-    input_forget: bool = False,
-) -> tuple[Node, ...]:
-    named = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "c0": c0, "seq_lens": seq_lens, "p": p}
-    shapes = {name: node.shape for name, node in named.items() if node is not None}
-    _check(op, cell, direction, layout, shapes)
-    turned = layout == "batch_first"
-    reverse = DIRECTIONS[direction]
-    wide, hidden = r.shape[1], r.shape[2]
-    if turned:
-        x = g.transpose(x, _TURN_STATE)
-        h0 = h0 if h0 is None else g.transpose(h0, _TURN_STATE)
-        c0 = c0 if c0 is None else g.transpose(c0, _TURN_STATE)
-    # What the inputs add to every gate, for all steps and directions in one product.
-    xw = g.matmul(x, g.transpose(g.reshape(w, (len(reverse) * wide, w.shape[2]))))
-    bias = None
-    if b is not None:
-        outer, inner = g.narrow(b, 1, 0, wide), g.narrow(b, 1, wide, wide)
-        if cell == "gru_linear":
-            # The candidate's recurrent bias stands inside the product with the reset gate.
-            bias = g.narrow(inner, 1, 2 * hidden, hidden)
-            first = g.narrow(outer, 1, 0, 2 * hidden) + g.narrow(inner, 1, 0, 2 * hidden)
-            total = g.concat([first, g.narrow(outer, 1, 2 * hidden, hidden)], 1)
-        else:
-            total = outer + inner
-        xw = xw + g.reshape(total, (len(reverse) * wide,))
-    if seq_lens is not None and seq_lens.dtype is not DType.I32:
-        if seq_lens.dtype is not DType.I64:
-            raise DTypeError(
-                describe(f"[{op}] seq_lens", got=seq_lens.dtype, expected="i32 or i64")
-            )
-        # A length past 32 bits is as long as the sequence, not what is left of its bits.
-        seq_lens = g.cast(g.clip(seq_lens, 0, x.shape[0]), "i32")
-    options = {"bias": bias, "h0": h0, "c0": c0, "p": p, "seq_lens": seq_lens}
-    given = {name: node for name, node in options.items() if node is not None}
-    node = g.add_node(
-        "recurrence",
-        [xw, r, *given.values()],
-        {
+    def build(self, g: Any) -> tuple[Node, ...]:
+        """Adds the layer to a graph: one product for the inputs of all steps, then the loop."""
+        self.check()
+        xw, candidate_bias = self._inputs(g)
+        states = {
+            name: g.transpose(node, _STATE_ORDER) if node is not None and self.batch_first else node
+            for name, node in (("h0", self.h0), ("c0", self.c0))
+        }
+        options = {"bias": candidate_bias, **states, "p": self.p, "seq_lens": self._lengths(g)}
+        given = {name: node for name, node in options.items() if node is not None}
+        attrs = {
             "present": tuple(given),
-            "cell": cell,
-            "reverse": reverse,
-            "clip": clip,
-            "input_forget": bool(input_forget),
-        },
-    )
-    y, *states = (g.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
-    if turned:
-        return (
-            g.transpose(y, _TO_Y),
-            *(g.transpose(state, _TURN_STATE) for state in states),
-        )
-    return (y, *states)
+            "cell": self.cell,
+            "reverse": DIRECTIONS[self.direction],
+            "clip": self.clip,
+            "input_forget": bool(self.input_forget),
+        }
+        node = g.add_node("recurrence", [xw, self.r, *given.values()], attrs)
+        y, *last = (g.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+        if not self.batch_first:
+            return (y, *last)
+        return (g.transpose(y, _Y_ORDER), *(g.transpose(one, _STATE_ORDER) for one in last))
+
+    def _inputs(self, g: Any) -> tuple[Node, Node | None]:
+        """What x and the biases add to every gate at every step, and a bias that the loop adds itself."""
+        columns, wide, hidden = math.prod(self.w.shape[:2]), self.r.shape[1], self.r.shape[2]
+        x = g.transpose(self.x, _STATE_ORDER) if self.batch_first else self.x
+        xw = g.matmul(x, g.transpose(g.reshape(self.w, (columns, self.w.shape[2]))))
+        if self.b is None:
+            return xw, None
+        outer, inner = g.narrow(self.b, 1, 0, wide), g.narrow(self.b, 1, wide, wide)
+        if self.cell != "gru_linear":
+            return xw + g.reshape(outer + inner, (columns,)), None
+        # The reset gate multiplies the candidate's recurrent bias, so that is added inside the loop.
+        gates = g.narrow(outer, 1, 0, 2 * hidden) + g.narrow(inner, 1, 0, 2 * hidden)
+        total = g.concat([gates, g.narrow(outer, 1, 2 * hidden, hidden)], 1)
+        return xw + g.reshape(total, (columns,)), g.narrow(inner, 1, 2 * hidden, hidden)
+
+    def _lengths(self, g: Any) -> Node | None:
+        """``seq_lens`` as i32."""
+        lengths = self.seq_lens
+        if lengths is None or lengths.dtype is DType.I32:
+            return lengths
+        if lengths.dtype is not DType.I64:
+            raise DTypeError(
+                describe(f"[{self.op}] seq_lens", got=lengths.dtype, expected="i32 or i64")
+            )
+        # A length that does not fit into 32 bits is cut to the number of steps, not to its low bits.
+        steps = self.x.shape[1 if self.batch_first else 0]
+        found: Node = g.cast(g.clip(lengths, 0, steps), "i32")
+        return found
 
 
-def _reference(
+def _reference(  # noqa: PLR0913 - the operands of three operations
     cell: str,
     x: Array,
     w: Array,
@@ -154,12 +181,12 @@ def _reference(
     c0: Array | None = None,
     **rest: Any,
 ) -> tuple[Array, ...]:
-    turned = layout == "batch_first"
+    batch_first = layout == "batch_first"
     directions, wide, inputs = w.shape
     hidden = r.shape[2]
-    if turned:
-        x = x.transpose(_TURN_STATE)
-        h0, c0 = (v if v is None else v.transpose(_TURN_STATE) for v in (h0, c0))
+    if batch_first:
+        x = x.transpose(_STATE_ORDER)
+        h0, c0 = (v if v is None else v.transpose(_STATE_ORDER) for v in (h0, c0))
     xw = x @ w.reshape(directions * wide, inputs).T
     bias = None
     if b is not None:
@@ -172,8 +199,8 @@ def _reference(
     results = recurrence.reference(
         xw, r, bias=bias, h0=h0, c0=c0, cell=cell, reverse=reverse, **rest
     )
-    if turned:
-        return (results[0].transpose(_TO_Y), *(s.transpose(_TURN_STATE) for s in results[1:]))
+    if batch_first:
+        return (results[0].transpose(_Y_ORDER), *(s.transpose(_STATE_ORDER) for s in results[1:]))
     return tuple(results)
 
 
@@ -241,7 +268,7 @@ _TOLERANCE = {DType.F32: 2e-5}
 
 
 @composite(
-    lambda g, **given: _layer(g, "lstm", "lstm", **given),
+    lambda g, **given: _Layer("lstm", "lstm", **given).build(g),
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
@@ -249,7 +276,7 @@ _TOLERANCE = {DType.F32: 2e-5}
         4, ("b", "h0", "c0", "seq_lens", "p"), ({"clip": 0.3}, {"input_forget": True})
     ),
 )
-def lstm(
+def lstm(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,
@@ -291,7 +318,7 @@ def lstm(
 
 def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
     cell = "gru_linear" if linear_before_reset else "gru"
-    return _layer(g, "gru", cell, c0=None, p=None, **given)
+    return _Layer("gru", cell, **given).build(g)
 
 
 @composite(
@@ -301,7 +328,7 @@ def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
     tolerance=_TOLERANCE,
     samples=_samples(3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})),
 )
-def gru(
+def gru(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,
@@ -340,7 +367,7 @@ def gru(
 
 def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
     _check_name("rnn", "activation", activation, ACTIVATIONS)
-    return _layer(g, "rnn", activation, c0=None, p=None, **given)
+    return _Layer("rnn", activation, **given).build(g)
 
 
 @composite(
@@ -350,7 +377,7 @@ def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
     tolerance=_TOLERANCE,
     samples=_samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
 )
-def rnn(
+def rnn(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     w: Array,
     r: Array,

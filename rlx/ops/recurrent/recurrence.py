@@ -117,11 +117,11 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     gates, cell = CELLS[node.attrs["cell"]], node.attrs["cell"]
     given, (y, *states) = _given(node, emitter), emitter.results()
     # Neighbouring threads make neighbouring units, so the weights are read [D, H, gates * H].
-    turned: Shape = (directions, hidden, gates * hidden)
-    weights = emitter.temp(TensorType(turned, node.dtype))
+    transposed: Shape = (directions, hidden, gates * hidden)
+    weights = emitter.temp(TensorType(transposed, node.dtype))
     walk = [gates * hidden * hidden, 1, hidden]
     emit_strided_copy(
-        emitter, emitter.operand(1), weights, node.dtype, turned, walk, strides(turned)
+        emitter, emitter.operand(1), weights, node.dtype, transposed, walk, strides(transposed)
     )
     # The states stand in the results; every call goes on from there.
     flat = (directions * batch * hidden,)
@@ -235,7 +235,7 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
         ),
     ),
 )
-def recurrence(
+def recurrence(  # noqa: PLR0913 - the operation's own signature
     xw: Array,
     r: Array,
     bias: Array | None = None,

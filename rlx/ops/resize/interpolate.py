@@ -175,7 +175,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
         ),
     ),
 )
-def interpolate(
+def interpolate(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     axis: int,
     size: int,
@@ -319,7 +319,7 @@ def _samples() -> tuple[Sample, ...]:
     tolerance={DType.F32: 1e-5},  # the weights are rounded too
     samples=_samples(),
 )
-def resize(
+def resize(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     size: Any,
     mode: str = "nearest",

@@ -177,7 +177,7 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
         ),
     ),
 )  # fmt: skip
-def interpolate_plane(
+def interpolate_plane(  # noqa: PLR0913 - the operation's own signature
     x: Array,
     axis: Any,
     size: Any,

@@ -66,7 +66,7 @@ def _filter(mode: str, a: float, distance: Array) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def taps(
+def taps(  # noqa: PLR0913 - the attributes of resize
     n: int,
     count: int,
     scale: float,

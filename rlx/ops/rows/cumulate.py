@@ -9,7 +9,7 @@ from typing import Any
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Family, Variant
-from rlx.ops.rows.reduce_rows import Reduction, emit_shares
+from rlx.ops.rows.reduce_rows import Reduction, emit_partitions
 
 # Reads of a workgroup along a row; elements from which on a row is worth a workgroup of 256.
 _BLOCK, _LEAST = 1024, 512
@@ -28,8 +28,8 @@ def _blocks(problem: Reduction) -> tuple[int, int]:
     count = min(math.ceil(_WALKERS / columns), n // _WALK)
     if count < 2:
         return 1, n
-    share = math.ceil(n / (8 * count)) * 8
-    return math.ceil(n / share), share
+    partition = math.ceil(n / (8 * count)) * 8
+    return math.ceil(n / partition), partition
 
 
 def _takes(variant: Variant, problem: Reduction) -> bool:
@@ -73,16 +73,16 @@ def emit_cumulate(
         params = {**problem._asdict(), **flags}
         emitter.call("cumulate", [source], [result], params, outer * inner)
         return
-    splits, share = _blocks(problem)
+    splits, partition = _blocks(problem)
     inputs = [source]
     if splits > 1:
         totals, before = (emitter.temp(TensorType((outer, splits, inner), dtype)) for _ in "12")
         kind = "prod" if flags["product"] else "sum"
-        emit_shares(emitter, kind, source, totals, problem, (splits, share))
+        emit_partitions(emitter, kind, source, totals, problem, (splits, partition))
         blocks = Reduction(outer, splits, inner, problem.single)
         emit_cumulate(emitter, totals, before, blocks, {**flags, "exclusive": 1}, dtype)
         inputs.append(before)
-    params = {**problem._asdict(), **flags, "splits": splits, "share": share}
+    params = {**problem._asdict(), **flags, "splits": splits, "partition": partition}
     if inner == 1:
         emitter.call("cumulate_rows", inputs, [result], params, outer * splits, unit=splits)
         return

@@ -67,8 +67,8 @@ def _row_tiles(problem: Reduction) -> tuple[int, int, int]:
     return n, results, lanes
 
 
-def shares(problem: Reduction) -> tuple[int, int]:
-    """Into how many shares a long axis is split, and how long each is in reads."""
+def partitions(problem: Reduction) -> tuple[int, int]:
+    """Into how many partitions a long axis is split, and how long each is in reads."""
     reads, results, lanes = _row_tiles(problem)
     if reads == 0:
         return 1, 1
@@ -90,7 +90,7 @@ def _takes(variant: Variant, problem: Reduction) -> bool:
     if variant.name == "plain":
         return problem.n <= _LONGEST
     if variant.name == "split":
-        return shares(problem)[0] > 1
+        return partitions(problem)[0] > 1
     reads, _, lanes = _row_tiles(problem)
     # Nothing to read has no first element to start from.
     return 0 < problem.n and reads <= _LOADS * lanes * _TRIPS
@@ -120,7 +120,7 @@ def emit_reduce(
         return
     if variant.name == "split":
         outer, n, inner, single = problem
-        count, _ = shares(problem)
+        count, _ = partitions(problem)
         some = emitter.temp(TensorType((outer, count, inner), dtype))
         _tiles(emitter, "sum" if kind == "mean" else kind, source, some, problem, n)
         _tiles(emitter, kind, some, result, Reduction(outer, count, inner, single), n, whole=True)
@@ -137,11 +137,11 @@ def _tiles(
     divisor: int,
     whole: bool = False,
 ) -> None:
-    cut = (1, _row_tiles(problem)[0]) if whole else shares(problem)
-    emit_shares(emitter, kind, source, result, problem, cut, divisor)
+    cut = (1, _row_tiles(problem)[0]) if whole else partitions(problem)
+    emit_partitions(emitter, kind, source, result, problem, cut, divisor)
 
 
-def emit_shares(
+def emit_partitions(
     emitter: Emitter,
     kind: str,
     source: Any,
@@ -150,26 +150,26 @@ def emit_shares(
     cut: tuple[int, int],
     divisor: int = 1,
 ) -> None:
-    """The kernel that reduces each share of the middle axis to one.
+    """The kernel that reduces each partition of the middle axis to one.
 
     Args:
         emitter: What it is written to.
         kind: sum, mean, prod, max or min.
         source: The operand.
-        result: ``[outer, shares, inner]``.
+        result: ``[outer, partitions, inner]``.
         problem: The axes.
-        cut: How many shares, and how long each is in reads.
+        cut: How many partitions, and how long each is in reads.
         divisor: What a mean is divided by.
     """
     _, results, lanes = _row_tiles(problem)
-    splits, share = cut
+    splits, partition = cut
     params = {
         "kind": kind,
         **problem._asdict(),
         "parts": lanes,
         "splits": splits,
-        "share": share,
-        "loads": min(_LOADS, max(1, math.ceil(share / lanes))),
+        "partition": partition,
+        "loads": min(_LOADS, max(1, math.ceil(partition / lanes))),
         "divisor": divisor,
     }
     groups = math.ceil(results * lanes / 256) * splits

@@ -233,8 +233,8 @@ def _infer_arg(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     return TensorType((*shape[:axis], *middle, *shape[axis + 1 :]), DType.I32)
 
 
-# WebGPU searches a longer line in shares of so many elements, then the places that these give.
-_SHARE = 1 << 16
+# WebGPU searches a longer line in partitions of so many elements, then the places that these give.
+_PARTITION = 1 << 16
 
 
 def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
@@ -245,12 +245,12 @@ def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
         x, result = emitter.operand(0), emitter.result()
         params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
         params["last"] = int(node.attrs["select_last"])
-        if not webgpu or n <= 4 * _SHARE:
+        if not webgpu or n <= 4 * _PARTITION:
             emitter.call("arg_reduce", [x], [result], params, outer * inner)
             return
-        splits = math.ceil(n / _SHARE)
+        splits = math.ceil(n / _PARTITION)
         places = emitter.temp(TensorType((outer, inner, splits), DType.I32))
-        params |= {"splits": splits, "share": _SHARE}
+        params |= {"splits": splits, "partition": _PARTITION}
         work = outer * inner * splits
         emitter.call("arg_reduce", [x], [places], {**params, "listed": False}, work, unit=splits)
         emitter.call("arg_reduce", [x, places], [result], {**params, "listed": True}, outer * inner)

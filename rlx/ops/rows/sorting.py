@@ -53,7 +53,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     if size(node.shape) == 0:
         return
     rows, k = params["rows"], params["k"]
-    # Keys of i64 are two words, which the kernel that selects has no room for.
+    # Keys of i64 are two words, which the selecting kernel does not hold.
     wide = node.inputs[0].dtype is DType.I64
     if k <= _FEW and 4 * k <= params["n"] and not wide:
         _select(emitter, params)

@@ -20,7 +20,7 @@ from rlx.ops.spectra.fft_plans import (
     plan,
     smooth_convolution_length,
 )
-from rlx.ops.spectra.fft_webgpu import KERNELS, emit_fft
+from rlx.ops.spectra.fft_webgpu import KERNELS, Transforms, emit_fft
 
 NORMS = ("backward", "ortho", "forward")
 
@@ -87,7 +87,8 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     rows, n, scale = _geometry(node)
     if rows:
         inverse = int(node.attrs["inverse"])
-        emit_fft(emitter, emitter.operand(0), emitter.result(), rows, n, inverse, scale)
+        wanted = Transforms(rows, n, bool(inverse), scale)
+        emit_fft(emitter, emitter.operand(0), emitter.result(), wanted)
 
 
 def error_bound(n: int, dtype: DType) -> float:

@@ -1,4 +1,4 @@
-"""Fourier transforms on WebGPU: which kernels a length takes, and what they are told."""
+"""Fourier transforms on WebGPU: chooses the kernels for a length and writes their calls."""
 
 from __future__ import annotations
 
@@ -28,18 +28,35 @@ _PASS_WORKGROUP = 256
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Rows of real samples; they may overlap.
+class Transforms:
+    """Transforms of complex rows in block layout: real parts, then imaginary parts.
 
     Attributes:
-        each: Samples of a point: 1, or 2 that become its real and imaginary part.
-        length: Samples of a signal.
-        frames: Rows of a signal.
-        hop: Samples from one of its rows to the next.
-        taper: What the samples of a row are multiplied by; None for nothing.
+        rows: The number of transforms.
+        n: Points of each.
+        inverse: Whether they are inverse transforms.
+        scale: What the results are multiplied by.
     """
 
-    each: int
+    rows: int
+    n: int
+    inverse: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of real samples, which may overlap.
+
+    Attributes:
+        per_point: Samples that make a point: 1, or 2 that become its real and imaginary part.
+        length: Samples of a signal.
+        frames: Rows of a signal.
+        hop: Samples from one row of a signal to the next.
+        taper: A value with one factor per sample of a row; None for no factors.
+    """
+
+    per_point: int
     length: int
     frames: int = 1
     hop: int = 0
@@ -47,82 +64,106 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """What happens to points on their way into a transform and out of it.
+class Entry:
+    """How points are read. The steps happen in this order.
 
     Attributes:
-        swap_in: Whether real and imaginary parts are swapped first.
-        held_in: Points that there are; the others are 0. 0: all.
-        chirp: What the points that there are are multiplied by.
-        swap_between: Whether the parts are swapped before the factor.
-        factor: What the results are multiplied by.
-        swap_out: Whether the parts are swapped after it.
-        held_out: Points that are written; 0: all.
-        scale: A number that all are multiplied by.
         real: The samples that points are made of; None for points in block layout.
-        bins: Bins of the one-sided spectrum that is written; 0 for all points in block layout.
-        power: Whether re^2 + im^2 of the bins is written instead.
-        roots: For pairs of samples, exp(-pi i k / n) of each of n points.
+        held: Points that are stored; the rest of a transform is 0. 0: all are stored.
+        swap: Whether real and imaginary parts are swapped.
+        chirp: A value with one complex factor per stored point; None for no factors.
     """
 
-    swap_in: int = 0
-    held_in: int = 0
-    chirp: Any = None
-    swap_between: int = 0
-    factor: Any = None
-    swap_out: int = 0
-    held_out: int = 0
-    scale: float = 1.0
     real: Samples | None = None
+    held: int = 0
+    swap: bool = False
+    chirp: Any = None
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How results are written. The steps happen in this order.
+
+    Attributes:
+        swap_before: Whether real and imaginary parts are swapped before the factor.
+        factor: A value with one complex factor per point; None for no factors.
+        swap_after: Whether the parts are swapped after the factor.
+        scale: A number that all results are multiplied by.
+        held: Points that are written; 0: all.
+        bins: Bins of the one-sided spectrum that is written instead; 0 for points in block layout.
+        power: Whether re^2 + im^2 of the bins is written.
+        roots: For pairs of samples, a value with exp(-pi i k / n) for each of n points.
+    """
+
+    swap_before: bool = False
+    factor: Any = None
+    swap_after: bool = False
+    scale: float = 1.0
+    held: int = 0
     bins: int = 0
-    power: int = 0
+    power: bool = False
     roots: Any = None
 
 
-def emit_fft(
-    emitter: Emitter, source: Any, target: Any, rows: int, n: int, inverse: int, scale: float
-) -> None:
-    """``rows`` transforms of any length, from block layout to block layout."""
+def emit_fft(emitter: Emitter, source: Any, target: Any, wanted: Transforms) -> None:
+    """Transforms of any length, from block layout to block layout."""
+    rows, n = wanted.rows, wanted.n
+    # An inverse transform is a forward one with real and imaginary parts swapped on both sides.
+    entry = Entry(swap=wanted.inverse)
+    exit = Exit(swap_after=wanted.inverse, scale=wanted.scale)
     if plan(n) is not None:
-        ends = Ends(swap_in=inverse, swap_out=inverse, scale=scale)
-        if not emit_tiles(emitter, source, target, rows, n, ends):
-            emit_passes(emitter, source, target, rows, n, inverse, scale)
-        return
-    if emit_chirped(emitter, source, target, rows, n, Ends(inverse, swap_out=inverse, scale=scale)):
-        return
+        if not emit_tiles(emitter, source, target, Problem(rows, n, emitter.limits), entry, exit):
+            emit_passes(emitter, source, target, wanted)
+    elif not emit_chirped(emitter, source, target, wanted, entry, exit):
+        _emit_bluestein(emitter, source, target, wanted)
+
+
+def _emit_bluestein(emitter: Emitter, source: Any, target: Any, wanted: Transforms) -> None:
+    """Transforms of a length without a plan, as a convolution whose steps are kernels of their own."""
+    rows, n = wanted.rows, wanted.n
     m = convolution_length(n)
     a, b = (emitter.temp(TensorType((rows, 2 * m), DType.F32)) for _ in range(2))
     chirp, taps = (emitter.table(table) for table in chirp_tables(n, DType.F32))
 
     def stage(name: str, inputs: list[Any], output: Any, count: int) -> None:
-        emitter.call(
-            "fft_chirp",
-            inputs,
-            [output],
-            {"stage": name, "rows": rows, "n": n, "m": m, "inverse": inverse, "scale": scale},
-            math.ceil(rows * count / _PASS_WORKGROUP),
-        )
+        params = {
+            "stage": name,
+            "rows": rows,
+            "n": n,
+            "m": m,
+            "inverse": int(wanted.inverse),
+            "scale": wanted.scale,
+        }
+        groups = math.ceil(rows * count / _PASS_WORKGROUP)
+        emitter.call("fft_chirp", inputs, [output], params, groups)
 
     stage("spread", [source, chirp], a, m)
-    emit_passes(emitter, a, b, rows, m, 0, 1.0)
+    emit_passes(emitter, a, b, Transforms(rows, m))
     stage("filter", [b, taps], a, m)
-    emit_passes(emitter, a, b, rows, m, 1, 1.0)
+    emit_passes(emitter, a, b, Transforms(rows, m, inverse=True))
     stage("gather", [b, chirp], target, n)
 
 
-def emit_chirped(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
-    """Transforms as a convolution of smooth length, its factors at the ends of tiles; False where none fits."""
+def emit_chirped(
+    emitter: Emitter, source: Any, target: Any, wanted: Transforms, entry: Entry, exit: Exit
+) -> bool:
+    """Transforms as a convolution of smooth length, whose factors are applied as tiles read and write.
+
+    Returns:
+        False, and no call, where no tile fits.
+    """
+    rows, n = wanted.rows, wanted.n
     m = smooth_length(2 * n - 1, convolution_length(n), emitter.limits)
-    if FFT.choose(Problem(rows, m, emitter.limits), emitter).name == "passes":
+    problem = Problem(rows, m, emitter.limits)
+    if FFT.choose(problem, emitter).name == "passes":
         return False
     tables = chirp_tables(n, DType.F32, m)
     chirp, taps = (emitter.table(_paired(table)) for table in tables)
     middle = emitter.temp(TensorType((rows, 2 * m), DType.F32))
-    there = Ends(ends.swap_in, held_in=n, chirp=chirp, factor=taps, real=ends.real)
-    back = replace(ends, swap_in=1, swap_between=1, factor=chirp, real=None)
-    back = replace(back, held_out=ends.held_out or n)
-    return emit_tiles(emitter, source, middle, rows, m, there) and emit_tiles(
-        emitter, middle, target, rows, m, back
+    there = replace(entry, held=n, chirp=chirp)
+    back = replace(exit, swap_before=True, factor=chirp, held=exit.held or n)
+    return emit_tiles(emitter, source, middle, problem, there, Exit(factor=taps)) and emit_tiles(
+        emitter, middle, target, problem, Entry(swap=True), back
     )
 
 
@@ -131,35 +172,39 @@ def _paired(table: Array) -> Array:
     return np.ascontiguousarray(table.reshape(2, -1).T).reshape(-1)
 
 
-def emit_tiles(emitter: Emitter, source: Any, target: Any, rows: int, n: int, ends: Ends) -> bool:
-    """Transforms in registers, in one kernel or two; False where the length takes a pass at a time."""
-    problem = Problem(rows, n, emitter.limits)
-    way = FFT.choose(problem, emitter).name
-    if way == "rows":
+def emit_tiles(
+    emitter: Emitter, source: Any, target: Any, problem: Problem, entry: Entry, exit: Exit
+) -> bool:
+    """Transforms in registers, in one kernel or in two.
+
+    Returns:
+        False, and no call, where the length takes one pass at a time.
+    """
+    n, rows = problem.n, problem.rows
+    variant = FFT.choose(problem, emitter).name
+    if variant == "rows":
         one = tile(n, rows, emitter.limits)
         assert one is not None, "the variant takes the problem"
-        lines = _Walk(n)
-        if ends.real:
-            real = ends.real
-            lines = _Walk(n, real.frames, real.hop, real.each)
-        _emit_tile(emitter, source, target, one, rows, ends, lines, _Walk(n))
+        real = entry.real
+        read = _Walk(n, real.frames, real.hop, real.per_point) if real else _Walk(n)
+        _emit_tile(emitter, source, target, _Step(one, rows, entry, exit, read, _Walk(n)))
         return True
-    both = halves(problem) if way == "columns" else None
-    if both is None or ends.bins or (ends.real and ends.real.frames > 1):
+    both = halves(problem) if variant == "columns" else None
+    if both is None or exit.bins or (entry.real and entry.real.frames > 1):
         return False
     first, second = both
     between = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     # Column c of the first step becomes row c between them, times exp(-2 pi i c k / n) at k.
     spend(f"[fft] the factors of length {n}", elements=n)
-    turn = np.arange(second.n)[:, None] * np.arange(first.n)
-    factor = emitter.table(pairs(np.exp(-2j * np.pi * turn / n).reshape(-1)))
-    into = replace(ends, swap_between=0, factor=factor, swap_out=0, held_out=0, scale=1.0)
-    each = ends.real.each if ends.real else 1
-    columns, lines = _Walk(n, second.n, each, each * second.n), _Walk(n, second.n, first.n, 1)
-    _emit_tile(emitter, source, between, first, rows, into, columns, lines)
-    out = replace(ends, swap_in=0, held_in=0, chirp=None, real=None)
+    angles = np.arange(second.n)[:, None] * np.arange(first.n)
+    factor = emitter.table(pairs(np.exp(-2j * np.pi * angles / n).reshape(-1)))
+    stride = entry.real.per_point if entry.real else 1
+    columns = _Walk(n, second.n, stride, stride * second.n)
+    lines = _Walk(n, second.n, first.n, 1)
+    step = _Step(first, rows, entry, Exit(factor=factor), columns, lines)
+    _emit_tile(emitter, source, between, step)
     columns = _Walk(n, first.n, 1, first.n)
-    _emit_tile(emitter, between, target, second, rows, out, columns, columns)
+    _emit_tile(emitter, between, target, _Step(second, rows, Entry(), exit, columns, columns))
     return True
 
 
@@ -170,8 +215,8 @@ class _Walk:
     Attributes:
         n: Points of the whole.
         inner: Transforms that make one whole.
-        across: From one of them to the next.
-        step: From one point to the next.
+        across: The distance from one of them to the next.
+        step: The distance from one point to the next.
     """
 
     n: int
@@ -180,83 +225,113 @@ class _Walk:
     step: int = 1
 
 
-def _emit_tile(
-    emitter: Emitter,
-    source: Any,
-    target: Any,
-    tile: Tile,
-    rows: int,
-    ends: Ends,
-    walk: _Walk,
-    out: _Walk,
-) -> None:
-    held_in, held_out, real = ends.held_in or walk.n, ends.held_out or out.n, ends.real
-    outer, imag = (real.length, 1) if real else (2 * held_in, held_in)
-    tables = [emitter.table(twiddles(tile.n, tile.radices))]
-    extra = (ends.chirp, real.taper if real else None, ends.roots, ends.factor)
-    tables += [table for table in extra if table is not None]
-    # A one-sided spectrum is written row by row, also where several rows are of one signal.
-    across = (1 if ends.power else 2) * ends.bins if ends.bins else out.across
-    total = rows * walk.inner if not real or real.frames == 1 else rows
-    strides = (outer, walk.across, walk.step)
+@dataclass(frozen=True)
+class _Step:
+    """One call of the kernel that transforms in registers.
+
+    Attributes:
+        tile: What a workgroup does.
+        rows: Whole transforms.
+        entry: How points are read.
+        exit: How results are written.
+        read: Where the points are.
+        write: Where the results go.
+    """
+
+    tile: Tile
+    rows: int
+    entry: Entry
+    exit: Exit
+    read: _Walk
+    write: _Walk
+
+    @property
+    def total(self) -> int:
+        """Transforms of the tile's length."""
+        real = self.entry.real
+        return self.rows if real and real.frames > 1 else self.rows * self.read.inner
+
+    def read_params(self) -> dict[str, Any]:
+        """What the kernel is told about reading."""
+        entry, read, real = self.entry, self.read, self.entry.real
+        held = entry.held or read.n
+        outer, imag = (real.length, 1) if real else (2 * held, held)
+        # Pairs of samples are read as one where every place that is read is even.
+        even = not any(stride % 2 for stride in (outer, read.across, read.step))
+        return {
+            "inner": read.inner,
+            "in_outer": outer,
+            "in_imag": imag,
+            "held_in": held,
+            "in_across": read.across,
+            "in_step": read.step,
+            "from_columns": int(read.inner > 1 and (real is None or real.frames == 1)),
+            "samples": real.per_point if real else 0,
+            "wide": int(real is not None and real.per_point == 2 and even),
+            "tapered": int(real is not None and real.taper is not None),
+            "chirped": int(entry.chirp is not None),
+            "swap_in": int(entry.swap),
+        }
+
+    def write_params(self) -> dict[str, Any]:
+        """What the kernel is told about writing."""
+        exit, write = self.exit, self.write
+        held = exit.held or write.n
+        # A one-sided spectrum is written row by row, also where several rows are of one signal.
+        across = (1 if exit.power else 2) * exit.bins if exit.bins else write.across
+        return {
+            "out_outer": self.read.inner * across if exit.bins else 2 * held,
+            "out_imag": held,
+            "out_across": across,
+            "out_step": write.step,
+            "to_columns": int(write.step > 1),
+            "bins": exit.bins,
+            "power": int(exit.power),
+            "factored": int(exit.factor is not None),
+            "cut": int(held < write.n),
+            "swap_before": int(exit.swap_before),
+            "swap_after": int(exit.swap_after),
+            "scale": exit.scale,
+        }
+
+
+def _emit_tile(emitter: Emitter, source: Any, target: Any, step: _Step) -> None:
+    entry, exit = step.entry, step.exit
+    roots = emitter.table(twiddles(step.tile.n, step.tile.radices))
+    given = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
+    tables = [roots, *(table for table in given if table is not None)]
     params = {
-        **tile.params(),
-        "rows": total,
-        "inner": walk.inner,
-        "in_outer": outer,
-        "in_imag": imag,
-        "held_in": held_in,
-        "in_across": walk.across,
-        "in_step": walk.step,
-        "out_outer": walk.inner * across if ends.bins else 2 * held_out,
-        "out_imag": held_out,
-        "out_across": across,
-        "out_step": out.step,
-        "from_columns": int(walk.inner > 1 and (real is None or real.frames == 1)),
-        "to_columns": int(out.step > 1),
-        "samples": real.each if real else 0,
-        "wide": int(real is not None and real.each == 2 and not any(s % 2 for s in strides)),
-        "tapered": int(real is not None and real.taper is not None),
-        "bins": ends.bins,
-        "power": ends.power,
-        "chirped": int(ends.chirp is not None),
-        "turned": int(ends.factor is not None),
-        "cut": int(held_out < out.n),
-        "swap_in": ends.swap_in,
-        "swap_between": ends.swap_between,
-        "swap_out": ends.swap_out,
-        "scale": ends.scale,
+        **step.tile.params(),
+        "rows": step.total,
+        **step.read_params(),
+        **step.write_params(),
     }
-    emitter.call("fft_tile", [source, *tables], [target], params, math.ceil(total / tile.count))
+    groups = math.ceil(step.total / step.tile.count)
+    emitter.call("fft_tile", [source, *tables], [target], params, groups)
 
 
-def emit_passes(
-    emitter: Emitter, source: Any, target: Any, rows: int, n: int, inverse: int, scale: float
-) -> None:
-    """The Stockham passes of ``rows`` transforms, one dispatch each."""
+def emit_passes(emitter: Emitter, source: Any, target: Any, wanted: Transforms) -> None:
+    """The Stockham passes of transforms, one dispatch each."""
+    rows, n = wanted.rows, wanted.n
     passes = plan(n)
     assert passes is not None
     table = emitter.table(passes.table(DType.F32))
-    common = {"rows": rows, "n": n, "count": passes.count, "inverse": inverse}
+    common = {"rows": rows, "n": n, "count": passes.count, "inverse": int(wanted.inverse)}
     spare = emitter.temp(TensorType((rows, 2 * n), DType.F32))
     last, length, stride, current = len(passes.radices) - 1, n, 1, source
     for at, (radix, offset) in enumerate(zip(passes.radices, passes.offsets, strict=True)):
         # Alternates so that the last pass writes the target.
         output = target if (last - at) % 2 == 0 else spare
-        emitter.call(
-            "fft_pass",
-            [current, table],
-            [output],
-            {
-                **common,
-                "radix": radix,
-                "length": length,
-                "stride": stride,
-                "offset": offset,
-                "first": int(at == 0),
-                "last": int(at == last),
-                "scale": scale if at == last else 1.0,
-            },
-            math.ceil(rows * (n // radix) / _PASS_WORKGROUP),
-        )
+        params = {
+            **common,
+            "radix": radix,
+            "length": length,
+            "stride": stride,
+            "offset": offset,
+            "first": int(at == 0),
+            "last": int(at == last),
+            "scale": wanted.scale if at == last else 1.0,
+        }
+        groups = math.ceil(rows * (n // radix) / _PASS_WORKGROUP)
+        emitter.call("fft_pass", [current, table], [output], params, groups)
         current, length, stride = output, length // radix, stride * radix

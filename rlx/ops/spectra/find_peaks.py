@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,73 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     emitter.call("find_peaks", [emitter.operand(0)], emitter.results(), params)
 
 
+@dataclass(frozen=True)
+class _Search:
+    """The calls of one search for peaks on WebGPU.
+
+    Attributes:
+        emitter: Where the calls go.
+        params: What every kernel is told.
+    """
+
+    emitter: Emitter
+    params: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the signal."""
+        return int(self.params["rows"])
+
+    @property
+    def most(self) -> int:
+        """Candidates of a row, at most."""
+        return int(self.params["candidates"])
+
+    def temp(self, count: int, dtype: DType = DType.I32) -> Any:
+        """Memory for so many numbers of each row."""
+        return self.emitter.temp(TensorType((self.rows, count), dtype))
+
+    def call(
+        self, kernel: str, inputs: list[Any], outputs: list[Any], threads: int, **more: Any
+    ) -> None:
+        """A kernel of so many threads."""
+        groups = math.ceil(threads / _WORKGROUP)
+        self.by_row(kernel, inputs, outputs, groups, **more)
+
+    def by_row(
+        self, kernel: str, inputs: list[Any], outputs: list[Any], groups: int, **more: Any
+    ) -> None:
+        """A kernel of so many workgroups."""
+        params = {**self.params, **more}
+        self.emitter.call(f"find_peaks_{kernel}", inputs, outputs, params, groups)
+
+    def space(self, x: Any, positions: Any, counts: Any, keep: Any, order: Any) -> None:
+        """Drops peaks that are too near to a higher one: rounds for all at once, then one by one."""
+        threads, most = self.rows * self.most, self.most
+        near = min(self.params["distance"] // 2 + 1, most)
+        rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
+        for at in range(rounds):
+            last = {"settle": int(at == rounds - 1)}
+            self.call("contest", [x, positions, counts], [keep], threads, **last)
+        ranks = self.temp(most)
+        for start in range(0, most, _ITERATIONS):
+            end = min(start + _ITERATIONS, most)
+            part = {"start": start, "end": end, "last": int(end == most)}
+            self.call("rank", [x, positions, counts, keep], [ranks, order], threads, **part)
+        for start in range(0, most, _SPACED):
+            part = {"start": start, "end": min(start + _SPACED, most)}
+            self.by_row("space", [positions, counts, order], [keep], self.rows, **part)
+
+
+def _as_wgsl(node: Node, name: str) -> dict[str, str]:
+    """Both bounds of a condition as WGSL text, "" for none; f32 has to hold them."""
+    low, high = node.attrs[name] or (None, None)
+    return {
+        key: "" if value is None else repr(max(-_F32_MOST, min(_F32_MOST, value)))
+        for key, value in ((f"{name}_low", low), (f"{name}_high", high))
+    }
+
+
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = _params(node)
     rows, n, most = params["rows"], params["n"], params["candidates"]
@@ -111,69 +179,29 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     # A walk over a row is shortest where its steps within two blocks are about as many as those over blocks.
     block = max(_BLOCK, 1 << (math.isqrt(n // 2).bit_length() - 1) if n > _LONG else 0)
     blocks = math.ceil(n / block)
-    common = {**params, "blocks": blocks, "block": block}
-
-    def call(kernel: str, inputs: list[Any], outputs: list[Any], threads: int, **more: Any) -> None:
-        groups = math.ceil(threads / _WORKGROUP)
-        emitter.call(f"find_peaks_{kernel}", inputs, outputs, {**common, **more}, groups)
-
-    def temp(count: int, dtype: DType = DType.I32) -> Any:
-        return emitter.temp(TensorType((rows, count), dtype))
-
-    def bounds(name: str) -> dict[str, Any]:
-        low, high = node.attrs[name] or (None, None)
-        found = {f"{name}_low": low, f"{name}_high": high}
-        # As WGSL text; a number that f32 can't hold would be no number there.
-        return {
-            key: "" if value is None else repr(max(-_F32_MOST, min(_F32_MOST, value)))
-            for key, value in found.items()
-        }
-
+    search = _Search(emitter, {**params, "blocks": blocks, "block": block})
     # Where the local maxima are, and how many.
-    extremes, marks = temp(2 * max(1, blocks), DType.F32), temp(max(1, n))
-    call("blocks", [x], [extremes], rows * blocks)
-    call("mark", [x, extremes], [marks], rows * n, **bounds("height"))
-    positions, counts = temp(most), temp(1)
-    keep, prominences = temp(most), temp(most, DType.F32)
+    extremes, marks = search.temp(2 * max(1, blocks), DType.F32), search.temp(max(1, n))
+    search.call("blocks", [x], [extremes], rows * blocks)
+    search.call("mark", [x, extremes], [marks], rows * n, **_as_wgsl(node, "height"))
+    positions, counts = search.temp(most), search.temp(1)
+    keep, prominences = search.temp(most), search.temp(most, DType.F32)
     spaced = params["distance"] > 1
-    order = temp(most) if spaced else None
+    order = search.temp(most) if spaced else None
     listed = [positions, counts, *((keep, order) if spaced else ())]
-    first = {**common, "stage": "first", "spaced": int(spaced)}
-    emitter.call("find_peaks_pack", [marks], listed, first, rows)
+    search.by_row("pack", [marks], listed, rows, stage="first", spaced=int(spaced))
     if spaced:
-        threads = rows * most
-        near = min(params["distance"] // 2 + 1, most)
-        rounds = _ROUNDS if 2 * near < _ITERATIONS else 0
-        for at in range(rounds):
-            last = {"settle": int(at == rounds - 1)}
-            call("contest", [x, positions, counts], [keep], threads, **last)
-        ranks = temp(most)
-        for start in range(0, most, _ITERATIONS):
-            end = min(start + _ITERATIONS, most)
-            part = {"start": start, "end": end, "last": int(end == most)}
-            call("rank", [x, positions, counts, keep], [ranks, order], threads, **part)
-        for start in range(0, most, _SPACED):
-            part = {"start": start, "end": min(start + _SPACED, most)}
-            emitter.call(
-                "find_peaks_space", [positions, counts, order], [keep], {**common, **part}, rows
-            )
-    call(
-        "prominence",
-        [x, extremes, positions, counts],
-        [keep, prominences],
-        rows * most,
-        spaced=int(spaced),
-        widths=int(node.attrs["width"] is not None),
-        **bounds("prominence"),
-        **bounds("width"),
-    )
-    emitter.call(
-        "find_peaks_pack",
-        [keep, positions, counts, prominences],
-        list(emitter.results()),
-        {**common, "stage": "last", "spaced": 0},
-        rows,
-    )
+        search.space(x, positions, counts, keep, order)
+    told = {
+        "spaced": int(spaced),
+        "widths": int(node.attrs["width"] is not None),
+        **_as_wgsl(node, "prominence"),
+        **_as_wgsl(node, "width"),
+    }
+    read = [x, extremes, positions, counts]
+    search.call("prominence", read, [keep, prominences], rows * most, **told)
+    read = [keep, positions, counts, prominences]
+    search.by_row("pack", read, list(emitter.results()), rows, stage="last", spaced=0)
 
 
 _STAGES = ("blocks", "mark", "pack", "contest", "rank", "space", "prominence")

@@ -22,8 +22,17 @@ from rlx.ops.spectra.fft_plans import (
     plan,
     smooth_convolution_length,
 )
-from rlx.ops.spectra.fft_tiles import pairs
-from rlx.ops.spectra.fft_webgpu import KERNELS, Ends, Samples, emit_chirped, emit_fft, emit_tiles
+from rlx.ops.spectra.fft_tiles import Problem, pairs
+from rlx.ops.spectra.fft_webgpu import (
+    KERNELS,
+    Entry,
+    Exit,
+    Samples,
+    Transforms,
+    emit_chirped,
+    emit_fft,
+    emit_tiles,
+)
 
 _WORKGROUP = 256
 
@@ -127,32 +136,34 @@ def emit_rfft(emitter: Emitter, source: Any, target: Any, rows: int, n: int, sca
     """``rows`` one-sided transforms of n samples on WebGPU."""
     length, bins = n if n % 2 else n // 2, n // 2 + 1
     real = Samples(2 - n % 2, n)
-    if plan(length) is not None:
-        if emit_tiles(emitter, source, target, rows, length, one_sided(emitter, real, n, scale)):
+    entry, problem = Entry(real=real), Problem(rows, length, emitter.limits)
+    direct = plan(length) is not None
+    if direct:
+        exit = one_sided(emitter, real, n, scale)
+        if emit_tiles(emitter, source, target, problem, entry, exit):
             return
     elif n % 2:
-        ends = Ends(real=real, held_out=bins, scale=scale)
-        if emit_chirped(emitter, source, target, rows, n, ends):
+        exit = Exit(held=bins, scale=scale)
+        if emit_chirped(emitter, source, target, Transforms(rows, n), entry, exit):
             return
     whole = emitter.temp(TensorType((rows, 2 * length), DType.F32))
     common = {"rows": rows, "n": n, "length": length, "bins": bins}
-    direct = plan(length) is not None
-    if not (direct and emit_tiles(emitter, source, whole, rows, length, Ends(real=real))):
+    if not (direct and emit_tiles(emitter, source, whole, problem, entry, Exit())):
         packed = emitter.temp(TensorType((rows, 2 * length), DType.F32))
         groups = math.ceil(rows * length / _WORKGROUP)
         emitter.call("rfft_pack", [source], [packed], common, groups)
-        emit_fft(emitter, packed, whole, rows, length, 0, 1.0)
+        emit_fft(emitter, packed, whole, Transforms(rows, length))
     roots = emitter.table(_roots(n, DType.F32))
     groups = math.ceil(rows * bins / _WORKGROUP)
     emitter.call("rfft_unpack", [whole, roots], [target], {**common, "scale": scale}, groups)
 
 
-def one_sided(emitter: Emitter, real: Samples, n: int, scale: float) -> Ends:
-    """The ends of a transform of n samples to its one-sided spectrum."""
+def one_sided(emitter: Emitter, real: Samples, n: int, scale: float) -> Exit:
+    """How the transform of n samples is written as their one-sided spectrum."""
     spend(f"[rfft] the factors of length {n}", elements=n)
-    roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.each == 2 else None
+    roots = np.exp(-2j * np.pi * np.arange(n // 2) / n) if real.per_point == 2 else None
     table = None if roots is None else emitter.table(pairs(roots))
-    return Ends(scale=scale, real=real, bins=n // 2 + 1, roots=table)
+    return Exit(scale=scale, bins=n // 2 + 1, roots=table)
 
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 1000, 1009, 2018, 8192)

@@ -29,7 +29,7 @@ from rlx.ops.windows.geometry import (
     windows,
 )
 from rlx.ops.windows.long import call_long, samples_of_block
-from rlx.ops.windows.tiles import CONV, Problem, down, is_near, shares, steps, tiles
+from rlx.ops.windows.tiles import CONV, Problem, down, is_near, partitions, steps, tiles
 
 # Rows of the results of panels that are packed together: so many stay in the cache.
 _MOST_OUTPUTS = 512
@@ -238,7 +238,7 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
         emitter.call("conv", operands, [result], params, work, unit)
         return
     step = steps(window.kernel)
-    splits, each = shares(problem, variant, step)
+    splits, each = partitions(problem, variant, step)
     params |= {**variant.params, **step._asdict(), "splits": splits, "each": each}
     if splits == 1:
         emitter.call("conv_tiles", operands, [result], params, work, unit)

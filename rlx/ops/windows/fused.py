@@ -107,7 +107,7 @@ _OPS = {1: conv1d, 2: conv2d, 3: conv3d}
 def _fused(rank: int) -> OpDef:
     name = f"fused_conv{rank}d"
 
-    def reference(
+    def reference(  # noqa: PLR0913 - the operation's own signature
         x: Array,
         w: Array,
         bias: Array | None = None,

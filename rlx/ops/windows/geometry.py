@@ -149,8 +149,8 @@ class Window:
         spend(f"[{where}] a window of {kernel}", elements=math.prod(kernel))
         out = []
         for n, k, s, d, (a, b) in zip(dims, kernel, stride, dilation, pads, strict=True):
-            room = n + a + b - ((k - 1) * d + 1)
-            if room < 0:
+            reach = n + a + b - ((k - 1) * d + 1)
+            if reach < 0:
                 raise ShapeError(
                     describe(
                         f"[{where}] the kernel is larger than the padded operand",
@@ -158,9 +158,9 @@ class Window:
                         expected="(kernel - 1) * dilation + 1 <= size + padding on every axis",
                     )
                 )
-            count = (math.ceil(room / s) if ceil else room // s) + 1
+            count = (math.ceil(reach / s) if ceil else reach // s) + 1
             out.append(count - 1 if ceil and (count - 1) * s >= n + a else count)
-        # One window is at no distance from others: no kernel makes room for a large one.
+        # One window is at no distance from others: no kernel allots memory for a large stride.
         stride = tuple(s if count > 1 else 1 for s, count in zip(stride, out, strict=True))
         return Window(dims, kernel, stride, dilation, pads, tuple(out))
 

@@ -55,8 +55,8 @@ TILES = (
 ENOUGH = 120
 # Threads that one holds at a time: sums are split up to there, each share at least this long.
 SLOTS = 792 * 64
-LEAST_SHARE = 96
-MOST_SHARES = 16
+LEAST_PARTITION = 96
+MOST_PARTITIONS = 16
 
 
 def down(problem: Problem, variant: Variant) -> int:
@@ -72,7 +72,7 @@ def tiles(problem: Problem, variant: Variant) -> int:
 def count(problem: Problem, variant: Variant) -> int:
     """Into how many shares sums may be split."""
     threads = variant.threads * max(1, tiles(problem, variant))
-    return max(1, min(MOST_SHARES, problem.length // LEAST_SHARE, SLOTS // threads))
+    return max(1, min(MOST_PARTITIONS, problem.length // LEAST_PARTITION, SLOTS // threads))
 
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
@@ -128,7 +128,7 @@ def steps(kernel: Sequence[int]) -> Steps:
     return min(found, key=lambda cut: (cost(cut), -cut.piece))
 
 
-def shares(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
+def partitions(problem: Problem, variant: Variant, step: Steps) -> tuple[int, int]:
     """Into how many shares the sums are split, and how many lines each has."""
     lines = problem.length // step.piece
     whole = max(1, math.ceil(lines / step.lines)) * step.lines

@@ -169,6 +169,27 @@ def _samples(rank: int) -> tuple[Sample, ...]:
     return tuple(made)
 
 
+def _added_taps(x: Array, w: Array, attrs: dict[str, Any], groups: int, out: Shape) -> Array:
+    """Every entry of x times the kernel, added where it belongs; then what padding leaves of that."""
+    stride, dilation, padding = attrs["stride"], attrs["dilation"], attrs["padding"]
+    axes = range(len(out))
+    whole = tuple(o + sum(pad) for o, pad in zip(out, padding, strict=True))
+    y = np.zeros((x.shape[0], groups, w.shape[1], *whole))
+    parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    weight = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    for tap in np.ndindex(*w.shape[2:]):
+        spread = np.einsum("ngc...,gco->ngo...", parts, weight[(..., *tap)])
+        at = [
+            slice(tap[a] * dilation[a], tap[a] * dilation[a] + x.shape[2 + a] * stride[a])
+            for a in axes
+        ]
+        # The last step of the stride may reach past the result, where nothing is added.
+        place = y[(slice(None),) * 3 + tuple(at)]
+        place[(slice(None),) * 3 + tuple(slice(None, None, stride[a]) for a in axes)] += spread
+    cut: list[Any] = [slice(pad[0], pad[0] + o) for o, pad in zip(out, padding, strict=True)]
+    return y.reshape(x.shape[0], -1 if y.size else groups * w.shape[1], *whole)[(..., *cut)]
+
+
 def _transposed(rank: int) -> OpDef:
     """The record over ``rank`` axes."""
     name = f"conv_transpose{rank}d"
@@ -184,24 +205,9 @@ def _transposed(rank: int) -> OpDef:
         groups: int = 1,
     ) -> Array:
         attrs = {"stride": stride, "dilation": dilation, "padding": padding}
-        kernel, axes = w.shape[2:], range(len(w.shape) - 2)
-        out = _out(x.shape[2:], kernel, {**attrs, "output_padding": output_padding})
-        whole = tuple(o + sum(pad) for o, pad in zip(out, padding, strict=True))
-        y = np.zeros((x.shape[0], groups, w.shape[1], *whole))
-        parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
-        weight = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-        for tap in np.ndindex(*kernel):
-            spread = np.einsum("ngc...,gco->ngo...", parts, weight[(..., *tap)])
-            at = [
-                slice(tap[a] * dilation[a], tap[a] * dilation[a] + x.shape[2 + a] * stride[a])
-                for a in axes
-            ]
-            # The last step of the stride may reach past the result, where nothing is added.
-            place = y[(slice(None),) * 3 + tuple(at)]
-            place[(slice(None),) * 3 + tuple(slice(None, None, stride[a]) for a in axes)] += spread
-        cut: list[Any] = [slice(pad[0], pad[0] + o) for o, pad in zip(out, padding, strict=True)]
-        y = y.reshape(x.shape[0], -1 if y.size else groups * w.shape[1], *whole)[(..., *cut)]
-        return y if bias is None else y + bias.reshape(-1, *(1,) * len(kernel))
+        out = _out(x.shape[2:], w.shape[2:], {**attrs, "output_padding": output_padding})
+        y = _added_taps(x, w, attrs, groups, out)
+        return y if bias is None else y + bias.reshape(-1, *(1,) * rank)
 
     reference.__doc__ = f"""Transposed convolution over {rank} spatial axes (ONNX's ConvTranspose).
 

@@ -27,14 +27,14 @@ def attention(node: Node, site: Site) -> Match | None:
     if scores.op != "matmul":
         return None
     inside.insert(0, scores)
-    q, turned = scores.inputs
+    q, transposed = scores.inputs
     q, factor, between = scaled(q)
     inside = [*between, *inside]
-    if turned.op != "transpose" or tuple(turned.attrs["perm"]) != (0, 1, 3, 2):
+    if transposed.op != "transpose" or tuple(transposed.attrs["perm"]) != (0, 1, 3, 2):
         return None
-    if site.only(turned) is scores:
-        inside.insert(0, turned)
-    (k,) = turned.inputs
+    if site.only(transposed) is scores:
+        inside.insert(0, transposed)
+    (k,) = transposed.inputs
     if len(q.shape) != 4 or q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
         return None
     if any(site.only(one) is None for one in inside[:-1]):

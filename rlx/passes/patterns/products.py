@@ -40,8 +40,8 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
     )
 
 
-def turned(node: Node, site: Site) -> Match | None:
-    """X @ y with the last two axes of y exchanged just before, or, but for a CPU, those of x."""
+def transposed(node: Node, site: Site) -> Match | None:
+    """X @ y where y is transposed just before, or x, which the CPU's kernels do not read so."""
     if node.op != "matmul" or any(len(operand.shape) < 2 for operand in node.inputs):
         return None
     x, y = node.inputs
@@ -54,7 +54,7 @@ def turned(node: Node, site: Site) -> Match | None:
     attrs = {"left": left, "right": right}
     return Match(
         (*(o for _, o in inside), node),
-        lambda g, at: g.add_node("matmul_turned", [at[o] for o in operands], attrs),
+        lambda g, at: g.add_node("matmul_transposed", [at[o] for o in operands], attrs),
     )
 
 
@@ -101,7 +101,7 @@ def halves(node: Node, site: Site) -> Match | None:
     (w,) = cast.inputs
     if w.dtype not in HALVES or len(w.shape) != 2 or w.op not in ("param", "constant"):
         return None
-    attrs = {"act": node.attrs.get("act", "none"), "turned": node.attrs.get("right", False)}
+    attrs = {"act": node.attrs.get("act", "none"), "transposed": node.attrs.get("right", False)}
     operands = [x.id, w.id, *(one.id for one in bias)]
     return Match(
         (cast, node),
@@ -109,4 +109,4 @@ def halves(node: Node, site: Site) -> Match | None:
     )
 
 
-_WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_turned")
+_WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")

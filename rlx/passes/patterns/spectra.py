@@ -1,10 +1,9 @@
-"""Spectra with what is read off them: powers and their strongest bins, log-mel features."""
+"""Patterns of spectra: transforms of frames, powers, the strongest bins, log-mel features."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,64 +12,143 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.ops.spectra.frame_peaks import takes
-from rlx.passes.patterns.match import Match, Site, either_way, scalar, scaled, without_inputs
+from rlx.passes.patterns.match import Match, Site, either_way, without_inputs
+from rlx.passes.patterns.template import (
+    Found,
+    Named,
+    Number,
+    OneOf,
+    Op,
+    Outside,
+    Reshaped,
+    Scaled,
+    Template,
+    first,
+)
+
+# --- templates -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Power:
-    """re^2 + im^2 of spectra whose rows hold real parts, then imaginary ones.
-
-    Attributes:
-        spec: The spectra, ``[..., 2 * block]``.
-        bins: Bins that are taken, from the first on.
-        inside: The nodes that do it.
-    """
-
-    spec: Node
-    bins: int
-    inside: tuple[Node, ...]
-
-    @property
-    def block(self) -> int:
-        """The distance from a real part to its imaginary one."""
-        return self.spec.shape[-1] // 2
+def _power(spec: Template) -> Op:
+    """re^2 + im^2 of a spectrum whose rows hold the real parts, then the imaginary parts."""
+    squares = (_square(_part("re", spec)), _square(_part("im", spec)))
+    return Op("add", *squares, fits=_is_f32, agree=_are_halves)
 
 
-def _power(node: Node) -> Power | None:
-    if node.op != "add" or node.dtype is not DType.F32:
-        return None
-    for first, second in either_way(node):
-        re, im = _square(first), _square(second)
-        if re is None or im is None or re.inputs != im.inputs:
-            continue
-        spec = re.inputs[0]
-        width = spec.shape[-1]
-        if (_from(re), _from(im)) == (0, width // 2) and re.shape == im.shape and width % 2 == 0:
-            return Power(spec, node.shape[-1], (re, im, first, second, node))
-    return None
+def _part(name: str, spec: Template) -> Template:
+    """A contiguous part of the last axis of a spectrum."""
+    ops = ("narrow", "slice")
+    return OneOf(tuple(Op(op, spec, name=name, fits=lambda one: _start(one) >= 0) for op in ops))
 
 
-def _square(node: Node) -> Node | None:
-    """The part of a spectrum that a node is the square of."""
-    if node.op == "mul" and node.inputs[0] is node.inputs[1]:
-        part = node.inputs[0]
-    elif node.op == "pow" and scalar(node.inputs[1]) == 2.0:
-        part = node.inputs[0]
-    else:
-        return None
-    return part if part.shape and _from(part) >= 0 else None
+def _square(part: Template) -> Template:
+    return OneOf((Op("mul", part, part), Op("pow", part, Number(2.0))))
 
 
-def _from(node: Node) -> int:
-    """Where a contiguous part of the last axis begins; -1 for what is no such part."""
-    if node.op == "narrow" and node.attrs["axis"] == len(node.shape) - 1:
-        return int(node.attrs["start"])
-    if node.op != "slice" or set(node.attrs["steps"]) != {1}:
-        return -1
-    if node.shape[:-1] != node.inputs[0].shape[:-1]:
+def _start(node: Node) -> int:
+    """Where a contiguous part of the last axis begins; -1 for any other part."""
+    last = len(node.shape) - 1
+    if node.op == "narrow":
+        return int(node.attrs["start"]) if node.attrs["axis"] == last else -1
+    contiguous = set(node.attrs["steps"]) == {1} and node.shape[:-1] == node.inputs[0].shape[:-1]
+    if not contiguous or last < 0:
         return -1
     starts = dict(zip(node.attrs["axes"], node.attrs["starts"], strict=True))
-    return int(starts.get(len(node.shape) - 1, 0))
+    return int(starts.get(last, 0))
+
+
+def _are_halves(named: Mapping[str, Node]) -> bool:
+    """Whether two parts of a spectrum are its real parts and as many imaginary parts."""
+    re, im, width = named["re"], named["im"], named["spec"].shape[-1]
+    return (_start(re), _start(im)) == (0, width // 2) and re.shape == im.shape and width % 2 == 0
+
+
+def _is_f32(node: Node) -> bool:
+    return node.dtype is DType.F32
+
+
+def _tapered(frames: Template) -> Op:
+    """Frames times one number per sample, which depends on no input."""
+    return Op("mul", frames, Outside("taper", without_inputs), name="tapered", agree=_taper_fits)
+
+
+def _taper_fits(named: Mapping[str, Node]) -> bool:
+    taper, tapered = named["taper"], named["tapered"]
+    rows = named.get("centred", named["frames"])
+    return taper.shape == tapered.shape[-1:] and rows.shape == tapered.shape
+
+
+def _without_scale(node: Node) -> bool:
+    return bool(node.attrs["norm"] == "backward")
+
+
+def _over_last(node: Node) -> bool:
+    """Whether a reduction is over the last axis, which it keeps."""
+    last = len(node.inputs[0].shape) - 1
+    return tuple(node.attrs["axes"]) == (last,) and bool(node.attrs["keepdims"])
+
+
+def _over_last_or_all(node: Node) -> bool:
+    """Whether a reduction that keeps axes is over the last axis, or over everything."""
+    axes, shape = set(node.attrs["axes"]), node.inputs[0].shape
+    rest = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
+    return bool(node.attrs["keepdims"]) and (axes == {len(shape) - 1} or rest == 1)
+
+
+def _second_half(node: Node) -> bool:
+    """Whether a node joins two rows of one length along their last axis."""
+    shapes = [operand.shape for operand in node.inputs]
+    return bool(node.attrs["axis"] == len(node.shape) - 1) and shapes[0] == shapes[-1]
+
+
+def _is_zero(node: Node) -> bool:
+    zeros = node.inputs[0] if node.op == "expand" else node
+    return zeros.op == "constant" and not np.any(zeros.attrs["value"])
+
+
+_FRAMES = Op("frames", Outside("signal"), name="frames")
+# Frames with their means taken off.
+_CENTRED = Op("sub", _FRAMES, Op("mean", _FRAMES, fits=_over_last), name="centred")
+_TAPERED = _tapered(OneOf((_CENTRED, _FRAMES)))
+_FRAME_SPECTRA = Op("rfft", _tapered(_FRAMES), name="spec", fits=_without_scale)
+_REAL_SPECTRA = Op("rfft", Reshaped(_TAPERED), name="spec", fits=_without_scale)
+# A real signal in block layout: its imaginary parts are zeros behind it.
+_ROWS = Reshaped(_TAPERED)
+_PADDED = OneOf((Op("concat", _ROWS, Outside("zeros", _is_zero), fits=_second_half), _ROWS))
+_COMPLEX_SPECTRA = Op(
+    "fft", _PADDED, name="spec", fits=lambda one: _without_scale(one) and not one.attrs["inverse"]
+)
+_FRAME_PEAKS = OneOf(
+    (
+        Op(
+            "spectrum_peaks",
+            Reshaped(OneOf((_REAL_SPECTRA, _COMPLEX_SPECTRA))),
+            Outside("weights"),
+        ),
+        Op("welch_peaks", Reshaped(_COMPLEX_SPECTRA)),
+    )
+)
+
+_LEVEL = Scaled(
+    Op(
+        "log",
+        Op(
+            "maximum",
+            Op(
+                "matmul",
+                _power(Outside("spec")),
+                Outside("filters", lambda one: without_inputs(one) and len(one.shape) == 2),
+                name="product",
+            ),
+            Number(1e-10),
+        ),
+    ),
+    1 / math.log(10),
+)
+_LOUDEST = Op("max", Outside("level"), name="loudest", fits=_over_last_or_all)
+_FLOORED = Op("maximum", Named("level", _LEVEL), Op("sub", _LOUDEST, Number(8.0)))
+# (max(L, max(L) - 8) + 4) / 4 with L = log10(max(power @ filters, 1e-10)).
+_LOG_MEL = Scaled(Op("add", _FLOORED, Number(4.0)), 0.25)
 
 
 # --- the strongest bins ----------------------------------------------------------------------------------
@@ -78,43 +156,40 @@ def _from(node: Node) -> int:
 
 def peaks(node: Node, site: Site) -> Match | None:
     """The k largest of powers that are weighted per bin and averaged over segments: Welch's peaks."""
-    if node.op != "ordered" or not node.attrs["largest"] or node.dtype is not DType.F32:
+    if node.op != "ordered" or not node.attrs["largest"] or not _is_f32(node):
         return None
-    found, inside, weights, averaged = node.inputs[0], [node], np.ones(()), False
-    bins = found.shape[-1]
-    while (power := _power(found)) is None:
-        inside.append(found)
-        factor = _per_bin(found)
+    value, between, weights, averaged = node.inputs[0], [node], np.ones(()), False
+    while (power := first(_power(Outside("spec")), value)) is None:
+        between.append(value)
+        factor = _per_bin(value)
         if factor is not None:
-            found, by = factor
+            value, by = factor
             weights = weights * by
-        elif found.op == "mean" and not averaged and _over_segments(found):
-            found, averaged = found.inputs[0], True
+        elif value.op == "mean" and not averaged and _over_segments(value):
+            value, averaged = value.inputs[0], True
         else:
             return None
-    spec = power.spec
+    spec, bins = power.named["spec"], node.inputs[0].shape[-1]
     rows = size(spec.shape[:-1])
-    segments = spec.shape[-2] if averaged else 1
-    if power.bins != bins or not rows or site.blocked(node):
-        return None
-    each = np.broadcast_to(weights, (bins,)).astype(np.float32)
     results = tuple(site.readers(node))
+    if value.shape[-1] != bins or not rows or site.blocked(node):
+        return None
     if any(reader.op != PART for reader in results):
         return None
-    k, shape = node.attrs["k"], node.shape
-    attrs = {"k": k, "n_segments": segments}
+    each = np.broadcast_to(weights, (bins,)).astype(np.float32)
+    attrs = {"k": node.attrs["k"], "n_segments": spec.shape[-2] if averaged else 1}
 
     def build(g: Graph, at: Mapping[int, Node]) -> list[Node]:
         flat = g.reshape(at[spec.id], (rows, spec.shape[-1]))
         both = g.add_node("spectrum_peaks", [flat, g.constant(each)], attrs)
         parts = (g.add_node(PART, [both], {"index": one.attrs["index"]}) for one in results)
-        return [g.reshape(part, shape) for part in parts]
+        return [g.reshape(part, node.shape) for part in parts]
 
-    return Match((*power.inside, *reversed(inside), *results), build, results)
+    return Match(power.joined_by(*between, *results).inside, build, results)
 
 
 def _per_bin(node: Node) -> tuple[Node, Array] | None:
-    """What is multiplied by a constant per bin, or for all of them, and that constant."""
+    """The operand of a product with a constant per bin, or one for all bins, and that constant."""
     if node.op not in ("mul", "div"):
         return None
     for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
@@ -131,206 +206,96 @@ def _over_segments(node: Node) -> bool:
     return tuple(node.attrs["axes"]) == (rank - 2,) and not node.attrs["keepdims"]
 
 
-# --- transforms of frames --------------------------------------------------------------------------------
-
-
-def frame_spectra(node: Node, site: Site) -> Match | None:
-    """The one-sided transform of tapered frames, which its first pass can read from the signal."""
-    return _of_frames(node, node, (), site)
-
-
-def frame_powers(node: Node, site: Site) -> Match | None:
-    """The powers of such a transform, which its last pass can write."""
-    found = _power(node)
-    if found is None or found.bins != found.block:
-        return None
-    return _of_frames(node, found.spec, found.inside, site)
-
-
-def _of_frames(result: Node, node: Node, powers: tuple[Node, ...], site: Site) -> Match | None:
-    if node.op != "rfft" or node.attrs["norm"] != "backward":
-        return None
-    if not site.kernels.every_dtype and node.dtype is not DType.F32:
-        return None
-    tapered = node.inputs[0]
-    found = _tapered(tapered)
-    if found is None or found[0].op != "frames" or not size(node.shape):
-        return None
-    cut, taper = found
-    attrs = {"hop": cut.attrs["hop"], "power": bool(powers)}
-
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        read = [at[cut.inputs[0].id], at[taper.id]]
-        return g.add_node("frame_spectra", read, attrs, result.name)
-
-    return Match((cut, tapered, node, *powers), build)
-
-
 def frame_peaks(node: Node, site: Site) -> Match | None:
     """Welch's peaks of frames, with or without their means: every sample can be read once."""
-    if node.op not in ("welch_peaks", "spectrum_peaks") or not _peaks_of_frames(node, site):
+    found = first(_FRAME_PEAKS, node) if site.fuses("frame_peaks") and _is_f32(node) else None
+    if found is None or not size(node.shape):
         return None
-    path: list[Node] = []
-    spec = _flat(node.inputs[0], path)
-    if node.op == "spectrum_peaks" and spec.op == "rfft":
-        rows = spec.inputs[0]
-    elif spec.op == "fft" and not spec.attrs["inverse"]:
-        # A real signal in block layout: zeros behind it.
-        rows = _without_zeros(spec.inputs[0], path)
-    else:
-        return None
-    tapered = _flat(rows, path)
-    found = _tapered(tapered) if spec.attrs["norm"] == "backward" else None
-    if found is None:
-        return None
-    cut, taper = found
-    means = _mean_taken_off(cut)
-    centred, k = bool(means), node.attrs["k"]
-    cut = means[-1].inputs[0] if means else cut
-    length = cut.shape[-1] if cut.shape else 0
-    if cut.op != "frames" or spec.shape[-1] not in (2 * length, 2 * (length // 2 + 1)):
-        return None
+    frames, spec, k = found.named["frames"], found.named["spec"], node.attrs["k"]
+    length = frames.shape[-1]
     weights = np.full(length // 2 + 1, 2.0, np.float32)
     weights[[0, -1]] = 1.0
     apart = node.op == "spectrum_peaks"
-    one_per_bin = not apart or node.inputs[1].shape == weights.shape
-    if not one_per_bin or cut.shape[-2] != node.attrs["n_segments"] or not takes(length, k):
-        return None
-    attrs = {"hop": cut.attrs["hop"], "centred": centred, "k": k, "pairs": not apart}
+    fits = (
+        spec.shape[-1] in (2 * length, 2 * (length // 2 + 1))
+        and (not apart or node.inputs[1].shape == weights.shape)
+        and frames.shape[-2] == node.attrs["n_segments"]
+        and takes(length, k)
+    )
     results = tuple(site.readers(node)) if apart else (node,)
-    if not size(node.shape) or (apart and any(reader.op != PART for reader in results)):
+    if not fits or (apart and any(reader.op != PART for reader in results)):
         return None
+    attrs = {
+        "hop": frames.attrs["hop"],
+        "centred": "centred" in found.named,
+        "k": k,
+        "pairs": not apart,
+    }
 
     def build(g: Graph, at: Mapping[int, Node]) -> list[Node]:
         each = at[node.inputs[1].id] if apart else g.constant(weights)
-        operands = [at[cut.inputs[0].id], at[taper.id], each]
+        operands = [*(at[found.named[name].id] for name in ("signal", "taper")), each]
         made = g.add_node("frame_peaks", operands, attrs)
         if not apart:
             return [made]
         return [g.add_node(PART, [made], {"index": one.attrs["index"]}) for one in results]
 
-    inside = (cut, *means, tapered, *path, spec, node, *(results if apart else ()))
-    ordered = sorted({one.id: one for one in inside}.values(), key=lambda one: one.id)
-    return Match(tuple(ordered), build, results)
+    return Match(found.joined_by(*results).inside, build, results)
 
 
-def _flat(node: Node, path: list[Node]) -> Node:
-    """What a node is under other leading dimensions; what makes it that is added to the path."""
-    while node.op == "reshape" and node.shape[-1:] == node.inputs[0].shape[-1:]:
-        path.append(node)
-        node = node.inputs[0]
-    return node
+# --- transforms of frames --------------------------------------------------------------------------------
 
 
-def _without_zeros(node: Node, path: list[Node]) -> Node:
-    """The first half of a row whose second half is zeros; the row itself where it is not."""
-    if node.op != "concat" or len(node.inputs) != 2 or node.attrs["axis"] != len(node.shape) - 1:
-        return node
-    first, second = node.inputs
-    zeros = second.inputs[0] if second.op == "expand" else second
-    if first.shape != second.shape or zeros.op != "constant" or np.any(zeros.attrs["value"]):
-        return node
-    path.append(node)
-    return first
+def frame_spectra(node: Node, site: Site) -> Match | None:
+    """The one-sided transform of tapered frames, which its first pass can read from the signal."""
+    return _of_frames(node, site, first(_FRAME_SPECTRA, node))
 
 
-def _mean_taken_off(node: Node) -> tuple[Node, ...]:
-    """The difference and the mean that is taken off what it is the mean of; nothing where it is not."""
-    if node.op != "sub" or node.inputs[1].op != "mean":
-        return ()
-    mean, last = node.inputs[1], len(node.shape) - 1
-    fits = mean.inputs[0] is node.inputs[0] and tuple(mean.attrs["axes"]) == (last,)
-    return (node, mean) if fits and mean.attrs["keepdims"] else ()
-
-
-def _peaks_of_frames(node: Node, site: Site) -> bool:
-    return site.fuses("frame_peaks") and node.dtype is DType.F32
-
-
-def _tapered(node: Node) -> tuple[Node, Node] | None:
-    """The frames that are multiplied by one number per sample, and those numbers."""
-    if node.op != "mul":
+def frame_powers(node: Node, site: Site) -> Match | None:
+    """The powers of such a transform, which its last pass can write."""
+    found = first(_power(_FRAME_SPECTRA), node)
+    if found is None or 2 * node.shape[-1] != found.named["spec"].shape[-1]:
         return None
-    for value, taper in either_way(node):
-        if taper.shape == node.shape[-1:] and value.shape == node.shape and without_inputs(taper):
-            return value, taper
-    return None
+    return _of_frames(node, site, found)
+
+
+def _of_frames(node: Node, site: Site, found: Found | None) -> Match | None:
+    if found is None:
+        return None
+    spec, frames = found.named["spec"], found.named["frames"]
+    if not size(spec.shape) or not (site.kernels.every_dtype or _is_f32(spec)):
+        return None
+    attrs = {"hop": frames.attrs["hop"], "power": spec is not node}
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        read = [at[found.named[name].id] for name in ("signal", "taper")]
+        return g.add_node("frame_spectra", read, attrs, node.name)
+
+    return Match(found.inside, build)
 
 
 # --- log-mel features ------------------------------------------------------------------------------------
 
-_RANGE = 8.0
-_LEAST = 1e-10
-
 
 def log_mel(node: Node, site: Site) -> Match | None:
     """(max(L, max(L) - 8) + 4) / 4 with L = log10(max(power @ filters, 1e-10))."""
-    shifted, quarter, inside = scaled(node)
-    if not _near(quarter, 0.25) or shifted.op != "add":
+    found = first(_LOG_MEL, node)
+    if found is None or site.blocked(found.named["product"]):
         return None
-    floored = _beside(shifted, 4.0)
-    found = _floored(floored) if floored is not None else None
-    if floored is None or found is None:
-        return None
-    level, between, everywhere = found
-    logarithm, unit, scaling = scaled(level)
-    if logarithm.op != "log" or not _near(unit, 1 / math.log(10)):
-        return None
-    clamped = logarithm.inputs[0]
-    product = _beside(clamped, _LEAST) if clamped.op == "maximum" else None
-    power = _power(product.inputs[0]) if product is not None and product.op == "matmul" else None
-    if product is None or power is None:
-        return None
-    filters = product.inputs[1]
-    if not without_inputs(filters) or len(filters.shape) != 2 or site.blocked(product):
-        return None
-    spec, block = power.spec, power.block
-    op = {block: "spectrum_mel", block // 2 + 1: "log_mel"}.get(power.bins)
+    spec, filters, loudest = (found.named[name] for name in ("spec", "filters", "loudest"))
+    bins, block = found.named["re"].shape[-1], spec.shape[-1] // 2
+    op = {block: "spectrum_mel", block // 2 + 1: "log_mel"}.get(bins)
     if op is None:
         return None
-    attrs = {"floor_axes": "all" if everywhere else "last"}
+    last = len(loudest.shape) - 1
+    attrs = {"floor_axes": "last" if set(loudest.attrs["axes"]) == {last} else "all"}
 
     def build(g: Graph, at: Mapping[int, Node]) -> Node:
         read = at[filters.id]
         if read.op == "constant":
-            turned = g.constant(np.ascontiguousarray(read.attrs["value"].T), read.dtype)
+            transposed = g.constant(np.ascontiguousarray(read.attrs["value"].T), read.dtype)
         else:
-            turned = g.transpose(read, (1, 0))  # computed when the param is set
-        return g.add_node(op, [at[spec.id], turned], attrs, node.name)
+            transposed = g.transpose(read, (1, 0))  # computed when the param is set
+        return g.add_node(op, [at[spec.id], transposed], attrs, node.name)
 
-    chain = (product, clamped, logarithm, *scaling, *between, floored, shifted, *inside)
-    return Match((*power.inside, *chain), build)
-
-
-def _floored(node: Node) -> tuple[Node, tuple[Node, ...], bool] | None:
-    """L, what finds its floor, and whether that is one for everything, of max(L, max(L) - 8)."""
-    if node.op != "maximum":
-        return None
-    for level, floor in either_way(node):
-        if floor.op != "sub" or not _is(floor.inputs[1], _RANGE):
-            continue
-        top = floor.inputs[0]
-        if top.op != "max" or top.inputs[0] is not level or not top.attrs["keepdims"]:
-            continue
-        axes, last = set(top.attrs["axes"]), len(level.shape) - 1
-        rest = size(tuple(n for axis, n in enumerate(level.shape) if axis not in axes))
-        if axes == {last} or rest == 1:
-            return level, (top, floor), axes != {last}
-    return None
-
-
-def _beside(node: Node, number: float) -> Node | None:
-    """The operand of a node whose other operand is this number."""
-    for value, other in either_way(node):
-        if _is(other, number) and value.shape == node.shape:
-            return value
-    return None
-
-
-def _is(node: Node, number: float) -> bool:
-    found = scalar(node)
-    return found is not None and _near(found, number)
-
-
-def _near(found: float, number: float) -> bool:
-    return math.isclose(found, number, rel_tol=1e-5)
+    return Match(found.inside, build)

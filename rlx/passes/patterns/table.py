@@ -4,7 +4,7 @@ from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
 from rlx.passes.patterns.match import Pattern
 from rlx.passes.patterns.norms import residual_norm
-from rlx.passes.patterns.products import halves, product, scaled, turned
+from rlx.passes.patterns.products import halves, product, scaled, transposed
 from rlx.passes.patterns.shared_products import gated, shared
 from rlx.passes.patterns.spectra import frame_peaks, frame_powers, frame_spectra, log_mel, peaks
 
@@ -22,7 +22,7 @@ PATTERNS = (
     # Before its first half is taken for a product with an activation.
     Pattern("gated product", gated),
     Pattern("product, bias and activation", product),
-    Pattern("product and transpose", turned),
+    Pattern("product and transpose", transposed),
     Pattern("product of bytes and scale", scaled),
     Pattern("product of weights in 16 bits", halves),
     # After products have got their biases.

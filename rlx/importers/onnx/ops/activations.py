@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.ir.graph import Node
 from rlx.ops.elementwise.table import SELU_ALPHA, SELU_SCALE
 

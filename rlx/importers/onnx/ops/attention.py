@@ -9,8 +9,8 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Value
 from rlx.ir.dtype import DType
@@ -205,13 +205,15 @@ def _modified(call: Call, name: str, x: Node) -> Node:
 
 @onnx_op("RotaryEmbedding", since=23)
 def rotary(call: Call) -> Any:
-    """Pairs of a head's entries turned by angles of their position."""
+    """Pairs of a head's entries rotated by angles of their position."""
     g, x = call.g, call.x(0)
     rank3 = len(x.shape) == 3
     wide = _heads(g, x, call.integer("num_heads", 0))
     b, h, s, d = wide.shape
-    turned = call.integer("rotary_embedding_dim", 0) or d
-    call.need(turned % 2 == 0 and 0 <= turned <= d, f"{turned} of {d} entries of a head in pairs")
+    rotated = call.integer("rotary_embedding_dim", 0) or d
+    call.need(
+        rotated % 2 == 0 and 0 <= rotated <= d, f"{rotated} of {d} entries of a head in pairs"
+    )
     tables = []
     for at in (1, 2):
         table = call.x(at)
@@ -219,25 +221,25 @@ def rotary(call: Call) -> Any:
         call.need(len(table.shape) == ranks[0], f"a table of angles needs {ranks[1]} axes")
         if call.has(3):
             table = g.gather(table, call.x(3), 0)
-        tables.append(g.reshape(table, (*((b, 1, s)), turned // 2)))
+        tables.append(g.reshape(table, (*((b, 1, s)), rotated // 2)))
     cos, sin = tables
-    head = g.narrow(wide, 3, 0, turned)
+    head = g.narrow(wide, 3, 0, rotated)
     if call.integer("interleaved", 0):
-        pairs = g.reshape(head, (b, h, s, turned // 2, 2))
-        first = g.reshape(g.narrow(pairs, 4, 0, 1), (b, h, s, turned // 2))
-        second = g.reshape(g.narrow(pairs, 4, 1, 1), (b, h, s, turned // 2))
+        pairs = g.reshape(head, (b, h, s, rotated // 2, 2))
+        first = g.reshape(g.narrow(pairs, 4, 0, 1), (b, h, s, rotated // 2))
+        second = g.reshape(g.narrow(pairs, 4, 1, 1), (b, h, s, rotated // 2))
     else:
-        first = g.narrow(head, 3, 0, turned // 2)
-        second = g.narrow(head, 3, turned // 2, turned // 2)
+        first = g.narrow(head, 3, 0, rotated // 2)
+        second = g.narrow(head, 3, rotated // 2, rotated // 2)
     real = g.sub(g.mul(cos, first), g.mul(sin, second))
     imaginary = g.add(g.mul(sin, first), g.mul(cos, second))
     if call.integer("interleaved", 0):
         both = g.concat([g.unsqueeze(real, (4,)), g.unsqueeze(imaginary, (4,))], 4)
-        head = g.reshape(both, (b, h, s, turned))
+        head = g.reshape(both, (b, h, s, rotated))
     else:
         head = g.concat([real, imaginary], 3)
-    if turned < d:
-        head = g.concat([head, g.narrow(wide, 3, turned, d - turned)], 3)
+    if rotated < d:
+        head = g.concat([head, g.narrow(wide, 3, rotated, d - rotated)], 3)
     return _joined(g, head) if rank3 else head
 
 

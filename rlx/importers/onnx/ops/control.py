@@ -10,6 +10,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BOOL, INT64
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.subgraphs import (
     attempt,
     captured,
@@ -18,7 +19,6 @@ from rlx.importers.onnx.ops.subgraphs import (
     stacked,
     written_out,
 )
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.schema import GraphDef
 from rlx.importers.onnx.values import Held, NeedsValueError, RefusedError, Value, inputs_of
 from rlx.ir.graph import Graph, Node
@@ -280,7 +280,7 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
     state, count = values[:carried], len(values) - carried
     rows = len(body.outputs) - carried
     sequences = []
-    for value, axis, turned in zip(
+    for value, axis, reversed_ in zip(
         values[carried:], _directions(call, "scan_input_axes", count),
         _directions(call, "scan_input_directions", count), strict=True,
     ):  # fmt: skip
@@ -289,7 +289,7 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
         if axis:
             rest = [a for a in range(len(node.shape)) if a != axis]
             node = g.transpose(node, (axis, *rest))
-        sequences.append(Value(value.element, node=g.flip(node, (0,)) if turned else node))
+        sequences.append(Value(value.element, node=g.flip(node, (0,)) if reversed_ else node))
     around = captured(call, (body,))
     entries = [
         Value(value.element, node=g.reshape(g.narrow(value.node, 0, 0, 1), value.shape[1:]))
@@ -317,11 +317,11 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
         g.scan(outer, len(given), *given, *(call.site.node(value) for value in sequences))
     )
     final = [Value(v.element, node=n) for v, n in zip(found, results[:carried], strict=False)]
-    for value, node, axis, turned in zip(
+    for value, node, axis, reversed_ in zip(
         found[carried:], results[len(given) :], _directions(call, "scan_output_axes", rows),
         _directions(call, "scan_output_directions", rows), strict=True,
     ):  # fmt: skip
-        node = g.flip(node, (0,)) if turned else node
+        node = g.flip(node, (0,)) if reversed_ else node
         axis %= len(node.shape)
         if axis:
             order = list(range(1, len(node.shape)))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.products import less_zero, requantized
+from rlx.importers.onnx.ops.sampling import bilinear
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
 
@@ -168,15 +169,32 @@ def conv_transpose(call: Call) -> Any:
         return found
     if rank > 3:
         raise RefusedError(f"a transposed convolution over {rank} axes")
-    return _spread(g, x, w, bias, strides, pads, extra, dilations, groups)
+    windows = _Windows(strides, pads, extra, dilations)
+    return _spread(g, (x, w, bias), windows, groups)
+
+
+class _Windows(NamedTuple):
+    """The windows of a transposed convolution; each has one entry per axis.
+
+    Attributes:
+        strides: Distance in the result between the kernels of neighbours.
+        pads: What is cut off the result, before and after.
+        extra: Entries added at the end.
+        dilations: Distance between taps.
+    """
+
+    strides: Sequence[int]
+    pads: Pairs
+    extra: Sequence[int]
+    dilations: Sequence[int]
 
 
 def _spread(
-    g: Graph, x: Node, w: Node, bias: Node | None, strides: Sequence[int], pads: Pairs,
-    extra: Sequence[int], dilations: Sequence[int], groups: int,
-) -> Node:  # fmt: skip
-    """A transposed convolution over three axes: zeros between the entries, and a turned kernel."""
-    for axis, stride in enumerate(strides, 2):
+    g: Graph, operands: tuple[Node, Node, Node | None], windows: _Windows, groups: int
+) -> Node:
+    """A transposed convolution over three axes: zeros between the entries, and a flipped kernel."""
+    x, w, bias = operands
+    for axis, stride in enumerate(windows.strides, 2):
         if stride > 1:
             shape = list(x.shape)
             wide = g.pad(
@@ -187,16 +205,18 @@ def _spread(
             x = g.reshape(wide, shape)
             x = g.narrow(x, axis, 0, shape[axis] - stride + 1)
     channels, each = w.shape[0] // groups, w.shape[1]
-    turned = g.flip(w, tuple(range(2, len(w.shape))))
-    turned = g.reshape(turned, (groups, channels, each, *w.shape[2:]))
-    turned = g.transpose(turned, (0, 2, 1, *range(3, len(w.shape) + 1)))
-    turned = g.reshape(turned, (groups * each, channels, *w.shape[2:]))
+    kernel = g.flip(w, tuple(range(2, len(w.shape))))
+    kernel = g.reshape(kernel, (groups, channels, each, *w.shape[2:]))
+    kernel = g.transpose(kernel, (0, 2, 1, *range(3, len(w.shape) + 1)))
+    kernel = g.reshape(kernel, (groups * each, channels, *w.shape[2:]))
     around = [
         ((k - 1) * d - before, (k - 1) * d - after + o)
-        for k, d, (before, after), o in zip(w.shape[2:], dilations, pads, extra, strict=True)
+        for k, d, (before, after), o in zip(
+            w.shape[2:], windows.dilations, windows.pads, windows.extra, strict=True
+        )
     ]
     x = g.pad(x, [(0, 0), (0, 0), *around])
-    found: Node = g.conv3d(x, turned, bias, 1, 0, tuple(dilations), groups)
+    found: Node = g.conv3d(x, kernel, bias, 1, 0, tuple(windows.dilations), groups)
     return found
 
 
@@ -225,8 +245,6 @@ def deform_conv(call: Call) -> Any:
         start = grid[:, None, None] + np.broadcast_to(line, (oh, ow))
         part = g.reshape(g.narrow(moved, 3, axis, 1), (n, parts, taps, oh, ow))
         where.append(g.add(part, g.constant(start[None, None], x.dtype)))
-    from rlx.importers.onnx.ops.sampling import bilinear
-
     image = g.reshape(x, (n * parts, c // parts, height, width))
     flat_at = [g.reshape(at, (n * parts, taps * oh * ow)) for at in where]
     found = bilinear(g, image, flat_at[0], flat_at[1])

@@ -8,8 +8,8 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Node
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT64
-from rlx.importers.onnx.registry import Handler, onnx_op
+from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.values import CARRIERS, RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -178,7 +178,7 @@ def where(call: Call) -> Any:
 
 @onnx_op("BitwiseNot", carried=True)
 def bitwise_not(call: Call) -> Any:
-    """Every bit turned."""
+    """Every bit inverted."""
     x = call.x()
     ones = (
         np.array(-1).astype(x.dtype.numpy) if x.dtype.numpy.kind == "i" else ~x.dtype.numpy.type(0)

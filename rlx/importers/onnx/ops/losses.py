@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.ir.graph import Node
 
 

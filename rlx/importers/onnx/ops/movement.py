@@ -11,8 +11,8 @@ from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType, store
@@ -289,7 +289,7 @@ def unique(call: Call) -> Any:
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(call: Call) -> Any:
-    """The first entries of each sequence turned around, as many as its length says."""
+    """The first entries of each sequence in reverse order, as many as its length says."""
     g, x = call.g, call.x()
     time, batch = axis_of(call, 0, "time_axis"), axis_of(call, 1, "batch_axis")
     call.need(time != batch, f"time and batch are both axis {time}")

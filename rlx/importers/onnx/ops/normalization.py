@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType

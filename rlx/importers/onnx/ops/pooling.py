@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatial
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -49,7 +49,7 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 
 @onnx_op("Gemm")
 def gemm(call: Call) -> Any:
-    """The sum alpha a b + beta c, with either factor turned."""
+    """The sum alpha a b + beta c, with either factor transposed."""
     g, a, b = call.g, call.x(0), call.x(1)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT8, Element
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.ir.dtype import DType

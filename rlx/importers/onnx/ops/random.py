@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import checked_shape
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType

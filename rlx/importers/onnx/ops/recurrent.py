@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import INT64, UINT64
+from rlx.importers.onnx.handlers import Handler, onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import axes_of
-from rlx.importers.onnx.registry import Handler, onnx_op
 from rlx.importers.onnx.values import Result, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -131,7 +131,7 @@ def running(call: Call) -> Any:
 def topk(call: Call) -> Any:
     """The largest or smallest entries of an axis, and where they were."""
     g, x, element = call.g, call.x(), call.element()
-    # The order of u64 in i64 is that of its numbers once the top bit is turned.
+    # The order of u64 in i64 is that of its numbers once the top bit is inverted.
     turn = g.constant(np.int64(-(1 << 63))) if element is UINT64 else None
     k = call.integer("k") if call.opset < 10 else int(call.number(1))
     values, indices = g.topk(

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.ops.subgraphs import stacked, written_out
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.values import Items, Nothing, Value
 from rlx.ir.shape import as_axis
 

@@ -11,7 +11,7 @@ from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, UINT64, Element
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.importers.onnx.wrap import cut

@@ -8,8 +8,8 @@ import numpy as np
 
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
-from rlx.importers.onnx.registry import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
@@ -82,12 +82,12 @@ def dft(call: Call) -> Any:
         2 * (x.shape[axis] - 1) if back else x.shape[axis]
     )  # fmt: skip
     order = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
-    turned = g.transpose(x, order)
+    transposed = g.transpose(x, order)
     if back:
-        turned = _mirrored(g, turned, length)
+        transposed = _mirrored(g, transposed, length)
     else:
-        turned = _resized(g, turned, rank - 2, length)
-    spectrum = g.fft(_blocks(g, turned), inverse=bool(inverse))
+        transposed = _resized(g, transposed, rank - 2, length)
+    spectrum = g.fft(_blocks(g, transposed), inverse=bool(inverse))
     kept = length // 2 + 1 if onesided and not inverse else length
     y = _pairs(g, spectrum, kept, 1 if back else 2)
     return g.transpose(y, np.argsort(order).tolist())

@@ -10,9 +10,9 @@ import numpy as np
 
 from rlx.errors import GraphError, ImportModelError
 from rlx.importers.onnx.call import Call, known_node
-from rlx.importers.onnx.lower import used_names
 from rlx.importers.onnx.schema import GraphDef
 from rlx.importers.onnx.values import Held, MissingError, RefusedError, Site, Value, inputs_of
+from rlx.importers.onnx.walk import used_names
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.registry import onnx_op
+from rlx.importers.onnx.handlers import onnx_op
 from rlx.ir.graph import Node
 
 DOMAIN = "ai.onnx.preview.training"
 
 
 def _groups(call: Call, count: int) -> list[list[Node]]:
-    """The operands behind rate and step, as ``count`` lists of one length, turned to one per tensor."""
+    """The operands behind rate and step, as ``count`` lists of one length, regrouped as one list per tensor."""
     nodes = [call.x(at) for at in range(2, len(call.operands))]
     each = len(nodes) // count
     return [[nodes[part * each + at] for part in range(count)] for at in range(each)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from rlx.errors import (
     UnsupportedOpError,
     describe,
 )
-from rlx.importers.onnx import allowed, registry
+from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import Operator
 from rlx.importers.onnx.opsets import plain, refused, versions
-from rlx.importers.onnx.registry import Operator
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
+from rlx.importers.onnx.scope import Problem, Scope
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     CARRIERS,
@@ -50,68 +50,6 @@ FOLD_WORK = 1 << 22
 MAX_CALLS = 32
 # More elements than any memory holds: a damaged file.
 MAX_ELEMENTS = 1 << 36
-
-
-@dataclass(slots=True)
-class Scope:
-    """The names of a graph, and those of the graphs around it.
-
-    Attributes:
-        values: What the names of this graph stand for; None where a node was not imported.
-        opsets: Version by domain.
-        parent: The graph around it.
-        attributes: In a function: the attributes it was called with.
-    """
-
-    values: dict[str, Held | None] = field(default_factory=dict)
-    opsets: Mapping[str, int] = field(default_factory=dict)
-    parent: Scope | None = None
-    attributes: Mapping[str, Attribute] | None = None
-
-    def find(self, name: str) -> Held:
-        """What a name stands for.
-
-        Raises:
-            ImportModelError: Nothing before it has that name.
-            MissingError: It would be the result of a node that was not imported.
-        """
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                found = scope.values[name]
-                if found is None:
-                    raise MissingError(name)
-                return found
-            scope = scope.parent
-        raise ImportModelError(
-            describe(
-                f"nothing before it gives {name!r}",
-                hint="a graph's nodes have to stand in the order in which they are computed",
-            )
-        )
-
-    def inner(self) -> Scope:
-        """A scope for a subgraph."""
-        return Scope({}, self.opsets, self, self.attributes)
-
-    def define(self, name: str, value: Held | None) -> None:
-        """Gives a name its value.
-
-        Raises:
-            ImportModelError: It has one.
-        """
-        if name in self.values:
-            raise ImportModelError(describe(f"two values have the name {name!r}"))
-        self.values[name] = value
-
-
-@dataclass(slots=True)
-class Problem:
-    """Nodes of one kind that can't be imported, for one reason."""
-
-    reason: str
-    first: str
-    count: int = 0
 
 
 class Lowering:
@@ -261,7 +199,7 @@ class Lowering:
         opset = scope.opsets.get(domain)
         if opset is None:
             raise RefusedError(f"the model imports no operator set {domain or 'ai.onnx'!r}")
-        operator = registry.find(domain, node.op, opset)
+        operator = handlers.find(domain, node.op, opset)
         if operator is None:
             raise RefusedError(f"no such operator in version {opset} of the set here")
         old = refused(node.op, opset, attributes) if not domain else None

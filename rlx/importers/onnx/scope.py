@@ -1,0 +1,72 @@
+"""What the walk over a model keeps: what names stand for, and which nodes can't be imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlx.errors import ImportModelError, describe
+from rlx.importers.onnx.schema import Attribute
+from rlx.importers.onnx.values import Held, MissingError
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names of a graph, and those of the graphs around it.
+
+    Attributes:
+        values: What the names of this graph stand for; None where a node was not imported.
+        opsets: Version by domain.
+        parent: The graph around it.
+        attributes: In a function: the attributes it was called with.
+    """
+
+    values: dict[str, Held | None] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    parent: Scope | None = None
+    attributes: Mapping[str, Attribute] | None = None
+
+    def find(self, name: str) -> Held:
+        """What a name stands for.
+
+        Raises:
+            ImportModelError: Nothing before it has that name.
+            MissingError: It would be the result of a node that was not imported.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                found = scope.values[name]
+                if found is None:
+                    raise MissingError(name)
+                return found
+            scope = scope.parent
+        raise ImportModelError(
+            describe(
+                f"nothing before it gives {name!r}",
+                hint="a graph's nodes have to stand in the order in which they are computed",
+            )
+        )
+
+    def inner(self) -> Scope:
+        """A scope for a subgraph."""
+        return Scope({}, self.opsets, self, self.attributes)
+
+    def define(self, name: str, value: Held | None) -> None:
+        """Gives a name its value.
+
+        Raises:
+            ImportModelError: It has one.
+        """
+        if name in self.values:
+            raise ImportModelError(describe(f"two values have the name {name!r}"))
+        self.values[name] = value
+
+
+@dataclass(slots=True)
+class Problem:
+    """Nodes of one kind that can't be imported, for one reason."""
+
+    reason: str
+    first: str
+    count: int = 0

@@ -1,0 +1,77 @@
+"""What printing, checking and writing need of nodes and graphs.
+
+``graph.py`` offers printing, checking and writing as methods, so it imports them. They therefore know its classes by
+these protocols only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from rlx.ir.opdef import PART, Array, OpDef, TensorType
+
+
+class NodeView(Protocol):
+    """A node, to be read; see ``rlx.ir.graph.Node``."""
+
+    @property
+    def id(self) -> int:
+        """Position in the graph."""
+
+    @property
+    def name(self) -> str:
+        """Name or label."""
+
+    @property
+    def op(self) -> str:
+        """Name of the operation."""
+
+    @property
+    def opdef(self) -> OpDef:
+        """Record of the operation."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Attributes by name."""
+
+    @property
+    def inputs(self) -> Sequence[NodeView]:
+        """Operands."""
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Shape and dtype of every result."""
+
+    @property
+    def graph(self) -> GraphView:
+        """The graph that owns it."""
+
+    def where(self) -> str:
+        """How messages name the node."""
+
+
+@runtime_checkable
+class GraphView(Protocol):
+    """A graph, to be read; see ``rlx.ir.graph.Graph``."""
+
+    @property
+    def name(self) -> str:
+        """Its label."""
+
+    @property
+    def nodes(self) -> Sequence[NodeView]:
+        """Its nodes in topological order."""
+
+    @property
+    def outputs(self) -> Sequence[NodeView]:
+        """What a run returns."""
+
+    @property
+    def param_values(self) -> Mapping[str, Array]:
+        """Values of params."""
+
+
+def operand_types(opdef: OpDef, inputs: Sequence[NodeView]) -> Sequence[TensorType]:
+    """What inference is given: the operands' types; ``part`` is given all results of its operand."""
+    return inputs[0].types if opdef.name == PART else [node.types[0] for node in inputs]

@@ -1,0 +1,47 @@
+{# Loads the tile `right` of weights in blocks, [n, k], which are decoded on their way into workgroup memory. A thread
+   brings `loads` pieces of `piece` weights along k (lib/pieces.wgsl) of a step. The macros are those of
+   right_loader.wgsl. #}
+{% import "lib/pieces.wgsl" as pieces with context %}
+{% set loads = bn * bk // piece // threads %}
+{% set swizzled = false %}
+
+{% macro functions() %}
+{{ pieces.functions() }}
+{% endmacro %}
+
+{% macro variables() %}
+{% for i in range(loads) %}
+{{ pieces.declare(i) }}
+{%- endfor %}
+{% endmacro %}
+
+{# Which piece of a step is load number `i` of this thread: its row of the weights, and its first k. #}
+{% macro row_of(i) %}(lane + {{ i * threads }}u) % {{ bn }}u{% endmacro %}
+{% macro k_of(i) %}(lane + {{ i * threads }}u) / {{ bn }}u * {{ piece }}u{% endmacro %}
+
+{# Reads the step that begins at `start` from memory into variables. #}
+{% macro fetch(start) %}
+{% for i in range(loads) %}
+{{ pieces.fetch(i, "min(column0 + " ~ row_of(i) ~ ", N - 1u)", "min(" ~ start ~ " + " ~ k_of(i) ~ ", K - " ~ piece ~ "u)") }}
+{%- endfor %}
+{% endmacro %}
+
+{# Decodes the variables into the tile. #}
+{% macro write() %}
+{% for i in range(loads) %}
+        {
+{{ pieces.take(i, "now" ~ i) }}
+            let r = {{ row_of(i) }};
+            let at = {{ k_of(i) }} * {{ bn // 4 }}u + r / 4u;
+{% if k % bk %}
+            let there = k0 + {{ k_of(i) }} < K;
+{% endif %}
+{% for q in range(piece // 4) %}
+            let v{{ q }} = {{ "select(vec4<f32>(0.0), " if k % bk }}{{ pieces.quad("now" ~ i, q) }}{{ ", there)" if k % bk }};
+{% for c in range(4) %}
+            right[at + {{ (4 * q + c) * bn // 4 }}u][r % 4u] = v{{ q }}.{{ "xyzw"[c] }};
+{% endfor %}
+{% endfor %}
+        }
+{% endfor %}
+{% endmacro %}

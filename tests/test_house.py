@@ -1,0 +1,96 @@
+"""The repository's own rules that ruff and import-linter have no rules for: lengths, and names of modules."""
+
+import ast
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_LINES_OF_A_FILE = 500
+MOST_LINES_OF_A_FUNCTION = 60
+# Files that are still longer. Nothing may be added.
+LONG = {
+    "rlx/backends/webgpu/executable.py",
+    "tests/test_caches.py",
+    "tests/test_webgpu_hot.py",
+}
+# Folders that have a file for each family of operations: one name there is one family.
+BY_FAMILY = ("rlx/ops", "rlx/importers/onnx/ops", "rlx/passes/patterns", "rlx/abi")
+# A command is named for what it shows, and each backend has a module of these names.
+ALIKE = ("rlx/cli", "rlx/backends/cpu", "rlx/backends/webgpu")
+
+
+def sources(*folders):
+    """The text files of the repository in these folders."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    ends = (".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".wgsl", "")
+    return sorted(path for path in found if path.suffix in ends and "__pycache__" not in path.parts)
+
+
+def test_files_have_one_reason_to_exist():
+    counts = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines())
+        for path in sources("rlx", "cython_src", "shaders", "tests")
+    }
+    long = {name for name, count in counts.items() if count > MOST_LINES_OF_A_FILE}
+    assert long <= LONG, f"more than {MOST_LINES_OF_A_FILE} lines: {sorted(long - LONG)}"
+    assert long >= LONG, f"no longer too long, take them off the list: {sorted(LONG - long)}"
+
+
+def lines_of(function):
+    """Lines of a function without its docstring."""
+    count = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function, clean=False) is not None:
+        first = function.body[0]
+        count -= first.end_lineno - first.lineno + 1
+    return count
+
+
+def too_long(text, name):
+    """The functions of a Python file that are too long."""
+    return [
+        f"{name}:{node.lineno} {node.name} has {lines_of(node)} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and lines_of(node) > MOST_LINES_OF_A_FUNCTION
+    ]
+
+
+def test_functions_fit_on_a_screen():
+    found = []
+    for path in sources("rlx", "tests", "benchmarks", "script", "docs/_ext", "examples"):
+        text = path.read_text()
+        if path.suffix == ".py" or (not path.suffix and text.startswith("#!/usr/bin/env python")):
+            found += too_long(text, path.relative_to(ROOT).as_posix())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("lines", "long"), [(59, False), (60, True)])
+def test_the_length_of_a_function_counts_its_first_line(lines, long):
+    text = 'def one():\n    """Says\n\n    something."""\n' + "    a = 1\n" * lines
+    assert bool(too_long(text, "a.py")) == long
+
+
+def test_a_name_of_a_module_means_one_thing():
+    places = defaultdict(set)
+    for path in sources("rlx"):
+        if path.suffix == ".py" and not path.name.startswith("__"):
+            folder = path.parent.relative_to(ROOT).as_posix()
+            if folder in ALIKE:
+                continue
+            by_family = next((top for top in BY_FAMILY if f"{folder}/".startswith(f"{top}/")), "")
+            places[path.stem].add("" if by_family else folder)
+    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+    assert not twice, f"two modules of one name: {twice}"
+
+
+def test_git_knows_no_file_that_is_made():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: nothing is tracked here")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    made = [name for name in listed if name.endswith((".so", ".pyc", ".egg-info"))]
+    assert not made
