@@ -280,7 +280,7 @@ def main():
         if module := optional(name):
             found["versions"][name] = module.__version__
     if rlx.is_available(args.device):
-        from rlx.backends.registry import backend
+        from rlx.backends.registered import backend
 
         found["adapters"] = [f"{d.adapter}, {d.driver}" for d in backend("webgpu").devices()]
     for name in args.which:
