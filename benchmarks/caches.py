@@ -15,8 +15,9 @@ import time
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo
-from rlx.compiler.build import Target, derive, load, lower
+from rlx.compiler.build import derive, lower, programmed
 from rlx.compiler.decisions import KIND, pack, sources_of, unpack
+from rlx.compiler.target import Target
 from rlx.ir import container
 from rlx.ir.content import content_hash
 
@@ -77,8 +78,7 @@ def measured(graph, device, folder, rounds):
             memo._kept.clear()
         rlx.compile(graph, device=device).close()
 
-    lowered = lower(graph, target)
-    load(lowered, target)
+    lowered = programmed(lower(graph, target), target)
     raw = container.dump(KIND, *pack(lowered, sources))
 
     def read():
@@ -106,10 +106,10 @@ def main():
     args = parser.parse_args()
     for device in args.devices:
         rlx.is_available(device)  # imports its backend, which compiling needs in any case
-    for kernel_set in ("cpu", "webgpu"):
+    for backend in ("cpu", "webgpu"):
         begin = time.perf_counter()
-        memo.build_id(kernel_set)
-        print(f"build id {kernel_set}: {(time.perf_counter() - begin) * 1e3:.1f} ms, once")
+        memo.build_id(backend)
+        print(f"build id {backend}: {(time.perf_counter() - begin) * 1e3:.1f} ms, once")
     with tempfile.TemporaryDirectory() as folder:
         for device in args.devices:
             for graph in (chain(), transformer()):

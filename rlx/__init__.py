@@ -21,7 +21,7 @@ if find_spec("rlx._ext.cpu") is None:
 
 from rlx import cost, onnx, ops, signal
 from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo, Executable
-from rlx.backends.registry import register_backend
+from rlx.backends.registered import register_backend
 from rlx.budget import limits
 from rlx.calibrate.measurer import Measurer
 from rlx.compiler.memo import CacheStats, cache_stats, clear_cache
@@ -74,12 +74,12 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node, graph_param_names
 from rlx.many.buckets import BucketedCompileCache
 from rlx.many.caches import CompileCache
-from rlx.many.device_bench import DeviceBenchResult
 from rlx.many.graph_devices import GraphDevices, devices_for, fastest_device_for
 from rlx.ops.custom import register_custom_op
 from rlx.runtime.compiled import CompiledGraph, run_slots
+from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.profile import Profile, ProfileRow
-from rlx.runtime.residency import MoeResidencyStats
+from rlx.runtime.routed import MoeResidencyStats
 from rlx.runtime.session import Session, compile
 
 __version__ = "0.1.0"

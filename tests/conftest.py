@@ -13,7 +13,7 @@ import pytest
 
 import rlx
 from rlx import flags
-from rlx.backends.registry import backend
+from rlx.backends.registered import backend
 
 
 def pytest_addoption(parser):

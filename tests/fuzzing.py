@@ -22,10 +22,10 @@ from rlx.importers.onnx.load import open_model
 from rlx.ir import container
 from rlx.ir.dtype import widen
 from rlx.ir.opdef import REGISTRY
-from rlx.many.device_bench import made_up
 from rlx.ops.cases import cases
 from rlx.ops.interpret import interpret
 from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
+from rlx.runtime.device_bench import made_up
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts
 PEAK = 96 << 20
@@ -286,7 +286,7 @@ def run_plan(path):
     params = {name: made_up(graph.named(name)) for name in graph.param_names}
     with rlx.compile(graph, "cpu", params) as compiled:
         used = rlx.cache_stats().model_hits > before
-        lowered = compiled._lowered
+        lowered = compiled._loaded.lowered
         found = [array.copy() for array in compiled.run(arrays)]
     said = [lowered.graph, *lowered.subgraphs, *(one.graph for one in lowered.preparations)]
     elements = sum(type.size for one in said for node in one.nodes for type in node.types)

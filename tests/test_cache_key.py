@@ -4,7 +4,7 @@ import dataclasses
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo
-from rlx.compiler.build import Target
+from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir.variants import Choices
 

@@ -124,7 +124,7 @@ def test_dispatches_and_traffic_shrink(webgpu):
     values = data(graph)
     params = {name: values.pop(name) for name in graph.param_names}
     with rlx.compile(graph, webgpu, params) as compiled:
-        one = compiled._executable
+        one = compiled._loaded.executable
         pipelines = len(one._gpu._pipelines)
 
         def count():
@@ -152,8 +152,8 @@ def test_calls_shrink_on_the_cpu():
         work = {}
         for actual in (64, 16):
             compiled.set_active_extent((actual, 64))
-            extent = compiled._extent
-            schedule = extent.lowered[0] if extent else compiled._lowered.schedule
+            extent = compiled._loaded.extent
+            schedule = extent.lowered[0] if extent else compiled._loaded.lowered.schedule
             work[actual] = [
                 (call.kernel, sum(v.type.size for v in call.outputs[:1])) for call in schedule.calls
             ]

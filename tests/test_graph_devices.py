@@ -5,7 +5,7 @@ import pytest
 
 import rlx
 from rlx import Benchmark, Device, DevicePolicy, GraphDevices
-from rlx.backends import registry
+from rlx.backends import registered
 from rlx.backends.reference import ReferenceExecutable
 from rlx.compiler.device_choice import choose
 from rlx.cost import RooflineModel
@@ -78,7 +78,7 @@ class Lost(ReferenceExecutable):
 @pytest.fixture
 def fakes(monkeypatch):
     """Registers backends with stated speeds for one test."""
-    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    monkeypatch.setattr(registered, "_loaded", dict(registered._loaded))
 
     def register(**trips):
         made = {name: Fake(name, trip_ns) for name, trip_ns in trips.items()}

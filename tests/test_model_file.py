@@ -86,6 +86,29 @@ def test_plans_serve_what_they_were_made_for(path, target_device, monkeypatch, t
     assert rlx.cache_stats().lowered == after.lowered + 1
 
 
+@pytest.mark.parametrize("build", ["missing", "other"])
+def test_plans_of_another_version_are_refused(build, path):
+    """Older versions did not say which build made the plans, and laid them out otherwise."""
+    rlx.save_model(model(), path, devices=["cpu"])
+    box = container.load(path.read_bytes())
+    data = {key: value for key, value in box.data.items() if key != "build"}
+    if build == "other":
+        data["build"] = "0" * 64
+    container.write(path, container.dump(box.kind, data, box.arrays))
+    memo._kept.clear()
+    before = rlx.cache_stats()
+    with pytest.warns(RuntimeWarning, match="built by another version of rlx"):
+        loaded = rlx.load_model(path)
+    with rlx.compile(loaded, "cpu") as compiled:
+        found = compiled.run({"x": X})
+    after = rlx.cache_stats()
+    assert after.refused == before.refused + 1
+    assert after.model_hits == before.model_hits
+    with rlx.compile(model(), "reference") as exact:
+        for one, other in zip(found, exact.run({"x": X}), strict=True):
+            np.testing.assert_allclose(one, other, 1e-3, 1e-3)
+
+
 @pytest.mark.parametrize(("weights", "error"), [("f16", 1e-3), ("int8", 1.5e-2)])
 def test_smaller_weights(weights, error, path, tmp_path, device):
     whole, graph = tmp_path / "whole.rlx", model()

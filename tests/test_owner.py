@@ -167,7 +167,7 @@ def test_every_call_is_refused_while_another_is_under_way(target_device):
         "profile": lambda: cg.profile({"x": x}, runs=1),
         "close": cg.close,
     }
-    with cg._owner, ThreadPoolExecutor(1) as pool:
+    with cg._loaded.owner, ThreadPoolExecutor(1) as pool:
         for name, call in calls.items():
             if name in ("set_param_typed", "profile"):
                 continue
@@ -389,7 +389,7 @@ def test_a_param_that_nothing_reads(target_device):
     cg = rlx.compile(g, target_device, {"unused": np.ones(2, np.float32)})
     cg.set_param("unused", np.zeros(2, np.float32))
     np.testing.assert_allclose(cg.run({"x": np.zeros(2, np.float32)})[0], 1)
-    np.testing.assert_array_equal(cg._executable.read_param("unused"), 0)
+    np.testing.assert_array_equal(cg._loaded.executable.read_param("unused"), 0)
 
 
 def test_custom_operations_get_views_that_they_cannot_write_to(target_device):
@@ -402,7 +402,7 @@ def test_custom_operations_get_views_that_they_cannot_write_to(target_device):
     with pytest.raises(ValueError, match="read-only"):
         cg.run({"x": np.ones(4, np.int32)})
     np.testing.assert_array_equal(weight, 0)
-    np.testing.assert_array_equal(cg._executable.read_param("w"), 0)
+    np.testing.assert_array_equal(cg._loaded.executable.read_param("w"), 0)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------
@@ -420,8 +420,8 @@ def test_the_last_reference_frees_everything(target_device):
         cg.commit_no_wait({"x": x})
         cg.sync_pending()
         cg.clone().run_slots(x)
-        held = [weakref.ref(cg), weakref.ref(cg._executable)]
-        memory = cg._executable
+        held = [weakref.ref(cg), weakref.ref(cg._loaded.executable)]
+        memory = cg._loaded.executable
         if target_device == "webgpu":
             held += [weakref.ref(memory._arena), weakref.ref(memory._traffic.staging)]
             held += [weakref.ref(buffer) for buffer in memory._fixed.buffers.values()]
@@ -443,11 +443,11 @@ def test_incomplete_and_closed_graphs_are_freed(target_device):
         cg = rlx.compile(product(1), target_device)
         with pytest.raises(rlx.InputError, match="never set"):
             cg.run_slots(np.ones((1, 256), np.float32))
-        held = [weakref.ref(cg), weakref.ref(cg._executable)]
+        held = [weakref.ref(cg), weakref.ref(cg._loaded.executable)]
         del cg
         cg = rlx.compile(product(1), target_device)
         cg.close()
-        held += [weakref.ref(cg), weakref.ref(cg._executable)]
+        held += [weakref.ref(cg), weakref.ref(cg._loaded.executable)]
         del cg
         assert [one() for one in held] == [None] * 4
     finally:

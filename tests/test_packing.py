@@ -1,18 +1,20 @@
 """Lowered graphs as containers and back: every op whole, and nothing that is no such file."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Target, derive, load, lower
+from rlx.compiler.build import derive, lower, programmed
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
+from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir import container
 from rlx.ir.graph import Graph, Node
-from rlx.lru import Lru
+from rlx.ir.notes import Note
 from rlx.ops.cases import cases
 
 
@@ -37,9 +39,7 @@ def same(a, b, seen):
         return all(same(getattr(a, n), getattr(b, n), seen) for n in Node.__slots__ if n != "opdef")
     if isinstance(a, Graph):
         return all(same(getattr(a, n), getattr(b, n), seen) for n in vars(a))
-    if isinstance(a, Lru):
-        return len(a) == len(b) == 0  # found again when it is asked for
-    if isinstance(a, dict):
+    if isinstance(a, Mapping):
         return list(a) == list(b) and all(same(a[key], b[key], seen) for key in a)
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(same(*pair, seen) for pair in zip(a, b, strict=True))
@@ -76,9 +76,8 @@ def test_calls_and_shaders_are_not_packed(webgpu):
     target = Target.of(Device.parse(webgpu), CompileOptions())
     graph = rlx.Graph("layer")
     graph.set_outputs([graph.tanh(graph.input("x", (4, 8)) @ graph.param("w", (8, 8))) * 0.5])
-    lowered = lower(graph, target)
-    load(lowered, target)
-    (source, *_) = (one.source for one in lowered.schedule.rendered.values())
+    lowered = programmed(lower(graph, target), target)
+    (source, *_) = (one.source for one in lowered.program.work)
     sources = sources_of(graph)
     data, arrays = pack(lowered, sources)
     text = container.dump(KIND, data, arrays).decode(errors="replace")
@@ -86,11 +85,27 @@ def test_calls_and_shaders_are_not_packed(webgpu):
     assert "fn main" not in text
     assert "@group" not in text
     found = derive(graph, target, unpack(data, arrays, sources))
-    assert not found.schedule.rendered
-    load(found, target)
-    assert [one.source for one in found.schedule.rendered.values()] == [
-        one.source for one in lowered.schedule.rendered.values()
-    ]
+    assert found.program is None
+    again = programmed(found, target).program
+    assert [one.source for one in again.work] == [one.source for one in lowered.program.work]
+
+
+def test_notes_are_packed_as_they_are():
+    """Names of nodes may hold any character, and what looks like the line of another node."""
+    target = Target.of(Device.parse("cpu"), CompileOptions())
+    graph = rlx.Graph("named")
+    x = graph.input("x", (4,))
+    odd = graph.exp(x)
+    odd.name = f"a\0b\x1ec <- {x.source}0"
+    graph.set_outputs([graph.tanh(odd) + odd])
+    lowered, sources = lower(graph, target), sources_of(graph)
+    extra = dataclasses.replace(lowered, notes=(*lowered.notes, Note.of("dce", "dropped ", odd)))
+    found = unpack(*pack(extra, sources), sources)
+    assert found.notes == extra.notes
+    assert list(map(str, found.notes)) == list(map(str, extra.notes))
+    elsewhere = [f"other.py:{at}" if line else "" for at, line in enumerate(sources)]
+    moved = unpack(*pack(extra, sources), elsewhere).notes[-1]
+    assert str(moved) == f"dce: dropped {odd.label} <- other.py:{sources.index(odd.source)}"
 
 
 def test_unpack_refuses_what_is_no_packed_graph():

@@ -20,7 +20,8 @@ import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import dispatch
-from rlx.backends.webgpu.executable import WebGpuExecutable, padded
+from rlx.backends.webgpu.batches import Batches
+from rlx.backends.webgpu.buffers import padded
 from rlx.device.names import info_of
 from rlx.passes.memory_plan import plan_memory
 
@@ -43,7 +44,7 @@ def in_host(value):
 
 def gaps(compiled, nbytes):
     """(start, end, the value before) of all memory between values."""
-    schedule, plan = compiled._lowered.schedule, compiled._lowered.plan
+    schedule, plan = compiled._loaded.lowered.schedule, compiled._loaded.lowered.plan
     ends = sorted((s.offset, nbytes(schedule.values[at]), at) for at, s in plan.slots.items())
     starts = [offset for offset, _, _ in ends[1:]] + [plan.nbytes]
     return [
@@ -64,8 +65,8 @@ def check_gaps(memory, found, case):
 
 def check_inputs(memory, compiled, before):
     """Kernels leave the graph's inputs alone."""
-    for value in compiled._lowered.schedule.inputs:
-        start = compiled._lowered.plan.slots[value.id].offset
+    for value in compiled._loaded.lowered.schedule.inputs:
+        start = compiled._loaded.lowered.plan.slots[value.id].offset
         part = slice(start, start + value.type.nbytes)
         np.testing.assert_array_equal(memory[part], before[part], err_msg=value.name)
 
@@ -82,12 +83,12 @@ def guarded(monkeypatch):
         held = value.id in self._plan.slots
         return (*self._place(value), on_device(value) + (GUARD if held else 0))
 
-    monkeypatch.setattr(WebGpuExecutable, "_resource", resource)
+    monkeypatch.setattr(Batches, "_resource", resource)
 
 
 def run_poisoned(compiled, operands):
     """A run on a GPU whose arena held the pattern: its results, and the arena after it."""
-    executable = compiled._executable
+    executable = compiled._loaded.executable
     queue, arena = executable._gpu.queue, executable._arena
     executable._mirror.inputs[:] = POISON
     queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
@@ -116,7 +117,7 @@ def check_webgpu(case, session):
     with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
-        check_inputs(memory, compiled, compiled._executable._mirror.inputs)
+        check_inputs(memory, compiled, compiled._loaded.executable._mirror.inputs)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
@@ -147,7 +148,7 @@ def weights(executable):
 def check_cpu(case):
     graph, operands = case.graph(), case.operands()
     with rlx.Session("cpu", options=OPTIONS).compile(graph) as compiled:
-        executable = compiled._executable
+        executable = compiled._loaded.executable
         executable._arena[:] = POISON
         fixed = [memory.copy() for memory in weights(executable)]
         for view, operand in zip(compiled.input_views, operands, strict=True):
@@ -191,9 +192,9 @@ def test_random_graphs_cpu(seed, guarded):
     """Fused regions and everything between them."""
     graph, inputs, params = random_graph(seed)
     with rlx.Session("cpu", options=OPTIONS).compile(graph, params) as compiled:
-        compiled._executable._arena[:] = POISON
+        compiled._loaded.executable._arena[:] = POISON
         compiled.run(inputs)
-        check_gaps(compiled._executable._arena, gaps(compiled, in_host), seed)
+        check_gaps(compiled._loaded.executable._arena, gaps(compiled, in_host), seed)
 
 
 @pytest.mark.webgpu
@@ -203,4 +204,4 @@ def test_random_graphs_webgpu(seed, webgpu, guarded):
     with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
         _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
         check_gaps(memory, gaps(compiled, on_device), seed)
-        check_inputs(memory, compiled, compiled._executable._mirror.inputs)
+        check_inputs(memory, compiled, compiled._loaded.executable._mirror.inputs)

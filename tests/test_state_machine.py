@@ -157,7 +157,10 @@ class Calls(RuleBasedStateMachine):
         elif how == "later":
             cg.commit_no_wait(named)
             cg.sync_pending()
-            found = [cg._executable.output_views[0].copy(), cg._executable.output_views[1].copy()]
+            found = [
+                cg._loaded.executable.output_views[0].copy(),
+                cg._loaded.executable.output_views[1].copy(),
+            ]
         elif how == "many":
             found = cg.run_pipelined([named])[0]
         else:
@@ -377,7 +380,7 @@ class Calls(RuleBasedStateMachine):
             return
         there = [live for live in self.live if live.family.device == "webgpu"]
         # Graphs that recovered before are on another device than those that did not.
-        for gpu in {live.cg._executable._gpu for live in there}:
+        for gpu in {live.cg._loaded.executable._gpu for live in there}:
             gpu.device.destroy()
         for live in there:
             x, s = self.operands(live, at)

@@ -16,6 +16,9 @@ import rlx
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import dispatch, elementwise_wgsl, trips
 from rlx.backends.webgpu.wgsl import render, shader_files, shader_names, shader_text
+from rlx.compiler.build import derive, lower, programmed
+from rlx.compiler.decisions import pack, sources_of, unpack
+from rlx.compiler.target import Target
 from rlx.ir.plan import HOST
 from rlx.passes.fuse import REGION_STEPS
 
@@ -211,6 +214,8 @@ def test_too_long_loops_run_on_the_host(webgpu, few_trips):
     with rlx.compile(long_row(), webgpu) as compiled:
         assert compiled.host_fallbacks == (REASON,)
         assert REASON in compiled.as_text("schedule")
+        # The estimate knows it: these nodes take the host's time, not the GPU's.
+        assert [one.bound for one in compiled.cost() if one.node.op == "ordered"] == ["host"]
         for _ in range(2):
             got, sums = compiled.run({"x": x})
             np.testing.assert_allclose(sums, np.cumsum(x * 2, 1), rtol=1e-5, atol=1e-4)
@@ -218,6 +223,26 @@ def test_too_long_loops_run_on_the_host(webgpu, few_trips):
     # Found again in the cache, it is on the host again.
     with rlx.compile(long_row(), webgpu) as compiled:
         assert compiled.host_fallbacks == (REASON,)
+
+
+@pytest.mark.webgpu
+def test_what_runs_on_the_host_is_part_of_a_plan(webgpu, few_trips):
+    """A plan that is read says which nodes are too large: no kernel is made for them to find out."""
+    target = Target.of(rlx.Device.parse(webgpu), CompileOptions())
+    graph = long_row()
+    sources = sources_of(graph)
+    first = lower(graph, target)
+    assert not first.hosted
+    moved = programmed(first, target)
+    assert list(moved.hosted.values()) == ["its loops are longer than a GPU may run"]
+    assert not first.hosted, "what was lowered is never changed"
+    found = derive(graph, target, unpack(*pack(moved, sources), sources))
+    assert found.hosted == moved.hosted
+    assert str(found.schedule) == str(moved.schedule)
+    assert programmed(found, target).schedule is found.schedule
+    strict = Target.of(rlx.Device.parse(webgpu), CompileOptions(allow_host_fallback=False))
+    with pytest.raises(rlx.InputError, match="can't run there"):
+        derive(graph, strict, unpack(*pack(moved, sources), sources))
 
 
 @pytest.mark.webgpu
@@ -354,7 +379,7 @@ def test_attention_goes_on_from_call_to_call(kind, variant, layout, queries, d, 
         patch.setenv("RLX_VARIANT", f"attention={variant}")
         patch.setenv("RLX_CACHE", "off")
         with rlx.compile(g, webgpu) as compiled:
-            assert len(compiled._executable._work) == 3
+            assert len(compiled._loaded.executable._work) == 3
             got = compiled.run_slots(*operands)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
 

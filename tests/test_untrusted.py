@@ -8,7 +8,8 @@ from forged import forge
 
 import rlx
 from rlx.compiler import memo
-from rlx.compiler.build import Target, lower
+from rlx.compiler.build import lower
+from rlx.compiler.target import Target
 from rlx.errors import InputError
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -111,6 +112,13 @@ WRONG = {
     "no offsets": lambda plan, held: plan.pop("offsets"),
     "a graph in two places": lambda plan, held: plan["subgraphs"].append(plan["graph"]),
     "a subgraph more": lambda plan, held: (plan["graphs"].append(["s", SCALAR, [0]]), plan["subgraphs"].append(len(plan["graphs"]) - 1)),
+    "an input on the host": lambda plan, held: plan["hosted"].append([0, "why"]),
+    "a node on the host that is none": lambda plan, held: plan["hosted"].append([1 << 40, "why"]),
+    "a node from the end on the host": lambda plan, held: plan["hosted"].append([-1, "why"]),
+    "a host node by a bool": lambda plan, held: plan["hosted"].append([True, "why"]),
+    "a host node for no reason": lambda plan, held: plan["hosted"].append([1, 5]),
+    "decisions of a backend that makes none": lambda plan, held: plan.update(program={"a": 1}),
+    "a note that is no text": lambda plan, held: plan["notes"].append(["fuse", [["%0", 1 << 40]]]),
     "a preparation of no param": lambda plan, held: (plan["graphs"].append(["s", [["input", "p", [], {"shape": [4], "dtype": F32}, ""]], [0]]), plan["preparations"].append([len(plan["graphs"]) - 1, ["q"]])),
 }  # fmt: skip
 
@@ -161,8 +169,9 @@ def test_a_file_holds_no_calls_and_no_addresses(path):
     """What evil files did before: kernel names, parameters and jumps stood in the file."""
     seen = {}
     forge(path, model(), lambda plan, held: seen.update(plan))
+    assert seen["program"] is None
     assert sorted(seen) == [
-        "count", "graph", "graphs", "notes", "offsets", "preparations", "subgraphs",
+        "graph", "graphs", "hosted", "notes", "offsets", "preparations", "program", "subgraphs",
     ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]
 
     check_slots(arrays, len(views))
     found = [as_input(a, view, at) for at, (a, view) in enumerate(zip(arrays, views, strict=True))]
-    # Converting runs code of the caller's, which may have changed an array that came before.
+    # Check again: converting an argument may run the caller's code, which can change an earlier array.
     for at, (array, view) in enumerate(zip(found, views, strict=True)):
         as_input(array, view, at)
     return [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rlx.cost.gate import IoFusionGate
 from rlx.errors import CompileError
@@ -26,6 +27,13 @@ class Capabilities:
         device_timestamps: Kernels can be timed on the device; ``profile`` needs it, and ``trace``
             shows whole calls only without it.
         can_be_lost: The device may go away under it; ``CompiledGraph.recover`` gets it back.
+        host_memory: Runs on the processor, in the memory of the host: nothing is uploaded or read back,
+            and kernels run inside the call.
+        extent_programs: An active extent is a program of its own: the compiler schedules the graph on
+            fewer rows, and ``Executable.set_extent`` gets that in ``Extent.lowered``.
+        kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
+            choose among.
+        optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
     """
 
     run_slots: bool = True
@@ -34,6 +42,10 @@ class Capabilities:
     f16: bool = False
     device_timestamps: bool = False
     can_be_lost: bool = False
+    host_memory: bool = False
+    extent_programs: bool = False
+    kernel_variants: bool = False
+    optional_features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,9 +123,9 @@ class CompileOptions:
 
 
 class KernelLimitError(CompileError):
-    """A device's kernels can't do some nodes at their sizes; ``Backend.load`` raises it.
+    """A device's kernels can't do some nodes at their sizes; ``Backend.lower`` raises it.
 
-    The compile moves the nodes to the host and loads again.
+    The compile moves the nodes to the host and lowers again.
 
     Attributes:
         reasons: What is too much, by node.
@@ -154,7 +166,6 @@ class Executable(Protocol):
     Attributes:
         input_views: Writable arrays, one per input.
         output_views: Read-only arrays, one per output, refreshed by each run.
-        run_slots: The hot call; see ``CompiledGraph``.
         output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
         arena_ptr: Address of that memory.
         capabilities: What it can do.
@@ -163,10 +174,13 @@ class Executable(Protocol):
 
     input_views: tuple[Array, ...]
     output_views: tuple[Array, ...]
-    run_slots: Callable[..., tuple[Array, ...]]
     output_slots: tuple[tuple[int, int], ...]
     arena_ptr: int
     capabilities: Capabilities
+
+    @property
+    def run_slots(self) -> Callable[..., tuple[Array, ...]]:
+        """The hot call; see ``CompiledGraph``."""
 
     @property
     def bytes_moved(self) -> Moved:
@@ -279,6 +293,28 @@ class HostMemory:
         return [[view.copy() for view in self.run_slots(*arrays)] for arrays in sets]
 
 
+class Program(Protocol):
+    """What a backend makes of a graph before it takes any of the device's memory.
+
+    Its type is the backend's own: everything else keeps it, counts its bytes, and hands it back. It is never
+    changed. Executables on several devices of the same kind may be loaded from one program, at the same
+    time.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory that it holds besides the schedule: texts of kernels, for instance."""
+
+    def pack(self) -> Any:
+        """What the backend decided, as JSON values, for ``Backend.unpack``; None where it decides nothing.
+
+        Anybody may have written the file that gives it back. It must hold no code and no address.
+        """
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> Executable:
+        """Takes the memory of a device, and makes everything that runs need."""
+
+
 class Backend(Protocol):
     """A way of running graphs.
 
@@ -288,6 +324,15 @@ class Backend(Protocol):
     - ``cost_model(info: DeviceInfo) -> BackendCostModel``: the figures of a device. Without it one
       counts as a GPU that is not calibrated.
     - ``capabilities(info: DeviceInfo) -> Capabilities``: what its executables can do.
+    - ``lower(info, graph, schedule, plan, options) -> Program``, with the arguments of ``load``: what is
+      worth keeping for later loads of the same graph. ``load`` is then ``lower(...).load(info, options)``;
+      ``Lowering`` has that. It raises ``KernelLimitError`` where nodes are too large for its kernels.
+    - ``unpack(data, info, graph, schedule, plan, options) -> Program``: the program that ``lower`` made, by
+      what it packed. It checks the data, which may come from anybody, and raises ``rlx.RlxError``. Only
+      backends whose programs pack something need it.
+    - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
+    - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an
+      instruction set, switches. Figures measured on a device belong to one path.
     """
 
     name: str
@@ -309,3 +354,29 @@ class Backend(Protocol):
         options: CompileOptions,
     ) -> Executable:
         """Makes everything that runs need."""
+
+
+class Lowering(ABC):
+    """What a backend has in common with others whose schedules become programs."""
+
+    @abstractmethod
+    def lower(
+        self,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> Program:
+        """Makes the program of a schedule; see ``Backend``."""
+
+    def load(
+        self,
+        info: DeviceInfo,
+        graph: Graph,
+        schedule: Schedule | None,
+        plan: MemoryPlan | None,
+        options: CompileOptions,
+    ) -> Executable:
+        """Lowers and loads, where nobody keeps the program."""
+        return self.lower(info, graph, schedule, plan, options).load(info, options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.cpu import BACKEND
 from rlx.ir.graph import Graph
+from rlx.ir.kernel_sets import HOST_KERNELS
+from rlx.ir.notes import Note
 from rlx.ir.spans import phase
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
@@ -19,12 +21,12 @@ def compile_host(graph: Graph, max_iterations: int | None = None) -> Executable:
         max_iterations: As in ``CompileOptions``.
     """
 
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
-        return run_pipeline(one, lambda option: True, "cpu")
+    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
+        return run_pipeline(one, lambda option: True, HOST_KERNELS)
 
     with phase("host part"):
         simplified, _ = specialise(graph)
-        schedule = Scheduler(simplified, "cpu", {}, specialise).run()
+        schedule = Scheduler(simplified, HOST_KERNELS, {}, specialise).run()
         plan = plan_memory(schedule)
         info = BACKEND.devices()[0]
         return BACKEND.load(

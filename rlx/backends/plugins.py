@@ -1,14 +1,25 @@
-"""Asking backends that others wrote: whatever goes wrong in one becomes a message about that one."""
+"""Calls into backends, which may be plug-ins: any error in one becomes a message that names it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from rlx.backends.base import Capabilities, DeviceInfo
-from rlx.backends.registry import backend, plugin_error
+from rlx.backends.base import (
+    Backend,
+    Capabilities,
+    CompileOptions,
+    DeviceInfo,
+    Executable,
+    Program,
+)
+from rlx.backends.registered import backend, plugin_error
 from rlx.cost.model import BackendCostModel
-from rlx.errors import DeviceUnavailableError, RlxError
+from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph
+from rlx.ir.plan import MemoryPlan, Schedule
 
 
 def is_built_in(name: str) -> bool:
@@ -79,10 +90,135 @@ def capabilities_of(info: DeviceInfo) -> Capabilities | None:
     return found
 
 
+@dataclass(frozen=True)
+class WholeGraph:
+    """The program of a backend that has none of its own: what its ``load`` is given."""
+
+    backend: Backend
+    graph: Graph
+    schedule: Schedule | None
+    plan: MemoryPlan | None
+    nbytes: int = 0
+
+    def pack(self) -> None:
+        """It decides nothing before it loads."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> Executable:
+        """The backend's own ``load``."""
+        return self.backend.load(info, self.graph, self.schedule, self.plan, options)
+
+
+def program_of(
+    info: DeviceInfo,
+    graph: Graph,
+    schedule: Schedule | None,
+    plan: MemoryPlan | None,
+    options: CompileOptions,
+) -> Program:
+    """What a device's backend makes of a graph; see ``Backend.lower``.
+
+    Raises:
+        KernelLimitError: Nodes are too large for its kernels.
+        CompileError: It can't, or it is a plug-in that does not work.
+    """
+    runs_on = backend(info.backend)
+    lower = getattr(runs_on, "lower", None)
+    if lower is None:
+        return WholeGraph(runs_on, graph, schedule, plan)
+    with _own_fault(info.backend, graph, "lower"):
+        found: Program = lower(info, graph, schedule, plan, options)
+    return found
+
+
+def unpacked(
+    data: Any,
+    info: DeviceInfo,
+    graph: Graph,
+    schedule: Schedule | None,
+    plan: MemoryPlan | None,
+    options: CompileOptions,
+) -> Program:
+    """The program that ``program_of`` made, by what it packed, which may come from anybody.
+
+    Raises:
+        RlxError: The data is not what its backend packs, or see ``program_of``.
+    """
+    unpack = getattr(backend(info.backend), "unpack", None)
+    if unpack is None:
+        raise InputError(describe(f"a plan with decisions of {info.backend!r}, which makes none"))
+    with _own_fault(info.backend, graph, "unpack"):
+        found: Program = unpack(data, info, graph, schedule, plan, options)
+    return found
+
+
+def executable_of(
+    program: Program, info: DeviceInfo, graph: Graph, options: CompileOptions
+) -> Executable:
+    """Loads a program.
+
+    Raises:
+        DeviceMemoryError: The device has no room.
+        CompileError: It does not load, or belongs to a plug-in that does not work.
+    """
+    with _own_fault(info.backend, graph, "load"):
+        return program.load(info, options)
+
+
+def build_id_of(name: str) -> str:
+    """The versions of what a backend's programs depend on besides rlx itself.
+
+    Raises:
+        DeviceUnavailableError: Its ``build_id`` does not work.
+    """
+    asks = getattr(backend(name), "build_id", None)
+    try:
+        return "" if asks is None else str(asks())
+    except Exception as error:
+        raise plugin_error(name, "build_id()", error) from error
+
+
+@contextmanager
+def _own_fault(name: str, graph: Graph, doing: str) -> Iterator[None]:
+    """Turns whatever a plug-in raises into an error that names it; errors of rlx stay as they are."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RlxError) or is_built_in(name):
+            raise
+        raise CompileError(
+            describe(
+                f"the plug-in for {name!r} could not {doing} graph {graph.name!r}",
+                got=f"{type(error).__name__}: {error}",
+                hint="compile for another device, or report it to the plug-in's authors",
+            )
+        ) from error
+
+
+def abilities(info: DeviceInfo) -> Capabilities:
+    """``capabilities_of``, or the defaults for a backend that does not say.
+
+    Raises:
+        DeviceUnavailableError: See ``capabilities_of``.
+    """
+    return capabilities_of(info) or Capabilities()
+
+
+def path_of(info: DeviceInfo) -> str:
+    """How a device's kernels are made and called; "" where that can't be chosen.
+
+    Raises:
+        DeviceUnavailableError: The backend's ``path`` does not work, or what was chosen is not here.
+    """
+    found = _asked(info, "path")
+    return "" if found is None else str(found)
+
+
 def _asked(info: DeviceInfo, method: str, *args: Any) -> Any:
     """The answer of a method that a backend may lack."""
     asks = getattr(backend(info.backend), method, None)
     try:
         return None if asks is None else asks(info, *args)
     except Exception as error:
+        if is_built_in(info.backend):
+            raise
         raise plugin_error(info.backend, f"{method}()", error) from error

@@ -1,4 +1,4 @@
-"""What is kept of runs while somebody watches: spans on the host, kernels on the device, counters."""
+"""Records of runs for traces and profiles: spans on the host, kernels on the device, counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlx.ir.plan import ARENA, HOST, Call
 from rlx.ir.spans import CALL, KERNEL, Span
 from rlx.passes.extent import Extent, scaled
 
-# Kernels that only decide which call is next.
+# Control flow: calls that only decide which call is next.
 _CONTROL = frozenset({"jump", "jump_unless", "next_trip"})
 
 
@@ -70,7 +70,7 @@ def _kernel(call: Call, shared: int, extent: Extent | None) -> Kernel:
     node, op, nbytes, flops = call.node, call.node.op, 0, 0.0
     reads = [value for value in call.inputs if value is not None]
     held = {value.id: value for value in (*reads, *call.outputs)}.values()
-    # Only such a call computes fewer rows; see ``Call.unit``.
+    # Only calls with a unit compute fewer rows; see ``Call.unit``.
     cut = extent if extent is not None and call.unit and node in extent.rows else None
     if call.kernel == HOST:
         nodes: list[Node] = [one for one in call.params["graph"].nodes if one.op not in FREE]
@@ -78,7 +78,7 @@ def _kernel(call: Call, shared: int, extent: Extent | None) -> Kernel:
         flops = float(sum(one.opdef.flops(one) for one in nodes))
     elif call.kernel not in _CONTROL:
         if shared == 1:
-            # Not what the kernel has besides: tables, and room to work in.
+            # Tables and scratch memory of the kernel are not counted.
             sizes = {one: one.type.nbytes for one in node.inputs}
             sizes[node] = sum(type.nbytes for type in node.types)
             rows = cut.rows if cut is not None else ()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
-from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.plugins import build_id_of, path_of
 from rlx.calibrate import probes
 from rlx.calibrate.stopwatch import BUDGET_S, AllClosed, Stopwatch
-from rlx.compiler.build import Target
+from rlx.compiler.target import Target
 from rlx.cost.calibration import Calibration, Identity, Progress
 from rlx.cost.curve import Curve
 from rlx.cost.estimate import FREE
@@ -31,28 +30,28 @@ from rlx.threads import thread_count
 # Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
 _COPIES = (1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 23)
-# Sizes of products, and how many follow one another; with a single row, and with few columns.
+# Matrix products: size and number in a chain. Then those with a single row, and with few columns.
 _PRODUCTS = ((16, 32), (64, 16), (256, 4), (1024, 1), (2048, 1))
 _PRODUCTS_F16 = _PRODUCTS[1:4]
 _THIN, _NARROW = (128, 1024), (64, 512)
-# No transfer is believed to be faster, in bytes per ns: its time is the difference of noisy ones.
+# Upper bound on believable transfer speed, in bytes per ns: it is a difference of noisy times.
 _FASTEST_TRANSFER = 1000.0
-# Rows and size of a product that has hardly more to do than to wait for its sums.
+# Rows and size of a product that is bound by the latency of its sums.
 _WAITING_PRODUCT = (64, 1024)
-# Steps of a chain beyond the first; on a GPU they are short beside the noise of its round trip.
+# Additional steps of a chain. A GPU needs more: one step is short against the noise of a round trip.
 _STEPS, _STEPS_GPU = 3, 9
-# How often a figure of a kind of kernels is measured where there is time.
+# Repetitions of each figure of a kind of kernels, as time allows.
 _ROUNDS = 3
-# A kind's own part of a chain's time is at least this, whatever the noise of the others.
+# Least part of a chain's time that is credited to the measured kind, whatever the noise.
 _OWN = 0.2
-# What is measured stands in params, on the device: it may not be computed beforehand.
+# Operands are params on the device. Nothing may be hoisted or folded, or there would be nothing to measure.
 _UNFUSED = CompileOptions(fuse=False, hoist=False)
-# Every value in memory of its own, as a run's input and output are.
+# No memory reuse: every value has memory of its own.
 _APART = CompileOptions(fuse=False, hoist=False, reuse_memory=False)
 _HALF = CompileOptions(precision="f16", hoist=False)
 # Size, rows and number of products that keep a GPU busy.
 _WAKING = (1024, 1024, 8)
-# Where the surplus rows stand among the kinds of work.
+# Key of the surplus rows among the kinds of work.
 _ROWS = ""
 
 
@@ -88,30 +87,16 @@ def _nobody(part: float, what: str) -> None:
     """Nobody watches."""
 
 
-@functools.cache
-def _wgpu_version() -> str:
-    # Reading it takes longer than a small estimate.
-    return metadata.version("wgpu")
-
-
 def _identity(info: DeviceInfo) -> Identity:
-    on_cpu = info.backend == "cpu"
-    if on_cpu:
-        from rlx.backends.cpu.backend import instruction_set
-
-        path = instruction_set()
-    else:
-        switched = (flags.WEBGPU_HOT, flags.SHADER_CHECKS, flags.WEBGPU_DEFAULT_LIMITS)
-        path = " ".join(f"{flag.name}={int(flag.get())}" for flag in switched)
     return Identity(
         str(Device(info.backend, info.index)),
         info.adapter,
         info.api,
         info.driver,
-        path,
+        path_of(info),
         # This module is imported before the version is known.
         import_module("rlx").__version__,
-        "" if on_cpu else _wgpu_version(),
+        build_id_of(info.backend),
     )
 
 
@@ -127,8 +112,8 @@ class _Measurement:
         self._progress, self._device = progress, device
         self._target = self._watch.target
         self._software = self._target.info.software
-        self._on_cpu = self._target.kernel_set == "cpu"
-        self._steps = _STEPS if self._on_cpu or self._software else _STEPS_GPU
+        self._on_host = self._target.capabilities.host_memory
+        self._steps = _STEPS if self._on_host or self._software else _STEPS_GPU
 
     def run(self) -> Calibration:
         """All figures."""
@@ -136,9 +121,9 @@ class _Measurement:
         self._progress(0.0, "starting the device")
         with AllClosed() as loaded:
             loaded(probes.dispatches(1), self._with(_UNFUSED))
-            # Starting the driver is part of any first compile.
+            # The clock starts here: starting the driver is not part of the measurement.
             watch.begin()
-            if not self._on_cpu and not self._software:
+            if not self._on_host and not self._software:
                 watch.say("shaders")
                 watch.prepare(self._first_graphs())
                 watch.wake(probes.product(DType.F32, *_WAKING))
@@ -153,10 +138,10 @@ class _Measurement:
         thunk = 0.0
         products: dict[str, dict[str, Curve]] = {}
         if self._software:
-            # What its units compute tells more there than transfers, which are copies.
+            # On a software adapter transfers are copies; arithmetic says more about its speed.
             watch.say("products")
             products = self._products()
-        if not self._on_cpu:
+        if not self._on_host:
             watch.say("transfers")
             upload, readback = Curve.through(self._uploads()), Curve.through(self._readbacks())
             thunk = self._thunk()
@@ -165,8 +150,8 @@ class _Measurement:
             products = self._products()
         found = Calibration(
             identity=_identity(self._target.info),
-            threads=thread_count() if self._on_cpu else 1,
-            unified_memory=self._on_cpu,
+            threads=thread_count() if self._on_host else 1,
+            unified_memory=self._on_host,
             roundtrip_ns=watch.roundtrip_ns,
             dispatch_ns=watch.dispatch_ns,
             host_thunk_ns=thunk,
@@ -180,7 +165,7 @@ class _Measurement:
             measured_at_unix_s=time.time(),
             measuring_s=0.0,
         )
-        if not self._on_cpu and not self._software:
+        if not self._on_host and not self._software:
             found = self._waiting(found)
         found = self._kernels(found)
         self._progress(1.0, "done")
@@ -235,7 +220,7 @@ class _Measurement:
             narrow = Curve.through(
                 (2.0 * k * k * NARROW, slope(_of(probes.narrow, k, k), 3)) for k in few
             )
-        if self._on_cpu:
+        if self._on_host:
             square["f64"] = self._square(DType.F64, self._target)
         elif "shader-f16" in self._target.info.features and not self._software:
             square["f16"] = self._square(DType.F16, self._with(_HALF), _PRODUCTS_F16)
@@ -251,7 +236,7 @@ class _Measurement:
         points: list[tuple[float, float]] = []
         for size, steps in sizes[:2] if self._software else sizes:
             flops = 2.0 * size**3
-            # Two points make a curve, and the second is small: it is taken however busy the machine is.
+            # A curve needs two points. The second is small, so it is measured even on a busy machine.
             if len(points) > 1 and not self._watch.worth(points[-1][1] * flops / points[-1][0] * 2):
                 break
             points.append(
@@ -349,7 +334,7 @@ class _Measurement:
         """
         sizes = {
             probe.kind: probe.sizes
-            if self._on_cpu or self._software
+            if self._on_host or self._software
             else tuple(dict.fromkeys((probe.large, probes.MEDIUM)))
             for probe in probes.PROBES
         }

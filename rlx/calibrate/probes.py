@@ -12,7 +12,7 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
-# (graph, the value so far) -> the value after one step more, of the same shape and dtype.
+# Adds one step to a chain: (graph, last value) -> next value, of the same shape and dtype.
 Step = Callable[[Graph, Node], Any]
 
 
@@ -153,7 +153,7 @@ def _twice(shape: Callable[[int], tuple[int, ...]]) -> Callable[[int], tuple[int
 
 
 def _square(size: int) -> tuple[int, ...]:
-    # A little off the power of two, whose strides fall on few lines of a cache.
+    # Slightly off a power of two, whose strides would map to few cache sets.
     side = max(1, int(0.97 * size**0.5))
     return (side, side)
 
@@ -269,7 +269,7 @@ SHORT, MEDIUM, LARGE = 1 << 12, 1 << 17, 1 << 20
 _ALL = (SHORT, MEDIUM, LARGE)
 _TWO = (SHORT, MEDIUM)
 
-# The most telling first: where time runs out, the rest takes the speed of its stand-ins.
+# Most informative first: kinds that are not measured in time take the speed of their stand-in.
 PROBES: tuple[Probe, ...] = (
     Probe("arithmetic", _line, _arithmetic, _ALL, LARGE),
     Probe("function", _line, _function, _TWO, LARGE),

@@ -13,24 +13,25 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
-from rlx.compiler.build import Lowered, Target, loaded, lower
+from rlx.compiler.build import Lowered, loaded, lower
+from rlx.compiler.target import Target
 from rlx.cost.calibration import Progress
 from rlx.cost.estimate import FREE
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph
 
-# Seconds that a device may take; what was begun is finished.
+# Budget for one device in seconds. A measurement that has begun is finished.
 BUDGET_S = 1.7
-# Seconds of work that bring a GPU to its full clock.
+# Seconds of work until a GPU runs at full clock.
 _WAKING_S = 0.05
-# Seconds that the runs of one figure may take, and the fewest and the most there are of them.
+# Per figure: seconds of all runs, and the least and largest number of runs.
 _FIGURE_S, _FEWEST, _MOST = 0.01, 3, 60
-# A single run that is expected to take longer is not made.
+# Runs that are expected to take longer are skipped.
 _LONGEST_RUN_S = 0.05
-# What a figure costs besides, in runs: loading, and first runs that touch memory for the first time.
+# Overhead of a figure, in runs: loading, and warm-up runs.
 _RUNS_WORTH = 25
-# A run that takes so many round trips needs no slope: what else is in it does not count.
+# A run this many times longer than a round trip is timed by itself; its fixed cost is negligible.
 _CLEAR = 40
 
 
@@ -161,7 +162,7 @@ class Stopwatch:
                 break
             for one, times in zip(loaded, samples, strict=True):
                 times.append(one.once())
-        # What else runs on the machine only ever adds: the slower half tells of that.
+        # Other programs only make runs slower, so the slower half of the times is dropped.
         return [median(sorted(times)[: (len(times) + 1) // 2]) for times in samples]
 
     def is_clear(self, loaded: Loaded) -> bool:

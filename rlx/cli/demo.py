@@ -17,7 +17,8 @@ from rich.table import Table
 
 import rlx
 from rlx import flags
-from rlx.backends.registry import backend
+from rlx.backends.plugins import absent
+from rlx.backends.registered import listed_backends
 from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
@@ -280,9 +281,12 @@ def run(args: argparse.Namespace) -> int:
     named = rlx.parse_device_list(args.device) if args.device else rlx.available_devices()
     result = measure([str(device) for device in named], args.hops, console)
     # Without --device every adapter was meant to run, so that none did is worth a word.
-    if not args.device and not any(device.backend == "webgpu" for device in named):
-        console.print(backend("webgpu").absent())
-        if flags.REQUIRE_WEBGPU.get():
+    here = {device.backend for device in named}
+    lacking = [] if args.device else [name for name in listed_backends() if name not in here]
+    if lacking:
+        for name in lacking:
+            console.print(absent(name))
+        if flags.REQUIRE_WEBGPU.get() and "webgpu" in lacking:
             result.problems.append("RLX_REQUIRE_WEBGPU is set and no WebGPU adapter ran")
     note = write_report(result, args.out)
     if args.json:

@@ -13,9 +13,8 @@ from rich.table import Table
 
 import rlx
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import absent
-from rlx.backends.registry import backend_names
-from rlx.backends.webgpu.adapters import FEATURES
+from rlx.backends.plugins import abilities, absent
+from rlx.backends.registered import listed_backends
 from rlx.cli import device_report
 from rlx.cost import BackendCostModel, Calibration
 from rlx.cost.store import remeasure, stored
@@ -149,7 +148,7 @@ def _recommended(
 ) -> str:
     """What a device is best at, by the figures that there are."""
     guess = "" if measured else " (by default figures)"
-    if device.backend == "cpu":
+    if model is host:
         return "small graphs, f64"
     for size in _SIZES:
         g = rlx.Graph()
@@ -162,20 +161,18 @@ def _recommended(
 
 
 def _lacks(info: DeviceInfo) -> list[str]:
-    if info.backend != "webgpu":
-        return []
-    return [f"{name}: no {_WORTH[name]}" for name in FEATURES if name not in info.features]
+    try:
+        wanted = abilities(info).optional_features
+    except rlx.DeviceError:
+        return []  # a plug-in that can't say
+    return [f"{n}: no {_WORTH.get(n, 'such feature')}" for n in wanted if n not in info.features]
 
 
 def _missing() -> list[str]:
     """Devices that are not here, and what would bring them."""
-    found = []
-    if not rlx.is_available("webgpu"):
-        found.append(f"webgpu: {one_line(absent('webgpu'))}")
-    names = set(backend_names())
-    for name in sorted(names - {str(d.backend) for d in rlx.available_devices()}):
-        if name not in ("reference", "null", "webgpu"):
-            found.append(f"{name}: {one_line(absent(name))}")
+    here = {device.backend for device in rlx.available_devices()}
+    names = listed_backends()
+    found = [f"{name}: {one_line(absent(name))}" for name in names if name not in here]
     unknown = [name for name in PLUGIN_DEVICES if name not in names]
     if unknown:
         text = "no plug-in; a package with an entry point in the group rlx.backends brings one"

@@ -19,7 +19,7 @@ from rlx.files import UnfitFileError, open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import watched
-from rlx.many.device_bench import made_up
+from rlx.runtime.device_bench import made_up
 
 
 def add_arguments(command: argparse.ArgumentParser, optional: bool = False) -> None:

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import rlx
+from rlx.backends.plugins import abilities
+from rlx.device import info_of
 from rlx.tune.tuner import Tuned, tune
 
 
@@ -22,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """
     named = args.devices != "all"
     devices = rlx.parse_device_list(args.devices) if named else rlx.available_devices()
-    gpus = [device for device in devices if named or device.backend == "webgpu"]
+    gpus = [device for device in devices if named or _has_variants(device)]
     found: dict[str, list[Tuned]] = {}
     failed = not gpus
     if not gpus:
@@ -39,6 +41,14 @@ def run(args: argparse.Namespace) -> int:
         for name, rows in found.items():
             _print(name, rows)
     return int(failed)
+
+
+def _has_variants(device: rlx.Device) -> bool:
+    """Whether there is anything to tune; a plug-in that can't say has nothing."""
+    try:
+        return abilities(info_of(device)).kernel_variants
+    except rlx.DeviceError:
+        return False
 
 
 def _tuned(device: rlx.Device, quiet: bool) -> list[Tuned]:

@@ -1,35 +1,26 @@
-"""From a verified graph to something that runs: the steps of a compile, each from one record to the next."""
+"""The steps of a compile, from a verified graph to an executable. Each makes a new record from the last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 from rlx import flags
-from rlx.backends.base import Backend, CompileOptions, DeviceInfo, Executable, KernelLimitError
-from rlx.backends.plugins import is_built_in, refusal
-from rlx.backends.registry import backend
+from rlx.backends.base import Executable, KernelLimitError, Program
+from rlx.backends.plugins import executable_of, program_of, refusal, unpacked
 from rlx.budget import budget
 from rlx.compiler.prepared import PreparedExecutable, Preparing
-from rlx.cost.gate import IoFusionGate
-from rlx.cost.tuned import stored_variants
-from rlx.device.figures import cost_model
-from rlx.device.names import Device, info_of
-from rlx.errors import (
-    CompileError,
-    DeviceMemoryError,
-    InputError,
-    RlxError,
-    UnsupportedOpError,
-    describe,
-)
-from rlx.ir.graph import Graph, Node
+from rlx.compiler.target import Target
+from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
+from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
+from rlx.ir.notes import Note
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
-from rlx.ir.variants import SUBGROUPS, Choices
-from rlx.lru import Lru
+from rlx.ir.variants import SUBGROUPS
+from rlx.ops.leaves import LEAVES
 from rlx.passes.extent import Extent, extent_of
 from rlx.passes.hoist import Hoisted, Preparation, check_fit, check_same, hoist
 from rlx.passes.large_weights import split_large
@@ -39,88 +30,37 @@ from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
 
-# Numbers of rows that a lowered graph remembers.
-MOST_EXTENTS = 32
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a graph is compiled for.
-
-    Attributes:
-        device: The device as it was named.
-        info: The device as it was found.
-        backend: What runs graphs on it.
-        kernel_set: Which kernels of the op records it runs; "" when it reads none.
-        options: The user's choices, the fusion gate filled in.
-        choices: What is known about variants of its kernels.
-    """
-
-    device: Device
-    info: DeviceInfo
-    backend: Backend
-    kernel_set: str
-    options: CompileOptions
-    choices: Choices = field(default_factory=Choices)
-
-    @classmethod
-    def of(cls, device: Device, options: CompileOptions) -> Target:
-        """The target that a device's name stands for.
-
-        Raises:
-            DeviceUnavailableError: It is not on this machine.
-            CompileError: It has no half-precision arithmetic, and that was asked for.
-        """
-        info, runs_on = info_of(device), backend(device.backend)
-        kernel_set = runs_on.kernel_set
-        if options.precision != "f32" and kernel_set:
-            if kernel_set != "webgpu" or "shader-f16" not in info.features:
-                raise CompileError(
-                    describe(
-                        f"{device} has no half-precision arithmetic",
-                        got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
-                        expected="a GPU with shader-f16",
-                        hint='precision="f32" keeps f16 in memory and computes in f32',
-                    )
-                )
-            kernel_set = "webgpu-f16"
-        if options.io_gate is None and kernel_set:
-            # What was measured on the device, or the defaults of its kind; any gain is taken.
-            gate = IoFusionGate.from_cost_model(cost_model(device, info))
-            options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
-        choices = Choices()
-        if kernel_set.startswith("webgpu"):
-            choices = Choices.now(stored_variants(device))
-        return cls(device, info, runs_on, kernel_set, options, choices)
+_NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph made ready for a target, with nothing of the target's memory taken yet.
+    """A graph made ready for a target, with nothing of the target's memory taken. It is never changed.
 
     Attributes:
         graph: The graph after the passes.
-        notes: A line for every change that a pass took or refused.
+        notes: What the passes changed and what they left, and why.
         schedule: Its calls; None for a backend that reads no kernels.
         plan: Where its values live; None likewise.
         preparations: What is computed when params are set.
         subgraphs: What the bodies of loops and branches became, in the order in which the schedule
             writes them out.
-        first: What it was before nodes that the device can't run at their sizes were moved to the host.
-            That is what is stored, since every load moves them again.
-        extents: What it is on fewer rows, for those numbers of rows that were asked for last.
+        hosted: Nodes that are too large for the target's kernels and run on the host, by position, and why.
+        program: What the backend made of it; None until it is loaded for the first time.
     """
 
     graph: Graph
-    notes: list[str]
+    notes: tuple[Note, ...]
     schedule: Schedule | None
     plan: MemoryPlan | None
     preparations: tuple[Preparation, ...] = ()
     subgraphs: tuple[Graph, ...] = ()
-    first: Lowered | None = None
-    extents: Lru[tuple[int, int], Extent] = field(
-        default_factory=lambda: Lru(MOST_EXTENTS), repr=False, compare=False
-    )
+    hosted: Mapping[int, str] = field(default_factory=lambda: _NOTHING_HOSTED)
+    program: Program | None = None
+
+    def noted(self, step: str, text: str) -> Lowered:
+        """The same with another note."""
+        return replace(self, notes=(*self.notes, Note.of(step, text)))
 
 
 @dataclass(frozen=True)
@@ -132,14 +72,18 @@ class Decisions:
         notes: See ``Lowered``.
         preparations: See ``Lowered``.
         subgraphs: See ``Lowered``.
+        hosted: See ``Lowered``.
         offsets: Where temporaries lie; see ``MemoryPlan.temps``.
+        program: What the backend packed; see ``rlx.backends.base.Program``.
     """
 
     graph: Graph
-    notes: list[str]
+    notes: tuple[Note, ...]
     preparations: tuple[Preparation, ...]
     subgraphs: tuple[Graph, ...]
+    hosted: Mapping[int, str]
     offsets: tuple[int, ...]
+    program: Any
 
 
 def lower(graph: Graph, target: Target) -> Lowered:
@@ -169,31 +113,26 @@ def _lower(graph: Graph, target: Target) -> Lowered:
                 hint="compile for another device; rlx.GraphDevices finds one",
             )
         )
-    if kernel_set:
+    if target.reads_kernels:
         check_supported(graph, kernel_set, str(target.device), options.allow_host_fallback)
     with phase("passes"):
-        early = list[str]()
-        if kernel_set and options.hoist:
+        early = list[Note]()
+        if target.reads_kernels and options.hoist:
             graph = _within_bindings(lift(graph, early), target, early)
         whole, notes = _specialise(graph, target, GRAPH_PASSES)
         notes = early + notes
-        hoisted = hoist(whole, notes) if kernel_set and options.hoist else Hoisted(whole)
+        hoisted = hoist(whole, notes) if target.reads_kernels and options.hoist else Hoisted(whole)
         fused, more = _specialise(hoisted.graph, target, KERNEL_PASSES)
         notes += more
-    if not kernel_set:
-        return Lowered(fused, notes, None, None)
-    subgraphs: list[Graph] = []
-
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
-        found = _specialise(one, target)
-        subgraphs.append(found[0])
-        return found
-
+    if not target.reads_kernels:
+        return Lowered(fused, tuple(notes), None, None)
+    # Param values belong to the caller. The lowered graph may be shared with other compiles, so it holds none.
+    fused.param_values.clear()
     with phase("schedule"):
-        schedule = _schedule(fused, target, specialise)
+        schedule, subgraphs = _specialised(fused, target)
     with phase("memory plan"):
         plan = _plan(schedule, target)
-    return Lowered(fused, notes, schedule, plan, hoisted.preparations, tuple(subgraphs))
+    return Lowered(fused, tuple(notes), schedule, plan, hoisted.preparations, subgraphs)
 
 
 def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
@@ -215,9 +154,10 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
     refuse_unready([decisions.graph, *decisions.subgraphs], target.kernel_set)
     allow_host = target.options.allow_host_fallback
     check_supported(decisions.graph, target.kernel_set, str(target.device), allow_host)
+    _check_hosted(decisions, target)
     known = iter(decisions.subgraphs)
 
-    def specialise(one: Graph) -> tuple[Graph, list[str]]:
+    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
         found = next(known, None)
         if found is None:
             raise InputError(describe("a plan without a subgraph that its graph has", got=one.name))
@@ -226,22 +166,50 @@ def derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
 
     with budget():
         with phase("schedule"):
-            schedule = _schedule(decisions.graph, target, specialise)
+            schedule = _schedule(decisions.graph, target, specialise, decisions.hosted)
         with phase("memory plan"):
             plan = _plan(schedule, target, decisions.offsets)
     if next(known, None) is not None:
         raise InputError(describe("a plan with subgraphs that its graph has not"))
-    return Lowered(
+    lowered = Lowered(
         decisions.graph,
         decisions.notes,
         schedule,
         plan,
         decisions.preparations,
         decisions.subgraphs,
+        decisions.hosted,
     )
+    if decisions.program is None:
+        return lowered  # the backend makes its program when it is loaded
+    program = unpacked(
+        decisions.program, target.info, lowered.graph, schedule, plan, target.options
+    )
+    return replace(lowered, program=program)
 
 
-def _within_bindings(graph: Graph, target: Target, notes: list[str]) -> Graph:
+def _check_hosted(decisions: Decisions, target: Target) -> None:
+    """Checks that the nodes that a plan moves to the host may run there.
+
+    Raises:
+        InputError: There is no such node, it needs no kernel, or the host can't or may not run it.
+    """
+    nodes = decisions.graph.nodes
+    for at in decisions.hosted:
+        fits = 0 <= at < len(nodes) and nodes[at].op not in LEAVES and nodes[at].op != PART
+        if not fits or nodes[at].opdef.view or _only_here(nodes[at], target):
+            raise InputError(
+                describe("a plan moves a node to the host that can't run there", got=at)
+            )
+
+
+def _only_here(node: Node, target: Target) -> bool:
+    """Whether a node of a target may not run on the host, or can't."""
+    allowed = target.options.allow_host_fallback and not KERNEL_SETS[target.kernel_set].on_host
+    return not allowed or blocked(node, HOST_KERNELS) is not None
+
+
+def _within_bindings(graph: Graph, target: Target, notes: list[Note]) -> Graph:
     """The graph with no weight above what the device binds, as far as that can be."""
     limit = target.info.limits.get("max-storage-buffer-binding-size")
     return graph if limit is None else split_large(graph, limit, notes)
@@ -249,19 +217,16 @@ def _within_bindings(graph: Graph, target: Target, notes: list[str]) -> Graph:
 
 def fewer_rows(lowered: Lowered, target: Target, actual: int, upper: int) -> Extent:
     """What runs do on ``actual`` of ``upper`` rows."""
-    found = lowered.extents.get((actual, upper))
-    if found is None:
-        found = extent_of(lowered.graph, actual, upper)
-        if found.graph is not None and target.kernel_set == "cpu":
-            schedule = _schedule(found.graph, target, lambda one: _specialise(one, target))
-            found = replace(found, lowered=(schedule, _plan(schedule, target)))
-        lowered.extents.put((actual, upper), found)
+    found = extent_of(lowered.graph, actual, upper)
+    if found.graph is not None and target.capabilities.extent_programs:
+        schedule, _ = _specialised(found.graph, target)
+        found = replace(found, lowered=(schedule, _plan(schedule, target)))
     return found
 
 
 def _specialise(
     graph: Graph, target: Target, passes: Sequence[Pass] = PIPELINE
-) -> tuple[Graph, list[str]]:
+) -> tuple[Graph, list[Note]]:
     options = target.options
 
     def enabled(name: str) -> bool:
@@ -270,17 +235,30 @@ def _specialise(
     return run_pipeline(graph, enabled, target.kernel_set, options.io_gate, passes)
 
 
+def _specialised(
+    graph: Graph, target: Target, hosted: Mapping[int, str] = _NOTHING_HOSTED
+) -> tuple[Schedule, tuple[Graph, ...]]:
+    """The schedule of a graph, and what the passes made of its subgraphs."""
+    subgraphs: list[Graph] = []
+
+    def specialise(one: Graph) -> tuple[Graph, list[Note]]:
+        found = _specialise(one, target)
+        subgraphs.append(found[0])
+        return found
+
+    return _schedule(graph, target, specialise, hosted), tuple(subgraphs)
+
+
 def _schedule(
     graph: Graph,
     target: Target,
-    specialise: Callable[[Graph], tuple[Graph, list[str]]],
-    host: Mapping[int, str] = MappingProxyType({}),
+    specialise: Callable[[Graph], tuple[Graph, list[Note]]],
+    hosted: Mapping[int, str],
 ) -> Schedule:
     limits = dict(target.info.limits)
     if "subgroup" in target.info.features and not flags.WEBGPU_DEFAULT_LIMITS.get():
         limits[SUBGROUPS] = 1
-
-    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, host).run()
+    return Scheduler(graph, target.kernel_set, limits, specialise, target.choices, hosted).run()
 
 
 def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = None) -> MemoryPlan:
@@ -304,25 +282,52 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
     )
 
 
-def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
-    """``load``; nodes that are too large for the target's kernels run on the host.
-
-    Returns:
-        What is loaded in the end, and its executable.
+def programmed(lowered: Lowered, target: Target) -> Lowered:
+    """A lowered graph with the backend's program of it; nodes too large for its kernels run on the host.
 
     Raises:
         UnsupportedOpError: There are such nodes, and the host may not help or can't.
+        CompileError: The backend makes no program of it.
     """
+    if lowered.program is not None:
+        return lowered
     try:
-        return lowered, load(lowered, target)
+        return _with_program(lowered, target)
     except KernelLimitError as error:
-        host = _moved(lowered.graph, error.reasons)
-        allowed = target.options.allow_host_fallback
-        if not allowed or any(blocked(lowered.graph.nodes[at], "cpu") for at in host):
+        hosted = {**lowered.hosted, **_moved(lowered.graph, error.reasons)}
+        if any(_only_here(lowered.graph.nodes[at], target) for at in hosted):
             raise UnsupportedOpError(str(error)) from error
-        schedule = _schedule(lowered.graph, target, lambda one: _specialise(one, target), host)
-        moved = replace(lowered, schedule=schedule, plan=_plan(schedule, target), first=lowered)
-        return moved, load(moved, target)
+        schedule, subgraphs = _specialised(lowered.graph, target, hosted)
+        plan = _plan(schedule, target)
+        moved = replace(
+            lowered,
+            schedule=schedule,
+            plan=plan,
+            subgraphs=subgraphs,
+            hosted=MappingProxyType(hosted),
+        )
+        return _with_program(moved, target)
+
+
+def _with_program(lowered: Lowered, target: Target) -> Lowered:
+    made = program_of(target.info, lowered.graph, lowered.schedule, lowered.plan, target.options)
+    return replace(lowered, program=made)
+
+
+def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
+    """Makes the backend's program where there is none yet, and loads it.
+
+    Returns:
+        The lowered graph with its program, and an executable.
+
+    Raises:
+        UnsupportedOpError: See ``programmed``.
+        CompileError: A kernel does not compile.
+        DeviceMemoryError: The device has no room.
+    """
+    with phase("load"):
+        found = programmed(lowered, target)
+        return found, _load(found, target)
 
 
 def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
@@ -340,31 +345,13 @@ def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
     return found
 
 
-def load(lowered: Lowered, target: Target) -> Executable:
-    """Takes the target's memory and makes everything that runs need.
-
-    Raises:
-        CompileError: A kernel does not compile.
-        DeviceMemoryError: The device has no room.
-    """
-    with phase("load"):
-        try:
-            executable = target.backend.load(
-                target.info, lowered.graph, lowered.schedule, lowered.plan, target.options
-            )
-        except Exception as error:
-            if isinstance(error, RlxError) or is_built_in(target.backend.name):
-                raise
-            raise CompileError(
-                describe(
-                    f"the plug-in for {target.device} could not load graph {lowered.graph.name!r}",
-                    got=f"{type(error).__name__}: {error}",
-                    hint="compile for another device, or report it to the plug-in's authors",
-                )
-            ) from error
-        if not lowered.preparations:
-            return executable
-        preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))
-        for name, value in preparing.at_once():
-            executable.set_param(name, value)
-        return cast(Executable, PreparedExecutable(executable, preparing))
+def _load(lowered: Lowered, target: Target) -> Executable:
+    """Takes the target's memory and makes everything that runs need."""
+    assert lowered.program is not None
+    executable = executable_of(lowered.program, target.info, lowered.graph, target.options)
+    if not lowered.preparations:
+        return executable
+    preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))
+    for name, value in preparing.at_once():
+        executable.set_param(name, value)
+    return cast(Executable, PreparedExecutable(executable, preparing))

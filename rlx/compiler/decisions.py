@@ -1,8 +1,9 @@
-"""What a compile decided as the contents of a container, and back.
+"""Packs what a compile decided into the contents of a container, and unpacks it.
 
-A file holds no kernel call, no address and no shader. It holds the graph after all passes, and where
-temporaries lie in the arena; ``build.derive`` makes the calls of them again. Reading infers every node
-anew and checks its attributes, so a file can name only what the operations allow, whoever wrote it.
+A file holds no kernel call, no address and no shader. It holds the graph after all passes, where
+temporaries lie in the arena, which nodes run on the host, and what the backend packed, which the backend
+checks; ``build.derive`` makes the calls of them again. Reading infers every node anew and checks its
+attributes, so a file can name only what the operations allow, whoever wrote it.
 
 Lines of the user's code are kept as positions among those of the graph that was lowered, so that an
 equal graph built elsewhere gets its own lines in messages and notes.
@@ -11,6 +12,7 @@ equal graph built elsewhere gets its own lines in messages and notes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,13 +23,13 @@ from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note, Place
 from rlx.ir.opdef import Array, lookup
 from rlx.ir.serialize import MOST_NESTED
 from rlx.passes.hoist import Preparation
 
 KIND = "lowered"
 _PLAIN = (type(None), int, float, str, bool)
-_BETWEEN_NOTES = "\x1e"
 
 
 class MalformedError(RlxError):
@@ -56,7 +58,7 @@ def pack(lowered: Lowered, sources: Sequence[str]) -> tuple[Any, list[Array]]:
         OpaqueError: It holds something that is more than data, a Python function for instance.
     """
     packer = _Packer(sources)
-    data = packer.lowered(lowered.first or lowered)
+    data = packer.lowered(lowered)
     return data, packer.arrays
 
 
@@ -74,7 +76,7 @@ def unpack(data: Any, arrays: Sequence[Array], sources: Sequence[str]) -> Decisi
     try:
         return _Unpacker(arrays, sources).decisions(data)
     except MALFORMED as error:
-        # A GraphError of some kinds is a ValueError, too, and says it all.
+        # Errors of rlx have a full message already.
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         raise MalformedError(str(said)) from None
     except (GraphError, OpaqueError) as error:
@@ -94,24 +96,34 @@ class _Packer:
         self._graphs: list[Any] = []
 
     def lowered(self, lowered: Lowered) -> Any:
-        notes = _BETWEEN_NOTES.join(lowered.notes)
-        # The longest first: one may be the beginning of another.
-        for line, at in sorted(self._lines.items(), key=lambda item: -len(item[0])):
-            notes = notes.replace(f" <- {line}", f" <- \0{at}\0")
         return {
             "graph": self._graph(lowered.graph),
             "preparations": [
                 [self._graph(one.graph), list(one.names)] for one in lowered.preparations
             ],
             "subgraphs": [self._graph(one) for one in lowered.subgraphs],
-            "notes": notes,
-            "count": len(lowered.notes),
+            "notes": [self._note(note) for note in lowered.notes],
+            "hosted": list(lowered.hosted.items()),
             "offsets": [] if lowered.plan is None else list(lowered.plan.temps),
+            "program": None if lowered.program is None else lowered.program.pack(),
             "graphs": self._graphs,
         }
 
+    def _note(self, note: Note) -> Any:
+        return [
+            note.step,
+            [
+                part if isinstance(part, str) else [part.node, self._line(part.source)]
+                for part in note.parts
+            ],
+        ]
+
+    def _line(self, source: str) -> int | str:
+        """A line of the user's code: its position among those of the graph that was lowered, else its text."""
+        return self._lines.get(source, source)
+
     def _graph(self, graph: Graph) -> int:
-        # Graphs inside it are added first; one that stands in two places is written twice.
+        # Subgraphs are added before their graph. A subgraph used in two places is written twice.
         record = [
             graph.name,
             [self._node(node) for node in graph.nodes],
@@ -127,7 +139,7 @@ class _Packer:
             node.name,
             [operand.id for operand in node.inputs],
             {key: self._any(value) for key, value in node.attrs.items()},
-            self._lines.get(node.source, node.source),
+            self._line(node.source),
         ]
 
     def _array(self, array: Array) -> int:
@@ -158,7 +170,7 @@ class _Unpacker:
 
     def __init__(self, arrays: Sequence[Array], sources: Sequence[str]) -> None:
         self._arrays, self._sources = arrays, sources
-        # Each with the depth of those inside it; a graph that has found its place is taken out.
+        # Graphs by position, each with its nesting depth. A graph is removed when it is used.
         self._graphs: dict[int, tuple[Graph, int]] = {}
         self._inside = 0
 
@@ -169,18 +181,30 @@ class _Unpacker:
             if self._inside > MOST_NESTED:
                 raise ValueError(f"subgraphs in subgraphs, {self._inside} deep")
             self._graphs[at] = graph, self._inside
-        pieces = data["notes"].split("\0")
-        pieces[1::2] = [self._sources[int(at)] for at in pieces[1::2]]
-        notes = "".join(pieces).split(_BETWEEN_NOTES) if data["count"] else []
         return Decisions(
             self._taken(data["graph"]),
-            notes,
+            tuple(self._note(step, parts) for step, parts in data["notes"]),
             tuple(
                 Preparation(self._taken(at), _texts(names)) for at, names in data["preparations"]
             ),
             tuple(self._taken(at) for at in data["subgraphs"]),
+            MappingProxyType({_whole(at): _text(reason) for at, reason in data["hosted"]}),
             tuple(data["offsets"]),
+            data["program"],
         )
+
+    def _note(self, step: Any, parts: Any) -> Note:
+        return Note(
+            _text(step),
+            tuple(
+                part if isinstance(part, str) else Place(_text(part[0]), self._line(part[1]))
+                for part in parts
+            ),
+        )
+
+    def _line(self, line: Any) -> str:
+        """See ``_Packer._line``."""
+        return line if isinstance(line, str) else _text(_at(self._sources, line))
 
     def _taken(self, at: int) -> Graph:
         """A graph for its one place: in two places, and in two of those again, it would be endless."""
@@ -192,7 +216,7 @@ class _Unpacker:
         graph = Graph(_text(name))
         for op, label, inputs, attrs, line in nodes:
             given = {key: self._any(value) for key, value in attrs.items()}
-            source = line if isinstance(line, str) else _at(self._sources, line)
+            source = self._line(line)
             if op in ("input", "param"):
                 leaf = graph.input if op == "input" else graph.param
                 node = leaf(label, given["shape"], given["dtype"])
@@ -231,6 +255,12 @@ def _at(items: Sequence[Any], at: Any) -> Any:
     if type(at) is not int or not 0 <= at < len(items):
         raise IndexError(f"position {at!r} of {len(items)}")
     return items[at]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.60} is no whole number")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which device a graph should run on: every device's estimate of the graph as it would run there."""
+"""Chooses the device for a graph by estimates: for each device, of the graph as it would run there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.plugins import is_built_in
-from rlx.compiler.build import Lowered, Target
+from rlx.compiler.build import Lowered
 from rlx.compiler.memo import lowered_for
+from rlx.compiler.target import Target
 from rlx.cost import (
     BackendCostModel,
     CalibratedModel,
@@ -22,7 +23,7 @@ from rlx.cost import (
 )
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.figures import cost_model
-from rlx.device.names import Device, available_devices, info_of
+from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
@@ -63,7 +64,7 @@ def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None 
     if schedule is None:
         return Lowering()
     cuts = [call for call in schedule.calls if call.kernel == HOST]
-    hosted = host_nodes(lowered.graph, target.kernel_set) if cuts else {}
+    hosted = {*host_nodes(lowered.graph, target.kernel_set), *lowered.hosted} if cuts else set()
     down = sum(value.type.nbytes for call in cuts for value in call.inputs if value is not None)
     up = sum(value.type.nbytes for call in cuts for value in call.outputs)
     own = {id(node): node.id for node in lowered.graph.nodes}
@@ -181,10 +182,10 @@ def choose(
     elif estimates:
         pick = policy.best(estimates)
         reason = _reason(pick, estimates, rows)
-    elif policy.excludes(Device("cpu")):
+    elif policy.excludes(HOST_DEVICE):
         raise none_viable(graph, rows)
     else:
-        pick, reason = Device("cpu"), "no device has every kernel; trying the CPU"
+        pick, reason = HOST_DEVICE, "no device has every kernel; trying the CPU"
     return Choice(pick, reason, estimates, blocked, found.costs, found.lowered)
 
 
@@ -200,7 +201,7 @@ def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceC
         for row in rows
         if row.device in estimates and row.same_as is not None
     ]
-    software = [d for d in estimates if d.backend != "cpu" and info_of(d).software]
+    software = [d for d in estimates if info_of(d).software]
     if software and flags.CALIBRATION.get() == "off":
         listed = ", ".join(map(str, software))
         reason += f"; {listed} runs on the CPU in software and is taken as slower until measured"

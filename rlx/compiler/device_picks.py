@@ -33,7 +33,7 @@ class DevicePicks(ABC):
         self.graph = graph
         self._policy = checked(policy)
         self._options = options or CompileOptions()
-        # By whether devices were measured for it.
+        # Reports, keyed by whether devices were measured first.
         self._rows: dict[bool, list[DeviceCandidate]] = {}
         self._measured: dict[Device, float] = {}
 

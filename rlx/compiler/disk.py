@@ -12,9 +12,9 @@ from rlx.ir.container import Container, read, write
 
 _SUFFIX = ".rlxc"
 _ABANDONED_S = 3600.0
-# Looking at every file costs more than writing one, so it is done at the first of so many.
+# The folder's size is measured once per this many stores: listing all files costs more than writing one.
 _PUTS_PER_LOOK = 64
-# Bytes that a folder is believed to hold, and entries stored since it was looked at.
+# Per folder: its size in bytes when it was last measured, and the stores since then.
 _believed: dict[Path, tuple[int, int]] = {}
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class DiskCache:
         return True
 
     def _make_room(self, added: int) -> None:
-        # Other processes store entries too; what they add is seen at the next look.
+        # Entries of other processes are counted when the folder is measured again.
         held, puts = _believed.get(self._folder, (0, _PUTS_PER_LOOK))
         if puts < _PUTS_PER_LOOK and held + added <= self._most:
             _believed[self._folder] = held + added, puts + 1

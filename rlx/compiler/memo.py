@@ -1,4 +1,4 @@
-"""Compiling a graph that was compiled before: in this process, or by one that left it on disk.
+"""The compile cache: graphs that were compiled before, in this process or by another one.
 
 Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
 checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
@@ -7,7 +7,6 @@ checks it and writes the kernel calls anew. A model file's plan serves the graph
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import sys
 import threading
@@ -19,10 +18,12 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
+from rlx.backends.plugins import build_id_of
 from rlx.build_digest import build_digest
-from rlx.compiler.build import Lowered, Target, derive, loaded, lower
+from rlx.compiler.build import Lowered, derive, loaded, lower
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.compiler.target import Target
 from rlx.errors import MALFORMED, RlxError
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
@@ -64,7 +65,7 @@ class CacheStats:
     unidentified: int = 0
 
 
-# Each with the lines of code that its notes and messages name.
+# Lowered graphs, each with the source lines that its notes and messages name.
 _Kept = Lru[str, tuple[Lowered, tuple[str, ...]]]
 
 
@@ -134,7 +135,7 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
         UnsupportedOpError: The target has no kernel for an op.
         DeviceMemoryError: The graph is above a limit.
     """
-    if flags.CACHE.get() != "off" and target.kernel_set:
+    if flags.CACHE.get() != "off" and target.reads_kernels:
         try:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
@@ -162,16 +163,15 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         DeviceMemoryError: The graph is above a limit.
     """
     wanted = flags.CACHE.get()
-    # Without kernels there is little to lower, and its subgraphs stay the caller's own.
-    if wanted == "off" or not target.kernel_set:
+    # A backend without kernels gets the graph nearly as it is: there is nothing to gain by a cache.
+    if wanted == "off" or not target.reads_kernels:
         return _fresh(graph, target, ready)
     try:
         with phase("hash"):
             key = f"{content_hash(graph)} {target_text(target)}"
     except OpaqueError as error:
         lowered, executable = _fresh(graph, target, ready)
-        _refused(lowered, error)
-        return lowered, executable
+        return _refused(lowered, error), executable
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
@@ -181,40 +181,33 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     if found is not None:
         return loaded(found, target)
     if name is None:
-        fresh = _made(graph, target, ready)
-        fresh[0].notes.append("cache: nothing is kept on disk, rlx was packaged without a digest")
+        lowered, executable = _fresh(graph, target, ready)
+        text = "nothing is kept on disk, rlx was packaged without a digest"
+        lowered = lowered.noted("cache", text)
         _count("unidentified")
-        _kept.put(key, (fresh[0], sources), _nbytes(fresh[0]))
-        return fresh
+        _kept.put(key, (lowered, sources), _nbytes(lowered))
+        return lowered, executable
     request = _Request(graph, target, name, sources)
     raw = None if plans is None else plans.raw.get(name)
     if plans is not None and raw is not None:
         where = "the model's plan"
         made = _stored(request, "model_hits", where, lambda: _plan(raw, where))
         if made is not None:
-            # Whatever the file's plan computes, equal graphs of other origin never see it.
+            # Kept for this file's graph alone: the plan may compute something else on purpose.
             plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
             return made
     made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
     if made is None:
-        made = _made(graph, target, ready)
+        lowered, executable = _fresh(graph, target, ready)
         with phase("store"):
-            _store(disk, name, made[0], sources)
+            made = _store(disk, name, lowered, sources), executable
     _kept.put(key, (made[0], sources), _nbytes(made[0]))
     return made
 
 
-def _made(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
-    """A graph compiled afresh, to be kept."""
-    made = _fresh(graph, target, ready)
-    # The weights are the caller's; nothing reads them here.
-    made[0].graph.param_values.clear()
-    return made
-
-
 def _name(key: str, target: Target) -> str | None:
-    """What an entry is found by; None where nobody can tell which build would have made it."""
-    build = build_id(target.kernel_set)
+    """The name of an entry on disk; None for a build of rlx without a digest."""
+    build = build_id(target.info.backend)
     return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
 
@@ -232,7 +225,7 @@ class Packed:
 
 
 def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
-    """What ``offer`` takes, for a graph and what it was lowered to.
+    """Packs a lowered graph as a plan that ``offer`` takes.
 
     Raises:
         OpaqueError: It can't be stored.
@@ -244,19 +237,26 @@ def packed(graph: Graph, target: Target, lowered: Lowered) -> Packed:
     return Packed(name, container.dump(KIND, {"name": name, "lowered": data}, arrays))
 
 
-def offer(graph: Graph, plans: Mapping[str, Array]) -> None:
-    """Lets one graph be loaded from containers of the file that it comes from.
+def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
+    """Lets a graph be loaded from the plans in the model file that it came from.
 
     Args:
         graph: The graph; equal ones have no part in it.
         plans: What ``packed`` made, by name: the bytes, as they stand in the file.
+        build: What ``build_digest`` was where they were made; None where the file does not say.
     """
+    here = build_digest()
+    if plans and here is not None and build != here:
+        _count("refused")
+        text = "were built by another version of rlx; they are made again"
+        warnings.warn(f"the compiled plans of the model {text}", RuntimeWarning, stacklevel=3)
+        return
     _of_files[graph] = _Plans(dict(plans))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What is compiled: the graph, for what, and the name and lines that an entry of it has."""
+    """A compile: the graph, its target, the name of its cache entry, and its source lines."""
 
     graph: Graph
     target: Target
@@ -265,7 +265,7 @@ class _Request:
 
 
 def _plan(raw: Array, where: str) -> container.Container:
-    """A plan of a model file, copied: what happens to the file afterwards does not matter."""
+    """A plan of a model file, copied, so that later changes of the file have no effect."""
     if raw.nbytes > container.MOST_BYTES:
         raise MalformedError(f"it has {raw.nbytes} bytes, at most {container.MOST_BYTES} are read")
     return container.load(raw.tobytes(), where)
@@ -274,13 +274,13 @@ def _plan(raw: Array, where: str) -> container.Container:
 def _stored(
     request: _Request, hit: str, where: str, read: Callable[[], container.Container | None]
 ) -> tuple[Lowered, Executable] | None:
-    """What an entry holds, checked and loaded; None where there is none that can be used."""
+    """Reads, checks and loads an entry; None where there is no usable one."""
     try:
         with phase("cache"):
             found = read()
             if found is None:
                 return None
-            # A file under another's name would be some other graph.
+            # A file renamed to another entry's name holds another graph.
             if found.kind != KIND or found.data["name"] != request.name:
                 raise MalformedError("it is not the entry of its name")
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
@@ -309,7 +309,7 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
         return None
     lowered, lines = found
     if lines != sources:
-        # An equal graph from elsewhere: its messages name its own lines.
+        # An equal graph built by other code: put in the source lines of that code.
         try:
             lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
         except OpaqueError:
@@ -318,19 +318,20 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     return lowered
 
 
-def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> None:
+def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
+    """Writes an entry. Returns the lowered graph, with a note where it can't be stored."""
     try:
         data, arrays = pack(lowered, sources)
     except OpaqueError as error:
-        _refused(lowered, error)
-        return
+        return _refused(lowered, error)
     if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
         _count("stored")
+    return lowered
 
 
-def _refused(lowered: Lowered, error: OpaqueError) -> None:
-    lowered.notes.append(f"cache: the compiled graph is not stored, because of {error}")
+def _refused(lowered: Lowered, error: OpaqueError) -> Lowered:
     _count("refused")
+    return lowered.noted("cache", f"the compiled graph is not stored, because of {error}")
 
 
 def _count(name: str) -> None:
@@ -340,16 +341,14 @@ def _count(name: str) -> None:
 
 
 def _nbytes(lowered: Lowered) -> int:
-    """Bytes of what is large in a lowered graph: constants and kernel sources."""
-    if lowered.schedule is None:
-        return 0
-    arrays = {id(v.array): v.array.nbytes for v in lowered.schedule.values if v.array is not None}
-    texts = {one.source for one in lowered.schedule.rendered.values() if hasattr(one, "source")}
-    return sum(arrays.values()) + sum(map(len, texts))
+    """Bytes of the large parts of a lowered graph: constants and the backend's program."""
+    values = lowered.schedule.values if lowered.schedule is not None else ()
+    arrays = {id(value.array): value.array.nbytes for value in values if value.array is not None}
+    return sum(arrays.values()) + (lowered.program.nbytes if lowered.program is not None else 0)
 
 
 def target_text(target: Target) -> str:
-    """Everything about a target that lowering reads, so that another target has another text.
+    """A text of everything in a target that lowering depends on, for use in keys.
 
     Raises:
         OpaqueError: An option is an object that does not say what it is.
@@ -378,14 +377,13 @@ def _options_text(options: CompileOptions) -> str:
     return repr(options)
 
 
-@functools.cache
-def build_id(kernel_set: str) -> str | None:
-    """This build of rlx and what it calls: a digest of its sources, and versions.
+def build_id(backend: str) -> str | None:
+    """Identifies this build: a digest of rlx's sources, and versions of what it depends on.
 
     Entries of one build are never read by another.
 
     Args:
-        kernel_set: The version of wgpu is part of those for WebGPU.
+        backend: Name of the backend, which says what else its programs depend on.
 
     Returns:
         None where rlx was packaged without its digest.
@@ -393,9 +391,5 @@ def build_id(kernel_set: str) -> str | None:
     digest = build_digest()
     if digest is None:
         return None
-    versions = [np.__version__, sys.byteorder]
-    if kernel_set != "cpu":
-        import wgpu
-
-        versions.append(wgpu.__version__)
+    versions = [np.__version__, sys.byteorder, build_id_of(backend)]
     return hashlib.sha256(repr((digest, versions)).encode()).hexdigest()

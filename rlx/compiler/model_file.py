@@ -1,4 +1,4 @@
-"""One file for a model: the graph, its weights, and what devices make of it; it loads memory-mapped."""
+"""``.rlx`` files: a graph, its weights and compiled plans in one file, which is loaded memory-mapped."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.build_digest import build_digest
 from rlx.compiler import memo
-from rlx.compiler.build import Target, lower
+from rlx.compiler.build import lower, programmed
+from rlx.compiler.target import Target
 from rlx.device.names import Device
 from rlx.errors import ImportModelError, InputError, RlxError, describe
 from rlx.ir import container
@@ -74,19 +76,21 @@ def save_model(
         return {"$at": len(arrays) - 1}
 
     data = to_data(graph, held)
-    # Plans belong to the graph as it will be loaded.
+    # Plans are made for the graph as it will be read back.
     loaded = from_data(Graph, data, arrays)
     plans = {}
     for device in devices:
         target = Target.of(Device.parse(device), options or CompileOptions())
         try:
-            plan = memo.packed(loaded, target, lower(loaded, target))
+            plan = memo.packed(loaded, target, programmed(lower(loaded, target), target))
         except OpaqueError as error:
             notes.append(f"{device}: it is compiled when it is loaded, because of {error}")
             continue
         plans[plan.name] = len(arrays)
         arrays.append(np.frombuffer(plan.raw, np.uint8))
-    container.write(path, container.dump(KIND, {"graph": data, "plans": plans}, arrays))
+    container.write(
+        path, container.dump(KIND, {"graph": data, "plans": plans, "build": build_digest()}, arrays)
+    )
     return notes
 
 
@@ -125,5 +129,5 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
                 expected="what rlx.save_model writes",
             )
         ) from error
-    memo.offer(graph, plans)
+    memo.offer(graph, plans, found.data.get("build"))
     return graph

@@ -1,4 +1,4 @@
-"""An executable some of whose params are computed from others when those are set."""
+"""An executable with prepared params: computed once from other params, when these are set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlx.passes.hoist import Preparation
 
 
 class Preparing:
-    """Computes prepared params on the CPU, with the values of the params that they come from.
+    """Computes prepared params on the CPU; keeps the values that they are computed from.
 
     Each preparation is compiled when its params are complete and dropped when it has run: what it needed
     is large, and weights are seldom set twice.
@@ -45,7 +45,7 @@ class Preparing:
         return list(zip(one.names, found, strict=True))
 
     def at_once(self) -> list[tuple[str, Array]]:
-        """The prepared params that depend on no others, with their values."""
+        """Prepared params that depend on no other param, with their values."""
         found: list[tuple[str, Array]] = []
         for one in self._constant:
             found += zip(one.names, compile_host(one.graph).run_slots(), strict=True)
@@ -62,7 +62,7 @@ class Preparing:
 
 
 class PreparedExecutable:
-    """The executable, with the original params to the outside.
+    """An executable with prepared params, which callers see with the original ones.
 
     Args:
         inner: The executable, which knows the prepared ones.
@@ -78,7 +78,7 @@ class PreparedExecutable:
 
     @property
     def run_slots(self) -> Callable[..., tuple[Array, ...]]:
-        """The executable's own: preparing costs runs nothing."""
+        """The inner executable's: prepared params add no cost to runs."""
         return self._inner.run_slots
 
     def set_param(self, name: str, array: Array) -> None:
@@ -86,7 +86,7 @@ class PreparedExecutable:
         self.set_params({name: array})
 
     def set_params(self, values: Mapping[str, Array]) -> None:
-        """Several weights and what is computed from them; every run sees all of it or nothing."""
+        """Sets several weights and recomputes what depends on them. Every run sees all new values or none."""
         preparing = self._preparing
         found = {}
         for name, array in values.items():

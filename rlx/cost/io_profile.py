@@ -12,6 +12,7 @@ from typing import SupportsIndex
 
 from rlx.errors import GraphError, InputError, describe
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import lookup
 
 # Ops that stop a device for the host unless it has kernels of its own for them.
@@ -83,7 +84,7 @@ def host_sync_ops(kernel_set: str | None = None) -> frozenset[str]:
     """
     if kernel_set is None:
         return HOST_SYNC_OPS
-    if kernel_set in ("", "cpu"):
+    if not kernel_set or KERNEL_SETS[kernel_set].on_host:
         return frozenset()
     found = ((name, lookup(name)) for name in HOST_SYNC_OPS)
     return frozenset(n for n, o in found if o.kernels(kernel_set) is None or o.host_reason)

@@ -1,4 +1,4 @@
-"""Where calibrations are kept: JSON files that several processes share, and that are never trusted."""
+"""Stores calibrations in JSON files, which processes share and which are never trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rlx import flags
-from rlx.cost.calibration import Calibration, CalibrationError, Identity, Progress, meter
+from rlx.cost.calibration import (
+    Calibration,
+    CalibrationError,
+    Identity,
+    Progress,
+    meter,
+)
 from rlx.errors import describe
 from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
@@ -23,9 +29,9 @@ _FORMAT = "rlx calibration 1"
 MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
-# What this process uses, by what it belongs to and the file that it would stand in.
+# Calibrations loaded or measured by this process, keyed by identity and file.
 _known: dict[tuple[Identity, str], Calibration] = {}
-# Files that were complained about; once is enough.
+# Files that a warning was issued for: one warning per file.
 _refused: set[Path] = set()
 
 
@@ -114,10 +120,10 @@ def _measured(identity: Identity, device: Any, progress: Progress | None) -> Cal
     told = watcher()
     if progress is None and told is not None:
         progress = _passed_on(told, f"measuring {identity.device}")
-    # What is compiled for it is no news.
+    # Do not report the compiles of a measurement as progress.
     with watched(None):
         found = meter().measure(device, progress)
-    # Also with "off", so that one process does not measure twice.
+    # Kept in memory even with "off", so that a process does not measure twice.
     _known[identity, str(path)] = found
     if path is not None:
         save(path, found)
@@ -208,7 +214,7 @@ def _figures(entry: Any) -> Calibration:
     if not isinstance(entry, dict) or set(entry) != {"sha256", "figures"}:
         raise CalibrationError(describe("its entry is not one", got=repr(entry)[:80]))
     found = Calibration.from_json(entry["figures"])
-    # A digit more or less would be believable.
+    # A changed digit would still be a believable figure, so a checksum is needed.
     if entry["sha256"] != _digest(found.to_json()):
         raise CalibrationError("its checksum does not fit")
     return found

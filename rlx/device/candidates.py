@@ -1,4 +1,4 @@
-"""What every device of this machine would make of a graph: the rows of ``rlx.GraphDevices.report()``."""
+"""Reports for every device of this machine whether it can run a graph: ``rlx.GraphDevices.report()``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
-from rlx.backends.registry import backend, backend_names
-from rlx.device.names import PLUGIN_DEVICES, Device, info_of, listed_backends
+from rlx.backends.registered import backend, backend_names, listed_backends
+from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -164,7 +164,7 @@ def _row(
         capabilities = capabilities_of(info)
         if reason is None:
             found = estimate(device, info)
-            # A plug-in's figures may be anything; what is no number is no reason to be picked.
+            # Figures of a plug-in may be NaN: such a device is never picked.
             found = math.inf if math.isnan(found) else found
     except Exception as error:
         if is_built_in(info.backend) and not isinstance(error, CompileError | DeviceError):
@@ -208,8 +208,6 @@ def _twin(
 
     A machine may have two equal GPUs: the second of that name is the second everywhere.
     """
-    if device.backend == "cpu":
-        return None
     name = _hardware(info)
     number = sum(1 for one in before if _hardware(one) == name and one.api == info.api)
     first = seen.setdefault((name, number), device)
@@ -227,7 +225,7 @@ def _too_large(graph: Graph, info: DeviceInfo) -> str | None:
     ]
     most = min((limit for limit in limits if limit is not None), default=None)
     leaves = [node for node in graph.nodes if node.op in ("input", "param", "constant")]
-    # No device with such limits holds elements of more than 4 bytes.
+    # Devices with such limits store elements in at most 4 bytes.
     sizes = {
         node.name: node.type.size * min(node.dtype.itemsize, 4)
         for node in (*leaves, *graph.outputs)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import figures_of, is_built_in
-from rlx.cost import BackendCostModel, CpuCostModel, WebGpuCostModel, default_model
+from rlx.cost import BackendCostModel, WebGpuCostModel, default_model
 from rlx.device.names import Device, available_devices, info_of
 
 
@@ -39,8 +39,6 @@ def cost_model(device: Device, info: DeviceInfo) -> BackendCostModel:
 
     A plug-in states its own; without any it has a GPU's defaults.
     """
-    if device.backend == "cpu":
-        return CpuCostModel()
     if not is_built_in(device.backend):
         return figures_of(info) or default_model(device, software=info.software)
     return WebGpuCostModel(device, software=info.software)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, devices_of
-from rlx.backends.registry import backend, backend_names
+from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
@@ -33,7 +33,7 @@ _ALIASES = {
     "d3d12": "dx12",
     "gl": "opengl",
 }
-# How adapters name their API.
+# APIs as adapters report them, and as device names spell them.
 _APIS = {"vulkan": "vulkan", "metal": "metal", "d3d12": "dx12", "opengl": "opengl"}
 
 
@@ -87,6 +87,10 @@ class Device:
 
     def __repr__(self) -> str:
         return f"rlx.Device({str(self)!r})"
+
+
+# The device that every machine has. Graphs that no other device can run go here.
+HOST_DEVICE = Device("cpu")
 
 
 def _is_number(text: str) -> bool:
@@ -149,12 +153,6 @@ def available_devices() -> list[Device]:
             continue
         found += [Device(name, at, numbered=True) for at in range(count)]
     return found
-
-
-def listed_backends() -> list[str]:
-    """Names of the backends that users run graphs on, in the order of tables."""
-    names = (name for name in backend_names() if name not in ("reference", "null"))
-    return sorted(names, key=lambda n: (n != "cpu", n != "webgpu", n))
 
 
 def is_available(device: Device | str) -> bool:

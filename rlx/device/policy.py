@@ -1,4 +1,4 @@
-"""DevicePolicy: which devices may be picked for a graph, which are liked, and how the pick is made."""
+"""DevicePolicy: which devices are allowed, which are preferred, and how one is picked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlx.device.names import Device, infos
 from rlx.errors import DeviceError, DeviceParseError, InputError, describe
 
 Devices = Iterable[Device | str] | str
-# ``prefer`` decides among devices whose time is at most this many times the least.
+# ``prefer`` decides among devices whose time is at most this factor above the least.
 CLOSE = 1.1
 
 

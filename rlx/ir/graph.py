@@ -107,10 +107,14 @@ class Node(Operators):
     def __iter__(self) -> Any:
         raise GraphError(describe("a node is not iterable", where=self.where(), hint="slice it"))
 
+    @property
+    def label(self) -> str:
+        """Its number, op and name."""
+        return f"%{self.id} {self.op} {self.name!r}"
+
     def where(self) -> str:
-        """How messages name this node."""
-        at = f" <- {self.source}" if self.source else ""
-        return f"%{self.id} {self.op} {self.name!r}{at}"
+        """How messages name this node: its label, and the line of code that made it."""
+        return f"{self.label} <- {self.source}" if self.source else self.label
 
 
 class Graph:

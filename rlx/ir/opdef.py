@@ -18,6 +18,7 @@ import numpy as np
 
 from rlx.errors import UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
 
@@ -290,9 +291,18 @@ class OpDef:
         """Largest relative error allowed for a result of ``dtype``; 0 means equal."""
         return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
 
-    def kernels(self, backend: str) -> Kernels | None:
-        """The kernels of a set: "cpu", "webgpu", or "webgpu-f16" with half-precision arithmetic."""
-        return self.cpu if backend == "cpu" else self.webgpu
+    def kernels(self, kernel_set: str) -> Kernels | None:
+        """The op's kernels in a set; None where it has none."""
+        found: Kernels | None = getattr(self, KERNEL_SETS[kernel_set].records)
+        return found
+
+    def native_dtypes(self, kernel_set: str) -> frozenset[DType]:
+        """Types of the main operand that its kernels in a set take as they are."""
+        kernels = KERNEL_SETS[kernel_set]
+        if kernels.every_dtype:
+            return self.dtypes
+        half = {DType.F16} if kernels.computes_f16 and self.webgpu_f16 else frozenset()
+        return self.webgpu_dtypes | half
 
 
 REGISTRY: dict[str, OpDef] = {}

@@ -78,8 +78,6 @@ class Schedule:
         params: Param values by name.
         loops: First and last call of every loop, the inner ones first: what is read in one is read in
             its every trip.
-        rendered: What a backend made of the calls when it first loaded them, by the position at which
-            a call first stands, so that later loads need not make it again.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -89,7 +87,6 @@ class Schedule:
     output_types: list[TensorType] = field(default_factory=list)
     params: dict[str, Value] = field(default_factory=dict)
     loops: list[tuple[int, int]] = field(default_factory=list)
-    rendered: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def host_fallbacks(self) -> tuple[str, ...]:
         """Each op that runs on the host, with its reason, once."""

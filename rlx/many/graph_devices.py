@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_picks import Chain, DevicePicks, Hint
 from rlx.device.candidates import not_viable
-from rlx.device.names import Device
+from rlx.device.names import HOST_DEVICE, Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
 from rlx.errors import (
-    DeviceFallbackError,
     DeviceLostError,
     InputError,
     UnknownNameError,
@@ -22,8 +21,15 @@ from rlx.errors import (
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
-from rlx.many.device_bench import DeviceBenchResult, failed, made_up, timed
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.device_bench import (
+    DeviceBenchResult,
+    all_failed,
+    failed,
+    made_up,
+    medians,
+    timed,
+)
 from rlx.runtime.fit import fit, from_bytes
 from rlx.runtime.session import Session
 
@@ -291,17 +297,14 @@ class GraphDevices(DevicePicks):
         if not lacking:
             results = self.benchmark(given if inputs is None else inputs, runs)
         else:
-            # Values that nobody set must not stay: a run without them has to say so.
+            # Made-up values of params must not stay: later runs have to report params that were never set.
             with GraphDevices(self.graph, self._policy, self._options) as scratch:
                 for name in self.graph.param_names:
                     value = values.get(name)
                     known = value is not None
                     scratch.set_param(name, value if known else made_up(self.graph.named(name)))
                 results = scratch.benchmark(given if inputs is None else inputs, runs)
-        medians = {result.device: result.median_ns for result in results if result.error is None}
-        if not medians:
-            raise _all_failed("benchmark", self.graph, [(r.device, r.error) for r in results])
-        return medians
+        return medians(self.graph, results)
 
     def _first(
         self, chain: Sequence[Device], attempt: Callable[[Device], T], verb: str
@@ -317,8 +320,8 @@ class GraphDevices(DevicePicks):
             empty = describe(
                 "the chain of devices is empty", hint='name one, as in ["cuda", "cpu"]'
             )
-            attempts = [(Device("cpu"), InputError(empty))]
-        raise _all_failed(verb, self.graph, attempts)
+            attempts = [(HOST_DEVICE, InputError(empty))]
+        raise all_failed(verb, self.graph, attempts)
 
 
 def devices_for(graph: Graph) -> list[Device]:
@@ -357,18 +360,3 @@ def fastest_device_for(graph: Graph, policy: DevicePolicy | None = None) -> Devi
         rlx.Device('cpu')
     """
     return GraphDevices(graph, policy).fastest()
-
-
-def _all_failed(
-    verb: str, graph: Graph, attempts: Sequence[tuple[Device, Exception | None]]
-) -> DeviceFallbackError:
-    known = [(device, error) for device, error in attempts if error is not None]
-    tried = "; ".join(f"{d}: {' '.join(str(error).split())}" for d, error in known)
-    return DeviceFallbackError(
-        describe(
-            f"no device of the chain could {verb} graph {graph.name!r}",
-            got=tried,
-            hint="error.attempts holds each device's own error",
-        ),
-        known,
-    )

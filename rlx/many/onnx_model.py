@@ -65,7 +65,7 @@ class Model:
         self._source = open_model(path)
         self._cache = CompileCache(device, capacity, options=options)
         self._lowered: Lru[Hashable, Lowered] = Lru(capacity, None)
-        # Inputs whose contents decide shapes, found out as runs need them.
+        # Inputs whose values determine shapes. They are discovered during lowering.
         self._fixed: set[str] = set()
         self._owner = Owner("this rlx.onnx.Model", "give each thread a Model of its own")
 

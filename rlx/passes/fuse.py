@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.ir.dtype import WIDER
 from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, users
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import blocked
@@ -18,7 +19,7 @@ REGION_INPUTS = 7
 REGION_STEPS = 32
 
 
-def fuse_elementwise(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
+def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Chains of elementwise nodes of one size become regions: one pass over memory each."""
     kernel_set = target.kernel_set
     readers = users(graph)
@@ -38,7 +39,8 @@ def fuse_elementwise(graph: Graph, notes: list[str], target: Specialisation) -> 
                 regions[home] = members
                 region_of[node.id] = home
                 continue
-            notes.append(f"fuse_elementwise: left {node.where()} outside, the region is full")
+            said = " outside, the region is full"
+            notes.append(Note.of("fuse_elementwise", "left ", node, said))
         regions[node.id] = [node]
         region_of[node.id] = node.id
 
@@ -67,7 +69,7 @@ def fuse_elementwise(graph: Graph, notes: list[str], target: Specialisation) -> 
     return rewriter.finish()
 
 
-def _admitted(members: list[Node], target: Specialisation, notes: list[str]) -> bool:
+def _admitted(members: list[Node], target: Specialisation, notes: list[Note]) -> bool:
     before, after = Graph("nodes"), Graph("region")
     inputs, attrs = _region(members)
     at = {node.id: before.input(f"v{node.id}", node.shape, node.dtype) for node in inputs}
@@ -81,7 +83,7 @@ def _admitted(members: list[Node], target: Specialisation, notes: list[str]) -> 
     operands = [after.input(f"v{node.id}", node.shape, node.dtype) for node in inputs]
     after.set_outputs(after.add_node("region", operands, attrs))
     names = " ".join(member.op for member in members)
-    return target.admits(f"{names} at {members[-1].where()}", before, after, notes)
+    return target.admits(names, members[-1], before, after, notes)
 
 
 def _literal(node: Node) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rlx.budget import spend
 from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.opdef import TensorType
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.effort import effort
@@ -52,7 +53,7 @@ class Hoisted:
     preparations: tuple[Preparation, ...] = ()
 
 
-def hoist(graph: Graph, notes: list[str]) -> Hoisted:
+def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
     """Parts what depends on params alone from what depends on inputs.
 
     Views stay with their readers: they cost nothing. An output that depends on params alone is computed
@@ -84,11 +85,10 @@ def hoist(graph: Graph, notes: list[str]) -> Hoisted:
             new = rewriter.new.param(by_id[node.id], node.shape, node.dtype)
             new.source = node.source
             rewriter.replace(node, new)
-            notes.append(
-                f"hoist: {node.where()} depends on params alone, computed when they are set"
-                if _params_below(node)
-                else f"hoist: {node.where()} is constant, computed once"
-            )
+            why = "is constant, computed once"
+            if _params_below(node):
+                why = "depends on params alone, computed when they are set"
+            notes.append(Note.of("hoist", node, f" {why}"))
         elif node.id in needed or node.op == "input":
             rewriter.keep(node)
     made = tuple(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.opdef import lookup
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.declare import operand_names
@@ -35,7 +36,7 @@ CUTS: dict[str, tuple[Cut, ...]] = {
 STEP = 64
 
 
-def split_large(graph: Graph, limit: int, notes: list[str]) -> Graph:
+def split_large(graph: Graph, limit: int, notes: list[Note]) -> Graph:
     """Cuts weights that no kernel can bind whole: products side by side, look-ups one after another.
 
     What is cut depends on params and constants alone, so that the parts are made when those are set, and a
@@ -66,8 +67,12 @@ def split_large(graph: Graph, limit: int, notes: list[str]) -> Graph:
         new.source = node.source
         rewriter.replace(node, new)
         notes.append(
-            f"split: {node.where()} reads {weight.type.nbytes} bytes of weights in {len(pieces)} parts, "
-            f"since a kernel can bind {limit}"
+            Note.of(
+                "split",
+                node,
+                f" reads {weight.type.nbytes} bytes of weights in {len(pieces)} parts, "
+                f"since a kernel can bind {limit}",
+            )
         )
     return rewriter.finish()
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.kernel_sets import KERNEL_SETS
+from rlx.ir.notes import Note
 from rlx.ir.opdef import NO_F64
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.declare import main_dtype, operand_names
@@ -17,36 +19,26 @@ from rlx.ops.elementwise.table import ROUNDED_ONCE
 from rlx.ops.leaves import LEAVES
 from rlx.passes.fusion_gate import Specialisation
 
-# bool shares words on WebGPU, and few kernels there take such elements.
-_WIDER_WEBGPU = {**WIDER, DType.BOOL: DType.I32}
-
-
-def native(node: Node, kernel_set: str) -> frozenset[DType]:
-    """Dtypes of the main operand that a node's kernels take on a device."""
-    if kernel_set == "cpu":
-        return node.opdef.dtypes
-    taken = node.opdef.webgpu_dtypes
-    if kernel_set == "webgpu-f16" and node.opdef.webgpu_f16:
-        taken |= {DType.F16}
-    return taken
+# Where elements of bool share words, few kernels take them.
+_WIDER_IN_WORDS = {**WIDER, DType.BOOL: DType.I32}
 
 
 def widened(node: Node, kernel_set: str) -> DType | None:
     """The dtype that a node is computed in instead of its own, or None when it need not or can't be."""
-    taken, main = native(node, kernel_set), main_dtype(node)
-    wide = (WIDER if kernel_set == "cpu" else _WIDER_WEBGPU).get(main)
+    taken, main = node.opdef.native_dtypes(kernel_set), main_dtype(node)
+    wide = (WIDER if KERNEL_SETS[kernel_set].every_dtype else _WIDER_IN_WORDS).get(main)
     return wide if main not in taken and wide in taken else None
 
 
 def blocked(node: Node, kernel_set: str) -> str | None:
     """Why a node has no kernel on a device even when it is widened; None when it has one."""
-    opdef = node.opdef
+    opdef, kernels = node.opdef, KERNEL_SETS[kernel_set]
     if opdef.view or node.op in LEAVES:
         return None
     if node.op == "cast":
         held = {node.dtype, node.inputs[0].dtype}
-        return NO_F64 if kernel_set != "cpu" and DType.F64 in held else None
-    reason = opdef.host_reason(node) if opdef.host_reason and kernel_set != "cpu" else None
+        return NO_F64 if not kernels.every_dtype and DType.F64 in held else None
+    reason = opdef.host_reason(node) if opdef.host_reason and not kernels.on_host else None
     if reason is not None:
         return reason
     if opdef.kernels(kernel_set) is None:
@@ -58,7 +50,7 @@ def blocked(node: Node, kernel_set: str) -> str | None:
     if subgraphs:
         return None
     main = main_dtype(node)
-    if main in native(node, kernel_set) or widened(node, kernel_set) is not None:
+    if main in opdef.native_dtypes(kernel_set) or widened(node, kernel_set) is not None:
         return None
     return NO_F64 if main is DType.F64 else f"no kernel for {main}"
 
@@ -77,20 +69,20 @@ def refuse_unready(graphs: Iterable[Graph], kernel_set: str) -> None:
         # Steps of a region have a loop each, for the types that they have, or are refused by the linker.
         if node.opdef.view or node.op in (*LEAVES, "cast", "region"):
             continue
-        reason = blocked(node, kernel_set) if kernel_set == "cpu" else None
+        reason = blocked(node, kernel_set) if KERNEL_SETS[kernel_set].on_host else None
         if reason is None and widened(node, kernel_set) is not None:
             reason = f"no kernel for {main_dtype(node)}"
         if reason is not None:
             raise UnsupportedOpError(describe(f"[{node.op}] {reason}", where=node.where()))
 
 
-def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
+def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Puts casts around nodes whose kernels don't take their dtype."""
     kernel_set = target.kernel_set
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         wide = None if node.opdef.view or node.op in LEAVES else widened(node, kernel_set)
-        if node.op == "cast" and kernel_set == "cpu":
+        if node.op == "cast" and KERNEL_SETS[kernel_set].signatures:
             rewriter.replace(node, _cast_chain(rewriter, node))
         elif node.op == PART:
             rewriter.replace(node, _cast(rewriter.keep(node), node.dtype))
@@ -109,7 +101,7 @@ def legalize(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
             made.source = node.source
             several = len(node.types) > 1
             rewriter.replace(node, made if several else _cast(made, node.dtype))
-            notes.append(f"legalize: {node.where()} of {main} is computed in {wide}")
+            notes.append(Note.of("legalize", node, f" of {main} is computed in {wide}"))
     return rewriter.finish()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.leaves import LEAVES
 
@@ -13,7 +14,7 @@ from rlx.ops.leaves import LEAVES
 BRANCHES: dict[str, tuple[str, ...]] = {"if_": ("then_graph", "else_graph")}
 
 
-def lift(graph: Graph, notes: list[str]) -> Graph:
+def lift(graph: Graph, notes: list[Note]) -> Graph:
     """Moves what branches compute from params and constants alone in front of them.
 
     Args:
@@ -25,7 +26,7 @@ def lift(graph: Graph, notes: list[str]) -> Graph:
     return _lifted(graph, frozenset(), notes)
 
 
-def _lifted(graph: Graph, given: frozenset[str], notes: list[str]) -> Graph:
+def _lifted(graph: Graph, given: frozenset[str], notes: list[Note]) -> Graph:
     """The graph with its branches relieved; inputs of these names are as good as params."""
     rewriter = Rewriter(graph)
     fixed: set[int] = set()
@@ -46,7 +47,8 @@ def _lifted(graph: Graph, given: frozenset[str], notes: list[str]) -> Graph:
         for name, side_found in sides.items():
             made = side_found.moved(rewriter.new, operands[1 : 1 + len(known)])
             for inner, outer in made:
-                notes.append(f"lift: {inner.where()} of {name} needs no run, moved in front of it")
+                said = f" of {name} needs no run, moved in front of it"
+                notes.append(Note.of("lift", inner, said))
                 for other in sides.values():
                     other.more.append((inner if other is side_found else None, outer))
                 operands.append(outer)

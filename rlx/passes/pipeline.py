@@ -9,6 +9,7 @@ from rlx import flags
 from rlx.budget import spend
 from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
+from rlx.ir.notes import Note
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
@@ -23,7 +24,7 @@ class Pass(NamedTuple):
 
     Attributes:
         name: What notes and messages call it.
-        run: Graph in, graph out; appends a line to the notes for what it took or left. A pass that
+        run: Graph in, graph out; appends a note for each change that it made or left out. A pass that
             specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
@@ -60,7 +61,7 @@ def run_pipeline(
     kernel_set: str,
     gate: IoFusionGate | None = None,
     passes: Sequence[Pass] = PIPELINE,
-) -> tuple[Graph, list[str]]:
+) -> tuple[Graph, list[Note]]:
     """Runs the passes.
 
     Args:
@@ -71,9 +72,9 @@ def run_pipeline(
         passes: Which ones.
 
     Returns:
-        The rewritten graph, and a line for every change taken or refused.
+        The rewritten graph, and a note for every change made or left out.
     """
-    notes: list[str] = []
+    notes: list[Note] = []
     check = flags.VERIFY.get()
     target = Specialisation.of(kernel_set, gate)
     for step in passes:

@@ -13,6 +13,8 @@ from rlx.budget import spend
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
+from rlx.ir.notes import Note
 from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
@@ -29,7 +31,7 @@ class Scheduler:
 
     Args:
         graph: A verified graph.
-        backend: "cpu" or "webgpu": which kernels of a record are used.
+        kernel_set: Which kernels of a record are used.
         limits: The device's limits, for rules that choose between kernels.
         specialise: What made the graph ready for the backend; subgraphs are made ready by it too.
         choices: What is known about variants of kernels, besides their rules.
@@ -39,14 +41,14 @@ class Scheduler:
     def __init__(
         self,
         graph: Graph,
-        backend: str,
+        kernel_set: str,
         limits: Mapping[str, int],
-        specialise: Callable[[Graph], tuple[Graph, list[str]]],
+        specialise: Callable[[Graph], tuple[Graph, list[Note]]],
         choices: Choices = _NONE_KNOWN,
         host: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.limits, self.choices = limits, choices
-        self._backend = backend
+        self._kernels = KERNEL_SETS[kernel_set]
         self._schedule = Schedule()
         self._specialise = specialise
         # The graph that is being walked: the outer one, or a subgraph inside it.
@@ -166,9 +168,9 @@ class Scheduler:
         body: Callable[[], None],
         condition: Callable[[], Value] | None = None,
     ) -> None:
-        """A loop of jumps on the CPU; on WebGPU the same calls as often as there are trips."""
+        """A loop of jumps where there are any; else the same calls as often as there are trips."""
         written = self._schedule.calls
-        if self._backend != "cpu":
+        if not self._kernels.jumps:
             assert trips is not None
             assert condition is None
             first = len(written)
@@ -204,8 +206,8 @@ class Scheduler:
         in_place: tuple[int, ...] = (),
         wgsl: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """One kernel call; on the CPU with the scratch memory of its signature."""
-        if self._backend == "cpu":
+        """One kernel call, with the scratch memory of its C signature where it has one."""
+        if self._kernels.signatures:
             outputs = [*outputs, *self._scratch(kernel, inputs, params)]
         else:
             params = {**params, **wgsl}
@@ -237,7 +239,7 @@ class Scheduler:
         self._graph = graph
         self._node = graph.nodes[0]
         self._values = {}
-        self._host = host_nodes(graph, self._backend) if self._backend != "cpu" else {}
+        self._host = {} if self._kernels.on_host else host_nodes(graph, self._kernels.name)
         self._users = users(graph)
 
     def _call(
@@ -280,7 +282,7 @@ class Scheduler:
             self._values[node.id] = self._values[node.inputs[0].id]
         else:
             self._values[node.id] = tuple(self._new(t, "temp", node.name) for t in node.types)
-            kernels = node.opdef.kernels(self._backend)
+            kernels = node.opdef.kernels(self._kernels.name)
             assert kernels is not None, "check_supported was not asked first"
             kernels.lower(node, self)
 
@@ -353,7 +355,8 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
     found: dict[str, list[Node]] = {}
     for at, reason in host_nodes(graph, kernel_set).items():
         node = graph.nodes[at]
-        if kernel_set == "cpu" or not allow_host or blocked(node, "cpu"):
+        on_host = KERNEL_SETS[kernel_set].on_host
+        if on_host or not allow_host or blocked(node, HOST_KERNELS):
             found.setdefault(f"{node.op}: {reason}", []).append(node)
     if found:
         lines = [

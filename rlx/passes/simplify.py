@@ -11,6 +11,7 @@ from rlx.budget import affords
 from rlx.errors import InputError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.control import trips_of_a_run
 from rlx.ops.declare import evaluate
@@ -22,7 +23,7 @@ FOLD_LIMIT_BYTES = 16 << 20
 _FOLDED_TRIPS = 1 << 10
 
 
-def dce(graph: Graph, notes: list[str]) -> Graph:
+def dce(graph: Graph, notes: list[Note]) -> Graph:
     """Drops nodes that no output needs; inputs and params are the interface and stay."""
     needed = {node.id for node in graph.outputs}
     for node in reversed(graph.nodes):
@@ -33,7 +34,7 @@ def dce(graph: Graph, notes: list[str]) -> Graph:
         if node.id in needed or node.op in ("input", "param"):
             rewriter.keep(node)
         else:
-            notes.append(f"dce: dropped {node.where()}")
+            notes.append(Note.of("dce", "dropped ", node))
     return rewriter.finish()
 
 
@@ -54,13 +55,13 @@ def _does_nothing(node: Node) -> bool:
     return same and _NOTHING[node.op](node)
 
 
-def fold(graph: Graph, notes: list[str]) -> Graph:
+def fold(graph: Graph, notes: list[Note]) -> Graph:
     """Leaves out nodes that give their operand back, and computes those of constants by their references."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _does_nothing(node):
             rewriter.replace(node, rewriter[node.inputs[0]])
-            notes.append(f"fold: {node.where()} does nothing")
+            notes.append(Note.of("fold", node, " does nothing"))
             continue
         operands = [rewriter[operand] for operand in node.inputs]
         constant = bool(operands) and all(operand.op == "constant" for operand in operands)
@@ -73,24 +74,24 @@ def fold(graph: Graph, notes: list[str]) -> Graph:
                     (value,) = evaluate(node, [operand.attrs["value"] for operand in operands])
             except InputError as error:
                 # The node may never run. If it does, the device raises the error.
-                notes.append(f"fold: left {node.where()}: {error}")
+                notes.append(Note.of("fold", "left ", node, f": {error}"))
                 rewriter.keep(node)
                 continue
             new = rewriter.new.constant(value, node.dtype)
             new.source = node.source
             rewriter.replace(node, new)
-            notes.append(f"fold: computed {node.where()}")
+            notes.append(Note.of("fold", "computed ", node))
         else:
             if constant:
                 reason = f"its {node.type.nbytes} bytes are above {FOLD_LIMIT_BYTES}"
                 if small:
                     reason = "computing it is more work than rlx.limits allows"
-                notes.append(f"fold: left {node.where()}, {reason}")
+                notes.append(Note.of("fold", "left ", node, f", {reason}"))
             rewriter.keep(node)
     return rewriter.finish()
 
 
-def cse(graph: Graph, notes: list[str]) -> Graph:
+def cse(graph: Graph, notes: list[Note]) -> Graph:
     """Computes equal nodes once."""
     rewriter = Rewriter(graph)
     seen: dict[Any, Node] = {}
@@ -102,7 +103,7 @@ def cse(graph: Graph, notes: list[str]) -> Graph:
         key = (node.op, operands, _hashable(node.attrs))
         if key in seen:
             rewriter.replace(node, seen[key])
-            notes.append(f"cse: {node.where()} is {seen[key].where()}")
+            notes.append(Note.of("cse", node, " is ", seen[key]))
         else:
             seen[key] = rewriter.keep(node)
     return rewriter.finish()

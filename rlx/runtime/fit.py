@@ -1,4 +1,4 @@
-"""Values given by users as a graph declares them: arrays, and raw bytes."""
+"""Converts values from users, arrays or raw bytes, to the declared shape and dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array
 
 
 def fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
-    """A value as its storage: floats are rounded to bf16, which is else given in uint16.
+    """Converts a value to the storage of a dtype. For bf16 that is uint16; floats are rounded.
 
     Args:
         value: Anything that holds an array.

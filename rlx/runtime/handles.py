@@ -7,35 +7,29 @@ that stays: runs take no argument for it, and after each run it may take over an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlx._ext.owner import Owner
-from rlx.backends.base import Executable
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.ir.graph import Graph
+from rlx.errors import InputError, describe
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit
+from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.owning import owned
+from rlx.runtime.runs import Runs
 
 
-class Handles:
-    """The part of ``CompiledGraph`` that deals with handles."""
+class Handles(Part):
+    """The part of ``CompiledGraph`` that deals with handles.
 
-    __slots__ = ()
+    Args:
+        loaded: The graph.
+        runs: Makes runs.
+    """
 
-    _executable: Executable
-    _graph: Graph
-    _owner: Owner
-    _names: tuple[str, ...]
-    _bound: dict[str, str]
-    _feeds: dict[int, int]
+    __slots__ = ("_runs",)
 
-    # What CompiledGraph itself has.
-    if TYPE_CHECKING:
-
-        def _open(self) -> None: ...
-
-        def _run_read_outputs(self, inputs: Mapping[str, Any], indices: Any) -> list[Array]: ...
+    def __init__(self, loaded: Loaded, runs: Runs) -> None:
+        super().__init__(loaded)
+        self._runs = runs
 
     @owned
     def bind_handle(self, name: str, array: Any) -> None:
@@ -63,17 +57,17 @@ class Handles:
         Raises:
             InputError: No handle is bound to that input.
         """
-        return self._executable.read_input(self._handle(name))
+        return self._loaded.executable.read_input(self._handle(name))
 
     @owned
     def read_gpu_handle(self, name: str) -> Array:
         """The value that a device handle holds now: the one read-back that it costs."""
-        return self._executable.read_input(self._handle(name))
+        return self._loaded.executable.read_input(self._handle(name))
 
     def has_gpu_handle(self, name: str) -> bool:
         """Whether an input is a device handle."""
-        self._input(name)
-        return self._bound.get(name) == "device"
+        self._loaded.input(name)
+        return self._loaded.bound.get(name) == "device"
 
     @owned
     def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
@@ -86,9 +80,9 @@ class Handles:
         Raises:
             InputError: There is no such handle or output, or they differ in shape or dtype.
         """
-        self._open()
-        self._feeds[self._feed(name, out_idx)] = out_idx
-        self._executable.set_feeds(list(self._feeds.items()))
+        self._loaded.open()
+        self._loaded.feeds[self._feed(name, out_idx)] = out_idx
+        self._loaded.executable.set_feeds(list(self._loaded.feeds.items()))
 
     @owned
     def run_feed_gpu_handle(self, inputs: Mapping[str, Any], name: str, out_idx: int) -> Array:
@@ -97,42 +91,34 @@ class Handles:
         Raises:
             InputError: See ``set_gpu_handle_feed``.
         """
-        self._open()
-        feeds = {**self._feeds, self._feed(name, out_idx): out_idx}
-        self._executable.set_feeds(list(feeds.items()))
+        self._loaded.open()
+        feeds = {**self._loaded.feeds, self._feed(name, out_idx): out_idx}
+        self._loaded.executable.set_feeds(list(feeds.items()))
         try:
-            return self._run_read_outputs(inputs, [out_idx])[0]
+            return self._runs.read_outputs(inputs, [out_idx])[0]
         finally:
-            self._executable.set_feeds(list(self._feeds.items()))
+            self._loaded.executable.set_feeds(list(self._loaded.feeds.items()))
 
     # -----------------------------------------------------------------------------------------------
 
-    def _input(self, name: str) -> int:
-        if name not in self._names:
-            raise UnknownNameError(
-                describe(
-                    f"graph {self._graph.name!r} has no input named {name!r}",
-                    hint=did_you_mean(name, self._names),
-                )
-            )
-        return self._names.index(name)
-
     def _bind(self, name: str, array: Any, kind: str) -> None:
-        self._open()
-        index, node = self._input(name), self._graph.named(name)
+        self._loaded.open()
+        index, node = self._loaded.input(name), self._loaded.graph.named(name)
         value = fit(array, node.shape, node.dtype, f"handle {name!r}")
-        self._executable.write_input(index, value)
-        self._bound[name] = kind
-        self._executable.set_resident([self._names.index(bound) for bound in self._bound])
+        self._loaded.executable.write_input(index, value)
+        self._loaded.bound[name] = kind
+        self._loaded.executable.set_resident(
+            [self._loaded.names.index(bound) for bound in self._loaded.bound]
+        )
 
     def _handle(self, name: str) -> int:
-        self._open()
-        index = self._input(name)
-        if name not in self._bound:
+        self._loaded.open()
+        index = self._loaded.input(name)
+        if name not in self._loaded.bound:
             raise InputError(
                 describe(
                     f"input {name!r} is no handle",
-                    got=", ".join(self._bound) or "none bound",
+                    got=", ".join(self._loaded.bound) or "none bound",
                     hint="cg.bind_handle(name, array) or cg.bind_gpu_handle(name, array) first",
                 )
             )
@@ -140,17 +126,13 @@ class Handles:
 
     def _feed(self, name: str, out_idx: int) -> int:
         index = self._handle(name)
-        outputs = self._graph.outputs
-        if not -len(outputs) <= out_idx < len(outputs):
-            raise InputError(
-                describe("no such output", got=out_idx, expected=f"0 to {len(outputs) - 1}")
-            )
-        if outputs[out_idx].type != self._graph.named(name).type:
+        output = self._loaded.graph.outputs[self._loaded.output(out_idx)]
+        if output.type != self._loaded.graph.named(name).type:
             raise InputError(
                 describe(
                     f"output {out_idx} does not fit handle {name!r}",
-                    got=outputs[out_idx].type,
-                    expected=self._graph.named(name).type,
+                    got=output.type,
+                    expected=self._loaded.graph.named(name).type,
                 )
             )
         return index

@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, Executable
+from rlx.backends.base import Executable
 from rlx.backends.recorder import Recorder
-from rlx.compiler.build import Lowered, Target
 from rlx.compiler.device_choice import lowering_of
 from rlx.cost import BackendCostModel, NodeCost, node_costs
 from rlx.device.figures import cost_model
-from rlx.device.names import Device
-from rlx.errors import CompileError, InputError, describe
-from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array
+from rlx.errors import CompileError, InputError, RlxError, describe
 from rlx.ir.spans import Span
+from rlx.runtime.inputs import Inputs
+from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.profile import Profile, Totals
 from rlx.runtime.trace import check_writable, write_trace
 from rlx.runtime.watched import WatchedExecutable
 
 
-class Observed:
-    """The part of ``CompiledGraph`` that watches runs."""
+class Observed(Part):
+    """The part of ``CompiledGraph`` that watches runs.
 
-    __slots__ = ()
+    Args:
+        loaded: The graph.
+        inputs: Takes the inputs.
+        phases: What the compile took its time for.
+    """
 
-    capabilities: Capabilities
-    device: Device
-    run_slots: Callable[..., tuple[Array, ...]]
-    _closed: bool
-    _executable: Executable
-    _graph: Graph
-    _lowered: Lowered
-    _owner: Owner
-    _phases: tuple[Span, ...]
-    _target: Target
-    _totals: Totals | None
+    __slots__ = ("_inputs", "_totals", "phases")
 
-    # What CompiledGraph itself has.
-    if TYPE_CHECKING:
-
-        def _open(self) -> None: ...
-
-        def _use(self, executable: Executable) -> None: ...
-
-        def _fill(self, inputs: Mapping[str, Any]) -> None: ...
+    def __init__(self, loaded: Loaded, inputs: Inputs, phases: tuple[Span, ...]) -> None:
+        super().__init__(loaded)
+        self._inputs, self.phases = inputs, phases
+        self._totals = Totals() if loaded.target.options.profile else None
+        self._keep_totals()
 
     @contextmanager
     def trace(self, path: str | PathLike[str]) -> Iterator[None]:
@@ -87,14 +75,14 @@ class Observed:
             >>> [e["name"] for e in events if e.get("cat") == "kernel"]
             ['exp/elementwise']
         """
-        self._open()
+        self._loaded.open()
         self._unwatched()
         file = Path(path).absolute()
         check_writable(file)
-        recorder, info = Recorder(), self._target.info
+        recorder, info = Recorder(), self._loaded.target.info
         about = {
-            "graph": self._graph.name,
-            "device": f"{self.device}: {info.adapter}",
+            "graph": self._loaded.graph.name,
+            "device": f"{self._loaded.target.device}: {info.adapter}",
             "driver": info.driver,
         }
         began = perf_counter_ns()
@@ -102,7 +90,9 @@ class Observed:
             with self._watched(recorder):
                 yield
         finally:
-            write_trace(file, recorder, self._phases, info.backend, about, began)
+            write_trace(
+                file, recorder, self.phases, self._loaded.capabilities.host_memory, about, began
+            )
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
         """Where the time of a run goes, kernel by kernel.
@@ -128,7 +118,7 @@ class Observed:
             >>> [(row.name, row.calls, row.nbytes) for row in found.rows]
             [('exp', 1.0, 32768)]
         """
-        self._open()
+        self._loaded.open()
         if runs < 1:
             raise InputError(describe("runs of a profile", got=runs, expected="1 or more"))
         totals = self._totals
@@ -137,12 +127,12 @@ class Observed:
             self._unwatched()
             if inputs is not None:
                 with self._owner:
-                    self._fill(inputs)
+                    self._inputs.fill(inputs)
             totals = Totals()
             with self._watched(totals):
                 for _ in range(runs):
-                    self.run_slots()
-        return totals.profile(str(self.device), self._model(), self.cost())
+                    self._loaded.run_slots()
+        return totals.profile(str(self._loaded.target.device), self._model(), self.cost())
 
     def cost(self) -> list[NodeCost]:
         """What the cost model expects of every node, on the graph as it runs.
@@ -160,11 +150,11 @@ class Observed:
             >>> [(cost.node.op, cost.flops) for cost in rlx.compile(g, "cpu").cost()]
             [('matmul', 524288.0)]
         """
-        lowering = lowering_of(self._lowered, self._target)
-        return node_costs(self._lowered.graph, self._model(), lowering)
+        lowering = lowering_of(self._loaded.lowered, self._loaded.target)
+        return node_costs(self._loaded.lowered.graph, self._model(), lowering)
 
     def _model(self) -> BackendCostModel:
-        return cost_model(self.device, self._target.info)
+        return cost_model(self._loaded.target.device, self._loaded.target.info)
 
     # -----------------------------------------------------------------------------------------------
 
@@ -175,26 +165,27 @@ class Observed:
         try:
             self._needs_times()
         except CompileError:
-            self._executable.close()
+            self._loaded.executable.close()
             raise
         self._watch(self._totals)
 
     def _needs_times(self) -> None:
-        if not self.capabilities.device_timestamps:
+        if not self._loaded.capabilities.device_timestamps:
             raise CompileError(
                 describe(
-                    f"{self.device} can't take the time of kernels",
+                    f"{self._loaded.target.device} can't take the time of kernels",
                     got="capabilities.device_timestamps is False",
                     hint="cg.trace(path) shows the time of whole calls",
                 )
             )
 
     def _unwatched(self) -> None:
-        watched = self._executable
+        watched = self._loaded.executable
         if isinstance(watched, WatchedExecutable) and watched.recorder is not self._totals:
             raise InputError(
                 describe(
-                    f"{self!r} is being traced already", hint="leave the trace around it first"
+                    f"{self._loaded.what} is being traced already",
+                    hint="leave the trace around it first",
                 )
             )
 
@@ -207,18 +198,39 @@ class Observed:
         try:
             yield
         finally:
-            if not self._closed:
+            if not self._loaded.closed:
                 with self._owner:
                     self._unwatch()
                     self._keep_totals()
 
+    def suspend(self) -> tuple[Recorder, Mapping[str, int]] | None:
+        """Stops watching, so that another executable can take the place of the one that is watched.
+
+        Returns:
+            What ``resume`` needs; None where nobody watches.
+        """
+        watched = self._loaded.executable
+        again = None
+        if isinstance(watched, WatchedExecutable):
+            again = watched.recorder, watched.moved()
+        with suppress(RlxError):  # what is lost may fail again
+            self._unwatch()
+        return again
+
+    def resume(self, again: tuple[Recorder, Mapping[str, int]] | None) -> None:
+        """Watches the executable that is now in use as the one before it."""
+        if again is not None:
+            self._watch(*again)
+
     def _watch(self, recorder: Recorder, moved: Mapping[str, int] | None = None) -> None:
-        self._use(cast(Executable, WatchedExecutable(self._executable, recorder, moved)))
+        self._loaded.use(
+            cast(Executable, WatchedExecutable(self._loaded.executable, recorder, moved))
+        )
 
     def _unwatch(self) -> None:
-        watched = self._executable
-        if isinstance(watched, WatchedExecutable) and not self._closed:
+        watched = self._loaded.executable
+        if isinstance(watched, WatchedExecutable) and not self._loaded.closed:
             try:
                 watched.end()
             finally:
-                self._use(watched.plain)
+                self._loaded.use(watched.plain)

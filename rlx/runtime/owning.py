@@ -1,4 +1,4 @@
-"""One call at a time: what of ``CompiledGraph`` holds its owner, and stand-ins for ``run_slots``."""
+"""One call at a time: methods that hold an owner, and replacements for ``run_slots``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RunSlots = Callable[..., tuple[Array, ...]]
 
 
 class Owned(Protocol):
-    """What has an owner."""
+    """An object with an owner."""
 
     _owner: Owner
 
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Owned)
 
 
 def owned(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A method that holds the owner from its beginning to its end, its arguments' conversion included.
+    """Makes a method hold the owner during the whole call, including the conversion of arguments.
 
     It raises ``BusyError`` where another call is under way, in another thread or further up in this one,
     and ``InputError`` where the object is closed. Methods that hold the owner don't call each other.
@@ -42,7 +42,7 @@ def owned(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
 
 
 def guarded(executable: Executable, owner: Owner) -> RunSlots:
-    """``run_slots`` of an executable, which holds the owner: compiled where the executable can do that."""
+    """``run_slots`` of an executable that also holds the owner; compiled code where available."""
     compiled = getattr(executable, "owned_by", None)
     if compiled is not None:
         found: RunSlots = compiled(owner)

@@ -14,9 +14,9 @@ from rlx.backends.recorder import Kernel, Recorder
 from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
 from rlx.ir.spans import KERNEL, PART
 
-# Times kept per kernel, the newest; the median is theirs.
+# Latest times kept per kernel; the median is computed from them.
 _KEPT = 4096
-# A product of this size is what a device is best at.
+# Size of the matrix product that gives a device's peak speed.
 _LARGE = (4096, 4096, 4096)
 PEAKS = "the cost model's figures for this kind of device, not measured on this one"
 MEASURED = "measured on this device when it was calibrated"
@@ -89,7 +89,7 @@ class Profile:
 
     def table(self, of: str = "rows") -> str:
         """A table: by op for "rows", one row for each node for "nodes"."""
-        # Loaded here: importing rlx must stay quick.
+        # Imported here to keep ``import rlx`` fast.
         from rich.console import Console
         from rich.table import Table
 
@@ -131,7 +131,7 @@ def _percent(value: float | None) -> str:
 
 
 class Totals(Recorder):
-    """Keeps the times of kernels and forgets everything else, so that it may watch for ever."""
+    """A recorder that keeps kernel times only, in bounded memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Totals(Recorder):
         """Forgets counters."""
 
     def kernel(self, kernel: Kernel, start: int, end: int, kind: str = KERNEL, **args: Any) -> None:
-        """Keeps a time, the device's own if there is one."""
+        """Keeps a kernel's time: the device's own measurement where there is one."""
         self._times[kernel, kind].add(args.get("device_ns", end - start))
 
     def profile(
@@ -174,7 +174,7 @@ class Totals(Recorder):
 
 
 class _Times:
-    """The times of one kernel in ns: how many there were, and the newest of them."""
+    """Times of one kernel in ns: their number, and the latest of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -248,7 +248,7 @@ def _row(
 
 
 def _nearer(bandwidth: float | None, compute: float | None) -> str | None:
-    """Which peak the shares are nearer to."""
+    """Whether compute or memory is closer to its peak."""
     if bandwidth is None or compute is None:
         return None
     return "compute" if compute > bandwidth else "memory"

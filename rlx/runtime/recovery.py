@@ -1,67 +1,41 @@
-"""Getting a graph back after its device was lost: a new executable with everything the old one was told."""
+"""Replaces the executable of a graph, after a lost device or for other experts, and restores its settings."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
-import numpy as np
-
-from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, Executable, set_params
-from rlx.backends.recorder import Recorder
-from rlx.compiler.build import Lowered, Target, fewer_rows, load, loaded, lower
+from rlx.backends.base import Executable, set_params
+from rlx.compiler.build import loaded as load
+from rlx.compiler.build import lower
+from rlx.compiler.extents import Extents
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent
+from rlx.runtime.loaded import Loaded, Part, Wrap
+from rlx.runtime.observed import Observed
 from rlx.runtime.owning import owned
-from rlx.runtime.residency import Placement
-from rlx.runtime.watched import WatchedExecutable
+from rlx.runtime.routed import Placement
 
 
-class Recovery:
-    """The part of ``CompiledGraph`` that replaces its executable."""
+class Recovery(Part):
+    """The part of ``CompiledGraph`` that replaces its executable.
 
-    __slots__ = ()
+    Args:
+        loaded: The graph.
+        observed: Watches runs, also those of the next executable.
+    """
 
-    capabilities: Capabilities
-    _bound: dict[str, str]
-    _executable: Executable
-    _extent: Extent | None
-    _feeds: dict[int, int]
-    _graph: Graph
-    _lowered: Lowered
-    _missing: set[str]
-    _names: tuple[str, ...]
-    _owner: Owner
-    _target: Target
-    _values: dict[str, Array]
-    _wrap: Callable[[Executable], Executable]
+    __slots__ = ("_observed",)
 
-    # What CompiledGraph itself has.
-    if TYPE_CHECKING:
-
-        def _open(self) -> None: ...
-
-        def _exchange(
-            self,
-            lowered: Lowered,
-            wrap: Callable[[Executable], Executable],
-            extent: Extent | None,
-            placement: Placement,
-        ) -> None: ...
-
-        def _unwatch(self) -> None: ...
-
-        def _watch(self, recorder: Recorder, moved: Mapping[str, int] | None = None) -> None: ...
-
-        def _take(self, executable: Executable, missing: set[str]) -> None: ...
+    def __init__(self, loaded: Loaded, observed: Observed) -> None:
+        super().__init__(loaded)
+        self._observed = observed
 
     @owned
     def recover(self) -> None:
-        """Takes the device anew after ``DeviceLostError``, and uploads everything again.
+        """Opens the device again after ``DeviceLostError``, and uploads everything again.
 
         Params have the values that they had; with ``CompileOptions(keep_params=False)`` they have to be
         set again. Handles hold what they were last bound to, since what a device computed is lost with
@@ -85,29 +59,34 @@ class Recovery:
             ...     cg.recover()
             ...     y = cg.run_slots(x)
         """
-        self._open()
-        if not self.capabilities.can_be_lost:
+        loaded = self._loaded
+        loaded.open()
+        if not loaded.capabilities.can_be_lost:
             return
-        self._executable.abandon()
-        executable = self._wrap(load(self._lowered, self._target))
-        self._replace(executable, self._values, self._extent)
+        loaded.executable.abandon()
+        executable = loaded.wrap(load(loaded.lowered, loaded.target)[1])
+        self._replace(executable, loaded.values, loaded.extent)
 
-    def _rebuild(
-        self, graph: Graph, wrap: Callable[[Executable], Executable], placement: Placement
-    ) -> None:
-        """Compiles another graph with the same inputs, outputs and params in this one's place."""
-        held = set(self._graph.param_names) - self._missing
-        values = {name: self._executable.read_param(name) for name in held}
-        handles = {
-            name: self._executable.read_input(self._names.index(name)) for name in self._bound
-        }
-        lowered, made = loaded(lower(graph, self._target), self._target)
-        executable = wrap(made)
-        extent = self._extent
+    def rebuild(self, graph: Graph, wrap: Wrap, placement: Placement) -> None:
+        """Compiles another graph with the same inputs, outputs and params in this one's place.
+
+        Args:
+            graph: The graph.
+            wrap: Hides what the caller of runs does not know of.
+            placement: Where its experts are.
+        """
+        loaded = self._loaded
+        executable = loaded.executable
+        held = set(loaded.graph.param_names) - loaded.missing
+        values = {name: executable.read_param(name) for name in held}
+        handles = {name: executable.read_input(loaded.input(name)) for name in loaded.bound}
+        lowered, made = load(lower(graph, loaded.target), loaded.target)
+        extents, extent = Extents(lowered, loaded.target), loaded.extent
         if extent is not None:
-            extent = fewer_rows(lowered, self._target, extent.actual, extent.upper)
-        self._replace(executable, values, extent, handles)
-        self._exchange(lowered, wrap, extent, placement)
+            extent = extents.of(extent.actual, extent.upper)
+        self._replace(wrap(made), values, extent, handles)
+        loaded.lowered, loaded.extents, loaded.extent = lowered, extents, extent
+        loaded.wrap, loaded.placement = wrap, placement
 
     def _replace(
         self,
@@ -116,37 +95,29 @@ class Recovery:
         extent: Extent | None,
         handles: Mapping[str, Array] | None = None,
     ) -> None:
-        """Tells an executable of the same graph all that the old one was told, and takes it.
+        """Restores all settings on a new executable of the same graph, and uses it.
 
         It is closed again when that fails, and the old one stays.
         """
-        watched = self._executable
-        again = (
-            (watched.recorder, watched.moved()) if isinstance(watched, WatchedExecutable) else None
-        )
-        with contextlib.suppress(RlxError):  # what is lost may fail again
-            self._unwatch()
-        old = self._executable
-        bound = {name: self._names.index(name) for name in self._bound}
+        loaded = self._loaded
+        again = self._observed.suspend()
+        old = loaded.executable
+        bound = {name: loaded.input(name) for name in loaded.bound}
         try:
             set_params(executable, values)
             for name, index in bound.items():
                 held = old.input_views[index] if handles is None else handles[name]
                 executable.write_input(index, held)
             executable.set_resident(list(bound.values()))
-            executable.set_feeds(list(self._feeds.items()))
+            executable.set_feeds(list(loaded.feeds.items()))
             executable.set_extent(extent)
         except BaseException:
             executable.close()
             raise
-        self._take(executable, set(self._graph.param_names) - set(values))
-        if again is not None:
-            self._watch(*again)
+        # The new executable has params of its own: they are no longer shared with clones.
+        loaded.missing = set(loaded.graph.param_names) - set(values)
+        loaded.values = dict(loaded.values)
+        loaded.use(executable)
+        self._observed.resume(again)
         with contextlib.suppress(RlxError):  # what is lost can't be freed, and need not be
             old.close()
-
-    def _keep(self, name: str, given: Any, value: Array) -> None:
-        """Keeps a param's value for ``recover``, apart from an array that its owner may change."""
-        if self.capabilities.can_be_lost and self._target.options.keep_params:
-            shared = np.asarray(given) is value or np.may_share_memory(value, np.asarray(given))
-            self._values[name] = value.copy() if shared and value.flags.writeable else value

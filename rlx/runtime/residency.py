@@ -2,212 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
-from rlx._ext.owner import Owner
-from rlx.backends.base import Capabilities, Executable, set_params
-from rlx.compiler.build import Target
+from rlx.backends.base import Executable
 from rlx.errors import InputError, describe
-from rlx.ir.graph import Graph
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.opdef import Array
 from rlx.ir.verify import verify
-from rlx.passes.extent import Extent, scaled
-from rlx.passes.place_experts import Layer, Split, expert_layers, place_experts, with_routing
+from rlx.passes.place_experts import Layer, Split, place_experts, with_routing
+from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.owning import owned
+from rlx.runtime.recovery import Recovery
+from rlx.runtime.routed import MoeResidencyStats, Placement, Routed
 
 
-@dataclass(frozen=True)
-class MoeResidencyStats:
-    """Where the tokens of a mixture of experts went since the last time this was asked.
-
-    Attributes:
-        runs: Runs that were counted.
-        resident_tokens: Per layer, choices of an expert whose weights are on the device.
-        host_tokens: Per layer, choices of another expert.
-        tokens_per_expert: Per layer an i64 array ``[experts]``: how often each was chosen.
-    """
-
-    runs: int
-    resident_tokens: tuple[int, ...]
-    host_tokens: tuple[int, ...]
-    tokens_per_expert: tuple[Array, ...]
-
-    @property
-    def hit_rate(self) -> float:
-        """Part of all choices that fell on resident experts; 1 when there were none."""
-        here, there = sum(self.resident_tokens), sum(self.host_tokens)
-        return here / (here + there) if here + there else 1.0
-
-
-@dataclass
-class Placement:
-    """What a graph was told about its experts, and what was seen of them.
-
-    Attributes:
-        layers: The mixtures of the graph.
-        masks: Per layer, a bool per expert: whether it is resident; None when nothing was placed.
-        capture: Whether the router's choices are kept.
-        counts: Per layer, how often each expert was chosen.
-        runs: Runs that were counted.
-        last: The choices of the last run.
-    """
-
-    layers: list[Layer]
-    masks: list[Array] | None = None
-    capture: bool = False
-    counts: list[Array] = field(default_factory=list)
-    runs: int = 0
-    last: list[Array] | None = None
-
-    def reset(self) -> None:
-        """Counts from zero."""
-        self.runs, self.counts = 0, [np.zeros(layer.experts, np.int64) for layer in self.layers]
-
-    def saw(self, chosen: Sequence[Array]) -> None:
-        """Counts the choices of one run."""
-        self.runs += 1
-        for count, layer, one in zip(self.counts, self.layers, chosen, strict=True):
-            kept = np.clip(one.reshape(-1), 0, layer.experts - 1)
-            count += np.bincount(kept, minlength=layer.experts)
-        if self.capture:
-            self.last = [one.copy() for one in chosen]
-
-
-class Routed:
-    """An executable whose last outputs are the choices of the routers: they are counted, not shown.
-
-    Args:
-        inner: The executable of the graph with those outputs.
-        shown: How many outputs the caller knows of.
-        splits: Where the parts of the caller's params are.
-        placement: What counts.
-    """
-
-    def __init__(
-        self, inner: Executable, shown: int, splits: dict[str, Split], placement: Placement
-    ) -> None:
-        self._inner, self._shown, self._splits = inner, shown, splits
-        self._placement = placement
-        self._extent: Extent | None = None
-        self.capabilities: Capabilities = inner.capabilities
-        self.input_views = inner.input_views
-        self.output_views = inner.output_views[:shown]
-        self.output_slots = inner.output_slots[:shown]
-        self.arena_ptr = inner.arena_ptr
-        self._hidden = list(range(shown, len(inner.output_views)))
-
-    # Its runs are counted in Python, so that they are guarded there, too.
-    owned_by = None
-
-    def __getattr__(self, name: str) -> Any:
-        # What has nothing to do with outputs or params.
-        return getattr(self._inner, name)
-
-    def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """A run whose choices are counted."""
-        self._saw(self._inner.run_slots(*arrays)[self._shown :])
-        return self.output_views
-
-    def _saw(self, chosen: Sequence[Array]) -> None:
-        extent = self._extent
-        if extent is not None:
-            chosen = [
-                one[: scaled(one.shape[0], extent)] if at in extent.outputs else one
-                for at, one in enumerate(chosen, self._shown)
-            ]
-        self._placement.saw(chosen)
-
-    def set_extent(self, extent: Extent | None) -> None:
-        """Rows past the extent are not counted."""
-        self._extent = extent
-        self._inner.set_extent(extent)
-
-    def run_outputs(self, indices: Sequence[int]) -> list[Array]:
-        """The chosen outputs, and unseen the routers' choices."""
-        found = self._inner.run_outputs([*indices, *self._hidden])
-        self._saw(found[len(indices) :])
-        return list(found[: len(indices)])
-
-    def submit(self) -> None:
-        """Runs to the end: a run has to be over before its choices are counted."""
-        self.run_slots()
-
-    def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Every set's outputs; its choices are counted."""
-        found = self._inner.run_many(sets)
-        for one in found:
-            self._saw(one[self._shown :])
-        return [one[: self._shown] for one in found]
-
-    def set_param(self, name: str, array: Array) -> None:
-        """Parts a weight between device and host."""
-        self.set_params({name: array})
-
-    def set_params(self, values: Mapping[str, Array]) -> None:
-        """Parts several weights, which every run sees all or none of."""
-        set_params(
-            self._inner,
-            {
-                part: array if mask is None else np.ascontiguousarray(array[mask])
-                for name, array in values.items()
-                for part, mask in self._parts(name)
-            },
-        )
-
-    def read_param(self, name: str) -> Array:
-        """Puts the parts of a weight together again."""
-        parts = [(self._inner.read_param(part), mask) for part, mask in self._parts(name)]
-        first, mask = parts[0]
-        if mask is None:
-            return first
-        whole = np.empty((mask.size, *first.shape[1:]), first.dtype)
-        for array, mask in parts:
-            whole[mask] = array
-        return whole
-
-    def _parts(self, name: str) -> list[tuple[str, Array | None]]:
-        if name not in self._splits:
-            return [(name, None)]
-        split = self._splits[name]
-        pairs = ((split.resident, split.mask), (split.host, ~split.mask))
-        return [(part, mask) for part, mask in pairs if part]
-
-    def clone(self) -> Routed:
-        """The same on an arena of its own, counted together with this one."""
-        return Routed(self._inner.clone(), self._shown, self._splits, self._placement)
-
-
-class Experts:
+class Experts(Part):
     """The part of ``CompiledGraph`` that deals with mixtures of experts.
 
     A mixture is found by its ``grouped_matmul`` nodes: those that use the same choice of experts are one
     layer. Changing what is placed or watched compiles the graph again, with all that it was told.
+
+    Args:
+        loaded: The graph.
+        recovery: Replaces its executable.
     """
 
-    __slots__ = ()
+    __slots__ = ("_recovery",)
 
-    _executable: Executable
-    _extent: Extent | None
-    _graph: Graph
-    _owner: Owner
-    _placement: Placement
-    _target: Target
-
-    # What CompiledGraph itself has.
-    if TYPE_CHECKING:
-
-        def _open(self) -> None: ...
-
-        def _rebuild(
-            self,
-            graph: Graph,
-            wrap: Callable[[Executable], Executable],
-            placement: Placement,
-        ) -> None: ...
+    def __init__(self, loaded: Loaded, recovery: Recovery) -> None:
+        super().__init__(loaded)
+        self._recovery = recovery
 
     @owned
     def set_moe_resident_experts(self, mask: Any) -> None:
@@ -252,7 +78,7 @@ class Experts:
                         expected=", ".join(f"bool[{layer.experts}]" for layer in layers),
                     )
                 )
-        self._place(held, self._placement.capture)
+        self._place(held, self._loaded.placement.capture)
 
     @owned
     def enable_moe_topk_capture(self, num_experts: int) -> bool:
@@ -264,11 +90,11 @@ class Experts:
         Returns:
             Whether the graph has layers with so many experts; without, nothing changes.
         """
-        self._open()
-        if num_experts not in {layer.experts for layer in self._placement.layers}:
+        self._loaded.open()
+        if num_experts not in {layer.experts for layer in self._loaded.placement.layers}:
             return False
-        if not self._placement.capture:
-            self._place(self._placement.masks, True)
+        if not self._loaded.placement.capture:
+            self._place(self._loaded.placement.masks, True)
         return True
 
     @owned
@@ -278,8 +104,8 @@ class Experts:
         Returns:
             None when nothing was captured since it was last taken.
         """
-        self._open()
-        found, self._placement.last = self._placement.last, None
+        self._loaded.open()
+        found, self._loaded.placement.last = self._loaded.placement.last, None
         return found
 
     @owned
@@ -289,8 +115,8 @@ class Experts:
         Returns:
             None when no experts were placed.
         """
-        self._open()
-        placement = self._placement
+        self._loaded.open()
+        placement = self._loaded.placement
         if placement.masks is None:
             return None
         pairs = list(zip(placement.counts, placement.masks, strict=True))
@@ -306,28 +132,29 @@ class Experts:
     # -----------------------------------------------------------------------------------------------
 
     def _layers(self) -> list[Layer]:
-        self._open()
-        if not self._placement.layers:
+        self._loaded.open()
+        if not self._loaded.placement.layers:
             raise InputError(
                 describe(
-                    f"graph {self._graph.name!r} has no mixture of experts",
+                    f"graph {self._loaded.graph.name!r} has no mixture of experts",
                     hint="its layers are made of g.grouped_matmul(x, w, idx)",
                 )
             )
-        return self._placement.layers
+        return self._loaded.placement.layers
 
     def _place(self, masks: list[Array] | None, capture: bool) -> None:
-        old = self._placement
+        old = self._loaded.placement
         placement = Placement(old.layers, masks, capture)
         placement.reset()
         if masks is not None and masks is old.masks:
             placement.counts, placement.runs = old.counts, old.runs
-        graph = self._graph
+        graph = self._loaded.graph
         splits: dict[str, Split] = {}
         shown = len(graph.outputs)
         if masks is not None or capture:
             graph = with_routing(graph)
-        if masks is not None and self._target.kernel_set not in ("", "cpu"):
+        kernels = self._loaded.target.kernel_set
+        if masks is not None and kernels and not KERNEL_SETS[kernels].on_host:
             graph, splits = place_experts(graph, masks)
         verify(graph)
 
@@ -336,9 +163,4 @@ class Experts:
                 return executable
             return cast(Executable, Routed(executable, shown, splits, placement))
 
-        self._rebuild(graph, watched, placement)
-
-
-def placement_of(graph: Graph) -> Placement:
-    """Nothing placed, nothing watched."""
-    return Placement(expert_layers(graph))
+        self._recovery.rebuild(graph, watched, placement)

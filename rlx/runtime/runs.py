@@ -1,46 +1,69 @@
-"""Ways of running beside ``run`` and ``run_slots``: chosen outputs, raw bytes, no wait, many at once."""
+"""Ways of running named inputs: fresh arrays, views, chosen outputs, raw bytes, no wait, many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlx._ext.owner import Owner
-from rlx.backends.base import Executable
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import InputError, describe
 from rlx.ir.dtype import DType, DTypeLike
-from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import from_bytes
+from rlx.runtime.inputs import Inputs
+from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.owning import owned
 
 
-class Runs:
-    """The part of ``CompiledGraph`` with the less usual ways of running."""
+class Runs(Part):
+    """The part of ``CompiledGraph`` that runs named inputs.
 
-    __slots__ = ()
+    Args:
+        loaded: The graph.
+        inputs: Takes the inputs.
+    """
 
-    _executable: Executable
-    _graph: Graph
-    _owner: Owner
-    _names: tuple[str, ...]
+    __slots__ = ("_inputs",)
 
-    # What CompiledGraph itself has.
-    if TYPE_CHECKING:
+    def __init__(self, loaded: Loaded, inputs: Inputs) -> None:
+        super().__init__(loaded)
+        self._inputs = inputs
 
-        def _open(self) -> None: ...
+    @owned
+    def run(self, inputs: Mapping[str, Any]) -> list[Array]:
+        """Runs on named inputs and returns fresh arrays, one per output.
 
-        def _fill(self, inputs: Mapping[str, Any]) -> None: ...
+        Args:
+            inputs: One array per input of the graph.
 
-        def _apart(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]: ...
+        Returns:
+            Copies of the outputs, which later runs leave alone.
 
-        def _complete(self) -> None: ...
+        Raises:
+            UnknownNameError: A name that is not an input.
+            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
 
-        def set_param(self, name: str, array: Any) -> None:
-            """See ``CompiledGraph.set_param``."""
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> rlx.compile(g, device="cpu").run({"x": np.zeros(2, np.float32)})
+            [array([1., 1.], dtype=float32)]
+        """
+        return [view.copy() for view in self._run(inputs)]
 
-        def run(self, inputs: Mapping[str, Any]) -> list[Array]:
-            """See ``CompiledGraph.run``."""
+    @owned
+    def run_raw(self, inputs: Mapping[str, Any]) -> list[Array]:
+        """Runs on named inputs and returns read-only views, valid until the next run.
+
+        Raises:
+            UnknownNameError: A name that is not an input.
+            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
+        """
+        return list(self._run(inputs))
+
+    def _run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
+        self._inputs.fill(inputs)
+        return self._loaded.executable.run_slots()
 
     @owned
     def run_read_outputs(
@@ -58,15 +81,15 @@ class Runs:
         Raises:
             InputError: There is no such output; or see ``run``.
         """
-        return self._run_read_outputs(inputs, indices)
+        return self.read_outputs(inputs, indices)
 
-    def _run_read_outputs(
-        self, inputs: Mapping[str, Any], indices: Iterable[int] | None
-    ) -> list[Array]:
-        count = len(self._graph.outputs)
-        chosen = list(range(count)) if indices is None else [self._output(at) for at in indices]
-        self._fill(inputs)
-        return [view.copy() for view in self._executable.run_outputs(chosen)]
+    def read_outputs(self, inputs: Mapping[str, Any], indices: Iterable[int] | None) -> list[Array]:
+        """``run_read_outputs`` for a caller that holds the owner."""
+        loaded = self._loaded
+        wanted = range(len(loaded.graph.outputs)) if indices is None else indices
+        chosen = [loaded.output(at) for at in wanted]
+        self._inputs.fill(inputs)
+        return [view.copy() for view in loaded.executable.run_outputs(chosen)]
 
     @owned
     def read_output_row(self, out_idx: int, row: int) -> Array:
@@ -79,12 +102,12 @@ class Runs:
         Raises:
             InputError: There is no such output or row.
         """
-        self._open()
-        output = self._output(out_idx)
-        shape = self._graph.outputs[output].shape
+        self._loaded.open()
+        output = self._loaded.output(out_idx)
+        shape = self._loaded.graph.outputs[output].shape
         if not shape or not -shape[0] <= row < shape[0]:
             raise InputError(describe("no such row", got=row, expected=f"a row of {shape}"))
-        return self._executable.read_row(output, row % shape[0])
+        return self._loaded.executable.read_row(output, row % shape[0])
 
     @owned
     def commit_no_wait(self, inputs: Mapping[str, Any]) -> None:
@@ -93,14 +116,14 @@ class Runs:
         Raises:
             InputError: See ``run``.
         """
-        self._fill(inputs)
-        self._executable.submit()
+        self._inputs.fill(inputs)
+        self._loaded.executable.submit()
 
     @owned
     def sync_pending(self) -> None:
         """Waits for every run that was enqueued; the outputs are then those of the last one."""
-        self._open()
-        self._executable.wait()
+        self._loaded.open()
+        self._loaded.executable.wait()
 
     @owned
     def run_pipelined(self, list_of_inputs: Sequence[Mapping[str, Any]]) -> list[list[Array]]:
@@ -115,36 +138,13 @@ class Runs:
         Raises:
             InputError: See ``run``; nothing has run then.
         """
-        sets = [[value for _, value in self._apart(inputs)] for inputs in list_of_inputs]
+        sets = [[value for _, value in self._inputs.apart(inputs)] for inputs in list_of_inputs]
         if not sets:
             return []
-        self._complete()
-        return self._executable.run_many(sets)
+        self._loaded.complete()
+        return self._loaded.executable.run_many(sets)
 
     # --- raw bytes -----------------------------------------------------------------------------------
-
-    def set_param_typed(self, name: str, data: bytes, dtype: DTypeLike) -> None:
-        """``set_param`` from raw bytes in row-major order.
-
-        Args:
-            name: A param of the graph.
-            data: The bytes.
-            dtype: What they hold; converted as ``set_param`` does.
-
-        Raises:
-            UnknownNameError: The graph has no param of that name.
-            InputError: The bytes are too few or too many, or the dtype does not convert.
-        """
-        self._open()
-        names = self._graph.param_names
-        if name not in names:
-            raise UnknownNameError(
-                describe(
-                    f"graph {self._graph.name!r} has no param named {name!r}",
-                    hint=did_you_mean(name, names),
-                )
-            )
-        self.set_param(name, from_bytes(self._graph.named(name), data, dtype))
 
     def run_typed(
         self, inputs: Sequence[tuple[str, bytes, DTypeLike]]
@@ -161,27 +161,13 @@ class Runs:
             UnknownNameError: A name that is not an input.
             InputError: The bytes are too few or too many; or see ``run``.
         """
-        for name, _, _ in inputs:
-            if name not in self._names:
-                raise UnknownNameError(
-                    describe(
-                        f"graph {self._graph.name!r} has no input named {name!r}",
-                        hint=did_you_mean(name, self._names),
-                    )
-                )
         names = [name for name, _, _ in inputs]
+        for name in names:
+            self._loaded.input(name)
         if len(set(names)) < len(names):
             raise InputError(describe("an input is given twice", got=", ".join(names)))
         found = self.run(
-            {name: from_bytes(self._graph.named(name), data, d) for name, data, d in inputs}
+            {name: from_bytes(self._loaded.graph.named(name), data, d) for name, data, d in inputs}
         )
-        dtypes = [node.dtype for node in self._graph.outputs]
+        dtypes = [node.dtype for node in self._loaded.graph.outputs]
         return [(array.tobytes(), dtype) for array, dtype in zip(found, dtypes, strict=True)]
-
-    # -----------------------------------------------------------------------------------------------
-
-    def _output(self, out_idx: int) -> int:
-        count = len(self._graph.outputs)
-        if not -count <= out_idx < count:
-            raise InputError(describe("no such output", got=out_idx, expected=f"0 to {count - 1}"))
-        return out_idx % count

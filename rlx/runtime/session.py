@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Lowered, Target
+from rlx.compiler.build import Lowered
 from rlx.compiler.device_choice import choose
+from rlx.compiler.device_picks import DevicePicks
 from rlx.compiler.memo import build
+from rlx.compiler.target import Target
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (
@@ -23,6 +26,7 @@ from rlx.errors import (
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.device_bench import DeviceBenchResult, failed, made_up, medians, timed
 from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
@@ -107,15 +111,12 @@ class Session:
         return compiled
 
     def _pick(self, graph: Graph) -> tuple[Device, Lowered | None]:
-        """What "auto" stands for, by estimate or as measured, and what the graph becomes on it."""
+        """The device that "auto" stands for, by estimate or benchmark, and the lowered graph if there is one."""
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
             choice = choose(graph, self.options, policy)
             return choice.device, choice.lowered.get(choice.device)
-        from rlx.many.graph_devices import GraphDevices
-
-        with GraphDevices(graph, policy, self.options) as candidates:
-            return candidates.fastest(), None
+        return _Timed(graph, policy, self.options).fastest(), None
 
     @staticmethod
     def _values(graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +135,28 @@ class Session:
                     )
                 )
         return values
+
+
+class _Timed(DevicePicks):
+    """Picks a device for a graph by a benchmark on made-up values."""
+
+    def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
+        graph = self.graph
+        names = (*graph.input_names, *graph.param_names)
+        values = {name: made_up(graph.named(name)) for name in names} | graph.param_values
+        given = {name: values[name] for name in graph.input_names}
+        params = {name: values[name] for name in graph.param_names}
+        results = []
+        for device in self.devices:
+            began = time.perf_counter_ns()
+            try:
+                with Session(device, options=self._options).compile(graph, params) as compiled:
+                    compile_ns = time.perf_counter_ns() - began
+                    found = DeviceBenchResult.of(device, compile_ns, timed(compiled, given, runs))
+            except Exception as error:  # another device may run it
+                found = failed(device, None, error)
+            results.append(found)
+        return medians(graph, results)
 
 
 def compile(

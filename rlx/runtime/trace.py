@@ -15,13 +15,12 @@ from rlx.ir.spans import CALL, KERNEL, PART, PHASE, Span
 _HOST, _DEVICE = 1, 2
 # Process and thread of each kind of span. Kernels of the CPU run inside the call that they are part of.
 _HOST_TRACKS = {PHASE: (_HOST, 1), CALL: (_HOST, 2), PART: (_HOST, 2), KERNEL: (_HOST, 2)}
-_TRACKS = {"cpu": _HOST_TRACKS}
 _DEVICE_TRACKS = {**_HOST_TRACKS, KERNEL: (_DEVICE, 1)}
 _NAMES = {(_HOST, 1): "compile", (_HOST, 2): "runs", (_DEVICE, 1): "kernels"}
 
 
 def check_writable(path: Path) -> None:
-    """Makes sure that a file can be written; one that is there keeps its text.
+    """Checks that a file can be written. An existing one keeps its content.
 
     Raises:
         InputError: It can't.
@@ -38,7 +37,7 @@ def write_trace(
     path: Path,
     recorder: Recorder,
     phases: Sequence[Span],
-    backend: str,
+    on_host: bool,
     about: dict[str, str],
     began: int,
 ) -> None:
@@ -49,7 +48,7 @@ def write_trace(
         recorder: Spans and counters of runs.
         phases: Those of the compile. They are moved to end where the recording began: a program may
             have waited for hours between the two.
-        backend: Name of the backend that ran the kernels.
+        on_host: Whether kernels ran on the host, inside the calls.
         about: What the file says of itself, and the name of the device under "device".
         began: When the recording began, on the clock of ``time.perf_counter_ns``.
 
@@ -61,8 +60,8 @@ def write_trace(
     spans = [replace(span, start=span.start + moved, end=span.end + moved) for span in phases]
     spans += recorder.spans
     origin = min((span.start for span in spans), default=began)
-    tracks = _TRACKS.get(backend, _DEVICE_TRACKS)
-    # A span stands before those inside it.
+    tracks = _HOST_TRACKS if on_host else _DEVICE_TRACKS
+    # Outer spans come before inner ones.
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
     shown = [_complete(span, *tracks[span.kind], origin) for span in ordered]
     moving = any(any(count.values.values()) for count in recorder.counts)

@@ -1,4 +1,4 @@
-"""An executable whose calls are spans: what stands in place of the plain one while somebody watches."""
+"""An executable that records its calls as spans, used in place of the plain one during a trace or profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALLS: Mapping[str, str] = {
     "set_param": "set_param",
     "set_params": "set_param",
 }
-# How many runs a call is.
+# Number of runs that a call makes, from its arguments.
 _RUNS: Mapping[str, Callable[..., int]] = {
     "run_slots": lambda *arrays: 1,
     "run_outputs": lambda *given: 1,
@@ -31,7 +31,7 @@ _RUNS: Mapping[str, Callable[..., int]] = {
 
 
 class WatchedExecutable:
-    """Everything that the executable is, with its calls as spans.
+    """Wraps an executable and records its calls as spans.
 
     Args:
         plain: The executable.
@@ -49,14 +49,14 @@ class WatchedExecutable:
         self._record(recorder)
         self._count()
 
-    # Its runs are spans in Python, so that they are guarded there, too.
+    # No compiled guard: spans are recorded in Python, so runs are guarded there.
     owned_by = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
 
     def end(self) -> None:
-        """From now on nothing is recorded."""
+        """Ends the recording."""
         self._record(None)
 
     def moved(self) -> dict[str, int]:
@@ -82,10 +82,10 @@ def _spanned(name: str, shown: str) -> Callable[..., Any]:
     return call
 
 
-# Methods of the class: functions kept in the object would refer to it, and keep it after its last use.
+# Set on the class: functions stored in the object would make a reference cycle and delay its freeing.
 for _name, _shown in _CALLS.items():
     setattr(WatchedExecutable, _name, _spanned(_name, _shown))
 
 
 def _nothing(recorder: Recorder | None) -> None:
-    """Stands for ``record`` where a backend has none."""
+    """Used as ``record`` for executables that have none."""

@@ -86,7 +86,7 @@ def _bytes(m: int, k: int, n: int) -> Graph:
 
 def _experts(m: int, k: int, n: int, experts: int) -> Graph:
     g = Graph("experts")
-    # As many rows for each expert, scattered.
+    # The same number of rows for each expert, in scattered order.
     idx = g.constant(np.arange(m, dtype=np.int32) * 5 % experts)
     g.set_outputs([g.grouped_matmul(g.input("x", (m, k)), g.input("w", (experts, k, n)), idx)])
     return g

@@ -13,7 +13,8 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Target, lower
+from rlx.compiler.build import lower
+from rlx.compiler.target import Target
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, RlxError, describe
@@ -25,12 +26,12 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import compile
 from rlx.tune.tune_probes import TuneProbe, probes, product
 
-# Variants take turns in so many rounds, of so many runs each.
+# Variants are timed in turns: number of rounds, and runs per round.
 ROUNDS, RUNS = 5, 8
 # A GPU that waits for the host lowers its clock, some of them to a sixth, and takes its time to raise it: products
 # of this size keep it busy for so many seconds before a problem's first run, and before each of its variants.
 HEATER, FIRST_HEAT_S, HEAT_S = 2048, 0.4, 0.01
-# A variant is taken instead of the rule's where it is faster by so much: less is noise.
+# Minimum speed-up for a variant to replace the one that the rule chooses: less is noise.
 WORTH = 0.97
 
 

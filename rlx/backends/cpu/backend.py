@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
 from rlx._ext.program import Program
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory, Lowering
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
 from rlx.backends.cpu.programs import Programs
@@ -64,7 +65,9 @@ def processor() -> str:
 class CpuExecutable(HostMemory):
     """A loaded program. Clones share the params and constants."""
 
-    capabilities = Capabilities(zero_copy_inputs=True, device_timestamps=True)
+    capabilities = Capabilities(
+        zero_copy_inputs=True, device_timestamps=True, host_memory=True, extent_programs=True
+    )
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class CpuExecutable(HostMemory):
         self.output_views = tuple(views)
         slots = [view.ctypes.data if view.size else 0 for view in self.input_views]
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
-        # A weight that moves between linking and joining the readers would go unnoticed.
+        # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
             self._program = Program(
                 self._programs.link(),
@@ -173,7 +176,29 @@ class CpuExecutable(HostMemory):
         self._weights.readers.discard(self._program)
 
 
-class CpuBackend:
+@dataclass(frozen=True, eq=False)
+class CpuProgram:
+    """A schedule and where its values live; the calls are linked when it is loaded."""
+
+    schedule: Schedule
+    plan: MemoryPlan
+    nbytes: int = 0
+
+    def pack(self) -> None:
+        """Nothing: calls are linked from the schedule."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> CpuExecutable:
+        """Allocates the arena, the params and the constants, and links the program."""
+        isa = instruction_set()
+        with phase("allocate"):
+            weights = weights_for(self.schedule, isa)
+        with phase("link"):
+            threads = thread_count(options.threads)
+            most = options.max_iterations
+            return CpuExecutable(self.schedule, self.plan, weights, isa, threads, most)
+
+
+class CpuBackend(Lowering):
     """The processor this runs on."""
 
     name = "cpu"
@@ -200,24 +225,22 @@ class CpuBackend:
         """What its executables can do."""
         return CpuExecutable.capabilities
 
-    def load(
+    def path(self, info: DeviceInfo) -> str:
+        """The instruction set that kernels are taken from."""
+        return instruction_set()
+
+    def lower(
         self,
         info: DeviceInfo,
         graph: Graph,
         schedule: Schedule | None,
         plan: MemoryPlan | None,
         options: CompileOptions,
-    ) -> CpuExecutable:
-        """Allocates the arena, the params and the constants, and links the program."""
+    ) -> CpuProgram:
+        """Keeps the schedule and the plan: calls are linked to addresses, which only a load knows."""
         assert schedule is not None
         assert plan is not None
-        isa = instruction_set()
-        with phase("allocate"):
-            weights = weights_for(schedule, isa)
-        with phase("link"):
-            threads = thread_count(options.threads)
-            most = options.max_iterations
-            return CpuExecutable(schedule, plan, weights, isa, threads, most)
+        return CpuProgram(schedule, plan)
 
 
 BACKEND = CpuBackend()

@@ -115,7 +115,7 @@ class Programs:
 
         def place(value: Value) -> Array:
             offset = plan.slots[value.id].offset
-            # A temporary may share the place of the output that takes over its memory.
+            # A temporary may have the same offset as the output that reuses its memory.
             for kind in (value.kind, "output") if offset < plan.outputs_end else ():
                 if (offset, kind) in moved:
                     return self._arena[moved[offset, kind] :]
@@ -127,7 +127,7 @@ class Programs:
 
     def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
         self._pin(linker.blocks)
-        # A Python function has views of its own, of the inputs' slots.
+        # Custom Python operations hold views of the input slots.
         slots = [0 if address in linker.viewed else address for address in self._slots]
         held = self._arena, linker.functions, linker.spare, linker.blocks, keep
         return compiled.Calls(rows, slots, held)

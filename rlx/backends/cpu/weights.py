@@ -1,4 +1,4 @@
-"""Memory of params and constants: as they are, packed, or both; equal ones are kept once by all graphs."""
+"""Memory of params and constants, plain or packed for kernels. Graphs share equal ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlx.backends.cpu.memory import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Value
 
-# Bytes from which on it is worth looking whether another graph has the same.
+# Minimum bytes for sharing: smaller weights are not compared with those of other graphs.
 _SHARED = 1 << 14
-# Bytes that are looked at before all are.
+# Bytes compared first, before whole weights are.
 _SAMPLE = 4096
 
 
@@ -171,7 +171,7 @@ class Weights:
     def __init__(self, by_id: Mapping[int, Weight], names: Mapping[str, int]) -> None:
         self._by_id, self._names = by_id, names
         self._unset = set(names)
-        # Values of params that nothing reads.
+        # Values of params that no kernel reads.
         self._unread: dict[str, Array] = {}
         self.lock = threading.RLock()
         self.readers: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -1,13 +1,13 @@
-"""Which GPU adapters are here: each piece of hardware through its best API first, then through others."""
+"""The GPU adapters of this machine: each GPU through its best API first, then through other APIs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rlx import flags
-from rlx.backends.base import DeviceInfo
+from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
 
@@ -32,7 +32,7 @@ ABSENT = (
 
 @functools.cache
 def adapters() -> tuple[Any, ...]:
-    """The wgpu adapters worth using, real APIs only where there are any. Never raises."""
+    """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
     forked.mark_used()
     try:
         import wgpu
@@ -45,8 +45,8 @@ def adapters() -> tuple[Any, ...]:
     # OpenGL shows the same hardware a second time, with lower limits.
     real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
     chosen = real or found
-    # Hardware before software, so that device 0 is never the CPU in disguise beside a GPU; and what
-    # a second API shows of the same hardware last, so that the numbers before count hardware.
+    # Hardware comes before software adapters, so that device 0 is a GPU where there is one. A GPU that a second
+    # API shows again comes last, so that the first numbers count distinct GPUs.
     order = {
         id(adapter): (seen_before(at, chosen), _software(adapter))
         for at, adapter in enumerate(chosen)
@@ -55,7 +55,7 @@ def adapters() -> tuple[Any, ...]:
 
 
 def seen_before(at: int, adapters: Sequence[Any]) -> bool:
-    """Whether an adapter shows hardware that one before it shows through another API.
+    """Whether an earlier adapter is the same hardware through another API.
 
     D3D12 and Vulkan may both show one card; the name and PCI ids tell. Equal cards are told apart by
     how many of them the API shows.
@@ -81,7 +81,7 @@ def _identity(adapter: Any) -> tuple[Any, ...]:
 
 
 def limits_of(adapter: Any) -> dict[str, int]:
-    """The limits that a device of this adapter is asked for."""
+    """The limits to request for a device of this adapter."""
     if flags.WEBGPU_DEFAULT_LIMITS.get():
         return dict(DEFAULT_LIMITS)
     has = adapter.limits
@@ -94,7 +94,7 @@ def features_of(adapter: Any) -> tuple[str, ...]:
 
 
 def device_infos() -> list[DeviceInfo]:
-    """What the adapters are, for ``rlx devices`` and for compiling. Never raises."""
+    """A ``DeviceInfo`` for each adapter. Never raises."""
     if forked.dead():
         return []
     found = []
@@ -113,3 +113,14 @@ def device_infos() -> list[DeviceInfo]:
             )
         )
     return found
+
+
+def capabilities_with(features: Collection[str]) -> Capabilities:
+    """What executables can do on a device with these features."""
+    return Capabilities(
+        f16="shader-f16" in features,
+        device_timestamps="timestamp-query" in features,
+        can_be_lost=True,
+        kernel_variants=True,
+        optional_features=FEATURES,
+    )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError
+import functools
+from dataclasses import dataclass
+from importlib import metadata
+
+from rlx import flags
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.adapters import ABSENT, device_infos
+from rlx.backends.webgpu.adapters import ABSENT, capabilities_with, device_infos
 from rlx.backends.webgpu.buffers import Fixed
-from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, gpu_device_soon
+from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch, lower
-from rlx.backends.webgpu.executable import WebGpuExecutable, capabilities_with
+from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph, Node
@@ -16,7 +21,13 @@ from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import phase
 
 
-class WebGpuBackend:
+@functools.cache
+def _wgpu_version() -> str:
+    # Cached: reading package metadata takes longer than estimating a small graph.
+    return metadata.version("wgpu")
+
+
+class WebGpuBackend(Lowering):
     """Every adapter that wgpu finds."""
 
     name = "webgpu"
@@ -27,43 +38,49 @@ class WebGpuBackend:
         return device_infos()
 
     def absent(self) -> str:
-        """What to install, or that the process was forked."""
+        """Why there is no adapter: what to install, or that the process was forked."""
         return forked.ABSENT if forked.dead() else ABSENT
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """What its executables can do."""
         return capabilities_with(info.features)
 
-    def load(
+    def build_id(self) -> str:
+        """The version of wgpu, whose compiler translates the WGSL."""
+        return _wgpu_version()
+
+    def path(self, info: DeviceInfo) -> str:
+        """The environment switches that affect how kernels are compiled and submitted."""
+        switched = (flags.WEBGPU_HOT, flags.SHADER_CHECKS, flags.WEBGPU_DEFAULT_LIMITS)
+        return " ".join(f"{flag.name}={int(flag.get())}" for flag in switched)
+
+    def lower(
         self,
         info: DeviceInfo,
         graph: Graph,
         schedule: Schedule | None,
         plan: MemoryPlan | None,
         options: CompileOptions,
-    ) -> WebGpuExecutable:
-        """Makes everything that runs need.
+    ) -> WebGpuProgram:
+        """Renders the kernels.
 
         Raises:
-            CompileError: A kernel does not compile, or binds more buffers than the device allows.
+            CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
             KernelLimitError: Loops of kernels are too long for a GPU.
-            DeviceMemoryError: A buffer is above the device's limits.
         """
         assert schedule is not None
         assert plan is not None
-        # Drivers take a tenth of a second for a device: the kernels are rendered meanwhile.
-        device = gpu_device_soon(info)
+        # Drivers take a tenth of a second to open a device: it opens while the kernels are rendered.
+        open_ahead(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.
         lowered: dict[int, Dispatch | Call | None] = {}
         too_long: dict[Node, str] = {}
         with phase("render"):
-            for at, call in enumerate(schedule.calls):
+            for call in schedule.calls:
                 if id(call) in lowered:
                     continue
-                if call.kernel != HOST and at not in schedule.rendered:
-                    schedule.rendered[at] = lower(call, per_dimension)
-                one = call if call.kernel == HOST else schedule.rendered[at]
+                one = call if call.kernel == HOST else lower(call, per_dimension)
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                     if one.excess:
@@ -72,27 +89,51 @@ class WebGpuBackend:
         if too_long:
             raise _too_long(too_long)
         found = (lowered[id(call)] for call in schedule.calls)
-        work = [one for one in found if one is not None]
+        return WebGpuProgram(schedule, plan, tuple(one for one in found if one is not None))
+
+
+@dataclass(frozen=True, eq=False)
+class WebGpuProgram:
+    """The rendered kernels of a schedule.
+
+    Attributes:
+        schedule: The schedule.
+        plan: Where its values live.
+        work: What a run does, in order: dispatches, and calls on the host.
+    """
+
+    schedule: Schedule
+    plan: MemoryPlan
+    work: tuple[Dispatch | Call, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Characters of all distinct kernel sources."""
+        return sum(map(len, {one.source for one in self.work if isinstance(one, Dispatch)}))
+
+    def pack(self) -> None:
+        """Nothing: kernels are rendered from the schedule. WGSL from a file could access any memory."""
+
+    def load(self, info: DeviceInfo, options: CompileOptions) -> WebGpuExecutable:
+        """Makes pipelines, buffers and bind groups.
+
+        Raises:
+            CompileError: A kernel does not compile.
+            DeviceMemoryError: A buffer is above the device's limits.
+        """
         with phase("device"):
-            gpu = device()
+            gpu = gpu_device(info)
         try:
-            return _loaded(gpu, schedule, plan, work, options)
+            return self._loaded(gpu, options)
         except DeviceLostError:
-            # It went before, and nothing had noticed: whatever is compiled next gets a new one.
+            # The device was lost before this load and nobody had noticed: try once more on a new one.
             forget(gpu)
-        return _loaded(gpu_device(info), schedule, plan, work, options)
+        return self._loaded(gpu_device(info), options)
 
-
-def _loaded(
-    gpu: GpuDevice,
-    schedule: Schedule,
-    plan: MemoryPlan,
-    work: list[Dispatch | Call],
-    options: CompileOptions,
-) -> WebGpuExecutable:
-    with phase("allocate"), gpu.all_or_nothing():
-        fixed = Fixed(gpu, schedule, options.max_iterations)
-        return WebGpuExecutable(gpu, schedule, plan, work, fixed)
+    def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:
+        with phase("allocate"), gpu.all_or_nothing():
+            fixed = Fixed(gpu, self.schedule, options.max_iterations)
+            return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
 
 
 def _too_long(reasons: dict[Node, str]) -> KernelLimitError:

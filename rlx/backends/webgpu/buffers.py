@@ -21,7 +21,7 @@ from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
 
 
 def padded(type: TensorType) -> int:
-    """Bytes bound for a value: whole vectors, of four i64 or of 16 bytes, and never none."""
+    """Bytes bound for a value: rounded up to whole vectors (four i64, or 16 bytes), at least one."""
     unit = 32 if type.dtype is DType.I64 else 16
     return max(unit, -(-type.nbytes // unit) * unit)
 
@@ -68,7 +68,7 @@ class Fixed:
         return self._programs[id(call)].clone()
 
     def set_params(self, values: Mapping[str, Array]) -> None:
-        """Brings weights to everything that reads them. Every run sees all of the new values or none.
+        """Uploads weights for kernels and host parts. Every run sees all new values or none.
 
         Runs that have parts on the host make several submissions: they are waited for.
 
@@ -91,7 +91,7 @@ class Fixed:
                     self.unread[name] = np.array(array)
 
     def readers(self, name: str) -> list[Executable]:
-        """The host parts that have a param."""
+        """The host parts that read a param."""
         calls = {id(call): call for call in self._schedule.calls if call.kernel == HOST}
         return [
             program
@@ -100,7 +100,7 @@ class Fixed:
         ]
 
     def _write(self, pairs: Sequence[tuple[Value, Array]]) -> None:
-        """Uploads values. Several go in one submission, so that none of another thread comes between."""
+        """Uploads values in one submission, so that no submission of another thread comes in between."""
         copies = []
         at = 0
         for value, array in pairs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-# As wgpu-py writes them. One that another release lacks is left for it to parse.
+# Spelled as in wgpu-py. Types that another release spells differently are parsed by wgpu-py itself.
 OBJECTS = (
     "WGPUStringView *", "WGPUInstanceDescriptor *", "WGPUAdapterInfo *", "WGPUChainedStruct *",
     "WGPUChainedStruct * ", "WGPUNativeLimits *", "WGPULimits *", "WGPUQueueDescriptor *",
@@ -38,7 +38,7 @@ CALLBACKS = (
 
 
 def parse_together(ffi: Any) -> int:
-    """Parses what is not parsed yet; where cffi or wgpu are not as they were, nothing changes.
+    """Parses all types that are not parsed yet. Does nothing with unknown versions of cffi or wgpu.
 
     Args:
         ffi: The ``FFI`` of wgpu-py.
@@ -59,7 +59,7 @@ def parse_together(ffi: Any) -> int:
             texts[text] = text.replace("(", "(**)(", 1)
         else:
             texts[text] = f"{text} *"
-    # Any failure means another cffi or wgpu: it then parses for itself.
+    # Any failure means another version of cffi or wgpu, which then parses its types one by one.
     with contextlib.suppress(Exception):
         pointers = ffi.typeof(f"void(*)({', '.join(texts.values())})").args
         for text, pointer in zip(texts, pointers, strict=True):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,13 +29,13 @@ from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
 
-# Pipelines kept per device for graphs to come.
+# Pipelines that a device keeps after the graphs that used them are gone.
 MOST_PIPELINES = 1024
 
 # Threads that make pipelines at once.
 _MAKERS = 8
 
-# Longer than most runs of a real-time loop, shorter than what anyone minds; in nanoseconds.
+# How long a wait for the GPU polls before it sleeps, in ns: longer than most runs of a real-time loop.
 SPIN_NS = 1_000_000
 
 
@@ -66,7 +65,7 @@ class GpuDevice:
             ) from error
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
-        # All that executables hold, and for graphs to come those used last.
+        # Every pipeline that an executable holds (weak), and the ones used most recently.
         self._pipelines: WeakValueDictionary[tuple[str, bool], Any] = WeakValueDictionary()
         self._recent: Lru[tuple[str, bool], Any] = Lru(MOST_PIPELINES)
         self._being_made: dict[tuple[str, bool], tuple[Future[Any], int]] = {}
@@ -137,7 +136,7 @@ class GpuDevice:
             del self._loading.made
 
     def pipelines(self, dispatches: Iterable[Dispatch]) -> list[Any]:
-        """The pipelines of dispatches, made once per source, and side by side: drivers take long.
+        """The pipelines of dispatches: one per source, compiled in parallel since drivers are slow.
 
         Raises:
             CompileError: The driver refuses a source.
@@ -245,7 +244,7 @@ _devices_lock = threading.RLock()
 
 
 def gpu_device(info: DeviceInfo) -> GpuDevice:
-    """The device of an adapter; one is shared by everything that asks for the same limits.
+    """The device of an adapter, shared by all users with the same limits.
 
     Raises:
         DeviceUnavailableError: The driver gives none.
@@ -258,19 +257,17 @@ def gpu_device(info: DeviceInfo) -> GpuDevice:
         return _devices[key]
 
 
-def gpu_device_soon(info: DeviceInfo) -> Callable[[], GpuDevice]:
-    """``gpu_device`` as a function to call later; a device that there is not yet is made meanwhile.
+def open_ahead(info: DeviceInfo) -> None:
+    """Starts opening a device in a background thread. ``gpu_device`` waits for it, or raises its error.
 
-    Returns:
-        The function; it raises what ``gpu_device`` raises.
+    Raises:
+        DeviceUnavailableError: The process was forked.
     """
     forked.check()
-    if _key(info) in _devices:
-        return partial(gpu_device, info)
-    pool = ThreadPoolExecutor(1, "rlx-device")
-    made = pool.submit(gpu_device, info)
-    pool.shutdown(wait=False)
-    return made.result
+    if _key(info) not in _devices:
+        pool = ThreadPoolExecutor(1, "rlx-device")
+        pool.submit(gpu_device, info)
+        pool.shutdown(wait=False)
 
 
 def _key(info: DeviceInfo) -> tuple[Any, ...]:
@@ -278,7 +275,7 @@ def _key(info: DeviceInfo) -> tuple[Any, ...]:
 
 
 def forget(gpu: GpuDevice) -> None:
-    """Makes the next ``gpu_device`` a new one: this one is lost."""
+    """Forgets a lost device, so that the next ``gpu_device`` opens a new one."""
     with _devices_lock:
         for key in [key for key, held in _devices.items() if held is gpu]:
             del _devices[key]

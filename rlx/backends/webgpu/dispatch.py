@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from rlx.ir.plan import ARENA, Call, Value
 from rlx.lru import Lru
 from rlx.passes.extent import Extent, scaled
 
-# Texts that were rendered last and trips of their loops that are too many, by all that they are made of; and
-# how many, of how many characters.
+# Cache of rendered WGSL with the excess trips of its loops, keyed by everything that rendering depends on.
+# Bounds: number of texts, and characters of all of them.
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
 
@@ -47,7 +47,7 @@ class Dispatch:
 
 
 def grid(work: int, limit: int) -> tuple[int, int]:
-    """Workgroups in x and y: more than fit into one dimension are folded into rows."""
+    """Workgroups in x and y. Counts above the limit of one dimension are folded into rows."""
     if work <= limit:
         return work, 1
     rows = math.ceil(work / limit)
@@ -55,7 +55,7 @@ def grid(work: int, limit: int) -> tuple[int, int]:
 
 
 def shrunk(dispatch: Dispatch, extent: Extent | None) -> tuple[int, int]:
-    """The grid that makes the rows of an extent: the first workgroups of the whole.
+    """The grid for the rows of an extent: the first workgroups of the full grid.
 
     The kernel and its row of workgroups stay as they are, so that nothing is compiled.
     """
@@ -77,7 +77,7 @@ def access_of(value: Value) -> str:
 
 
 def lower(call: Call, per_dimension: int) -> Dispatch | None:
-    """Renders a call; None when it has no work.
+    """Renders a call into a dispatch; None for a call without work.
 
     Args:
         call: The call.
@@ -93,17 +93,30 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     access = tuple(access_of(value) for value in values)
     size = grid(work, per_dimension)
     dtypes = tuple(value.type.dtype for value in values)
-    # Layers of a model repeat their calls, and rendering is most of what loading costs.
+    # Cached: the layers of a model repeat their calls, and rendering is most of the cost of a load.
     key = call.kernel, _exact(call.params), dtypes, access, work, size[0]
     known = _sources.get(key)
     if known is None:
         source = _source(call, dtypes, access, work, size[0])
-        # What a user wrote declares no trips, and is not cut up either. Elementwise regions have no loops.
+        # Kernels written by users declare no trip counts. Elementwise regions have no loops.
         counted = call.kernel not in ("custom", "elementwise")
         known = source, excess(source) if counted else 0
         _sources.put(key, known, len(source))
     label = f"{call.node.op}/{call.kernel}"
     return Dispatch(call, label, known[0], values, access, size, work, known[1])
+
+
+def text_of(work: Sequence[Dispatch | Call]) -> str:
+    """The WGSL of every dispatch in order, and what the host runs between them."""
+    shown = []
+    for one in work:
+        if isinstance(one, Call):
+            reasons: Any = one.params["reasons"]
+            shown.append(f"// --- on the host, {one.node.where()}: {'; '.join(reasons)}")
+        else:
+            grid = f"grid {one.grid[0]} x {one.grid[1]}"
+            shown.append(f"// --- {one.label}, {one.call.node.where()}, {grid}\n{one.source}")
+    return "\n".join(shown)
 
 
 def _source(
@@ -122,7 +135,7 @@ def _source(
 
 
 def _exact(value: Any) -> Any:
-    """Parameters as a key: equal ones of different types, as 1, 1.0 and True, have different keys."""
+    """Parameters as a hashable key that also distinguishes types: 1, 1.0 and True differ."""
     if isinstance(value, Mapping):
         return tuple((name, _exact(item)) for name, item in value.items())
     if isinstance(value, tuple | list):

@@ -20,10 +20,10 @@ from rlx.ops.elementwise.records import ROWS
 from rlx.ops.elementwise.table import ROUNDED_ONCE
 
 WORKGROUP = 64
-# Elements from which on a thread makes several vectors: their reads are on the way together, and there is
-# still work for every multiprocessor.
+# Minimum elements for which a thread computes several vectors. Their reads overlap, and there is still enough
+# work for every multiprocessor.
 _MANY = 1 << 22
-# Vectors of a thread, by the most steps and operands that a program then has: text and registers grow with both.
+# Vectors per thread, by the largest number of steps and operands: code size and registers grow with both.
 _AHEAD = ((12, 4), (32, 2))
 _OF_A_VECTOR = re.compile(r"\b(i|first|element|at_x\d+|v\d+|t\d+)\b")
 # The register type whose four values are a structure, with functions in place of operators
@@ -48,7 +48,7 @@ def vector(dtype: DType) -> str:
 
 
 def ahead(params: Mapping[str, Any]) -> int:
-    """Vectors of four that a thread makes."""
+    """Vectors of four elements computed by each thread."""
     if size(params["shape"]) < _MANY:
         return 1
     length = len(params["program"]) + len(params["shapes"])
@@ -56,7 +56,7 @@ def ahead(params: Mapping[str, Any]) -> int:
 
 
 def groups(params: Mapping[str, Any]) -> int:
-    """Workgroups that make the result of a region."""
+    """Workgroups needed for the result of a region."""
     return math.ceil(size(params["shape"]) / (4 * WORKGROUP * ahead(params)))
 
 
@@ -70,7 +70,7 @@ def _raw(name: str, index: str, dtype: DType) -> str:
 
 
 def _four(raw: Sequence[str], dtype: DType) -> str:
-    """Four registers from four elements, or from one that all share."""
+    """Four registers from four elements, or from one broadcast element."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_{'all' if len(raw) == 1 else 'four'}({', '.join(raw)})"
@@ -80,7 +80,7 @@ def _four(raw: Sequence[str], dtype: DType) -> str:
 
 
 def packed(dtype: DType) -> str:
-    """The type of four neighbours in memory."""
+    """The WGSL type of four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return "WidePacked"
@@ -88,7 +88,7 @@ def packed(dtype: DType) -> str:
 
 
 def _unpacked(value: str, dtype: DType) -> str:
-    """Four registers from four neighbours in memory."""
+    """Four registers from four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_load({value})"
@@ -102,7 +102,7 @@ def _unpacked(value: str, dtype: DType) -> str:
 
 
 def _packed(value: str, dtype: DType) -> str:
-    """Four registers as four neighbours in memory."""
+    """Four registers as four consecutive elements in memory."""
     storage = STORAGE[dtype]
     if storage.register == _WIDE:
         return f"wide_store({value})"
@@ -115,7 +115,7 @@ def _packed(value: str, dtype: DType) -> str:
 
 
 def _index(dims: Shape, steps: tuple[int, ...], element: str, kind: str) -> str:
-    """The operand's index of result element ``element``; the arithmetic has constants only."""
+    """The operand's index for result element ``element``; strides are constants in the code."""
     terms, below = [], 1
     number = "{}u" if kind == "u32" else "vec4<u32>({}u)"
     for at in reversed(range(len(dims))):
@@ -137,7 +137,7 @@ def _operand(name: str, shape: Shape, dtype: DType, result: Shape) -> _Operand:
     contiguous = size(shape) == size(result)
     aligned = dims[-1] % 4 == 0 and all(step % 4 == 0 for step in steps[:-1])
     if contiguous or (steps[-1] == 1 and aligned):
-        # Four neighbours of the result are four neighbours of the operand, at a multiple of 4.
+        # Four consecutive elements of the result read four consecutive, aligned elements of the operand.
         at = "i" if contiguous else f"({_index(dims, steps, 'first', 'u32')}) >> 2u"
         return _Operand(packed(dtype), _unpacked(f"{name}[{at}]", dtype))
     if steps[-1] == 0 and dims[-1] % 4 == 0:
@@ -169,7 +169,7 @@ def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     vec = vector(target)
     given, wanted = STORAGE[source].register, STORAGE[target].register
     if (str(source), str(target)) in ROUNDED_ONCE:
-        # Through f32 as on every other way, but so that only the last step rounds.
+        # Converted through f32 like all other types, but rounded only once, in the last step.
         held = value if given == _WIDE else f"wide_from_{given}({value})"
         converted = f"wide_to_odd({held})"
         return converted if last else STORAGE[target].round.format(converted)
@@ -181,7 +181,7 @@ def _cast(value: str, source: DType, target: DType, last: bool) -> str:
     if target is DType.BOOL:
         return value if source is DType.BOOL else f"!({value} == {vector(source)}(0))"
     converted = value if vec == vector(source) else f"{vec}({value})"
-    # What is stored next is rounded by that.
+    # The store itself rounds, so no rounding is needed here.
     return converted if last else STORAGE[target].round.format(converted)
 
 
@@ -319,7 +319,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
 
 def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: int) -> str:
-    """What a thread does: the reads of all its vectors first, so that they are on their way together.
+    """The body of a thread: reads of all its vectors come first, so that they overlap.
 
     Args:
         loads: Lines that read the operands of vector ``i``.
@@ -331,7 +331,7 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     vectors = math.ceil(count / 4)
     lines = [f"let i = (wid.x + wid.y * FOLD) * {WORKGROUP * each}u + lane;"]
     whole = vectors % (WORKGROUP * each) == 0
-    # Workgroups behind the last are there where the grid is folded.
+    # A grid folded into rows may have more workgroups than there is work.
     lines.append(f"if (i >= {vectors}u) {{ return; }}")
     place = ["let first = i * 4u;"]
     if any("element" in line for line in loads):
@@ -342,7 +342,7 @@ def _vectors(loads: list[str], steps: list[str], store: str, count: int, each: i
     for part in ("loads", "steps"):
         for at in range(each):
             if part == "loads":
-                # Vectors behind the last are read as the last, and not written.
+                # Past the end the last vector is read again, and nothing is written.
                 step = f"i + {at * WORKGROUP}u"
                 lines.append(f"let i_{at} = {step if whole else f'min({step}, {vectors - 1}u)'};")
             some = [*place, *loads] if part == "loads" else [*steps, store]

@@ -17,19 +17,19 @@ ABSENT = (
 
 
 class _State:
-    """Whether WebGPU was used in this process, and whether it was in the one that this was forked from."""
+    """Whether WebGPU was used in this process, or in the parent before a fork."""
 
     used = False
     dead = False
 
 
 def mark_used() -> None:
-    """The driver has been asked for something."""
+    """Notes that WebGPU is used in this process."""
     _State.used = True
 
 
 def dead() -> bool:
-    """Whether WebGPU can't be used for having been used before the fork."""
+    """Whether WebGPU can't be used here, because the parent used it before the fork."""
     return _State.dead
 
 
@@ -57,7 +57,7 @@ def _in_child() -> None:
     from wgpu.backends.wgpu_native import GPUAdapter, GPUDevice
     from wgpu.backends.wgpu_native._api import GPUObjectBase
 
-    # The objects are the parent's. Freeing them takes the driver's locks, which nobody may hold any more.
+    # The objects belong to the parent process. Freeing them would take driver locks that nobody can release.
     for kind in (GPUObjectBase, GPUAdapter, GPUDevice):
         kind._release = _keep
 

@@ -16,7 +16,7 @@ from rlx.ir.plan import Call, Value
 
 
 class Pause:
-    """Between two submissions of a long run, so that signals are handled and the driver is not choked."""
+    """A pause between two submissions of a long run: signals are handled, and the driver's queue stays short."""
 
     copies: Sequence[tuple[Any, int, int, int]] = ()
     reads: Sequence[tuple[int, Array]] = ()
@@ -25,14 +25,14 @@ class Pause:
     staged = 0
 
     def run(self) -> None:
-        """Nothing: coming back to Python is what it is for."""
+        """Does nothing: returning to Python is the purpose."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class HostStep:
-    """One such part, with the memory that its operands and results pass through.
+    """A host part with the staging memory of its operands and results.
 
     Attributes:
         executable: The part, compiled for the CPU.
@@ -76,7 +76,7 @@ class HostStep:
     def run(self) -> None:
         """Computes on the CPU; the operands have been read back."""
         for view, (data, type) in zip(self.executable.input_views, self._operands, strict=True):
-            # A value may be read as a view, under another shape.
+            # The operand may be a view of the value, with another shape.
             view[...] = from_device(data, type).reshape(view.shape)
         for result, data in zip(self.executable.run_slots(), self._results, strict=True):
             raw = to_device(result)

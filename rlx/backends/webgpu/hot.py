@@ -1,4 +1,4 @@
-"""Which way a submission runs: C calls into wgpu-native where its release is known, else wgpu-py."""
+"""Makes submissions: by C calls into wgpu-native where its release is known, else through wgpu-py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rlx.ir.opdef import Array
 
 _log = logging.getLogger("rlx.webgpu")
 
-# Uploads of at most this many bytes go through memory that stays mapped between runs: wgpu-native's own way
-# makes and frees a buffer for each.
+# Uploads up to this many bytes go through a buffer that stays mapped between runs. wgpu-native's own upload
+# creates and frees a buffer each time.
 MOST_UPLOAD = 1 << 16
 
 
@@ -46,11 +46,11 @@ class Maker:
         self.recording: Recording | None = None
 
     def forget(self) -> None:
-        """Lists of dispatches that no prepared submission has any more need not be kept."""
+        """Drops the C forms of dispatch lists that no prepared submission uses."""
         self._batches.clear()
 
     def runner(self, work: Submission) -> Runner:
-        """A prepared submission; those with the same list of dispatches share its C form."""
+        """Prepares a submission. Those with the same list of dispatches share its C form."""
         if self.recording is not None:
             return self.recording.runner(work, self.moved)
         if self._binding is None:
@@ -87,7 +87,7 @@ class Maker:
         assert self._binding is not None
         if id(batch) not in self._batches:
             rows = [(self._handle(p), self._handle(g), x, y) for p, g, x, y in batch]
-            # The list is kept too, so that its id stays its own.
+            # The list is kept as well, so that no other list can get its id.
             self._batches[id(batch)] = (self._binding[1].Dispatches(rows), batch)
         return self._batches[id(batch)][0]
 
@@ -96,5 +96,5 @@ class Maker:
         return int(self._binding[0].cast("uintptr_t", thing._internal))
 
     def entry(self, *given: Any) -> Any:
-        """What ``run_slots`` is a method of; the arguments are those of ``PythonEntry``."""
+        """The object whose method is ``run_slots``; takes the arguments of ``PythonEntry``."""
         return self._binding[1].Entry(*given) if self._binding is not None else PythonEntry(*given)

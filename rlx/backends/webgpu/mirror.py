@@ -21,7 +21,7 @@ def from_device(raw: Array, type: TensorType) -> Array:
 
 
 class Mirror:
-    """What callers see of a GPU's arena: views of inputs and outputs in one piece of host memory.
+    """Host copies of the arena's inputs and outputs, which callers see as views.
 
     Attributes:
         memory: Bytes that stand for the arena's inputs and outputs, at the same offsets.

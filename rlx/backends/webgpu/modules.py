@@ -13,7 +13,7 @@ from typing import Any
 
 from rlx import flags
 
-# The releases of wgpu-py whose binding this was written against.
+# Releases of wgpu-py that this was written for: it uses private functions of their bindings.
 _KNOWN = ("0.32.",)
 
 
@@ -51,7 +51,7 @@ def shader_module(device: Any, label: str, code: str) -> Any:
     ffi, lib = api.ffi, api.lib
     source = ffi.new("WGPUShaderSourceWGSL *")
     source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
-    # The bytes have to live until the call has been made.
+    # Keep a reference: the C call reads these bytes.
     texts = [ffi.new("char[]", text.encode()) for text in (code, label)]
     descriptor = ffi.new("WGPUShaderModuleDescriptor *")
     for field, text in ((source.code, texts[0]), (descriptor.label, texts[1])):

@@ -1,4 +1,4 @@
-"""The runners and host steps of an executable while somebody watches: slower, and they say what they do."""
+"""Submissions and host steps that record their time, for traces and profiles. They are slower."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rlx.passes.extent import Extent
 
 
 class Clock(Protocol):
-    """What knows when the GPU worked."""
+    """Takes the times of work on the GPU."""
 
     def compute(self, encoder: Any, batch: Batch) -> None:
         """Encodes dispatches."""
 
     def sent(self, at: int) -> None:
-        """What was encoded has been handed to the GPU, from this moment on."""
+        """Notes the time at which encoded work was submitted."""
 
     def collect(self, over: int) -> None:
-        """All of it was done at this moment."""
+        """Notes the time at which submitted work was done."""
 
     def close(self) -> None:
         """Frees what it holds on the device."""
 
 
 class SubmissionTimes:
-    """The time of whole submissions, for GPUs that can't take the time of a kernel.
+    """Times of whole submissions, for GPUs without timestamp queries.
 
     Args:
         recorder: Where the times go.
@@ -51,7 +51,7 @@ class SubmissionTimes:
         )
 
     def compute(self, encoder: Any, batch: Batch) -> None:
-        """Encodes the dispatches in one pass, as runs do that nobody watches."""
+        """Encodes the dispatches in one pass, as unrecorded runs do."""
         PythonRunner.compute(encoder, batch)
         self._encoded = len(batch)
 
@@ -62,7 +62,7 @@ class SubmissionTimes:
         self._encoded = 0
 
     def collect(self, over: int) -> None:
-        """Ends the spans; of those in flight at one time each begins where the one before ends."""
+        """Ends the spans. Overlapping submissions are shown one after the other."""
         for at, (sent, count) in enumerate(self._open):
             following = self._open[at + 1][0] if at + 1 < len(self._open) else over
             start = max(self._shown, sent)
@@ -122,7 +122,7 @@ class RecordedRunner(PythonRunner):
 
 
 class RecordedStep:
-    """A part on the host, in a span; everything else is the part itself.
+    """A host step that is recorded as a span.
 
     Args:
         step: The part.
@@ -149,7 +149,7 @@ class RecordedStep:
 
 
 class Recording:
-    """Makes the runners of an executable that is watched.
+    """Makes the recorded submissions of an executable.
 
     Args:
         gpu: The device.
@@ -195,7 +195,7 @@ class Recording:
             self.steps.append(step)
 
     def describe(self, extent: Extent | None) -> None:
-        """Says what later dispatches do: they compute the rows of an extent."""
+        """Updates the kernel descriptions after a change of the extent."""
         kernels = kernels_of((one.call for one in self._dispatches.values()), extent)
         for at, one in self._dispatches.items():
             self._groups[id(self._bound[at][1])] = kernels[id(one.call)]
@@ -205,6 +205,6 @@ class Recording:
         return RecordedRunner(self, self._gpu, work, moved)
 
     def end(self) -> list[Any]:
-        """Frees what it held, and gives back the host parts as they were."""
+        """Ends the recording; returns the plain host steps."""
         self.clock.close()
         return self._plain

@@ -31,9 +31,9 @@ STORAGE: dict[DType, Storage] = {
     DType.F32: Storage("f32", 1, "f32"),
     DType.I32: Storage("i32", 1, "i32"),
     DType.U32: Storage("u32", 1, "u32"),
-    # The low word first, as in host memory.
+    # Low word first, as in (little-endian) host memory.
     DType.I64: Storage("vec2<u32>", 1, "wide"),
-    # Moved as it is, never computed with.
+    # Copied only: no kernel computes with it.
     DType.F64: Storage("vec2<u32>", 1, "never"),
     DType.BOOL: Storage(
         "u32", 4, "bool", "({} != vec4<u32>(0u))", "select(vec4<u32>(0u), vec4<u32>(1u), {})"

@@ -10,12 +10,13 @@ from rlx.backends.webgpu.host_step import HostStep, Pause
 from rlx.backends.webgpu.mirror import Mirror
 from rlx.backends.webgpu.transfers import spans, words
 from rlx.backends.webgpu.work import Batch, Submission
+from rlx.errors import InputError, describe
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.passes.extent import Extent, scaled
 
 
 class Traffic:
-    """What runs of one executable move between host and device.
+    """The transfers of an executable's runs between host and device.
 
     Args:
         gpu: The device.
@@ -25,6 +26,9 @@ class Traffic:
         mirror: The host memory that stands for it.
 
     Attributes:
+        schedule: See above.
+        arena: See above.
+        mirror: See above.
         inputs: Offset and size in bytes of each input in the arena.
         outputs: The same of each output.
         every: Positions of all outputs.
@@ -38,7 +42,7 @@ class Traffic:
     def __init__(
         self, gpu: GpuDevice, schedule: Schedule, plan: MemoryPlan, arena: Any, mirror: Mirror
     ) -> None:
-        self._gpu, self._arena, self._mirror = gpu, arena, mirror
+        self._gpu, self.arena, self.mirror, self.schedule = gpu, arena, mirror, schedule
         self.inputs = [(plan.slots[v.id].offset, v.type.nbytes) for v in schedule.inputs]
         self.extent: Extent | None = None
         pairs = zip(schedule.outputs, schedule.output_types, strict=True)
@@ -52,11 +56,49 @@ class Traffic:
 
     @property
     def skipped(self) -> frozenset[int]:
-        """Inputs whose slots hold them already: resident ones, and those that are fed."""
+        """Inputs that runs do not upload: resident and fed ones."""
         return self.resident | {to for to, _ in self.feeds}
 
+    def input(self, index: int) -> int:
+        """The position of an input.
+
+        Raises:
+            InputError: There is none.
+        """
+        return _known(index, len(self.inputs), "input")
+
+    def output(self, index: int) -> int:
+        """The position of an output.
+
+        Raises:
+            InputError: There is none.
+        """
+        return _known(index, len(self.outputs), "output")
+
+    def checked_feeds(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Feeds whose outputs fit their inputs.
+
+        Raises:
+            InputError: There is no such input or output, the two differ in shape or dtype, or an input is
+                fed twice.
+        """
+        feeds: dict[int, int] = {}
+        for to, source in pairs:
+            wanted = self.schedule.inputs[self.input(to)].type
+            given = self.schedule.output_types[self.output(source)]
+            if given != wanted or to in feeds:
+                raise InputError(
+                    describe(
+                        f"output {source} can't feed input {to}",
+                        got=given if given != wanted else "a second feed of this input",
+                        expected=wanted,
+                    )
+                )
+            feeds[to] = source
+        return list(feeds.items())
+
     def set_feeds(self, feeds: Sequence[tuple[int, int]]) -> None:
-        """Chooses the feeds, and makes room for what travels between two slots."""
+        """Sets the feeds, and allocates the buffer that they are copied through."""
         size = sum(words(self.outputs[source][1]) for _, source in feeds)
         if size and (self._between is None or self._between.size < size):
             self._between = self._gpu.buffer("feeds", size, "COPY_SRC", "COPY_DST")
@@ -77,10 +119,10 @@ class Traffic:
             outputs: Positions of the outputs that are brought back.
             whole: Whether their rows past the extent come too.
         """
-        memory = self._mirror.memory
+        memory = self.mirror.memory
         chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
         uploads: Sequence[tuple[Any, Any, int]] = [
-            (memory[offset : offset + size], self._arena, offset)
+            (memory[offset : offset + size], self.arena, offset)
             for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
         ]
         found = []
@@ -130,7 +172,7 @@ class Traffic:
         for offset, size in spans(
             self.outputs if whole else self._now(self.outputs, "outputs"), outputs
         ):
-            copies.append((self._arena, offset, at, size))
+            copies.append((self.arena, offset, at, size))
             at += size
         return copies, at
 
@@ -141,8 +183,8 @@ class Traffic:
             offset, nbytes = self.outputs[source]
             size = words(nbytes)
             if size:
-                out.append((self._arena, offset, self._between, at, size))
-                back.append((self._between, at, self._arena, self.inputs[to][0], size))
+                out.append((self.arena, offset, self._between, at, size))
+                back.append((self._between, at, self.arena, self.inputs[to][0], size))
             at += size
         return out + back
 
@@ -151,3 +193,9 @@ class Traffic:
         self.staging.destroy()
         if self._between is not None:
             self._between.destroy()
+
+
+def _known(index: int, count: int, what: str) -> int:
+    if not 0 <= index < count:
+        raise InputError(describe(f"there is no {what} {index}", expected=f"0 to {count - 1}"))
+    return index

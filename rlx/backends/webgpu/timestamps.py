@@ -1,4 +1,4 @@
-"""When each kernel ran, by the GPU's clock, placed on the host's."""
+"""Start and end of each kernel by the GPU's clock, converted to the host's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rlx.backends.recorder import Kernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.work import Batch
 
-# The specification's limit on the queries of one set; a kernel takes two.
+# WebGPU's limit on queries per query set; a kernel uses two.
 MOST_QUERIES = 4096
-# Submissions whose times are held on the device before they are fetched: drivers have few query sets.
+# Submissions before timestamps are read back: drivers allow few query sets at a time.
 _MOST_OPEN = 16
 
 
@@ -49,7 +49,7 @@ class Timestamps:
         self._gpu, self._recorder, self._kernels = gpu, recorder, kernels
         self._period = _period(gpu.queue)
         self._free: dict[int, list[_Queries]] = defaultdict(list)
-        # What was encoded, and what of it was handed over as well.
+        # Query sets that were encoded, and those of them that were submitted.
         self._encoded: list[tuple[_Queries, Batch]] = []
         self._open: list[tuple[_Queries, Batch]] = []
         self._shown = 0

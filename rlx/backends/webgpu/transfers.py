@@ -1,4 +1,4 @@
-"""What a run moves between host and device: ranges of slots, counters, room for several runs' results."""
+"""Transfers of a run between host and device: merged ranges, and staging memory for several runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rlx.backends.webgpu.hot import Maker
 from rlx.backends.webgpu.work import Runner, Submission
 from rlx.ir.opdef import Array
 
-# Ranges closer than this travel together, and the runs that wait at the same time stage at most
-# this much; both in bytes.
+# In bytes: ranges closer than the first are merged into one transfer; the second bounds the staging memory
+# of runs that wait at the same time.
 _NEAR = 4096
 _MOST_STAGED = 1 << 28
 

@@ -1,4 +1,4 @@
-"""How many trips the loops of a kernel make: every loop of a WGSL text declares it, and a limit holds for all.
+"""Bounds the trip counts of a kernel: every loop in the WGSL declares its own, and a limit holds for all.
 
 lavapipe (Mesa 22.3) ends a shader's loops in silence once an invocation has made 65,535 trips, those of all its
 loops together. So each line that begins a loop ends in a comment: ``// trips: K / 16``, the most trips it makes
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from rlx.errors import CompileError, describe
 
-# The trips that no invocation may reach.
+# Limit on the loop trips of one invocation.
 TOO_MANY = 65_535
 
 _DECLARED = re.compile(r"//\s*trips:\s*(.+?)(\s+in all)?\s*$", re.M)
 _CONSTANT = re.compile(r"const (\w+)\s*:\s*[ui]32\s*=\s*(?:i32\()?(-?\d+)u?\)?\s*;")
 _COMMENT = re.compile(r"//[^\n]*")
-# What the count goes by: functions, loops and braces; calls are added where a function has loops.
+# Tokens that counting needs: functions, loops and braces, and calls of functions that have loops.
 _TOKENS = r"fn +(\w+)|(?<!\w)(for|while|loop)\b|([{}])"
 
 
@@ -65,8 +65,8 @@ def excess(source: str) -> int:
     declared = _DECLARED.findall(source)
     if not declared:
         return 0
-    # Even all loops nested in each other are few trips mostly, and need no closer look; unless other functions
-    # have some, which may be called from many places.
+    # Upper bound as if all loops were nested: mostly far below the limit, so that no parsing is needed. Not valid
+    # where other functions have loops, since these may be called from many places.
     values, most = _constants(source), 1
     for expression, _ in declared:
         most *= 2 + max(0, evaluate(expression, values))
@@ -110,7 +110,7 @@ def _count(
     own: dict[str, int] = {}
     calls: dict[str, dict[str, int]] = {}
     function, declared = "", iter(loops)
-    # How often what stands in each open brace runs, and what the next one is multiplied by.
+    # Per open brace: how often its body runs. And the factor of the brace that opens next.
     factors, times = [1], 1
     called = rf"|\b({'|'.join(names)})\s*\(" if names else "|(?!)()"
     for name, begins, brace, call in re.findall(_TOKENS + called, plain):
@@ -123,7 +123,7 @@ def _count(
                 raise _undeclared(function)
             entered = factors[-1]
             trips = loop.trips if loop.whole else entered * loop.trips
-            # Each time that it is entered, the last trip is the one that finds the end.
+            # One trip more than the body runs: the last one finds the loop condition false.
             own[function] += trips + entered
             times = -(-trips // max(1, entered))
         elif brace == "{":

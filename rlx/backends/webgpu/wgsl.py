@@ -77,7 +77,7 @@ def literal(value: float | int, dtype: str = "f32") -> str:
         CompileError: It is not finite; WGSL has no such literals.
     """
     if dtype != "f32":
-        # The least i32 has no literal of its own: its digits without the sign overflow.
+        # WGSL has no literal for the smallest i32: its digits without the sign overflow.
         return f"{int(value)}u" if dtype == "u32" else f"i32({int(value)})"
     single = float(np.float32(value))
     if not math.isfinite(single):
@@ -94,8 +94,8 @@ def _sine(numerator: int, denominator: int) -> str:
     return f"({literal(math.sin(2 * math.pi * (numerator % denominator) / denominator))})"
 
 
-# How kernels of sums, extremes and order spell an operation on two numbers of a type, where that has none
-# of its own: i64 is two words (shaders/lib/wide_one.wgsl).
+# Binary operations as kernels of sums, extremes and sorting write them, for types without WGSL operators:
+# i64 is two words (shaders/lib/wide_one.wgsl).
 _TWO_WORDS = "vec2<u32>"
 _SPELLED = {
     "+": "one_add({}, {})",

@@ -17,7 +17,7 @@ from rlx.ir.opdef import Array
 
 Batch = list[tuple[Any, Any, int, int]]
 
-# What a run comes back with; the numbers are those of cython_src/webgpu_run.h.
+# Status of a run; the numbers are those of cython_src/webgpu_run.h.
 OK, ERROR, MEMORY, LOST, STOPPED = range(5)
 
 
@@ -121,7 +121,7 @@ class PythonRunner:
         if known is None:
             self._gpu.queue.submit([commands])
             return
-        # wgpu-native panics when it is given commands for a device that is gone.
+        # wgpu-native aborts the process when it gets commands for a lost device.
         ffi, _, api = known
         queue, encoded = (
             ffi.cast("uintptr_t", one._internal) for one in (self._gpu.queue, commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.ir.graph import Graph, Node
+from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ops.leaves import LEAVES
 from rlx.passes.fuse import fuse_elementwise
@@ -12,7 +13,7 @@ from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
 from rlx.passes.patterns.table import PATTERNS
 
 
-def fuse_patterns(graph: Graph, notes: list[str], target: Specialisation) -> Graph:
+def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
     for pattern in PATTERNS:
         found = _find(pattern, graph, notes, target)
@@ -21,7 +22,7 @@ def fuse_patterns(graph: Graph, notes: list[str], target: Specialisation) -> Gra
     return graph
 
 
-def _find(pattern: Pattern, graph: Graph, notes: list[str], target: Specialisation) -> list[Match]:
+def _find(pattern: Pattern, graph: Graph, notes: list[Note], target: Specialisation) -> list[Match]:
     """Where a pattern fits and pays; no two matches share a node."""
     site = Site(graph, target.kernel_set)
     found: list[Match] = []
@@ -34,7 +35,7 @@ def _find(pattern: Pattern, graph: Graph, notes: list[str], target: Specialisati
             continue
         also = _needed_elsewhere(match, site)
         before, after = (_as_run(side(match, also), target) for side in (_before, _after))
-        if target.admits(f"{pattern.name} at {node.where()}", before, after, notes):
+        if target.admits(pattern.name, node, before, after, notes):
             found.append(match)
             inside.update(one.id for one in match.inside)
     return found

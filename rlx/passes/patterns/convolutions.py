@@ -76,7 +76,7 @@ def conv_after(node: Node, site: Site) -> Match | None:
 
     On a GPU it is another pass anyway.
     """
-    if site.kernel_set != "cpu":
+    if not site.fuses("convolution_epilogue"):
         return None
     act, add = "none", node
     if node.op in ACTIVATIONS and node.op != "none":

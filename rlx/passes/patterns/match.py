@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rlx.ir.graph import Graph, Node
+from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.rewrite import users
 from rlx.passes.legalize import blocked
 
@@ -57,9 +58,13 @@ class Site:
     """
 
     def __init__(self, graph: Graph, kernel_set: str) -> None:
-        self.kernel_set = kernel_set
+        self.kernels = KERNEL_SETS[kernel_set]
         self._readers = users(graph)
         self._outputs = {node.id for node in graph.outputs}
+
+    def fuses(self, name: str) -> bool:
+        """Whether a fusion that only some kernels gain by is worth having here; see ``KernelSet.fuses``."""
+        return name in self.kernels.fuses
 
     def readers(self, node: Node) -> list[Node]:
         """The nodes that read a node, once per use."""
@@ -76,7 +81,7 @@ class Site:
 
     def blocked(self, node: Node) -> bool:
         """Whether a node has no kernel here and will run on the host, or in another dtype."""
-        return blocked(node, self.kernel_set) is not None
+        return blocked(node, self.kernels.name) is not None
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def transposed(node: Node, site: Site) -> Match | None:
     if node.op != "matmul" or any(len(operand.shape) < 2 for operand in node.inputs):
         return None
     x, y = node.inputs
-    left = site.kernel_set != "cpu" and _exchanged(x, node, site)
+    left = site.fuses("left_transposed") and _exchanged(x, node, site)
     right = _exchanged(y, node, site)
     if not left and not right:
         return None
@@ -72,7 +72,7 @@ def _exchanged(operand: Node, product: Node, site: Site) -> bool:
 
 def scaled(node: Node, site: Site) -> Match | None:
     """A product of bytes, as f32, times a scale or one per column. On a CPU that is another pass anyway."""
-    if node.op != "mul" or site.kernel_set == "cpu":
+    if node.op != "mul" or not site.fuses("scaled_integers"):
         return None
     for cast, scale in either_way(node):
         if cast.op != "cast" or site.only(cast) is not node or cast.dtype is not DType.F32:
@@ -93,7 +93,7 @@ def _scaled(operands: Sequence[int], name: str) -> Build:
 
 def halves(node: Node, site: Site) -> Match | None:
     """A product by a weight in 16 bits that is widened for it alone; the CPU does so in registers."""
-    if node.op not in _WIDENED or site.kernel_set != "cpu" or node.dtype is not DType.F32:
+    if not site.fuses("half_weights") or node.op not in _WIDENED or node.dtype is not DType.F32:
         return None
     x, cast, *bias = node.inputs
     if cast.op != "cast" or node.attrs.get("left") or site.only(cast) is not node:

@@ -93,7 +93,7 @@ def shared(node: Node, site: Site) -> Match | None:
     each of them anyway.
     """
     form = _form(node)
-    if site.kernel_set == "cpu" or form is None:
+    if not site.fuses("joined_products") or form is None:
         return None
     readers = {one.id: one for one in site.readers(node.inputs[0])}
     alike = [one for at, one in sorted(readers.items()) if _form(one) == form]

@@ -208,7 +208,7 @@ def _over_segments(node: Node) -> bool:
 
 def frame_peaks(node: Node, site: Site) -> Match | None:
     """Welch's peaks of frames, with or without their means: every sample can be read once."""
-    found = first(_FRAME_PEAKS, node) if _on_gpu(node, site) else None
+    found = first(_FRAME_PEAKS, node) if site.fuses("frame_peaks") and _is_f32(node) else None
     if found is None or not size(node.shape):
         return None
     frames, spec, k = found.named["frames"], found.named["spec"], node.attrs["k"]
@@ -263,7 +263,7 @@ def _of_frames(node: Node, site: Site, found: Found | None) -> Match | None:
     if found is None:
         return None
     spec, frames = found.named["spec"], found.named["frames"]
-    if not size(spec.shape) or (site.kernel_set != "cpu" and not _on_gpu(spec, site)):
+    if not size(spec.shape) or not (site.kernels.every_dtype or _is_f32(spec)):
         return None
     attrs = {"hop": frames.attrs["hop"], "power": spec is not node}
 
@@ -272,10 +272,6 @@ def _of_frames(node: Node, site: Site, found: Found | None) -> Match | None:
         return g.add_node("frame_spectra", read, attrs, node.name)
 
     return Match(found.inside, build)
-
-
-def _on_gpu(node: Node, site: Site) -> bool:
-    return site.kernel_set.startswith("webgpu") and _is_f32(node)
 
 
 # --- log-mel features ------------------------------------------------------------------------------------

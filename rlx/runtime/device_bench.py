@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from rlx.device.names import Device
+from rlx.errors import DeviceFallbackError, describe
 from rlx.ir.dtype import store
-from rlx.ir.graph import Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.runtime.compiled import CompiledGraph
 
@@ -50,7 +51,7 @@ class DeviceBenchResult:
         return cls(device, compile_ns, float(median), float(p99))
 
     def beside(self, same_as: Device | None) -> DeviceBenchResult:
-        """The same result, told to be of hardware that another device is, too."""
+        """The same result, marked as the same hardware as another device."""
         return replace(self, same_as=same_as)
 
 
@@ -61,7 +62,7 @@ def failed(device: Device, compile_ns: float | None, error: Exception) -> Device
 
 
 def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list[int]:
-    """Nanoseconds of each of some runs; one before them, that also checks the inputs, does not count.
+    """Nanoseconds of each run, after one warm-up run, which also checks the inputs.
 
     Args:
         compiled: What to run.
@@ -79,7 +80,7 @@ def timed(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> list
 
 
 def made_up(node: Node) -> Array:
-    """A value for an input or param that nobody gave: floats of ordinary size, zeros for the rest.
+    """A made-up value for an input or param: floats between 0.1 and 1, zeros for other dtypes.
 
     Zeros are in range wherever numbers are indices; ordinary floats are not slowed by denormals.
     """
@@ -87,3 +88,37 @@ def made_up(node: Node) -> Array:
         return np.zeros(node.shape, node.dtype.numpy)
     values = np.random.default_rng(0).uniform(0.1, 1.0, node.shape)
     return store(values, node.dtype)
+
+
+def medians(graph: Graph, results: Sequence[DeviceBenchResult]) -> dict[Device, float]:
+    """The median nanoseconds of every device that ran.
+
+    Raises:
+        DeviceFallbackError: None ran.
+    """
+    found = {result.device: result.median_ns for result in results if result.error is None}
+    if not found:
+        raise all_failed("benchmark", graph, [(r.device, r.error) for r in results])
+    return found
+
+
+def all_failed(
+    verb: str, graph: Graph, attempts: Sequence[tuple[Device, Exception | None]]
+) -> DeviceFallbackError:
+    """The error for a graph that failed on every device.
+
+    Args:
+        verb: What was tried.
+        graph: The graph.
+        attempts: Each device and its error.
+    """
+    known = [(device, error) for device, error in attempts if error is not None]
+    tried = "; ".join(f"{d}: {' '.join(str(error).split())}" for d, error in known)
+    return DeviceFallbackError(
+        describe(
+            f"no device of the chain could {verb} graph {graph.name!r}",
+            got=tried,
+            hint="error.attempts holds each device's own error",
+        ),
+        known,
+    )

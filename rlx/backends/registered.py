@@ -9,21 +9,23 @@ from typing import Any
 
 from rlx.backends.base import Backend
 from rlx.errors import DeviceUnavailableError, InputError, describe
+from rlx.ir.kernel_sets import KERNEL_SETS
 
-# The built-in ones are imported when first asked for, so that ``import rlx`` needs no driver.
+# Built-in backends are imported on first use, so that ``import rlx`` needs no driver.
 _BUILT_IN = {
     "cpu": "rlx.backends.cpu",
     "webgpu": "rlx.backends.webgpu",
     "reference": "rlx.backends.reference",
     "null": "rlx.backends.null",
 }
+# For developers: the definition of correct results, and a compile without a device. Never picked for users.
+_FOR_DEVELOPERS = ("reference", "null")
 _loaded: dict[str, Backend] = {}
 
 
-# Why plug-ins can't be used, so that each is tried once.
+# Error messages of plug-ins that failed to import. Each is tried once.
 _broken: dict[str, str] = {}
-_MEMBERS = ("name", "kernel_set", "devices", "absent", "load")
-_KERNEL_SETS = ("", "cpu", "webgpu")
+_MEMBERS = ("name", "kernel_set", "devices", "absent")
 
 
 def register_backend(backend: Backend) -> None:
@@ -48,19 +50,29 @@ def _fault(backend: object) -> str | None:
     if isinstance(backend, type):
         return f"the class {backend.__name__} is not a backend; an instance of it may be"
     lacking = [name for name in _MEMBERS if not hasattr(backend, name)]
+    if not any(callable(getattr(backend, name, None)) for name in ("load", "lower")):
+        lacking.append("load or lower")
     if lacking:
         return f"a backend without {', '.join(lacking)}"
     name, kernel_set = getattr(backend, "name", None), getattr(backend, "kernel_set", None)
     if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
         return f"{name!r} is no name for a backend: a lower-case word"
-    if kernel_set not in _KERNEL_SETS:
-        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {_KERNEL_SETS}"
+    if kernel_set and kernel_set not in KERNEL_SETS:
+        known = ("", *KERNEL_SETS)
+        return f"backend {name!r} wants the kernel set {kernel_set!r}, which is not one of {known}"
     return None
 
 
 def backend_names() -> list[str]:
     """Names of all backends: built in, registered, or installed as plug-ins."""
     return sorted({*_BUILT_IN, *_loaded, *_entry_points()})
+
+
+def listed_backends() -> list[str]:
+    """Names of the backends that users run graphs on, in the order of tables: the CPU, GPUs, plug-ins."""
+    ours = list(_BUILT_IN)
+    names = [name for name in backend_names() if name not in _FOR_DEVELOPERS]
+    return sorted(names, key=lambda name: (ours.index(name) if name in ours else len(ours), name))
 
 
 def backend(name: str) -> Backend:
@@ -102,7 +114,7 @@ def _load_plugin(name: str, points: Sequence[Any]) -> None:
                 raise InputError(f"its backend is named {found.name!r}")
             register_backend(found)
             return
-        # A package that ends the process when it is imported is only broken, too.
+        # SystemExit too: a package that exits on import must not end this process.
         except (Exception, SystemExit) as error:
             claimed = "; ".join(f"{point.value} of {_package(point)}" for point in points)
             _broken[name] = str(plugin_error(name, f"import ({claimed})", error))
@@ -129,7 +141,7 @@ def plugin_error(name: str, where: str, error: object) -> DeviceUnavailableError
     )
 
 
-# Once: it reads the metadata of everything that is installed, which costs more than a small compile.
+# Cached: it reads the metadata of all installed packages, which takes longer than a small compile.
 @functools.cache
 def _entry_points() -> dict[str, tuple[Any, ...]]:
     from importlib.metadata import entry_points

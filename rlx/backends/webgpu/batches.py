@@ -1,0 +1,118 @@
+"""The dispatches of an executable, bound to its memory, in batches: for all rows and for fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.backends.webgpu.buffers import Fixed, check_limit, padded
+from rlx.backends.webgpu.device import GpuDevice
+from rlx.backends.webgpu.dispatch import Dispatch, shrunk
+from rlx.backends.webgpu.host_step import HostStep, Pause
+from rlx.backends.webgpu.work import Batch
+from rlx.ir.plan import Call, MemoryPlan, Value
+from rlx.ir.spans import phase
+from rlx.passes.extent import Extent
+
+# Dispatches of one submission.
+_MOST_DISPATCHES = 4096
+# Numbers of rows whose batches are kept.
+_MOST_EXTENTS = 64
+
+
+class Batches:
+    """The batches of dispatches that a run submits, with a host step between each two.
+
+    Args:
+        gpu: The device.
+        work: Dispatches, and calls on the host, in order.
+        fixed: Params and constants, and the programs of the host.
+        plan: Where other values live.
+        arena: The buffer that they live in.
+
+    Attributes:
+        current: The batches of the rows that runs compute now.
+        host_steps: What runs on the host behind each batch but the last.
+        bound: Pipeline and bind group of each dispatch, by its id.
+    """
+
+    def __init__(
+        self,
+        gpu: GpuDevice,
+        work: Sequence[Dispatch | Call],
+        fixed: Fixed,
+        plan: MemoryPlan,
+        arena: Any,
+    ) -> None:
+        self._gpu, self._fixed, self._plan, self._arena = gpu, fixed, plan, arena
+        self._parts: list[list[Dispatch]] = [[]]
+        self.host_steps: list[Any] = []
+        for one in work:
+            if isinstance(one, Call):
+                self.host_steps.append(HostStep(gpu, one, fixed.program(one), self._place))
+                self._parts.append([])
+                continue
+            if len(self._parts[-1]) >= _MOST_DISPATCHES:
+                self.host_steps.append(Pause())
+                self._parts.append([])
+            self._parts[-1].append(one)
+        dispatches = {id(one): one for one in work if isinstance(one, Dispatch)}
+        groups = {
+            at: gpu.bind(one, [self._resource(v, one) for v in one.values])
+            for at, one in dispatches.items()
+        }
+        with phase("pipelines"):
+            pipelines = gpu.pipelines(dispatches.values())
+        self.bound = {
+            at: (made, groups[at]) for at, made in zip(dispatches, pipelines, strict=True)
+        }
+        self._fewer: dict[tuple[int, int], list[Batch]] = {}
+        self._whole = self.current = self._made(None)
+
+    def use(self, extent: Extent | None) -> bool:
+        """Selects the batches for an extent: the same dispatches with fewer workgroups.
+
+        Returns:
+            Whether the batches of other numbers of rows were forgotten, to make room.
+        """
+        if extent is None:
+            self.current = self._whole
+            return False
+        key = extent.actual, extent.upper
+        full = key not in self._fewer and len(self._fewer) >= _MOST_EXTENTS
+        if full:
+            self._fewer.clear()
+        if key not in self._fewer:
+            self._fewer[key] = self._made(extent)
+        self.current = self._fewer[key]
+        return full
+
+    @property
+    def workgroups(self) -> int:
+        """Workgroups dispatched by one run."""
+        return sum(x * y for batch in self.current for _, _, x, y in batch)
+
+    def close(self) -> None:
+        """Drops bind groups and pipelines."""
+        self._whole = self.current = [[]]
+        self._fewer.clear()
+        self.bound.clear()
+
+    def _place(self, value: Value) -> tuple[Any, int]:
+        """The buffer that holds a value, and where in it."""
+        if value.id in self._fixed.buffers:
+            return self._fixed.buffers[value.id], 0
+        return self._arena, self._plan.slots[value.id].offset
+
+    def _resource(self, value: Value, dispatch: Dispatch) -> tuple[Any, int, int]:
+        size = padded(value.type)
+        where = dispatch.call.node.where()
+        check_limit(self._gpu, "max-storage-buffer-binding-size", size, where)
+        return (*self._place(value), size)
+
+    def _made(self, extent: Extent | None) -> list[Batch]:
+        batches: list[Batch] = []
+        for part in self._parts:
+            sizes = [(one, *shrunk(one, extent)) for one in part]
+            batches.append([(*self.bound[id(one)], x, y) for one, x, y in sizes if x and y])
+        return batches

@@ -1,0 +1,33 @@
+"""Errors of failed submissions, with what to do about them."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from rlx.backends.webgpu import forked
+from rlx.backends.webgpu.work import MEMORY, OK, STOPPED, Runner
+from rlx.errors import DeviceLostError, DeviceMemoryError, describe
+
+
+def check(runner: Runner, status: int) -> None:
+    """Raises an error unless a submission went well.
+
+    Raises:
+        DeviceMemoryError: The device has no memory for it.
+        DeviceLostError: The device failed.
+        DeviceUnavailableError: The process was forked.
+    """
+    if status != OK:
+        fail(runner)
+
+
+def fail(runner: Runner) -> NoReturn:
+    """Raises the error of a submission that failed; see ``check``."""
+    fault, said = runner.error()
+    if fault == STOPPED:
+        forked.check()
+    if fault == MEMORY:
+        hint = "use smaller batches, or the CPU"
+        raise DeviceMemoryError(describe("the device is out of memory", got=said, hint=hint))
+    text = said or "no answer"
+    raise DeviceLostError(describe("the device failed during a run", got=text, hint="cg.recover()"))

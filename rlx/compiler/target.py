@@ -1,0 +1,82 @@
+"""What a graph is compiled for: a device, its backend, and the options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo
+from rlx.backends.plugins import abilities
+from rlx.backends.registered import backend
+from rlx.cost.gate import IoFusionGate
+from rlx.cost.tuned import stored_variants
+from rlx.device.figures import cost_model
+from rlx.device.names import Device, info_of
+from rlx.errors import CompileError, describe
+from rlx.ir.kernel_sets import KERNEL_SETS
+from rlx.ir.variants import Choices
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a graph is compiled for.
+
+    Attributes:
+        device: The device as it was named.
+        info: The device as it was found.
+        backend: What runs graphs on it.
+        kernel_set: Which kernels of the op records it runs; "" when it reads none.
+        options: The user's choices, the fusion gate filled in.
+        choices: What is known about variants of its kernels.
+    """
+
+    device: Device
+    info: DeviceInfo
+    backend: Backend
+    kernel_set: str
+    options: CompileOptions
+    choices: Choices = field(default_factory=Choices)
+
+    @property
+    def reads_kernels(self) -> bool:
+        """Whether its backend runs kernels of the op records; else it gets the graph as it is."""
+        return bool(self.kernel_set)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What executables for it can do, as far as its backend says so.
+
+        Raises:
+            DeviceUnavailableError: The backend's ``capabilities`` does not work.
+        """
+        return abilities(self.info)
+
+    @classmethod
+    def of(cls, device: Device, options: CompileOptions) -> Target:
+        """The target that a device's name stands for.
+
+        Raises:
+            DeviceUnavailableError: It is not on this machine.
+            CompileError: It has no half-precision arithmetic, and that was asked for.
+        """
+        info, runs_on = info_of(device), backend(device.backend)
+        kernel_set = runs_on.kernel_set
+        if options.precision != "f32" and kernel_set:
+            half = KERNEL_SETS[kernel_set].half
+            if half is None or not abilities(info).f16:
+                raise CompileError(
+                    describe(
+                        f"{device} has no half-precision arithmetic",
+                        got=f"{info.adapter}: {', '.join(sorted(info.features)) or 'no features'}",
+                        expected="a GPU with shader-f16",
+                        hint='precision="f32" keeps f16 in memory and computes in f32',
+                    )
+                )
+            kernel_set = half
+        if options.io_gate is None and kernel_set:
+            # Measured figures of the device, else defaults of its kind. Any positive gain is enough to fuse.
+            gate = IoFusionGate.from_cost_model(cost_model(device, info))
+            options = replace(options, io_gate=replace(gate, min_gain_ns=0.0))
+        choices = Choices()
+        if kernel_set and abilities(info).kernel_variants:
+            choices = Choices.now(stored_variants(device))
+        return cls(device, info, runs_on, kernel_set, options, choices)

@@ -1,0 +1,170 @@
+"""Compiled graphs under keys of the caller's, the bounded map behind them, and pipelines that devices keep."""
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from cached_graphs import mlp
+
+import rlx
+from rlx.device import Device
+from rlx.lru import Lru
+
+
+@pytest.fixture(params=["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def target_device(request):
+    """Each device that has kernels."""
+    return request.getfixturevalue("webgpu") if request.param == "webgpu" else "cpu"
+
+
+# --- the bounded map -------------------------------------------------------------------------------
+
+
+def test_lru_forgets_what_was_used_longest_ago():
+    kept = Lru(3)
+    for key in "abc":
+        kept.put(key, key.upper())
+    assert kept.get("a") == "A"
+    assert kept.put("d", "D") == ["B"]
+    assert kept.keys() == ["c", "a", "d"]
+    assert kept.get("b") is None
+    assert kept.evictions == 1
+
+
+def test_lru_bytes():
+    kept = Lru(10, 100)
+    kept.put("a", 1, 60)
+    kept.put("b", 2, 30)
+    assert kept.nbytes == 90
+    assert kept.put("c", 3, 50) == [1]
+    assert (kept.keys(), kept.nbytes) == (["b", "c"], 80)
+    # What is too large alone takes nothing else away.
+    assert kept.put("d", 4, 101) == []
+    assert (kept.keys(), kept.nbytes) == (["b", "c"], 80)
+    kept.put("b", 5, 10)
+    assert (kept.get("b"), kept.nbytes) == (5, 60)
+
+
+@pytest.mark.parametrize("bounds", [(0, None), (1, 0)])
+def test_lru_bounds(bounds):
+    with pytest.raises(rlx.InputError, match="bound"):
+        Lru(*bounds)
+
+
+# --- CompileCache ----------------------------------------------------------------------------------
+
+
+def test_compile_cache(target_device):
+    weights = np.eye(8, dtype=np.float32)
+    with rlx.CompileCache(target_device, 2) as cache:
+        one = cache.get_or_compile(1, lambda: mlp(rows=1), {"w": weights})
+        cache.get_or_compile(2, lambda: mlp(rows=2))
+        assert cache.get_or_compile(1, pytest.fail) is one
+        cache.get_or_compile(3, lambda: mlp(rows=3))
+        assert cache.keys() == [1, 3]
+        assert 2 not in cache
+        assert (cache.hits, cache.misses, cache.evictions, len(cache)) == (1, 3, 1, 2)
+        peaks = [cache.get_or_compile(key, pytest.fail).memory()["peak"] for key in (1, 3)]
+        assert cache.nbytes == sum(peaks)
+        assert one.run({"x": np.ones((1, 8), np.float32)})[0].shape == (1, 8)
+    with pytest.raises(rlx.InputError, match="closed"):
+        one.run({"x": np.ones((1, 8), np.float32)})
+    with pytest.raises(rlx.InputError, match="closed"):
+        cache.get_or_compile(1, mlp)
+
+
+def test_compile_cache_bytes(target_device):
+    size = rlx.compile(mlp(), device=target_device).memory()["peak"]
+    cache = rlx.CompileCache(target_device, 10, max_bytes=2 * size)
+    for key in range(3):
+        cache.get_or_compile(key, mlp)
+    assert cache.keys() == [1, 2]
+    assert cache.nbytes == 2 * size
+    small = rlx.CompileCache(target_device, 10, max_bytes=size - 1)
+    assert small.get_or_compile(0, mlp).device == Device.parse(target_device)
+    assert (len(small), small.nbytes) == (0, 0)
+
+
+def test_an_evicted_graph_lives_as_long_as_its_holders(target_device):
+    cache = rlx.CompileCache(target_device, 1)
+    held = cache.get_or_compile("held", mlp, {"w": np.eye(8, dtype=np.float32)})
+    alive = weakref.ref(cache.get_or_compile("dropped", mlp)._loaded.executable)
+    assert alive() is not None
+    cache.get_or_compile("last", mlp)
+    assert alive() is None
+    held.run({"x": np.zeros((4, 8), np.float32)})
+    last = weakref.ref(cache.get_or_compile("last", mlp)._loaded.executable)
+    cache.clear()
+    assert last() is None
+
+
+def test_one_compile_for_threads_that_ask_at_once():
+    cache, built, found = rlx.CompileCache("cpu", 4), [], []
+    together = threading.Barrier(8)
+
+    def build():
+        built.append(1)
+        time.sleep(0.05)
+        return mlp()
+
+    def ask():
+        together.wait()
+        found.append(cache.get_or_compile("key", build))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(built), len(set(map(id, found))), len(found)) == (1, 1, 8)
+    assert (cache.hits, cache.misses) == (7, 1)
+    assert not cache._gates
+
+
+def test_a_builder_that_fails_leaves_nothing():
+    cache = rlx.CompileCache("cpu", 4)
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_compile("key", lambda: 1 // 0)
+    assert (len(cache), cache.misses) == (0, 0)
+    assert cache.get_or_compile("key", mlp) is cache.get_or_compile("key", pytest.fail)
+
+
+# --- pipelines -------------------------------------------------------------------------------------
+
+
+def test_pipelines_kept_per_device_are_bounded(webgpu, monkeypatch):
+    from rlx.backends.webgpu.device import MOST_PIPELINES, gpu_device
+    from rlx.device.names import info_of
+
+    gpu = gpu_device(info_of(Device.parse(webgpu)))
+    assert gpu._recent._count == MOST_PIPELINES
+    monkeypatch.setattr(gpu, "_recent", Lru(2))
+    gc.collect()
+    before = set(gpu._pipelines)
+    made = []
+    plain = gpu._make
+    monkeypatch.setattr(gpu, "_make", lambda dispatch: made.append(1) or plain(dispatch))
+
+    def times(number):
+        g = rlx.Graph()
+        g.set_outputs([g.input("x", (3,)) * number])
+        return rlx.compile(g, device=webgpu)
+
+    graphs = {number: times(number) for number in (1.25, 2.25, 3.25, 4.25, 5.25)}
+    x = np.ones(3, np.float32)
+    for number, one in graphs.items():
+        assert one.run({"x": x})[0].tolist() == [number] * 3
+        assert one.clone().run({"x": x})[0].tolist() == [number] * 3
+    times(1.25)  # in use, so it is found
+    assert len(made) == 5
+    assert len(set(gpu._pipelines) - before) == 5
+    graphs.clear()
+    del one
+    gc.collect()
+    # In use by nobody, and not among those used last.
+    assert len(set(gpu._pipelines) - before) == 2
+    times(2.25)
+    assert len(made) == 6

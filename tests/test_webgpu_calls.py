@@ -1,0 +1,85 @@
+"""What a call on a GPU costs: no allocation, and two threads inside of runs at once."""
+
+import gc
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_webgpu_hot import X, compiled
+
+import rlx
+from rlx._ext import webgpu_hot
+
+pytestmark = pytest.mark.webgpu
+
+
+@pytest.fixture(params=["hot", "python"])
+def way(request, monkeypatch, webgpu):
+    """Both ways of running a submission."""
+    monkeypatch.setenv("RLX_WEBGPU_HOT", "1" if request.param == "hot" else "0")
+    return request.param
+
+
+def test_nothing_is_allocated(webgpu):
+    one, x = compiled("layer"), X.copy()
+    run = one.run_slots
+    for _ in range(100):
+        run(x)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(1000):
+            run(x)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert after - before <= 512
+    assert peak - before <= 1024
+
+
+def test_two_threads_run_at_the_same_time(way):
+    """Each its own executable: right results, and both are inside a run at once."""
+    g = rlx.Graph()
+    x = g.input("x", (256, 256))
+    y = x
+    for _ in range(8):
+        y = g.tanh(y @ x)
+    g.set_outputs([y])
+    first = rlx.compile(g, "webgpu")
+    both = [first, first.clone()]
+    arrays = [np.full((256, 256), 0.001 * k, np.float32) for k in (1, 2)]
+    expected = [one.run_slots(a)[0].copy() for one, a in zip(both, arrays, strict=True)]
+    inside, seen, failures = [0], set(), []
+    barrier = threading.Barrier(2)
+
+    def work(at):
+        barrier.wait()
+        for _ in range(30):
+            inside[0] += 1
+            seen.add(inside[0])
+            got = both[at].run_slots(arrays[at])[0]
+            inside[0] -= 1
+            if not np.array_equal(got, expected[at]):
+                failures.append(at)
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert 2 in seen
+
+
+def test_waiting_does_not_read_the_wall_clock():
+    """A wall clock that is set back would make a wait longer by as much."""
+    module = Path(webgpu_hot.__file__).read_bytes()
+    assert b"timespec_get" not in module
+    assert sys.platform == "win32" or b"clock_gettime" in module
