@@ -191,11 +191,11 @@ def test_shares_of_convolutions_cover_the_sums(kernel, channels):
     assert 1 <= step.piece * step.lines <= MOST_STEPS
     for variant in CONV.variants:
         for windows in (1, 49, 3136):
-            count, each = partitions(Problem(64, windows, length, 1), variant, step)
+            count, length = partitions(Problem(64, windows, length, 1), variant, step)
             lines = length // step.piece
-            assert (count - 1) * each < lines <= count * each
-            assert each % step.lines == 0
-            assert count == 1 or each * step.piece >= LEAST_PARTITION // 2
+            assert (count - 1) * length < lines <= count * length
+            assert length % step.lines == 0
+            assert count == 1 or length * step.piece >= LEAST_PARTITION // 2
 
 
 @pytest.mark.webgpu

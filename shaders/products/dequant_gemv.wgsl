@@ -29,8 +29,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (g >= GROUPS) { return; }
     let turn = lane % {{ lanes }}u;
     let split = g / {{ across }}u;
-    let start = split * {{ each }}u;
-    let end = {{ "min(start + " ~ each ~ "u, " ~ pieces ~ "u)" }};
+    let start = split * {{ partition_pieces }}u;
+    let end = {{ "min(start + " ~ partition_pieces ~ "u, " ~ pieces ~ "u)" }};
     let column = ((g % {{ across }}u) * {{ threads // lanes }}u + lane / {{ lanes }}u) * 4u;
 {% for r in range(m) %}
     var sum{{ r }} = vec4<f32>(0.0);
@@ -48,7 +48,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     {
         let first = {{ "min(start + turn, " ~ (pieces - 1) ~ "u)" if uneven else "start + turn" }};
 {{ ask("first") }}    }
-    for (var begin = start; begin < end; begin += {{ lanes }}u) { // trips: {{ each }} / {{ lanes }}
+    for (var begin = start; begin < end; begin += {{ lanes }}u) { // trips: {{ partition_pieces }} / {{ lanes }}
         workgroupBarrier();
         for (var i = lane; i < {{ m * quads * lanes }}u; i += {{ threads }}u) { // trips: {{ m * quads * lanes }} / {{ threads }}
             let r = i / {{ quads * lanes }}u;

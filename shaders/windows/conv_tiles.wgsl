@@ -170,11 +170,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% endfor %}
     // Lines of this partition. The next step is loaded while this one is multiplied.
-    let begin = split * {{ each }}u;
-    let end = min(begin + {{ each }}u, {{ c * per }}u);
+    let begin = split * {{ partition_lines }}u;
+    let end = min(begin + {{ partition_lines }}u, {{ c * per }}u);
 {% if k > 0 %}
 {{ load("begin") }}
-    for (var line0 = begin; line0 < end; line0 += {{ lines }}u) { // trips: {{ each }} / {{ lines }}
+    for (var line0 = begin; line0 < end; line0 += {{ lines }}u) { // trips: {{ partition_lines }} / {{ lines }}
 {% for i in range(loads_w) %}
         {{ "if (lane + %du < %du) " % (i * threads, size_w) if loop.index * threads > size_w }}{
             let e = lane + {{ i * threads }}u;

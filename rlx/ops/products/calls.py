@@ -108,9 +108,9 @@ def _tiled(
     results: Sequence[Any],
     params: dict[str, Any],
 ) -> None:
-    splits, each = cut
+    splits, length = cut
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
-    params |= {**variant.params, "splits": splits, "partition_k": each}
+    params |= {**variant.params, "splits": splits, "partition_k": length}
     write_product(
         kernel, splits, tiles(problem, variant), across, emitter, operands, results, params
     )

@@ -135,8 +135,8 @@ def partitions(problem: Problem, variant: Variant, most: int = 2 * ENOUGH) -> tu
     count = max(count, -(-k // LONGEST_PARTITION))
     if not fits or count < 2:
         return 1, max(bk, -(-k // bk) * bk)
-    each = -(-k // (count * bk)) * bk
-    return -(-k // each), each
+    length = -(-k // (count * bk)) * bk
+    return -(-k // length), length
 
 
 # --- weights in blocks -----------------------------------------------------------------------------------
@@ -204,13 +204,13 @@ class PackedStrips(NamedTuple):
         lanes: Threads that share a column.
         across: Workgroups that make a row together.
         splits: Partitions of the sums.
-        each: Pieces of a partition.
+        partition_pieces: Pieces of a partition.
     """
 
     lanes: int
     across: int
     splits: int
-    each: int
+    partition_pieces: int
 
 
 def packed_strips(problem: Packed, piece: int) -> PackedStrips:
@@ -222,8 +222,8 @@ def packed_strips(problem: Packed, piece: int) -> PackedStrips:
     # Sums are split only where columns alone make too few workgroups, and each thread keeps two pieces at least.
     most = 1 if across >= 2 * ENOUGH else 8 * ENOUGH // max(1, across)
     count = max(1, min(MOST_PARTITIONS, pieces // (2 * lanes), most))
-    each = max(1, math.ceil(pieces / (count * lanes))) * lanes
-    return PackedStrips(lanes, across, max(1, math.ceil(pieces / each)), each)
+    length = max(1, math.ceil(pieces / (count * lanes))) * lanes
+    return PackedStrips(lanes, across, max(1, math.ceil(pieces / length)), length)
 
 
 # --- rows of several experts -----------------------------------------------------------------------------
@@ -257,11 +257,11 @@ def _grouped_rule(problem: Grouped, legal: Sequence[Variant]) -> Variant:
     if "rows" in found and problem.m <= max(FEW_ROWS, 2 * problem.experts):
         return found["rows"]
     as_product = Problem(problem.m, (problem.n,), problem.k, 1)
-    for name, enough, each in (("large", ENOUGH, 48), ("small", 0, 0)):
+    for name, enough, rows_per_expert in (("large", ENOUGH, 48), ("small", 0, 0)):
         if (
             name in found
             and tiles(as_product, found[name]) >= enough
-            and problem.m >= each * problem.experts
+            and problem.m >= rows_per_expert * problem.experts
         ):
             return found[name]
     return found["plain"]
@@ -334,7 +334,7 @@ def strips(problem: Problem) -> Strips:
     if len(problem.parts) > 1 or problem.gated or count < 2:
         count = 1
     # A partition is a whole number of stages, or a part of one stage.
-    each = -(-max(1, problem.k) // count)
-    step = 32 if each < stage else stage
-    each = -(-each // step) * step
-    return Strips(columns, min(stage, each), -(-max(1, problem.k) // each), each)
+    length = -(-max(1, problem.k) // count)
+    step = 32 if length < stage else stage
+    length = -(-length // step) * step
+    return Strips(columns, min(stage, length), -(-max(1, problem.k) // length), length)

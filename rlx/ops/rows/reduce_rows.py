@@ -78,8 +78,8 @@ def partitions(problem: Reduction) -> tuple[int, int]:
     count = min(math.ceil(_ENOUGH * (256 // lanes) / max(results, 1)), reads // (2 * least))
     if count < 2:
         return 1, reads
-    each = math.ceil(reads / (count * least)) * least
-    return math.ceil(reads / each), each
+    length = math.ceil(reads / (count * least)) * least
+    return math.ceil(reads / length), length
 
 
 def _rule(problem: Reduction, legal: Sequence[Variant]) -> Variant:

@@ -238,8 +238,8 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
         emitter.call("conv", operands, [result], params, work, unit)
         return
     step = steps(window.kernel)
-    splits, each = partitions(problem, variant, step)
-    params |= {**variant.params, **step._asdict(), "splits": splits, "each": each}
+    splits, length = partitions(problem, variant, step)
+    params |= {**variant.params, **step._asdict(), "splits": splits, "partition_lines": length}
     if splits == 1:
         emitter.call("conv_tiles", operands, [result], params, work, unit)
         return

@@ -135,5 +135,5 @@ def partitions(problem: Problem, variant: Variant, step: Steps) -> tuple[int, in
     wanted = count(problem, variant)
     if variant.name == "plain" or wanted < 2:
         return 1, whole
-    each = math.ceil(lines / (wanted * step.lines)) * step.lines
-    return math.ceil(lines / each), each
+    length = math.ceil(lines / (wanted * step.lines)) * step.lines
+    return math.ceil(lines / length), length
