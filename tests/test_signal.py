@@ -10,7 +10,7 @@ from samples import looped
 import rlx
 from rlx import signal
 from rlx.ir.opdef import lookup
-from rlx.signal import arrays
+from rlx.signal import arrays, window_functions
 
 
 def cells(block):
@@ -43,7 +43,7 @@ PARAMETERS = {
 
 @looped("n", [1, 2, 3, 7, 8, 256])
 @looped("periodic", [True, False])
-@looped("name", sorted(signal.windows._WINDOWS))
+@looped("name", sorted(window_functions._WINDOWS))
 def test_windows(name, n, periodic):
     for parameters in PARAMETERS.get(name, [()]):
         full = (name, *parameters) if parameters else name
