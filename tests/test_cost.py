@@ -410,7 +410,9 @@ def test_parts_on_the_host_are_counted(webgpu):
     model = webgpu_model()
     # One stop: a round trip, and 4 kB down and up again.
     assert cost.host_ns == pytest.approx(
-        model.roundtrip_overhead_ns() + model.upload_ns(4000) + model.readback_ns(4000)
+        model.roundtrip_overhead_ns()
+        + 4000 / model.host_upload_bw()
+        + 4000 / model.host_readback_bw()
     )
 
 
