@@ -253,8 +253,12 @@ def test_few_rows_fit_the_least_memory(m, k):
         assert cut.lanes & (cut.lanes - 1) == 0
         assert cut.lanes >= 8
         assert cut.across * 4 * 128 // cut.lanes >= n
-        assert cut.each % cut.lanes == 0
-        assert (cut.splits - 1) * cut.each < k // piece <= cut.splits * cut.each
+        assert cut.partition_pieces % cut.lanes == 0
+        assert (
+            (cut.splits - 1) * cut.partition_pieces
+            < k // piece
+            <= cut.splits * cut.partition_pieces
+        )
 
 
 @pytest.mark.webgpu

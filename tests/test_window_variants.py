@@ -184,18 +184,18 @@ def test_the_rule_of_convolutions():
 @looped("kernel", [(1, 1, 1), (1, 3, 3), (1, 7, 7), (1, 1, 9), (3, 3, 3), (1, 1, 31),
                                     (1, 2, 80), (1, 5, 5), (2, 2, 2)])  # fmt: skip
 @looped("channels", [1, 3, 64, 301])
-def test_shares_of_convolutions_cover_the_sums(kernel, channels):
+def test_partitions_of_convolutions_cover_the_sums(kernel, channels):
     step = steps(kernel)
     length = channels * int(np.prod(kernel))
     assert kernel[2] % step.piece == 0
     assert 1 <= step.piece * step.lines <= MOST_STEPS
     for variant in CONV.variants:
         for windows in (1, 49, 3136):
-            count, length = partitions(Problem(64, windows, length, 1), variant, step)
+            count, taken = partitions(Problem(64, windows, length, 1), variant, step)
             lines = length // step.piece
-            assert (count - 1) * length < lines <= count * length
-            assert length % step.lines == 0
-            assert count == 1 or length * step.piece >= LEAST_PARTITION // 2
+            assert (count - 1) * taken < lines <= count * taken
+            assert taken % step.lines == 0
+            assert count == 1 or taken * step.piece >= LEAST_PARTITION // 2
 
 
 @pytest.mark.webgpu
