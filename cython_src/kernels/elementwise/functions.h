@@ -153,12 +153,13 @@ static RLX_INLINE vf v_silu(vf x)
 
 static RLX_INLINE vf v_mish(vf x)
 {
-    /* tanh(log(1 + t)) = t (t + 2) / (t (t + 2) + 2), with e = t below zero and e = 1 / t above. */
+    /* tanh(log(1 + t)) = t (t + 2) / (t (t + 2) + 2), with e = t below zero and e = 1 / t above. low is t (t + 2) * 2^32,
+       so that its digits stay where t is subnormal. */
     const vm below = v_less(x, (vf){0});
-    const vf raised = v_exp_raised(v_abs(x)), e = raised * BACK, e2 = e + 2.0f;
-    const vf up = v_fma(e, v_all(2.0f), v_all(1.0f)), down = e * e2;
-    return v_pick(below, x * raised * BACK * e2, x * up) /
-           v_pick(below, down + 2.0f, v_fma(e * 2.0f, e, up));
+    const vf raised = v_exp_raised(v_abs(x)), e = raised * BACK;
+    const vf low = v_fma(raised, e, raised * 2.0f), high = v_fma(e, v_all(2.0f), v_all(1.0f));
+    return v_pick(below, x * low * BACK, x * high) /
+           v_pick(below, v_fma(low, v_all(BACK), v_all(2.0f)), v_fma(e * 2.0f, e, high));
 }
 
 static RLX_INLINE vf v_selu(vf x)
