@@ -52,6 +52,16 @@ def test_norm_of_half_precision_does_not_overflow():
     assert found == [500]
 
 
+def test_a_pool_of_half_precision_holds_large_squares_and_exponents():
+    x = np.float16([[[300, -400, 0.5, 0]]])
+    (found,) = run("LpPool", [x], kernel_shape=[2])
+    assert found.tolist() == [[[500, 400, 0.5]]]
+    (found,) = run("LpPool", [x], opset=15, kernel_shape=[2], p=1 << 31)
+    assert found[0, 0, 2] == 0
+    (found,) = run("GlobalLpPool", [x])
+    assert found.tolist() == [[[500]]]
+
+
 def test_celu_with_a_negative_alpha():
     x = np.float32([-1, -0.5, 0, 2])
     (found,) = run("Celu", [x], alpha=-0.5)

@@ -151,6 +151,7 @@ def closing(line: str) -> int:
 
 
 @pytest.mark.webgpu
+@pytest.mark.timeout(1800)  # a family with all samples of --all
 @pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
 def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
     """With loops that stop there, every kernel gives what it gives."""

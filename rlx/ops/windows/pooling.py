@@ -319,7 +319,9 @@ def _check_power(name: str, p: Any) -> float:
 
 
 def _norm(g: Graph, x: Node, p: float, total: Callable[[Node], Node]) -> Node:
-    """(sum of abs(x) ** p) ** (1 / p) around a sum."""
+    """(sum of abs(x) ** p) ** (1 / p) around a sum; of half types in f32, which holds the powers and p."""
+    if x.dtype in (DType.F16, DType.BF16):
+        return g.cast(_norm(g, g.cast(x, DType.F32), p, total), x.dtype)
     if p == 1:
         return total(g.abs(x))
     if p == 2:
