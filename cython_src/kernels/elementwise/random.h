@@ -1,4 +1,4 @@
-/* Philox 4x32-10 words, and uniform and normal numbers made from them (rlx/ops/random.py). */
+/* Philox 4x32-10 words, and uniform and normal numbers made from them (rlx/ops/elementwise/random.py). */
 
 static inline void philox_block(uint32_t c[4], uint32_t k0, uint32_t k1)
 {
