@@ -1,7 +1,10 @@
 """Every sample of every op record, on every backend, against the float64 reference.
 
-On the CPU and on WebGPU, fused and not; on every instruction set; and with WebGPU's default limits.
+On the CPU and on WebGPU, fused and not; on every instruction set; and with WebGPU's default limits. RLX_TEST_DEVICE names
+the device of a backend that is installed: its samples are then run, too.
 """
+
+import os
 
 import pytest
 from dispatches import CASES
@@ -21,6 +24,7 @@ FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=Fals
 # Constant folding would compute a composite of constants by the reference itself.
 KEPT = CompileOptions(fold=False)
 SETS = ("plain", "avx2", "avx512")
+OTHER = os.environ.get("RLX_TEST_DEVICE", "")
 
 
 class Expected:
@@ -56,6 +60,21 @@ def of_set(case: Case, isa: str) -> bool:
     Casts are the same loops on every one, and narrow types are casts around them.
     """
     return isa in cpu.isas() and case.opdef.name != "cast" and case.dtypes[:1] != (DType.BF16,)
+
+
+if OTHER:
+
+    @pytest.mark.parametrize("group", by_op(case for case in CASES if not case.sample.bench))
+    def test_other_device(group):
+        """A plug-in refuses an operation, or computes it right."""
+
+        def check(case):
+            try:
+                Expected(case).check(OTHER, FUSED, OTHER)
+            except rlx.UnsupportedOpError as error:
+                print(f"{case}: {error}")
+
+        each(group, check)
 
 
 @pytest.mark.parametrize("group", by_op(case for case in CASES if not case.sample.bench))

@@ -168,6 +168,32 @@ def test_half_precision_is_a_question_to_capabilities(registry):
         Target.of(rlx.Device("npu", 1), options)
 
 
+@pytest.mark.parametrize("device", ["npu", "reference"])
+def test_half_precision_is_refused_by_what_takes_graphs(registry, device):
+    rlx.register_backend(Npu([rlx.DeviceInfo("npu", 0, "NPU 1")]))
+    with pytest.raises(rlx.CompileError, match="no half-precision arithmetic"):
+        rlx.compile(doubled(), device, options=rlx.CompileOptions(precision="f16"))
+
+
+@pytest.mark.parametrize("member", ["clone", "set_resident", "capabilities"])
+def test_an_executable_without_a_member_is_named(registry, member):
+    class Lacking:
+        def __getattr__(self, name):
+            if name == member:
+                raise AttributeError(name)
+            return getattr(self.whole, name)
+
+    class Short(Npu):
+        def load(self, *args):
+            found = Lacking()
+            found.whole = super().load(*args)
+            return found
+
+    rlx.register_backend(Short([rlx.DeviceInfo("npu", 0, "NPU 1")]))
+    with pytest.raises(rlx.CompileError, match=f"plug-in for 'npu' lacks {member}"):
+        rlx.compile(doubled(), "npu")
+
+
 def test_reports_ask_a_plugin_what_it_can_do(registry):
     infos = [rlx.DeviceInfo("npu", 0, "new", features=frozenset({"half"}))]
     rlx.register_backend(Able(infos))

@@ -90,6 +90,12 @@ def capabilities_of(info: DeviceInfo) -> Capabilities | None:
     return found
 
 
+# What the protocol asks of every executable.
+_MEMBERS = sorted(
+    {*Executable.__annotations__, *(name for name in vars(Executable) if not name.startswith("_"))}
+)
+
+
 @dataclass(frozen=True)
 class WholeGraph:
     """The program of a backend that has none of its own: what its ``load`` is given."""
@@ -161,7 +167,13 @@ def executable_of(
         CompileError: It does not load, or belongs to a plug-in that does not work.
     """
     with _own_fault(info.backend, graph, "load"):
-        return program.load(info, options)
+        found = program.load(info, options)
+    lacking = [name for name in _MEMBERS if not hasattr(found, name)]
+    if lacking:
+        what = f"the executable of the plug-in for {info.backend!r} lacks {', '.join(lacking)}"
+        hint = "docs/guides/plugins.md lists the members; rlx.backends.base.HostMemory has some"
+        raise CompileError(describe(what, got=type(found).__name__, hint=hint))
+    return found
 
 
 def build_id_of(name: str) -> str:

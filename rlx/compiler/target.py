@@ -60,8 +60,8 @@ class Target:
         """
         info, runs_on = info_of(device), backend(device.backend)
         kernel_set = runs_on.kernel_set
-        if options.precision != "f32" and kernel_set:
-            half = KERNEL_SETS[kernel_set].half
+        if options.precision != "f32":
+            half = KERNEL_SETS[kernel_set].half if kernel_set else kernel_set
             if half is None or not abilities(info).f16:
                 raise CompileError(
                     describe(
