@@ -33,7 +33,8 @@
 #include "products/integers.h"
 #include "products/dequant.h"
 
-/* The kernels of all signatures (rlx/abi); one without a function is a compile error here. */
+/* The kernels of all signatures (rlx/abi). "undeclared here" means that the header with the kernel is included neither
+   above nor in typed.h, or that the kernel has another name. */
 #ifndef VNNI
 #undef RLX_KERNELS_VNNI
 #define RLX_KERNELS_VNNI(K)
