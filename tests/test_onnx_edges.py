@@ -36,6 +36,18 @@ def test_integer_matrix_products_wrap(kind):
     assert np.array_equal(found, a @ b + a[:1, :2])
 
 
+@pytest.mark.parametrize(
+    "shapes", [((4,), (5, 4, 2)), ((5, 3, 4), (4,)), ((4,), (4,)), ((3, 4), (4, 2))]
+)
+@pytest.mark.parametrize("points", [(), (8,), (8, 3)])
+def test_integer_products_of_vectors_with_zero_points(shapes, points):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 255, shape, np.uint8) for shape in shapes)
+    (found,) = run("MatMulInteger", [a, b, *map(np.uint8, points)])
+    p, q = (*points, 0, 0)[:2]
+    np.testing.assert_array_equal(found, (a.astype(np.int32) - p) @ (b.astype(np.int32) - q))
+
+
 def test_long_shifts_of_u64_leave_nothing():
     x = np.uint64([2**63 + 5, 7, 2**63 + 8])
     (found,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")

@@ -108,6 +108,10 @@ def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> 
     (a - p)(b - q) is a b - p sum(b) - q sum(a) + K p q: the product is that of the 8-bit operands.
     """
     g, a, b = call.g, call.x(at[0]), call.x(at[1])
+    result = g.matmul_integer(a, b).shape
+    # A vector is a matrix of one row, or of one column.
+    a = g.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+    b = g.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     found: Node = g.matmul_integer(a, b)
     rank, inner = len(found.shape), a.shape[-1]
     p = _point(g, call.x(zeros[0]), rank, rank - 2) if call.has(zeros[0]) else None
@@ -120,7 +124,7 @@ def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> 
         found = g.sub(found, g.mul(q, rows))
     if p is not None and q is not None:
         found = g.add(found, g.mul(g.mul(p, q), g.constant(np.int32(inner))))
-    return found
+    return found if found.shape == result else g.reshape(found, result)
 
 
 @onnx_op("MatMulInteger")
