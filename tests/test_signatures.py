@@ -116,6 +116,52 @@ def test_linking_refuses_a_call_that_does_not_fit(monkeypatch, change, said):
     assert "softmax" in str(found.value)
 
 
+@pytest.mark.parametrize("fault", ["none", "one too small", "of another type", "one too many"])
+def test_scratch_that_does_not_fit_is_refused(fault):
+    one = KERNELS["topk"]
+    params = {"rows": 2, "n": 5, "k": 3, "largest": 1}
+    (piece,) = calls.scratch(one, params, F32)
+    calls.check_scratch(one, params, F32, [piece])
+    held = {
+        "none": [],
+        "one too small": [(piece[0], piece[1] - 1)],
+        "of another type": [("f32", piece[1])],
+        "one too many": [piece, piece],
+    }[fault]
+    with pytest.raises(SignatureError, match="'topk' needs scratch memory"):
+        calls.check_scratch(one, params, F32, held)
+
+
+def test_linking_refuses_a_call_whose_scratch_is_gone(monkeypatch):
+    link = linker.Linker.link
+    monkeypatch.setattr(
+        linker.Linker,
+        "link",
+        lambda self, found: link(
+            self, [dataclasses.replace(call, outputs=call.outputs[:2]) for call in found]
+        ),
+    )
+    g = rlx.Graph()
+    g.set_outputs(g.topk(g.input("x", (2, 5)), 3))
+    with pytest.raises(rlx.CompileError, match="'topk' needs scratch memory"):
+        rlx.compile(g, "cpu")
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_lacking_field_is_refused_before_threads_share_the_call(monkeypatch, threads):
+    link = linker.Linker.link
+    short = {name: value for name, value in SOFTMAX.items() if name != "outer"}
+    monkeypatch.setattr(
+        linker.Linker,
+        "link",
+        lambda self, found: link(self, [dataclasses.replace(one, params=short) for one in found]),
+    )
+    g = rlx.Graph()
+    g.set_outputs([g.softmax(g.input("x", (4096, 256)), axis=1)])
+    with pytest.raises(rlx.CompileError, match="'softmax' is given no outer"):
+        rlx.compile(g, "cpu", options=rlx.CompileOptions(threads=threads))
+
+
 # --- the C side -------------------------------------------------------------------------------------------
 
 
@@ -184,6 +230,7 @@ SIX = {f"x{at}": "T" for at in range(6)}
         ([Kernel("a", "", writes=SIX)], "a has more operands"),
         ([Kernel("a", "", {"n": INT, "g": Group("rlx_g", {"n": INT})})], "two fields of one name"),
         ([Kernel("a", "", {"n": INT}, parallel=Parallel("rows"))], "a has no field rows"),
+        ([Kernel("a", "", {"itemsize": INT})], "a has a field itemsize"),
     ],
 )
 def test_signatures_that_no_call_could_fulfil(made, said):

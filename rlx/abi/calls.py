@@ -136,17 +136,13 @@ def check_operands(
     Args:
         one: The signature.
         reads: Operands that are read, None for an absent one; those behind the last present one may lack.
-        writes: Operands that are written, then scratch.
+        writes: Operands that are written, without scratch memory.
         type: The type that the kernel is taken for, as ``type_of`` says.
 
     Raises:
         SignatureError: One does not fit.
     """
-    scratch = {name: Operand((s.type,), True) for name, s in one.scratch.items()}
-    for what, operands, found in (
-        ("reads", one.inputs, reads),
-        ("writes", {**one.outputs, **scratch}, writes),
-    ):
+    for what, operands, found in (("reads", one.inputs, reads), ("writes", one.outputs, writes)):
         if len(found) > len(operands):
             raise SignatureError(
                 f"the kernel {one.name!r} {what} {len(operands)} operands, and is given {len(found)}"
@@ -159,6 +155,31 @@ def check_operands(
                 raise SignatureError(
                     f"the kernel {one.name!r} {what} {name}: it is {said}, where {expected} fits"
                 )
+
+
+def check_scratch(
+    one: Kernel, params: Mapping[str, Any], first: Given, held: Sequence[tuple[str, int]]
+) -> None:
+    """Refuses scratch memory that is not what the fields of a call ask for.
+
+    Args:
+        one: The signature.
+        params: The fields that the call gives.
+        first: The dtype of its first operand.
+        held: The dtype and the number of elements of each piece.
+
+    Raises:
+        SignatureError: A piece is missing, surplus, of another dtype or too small.
+    """
+    needed = scratch(one, params, first)
+    fits = len(held) == len(needed) and all(
+        dtype == wanted and size >= least
+        for (dtype, size), (wanted, least) in zip(held, needed, strict=True)
+    )
+    if not fits:
+        raise SignatureError(
+            f"the kernel {one.name!r} needs scratch memory {needed}, and is given {list(held)}"
+        )
 
 
 def _takes(operand: Operand, held: Given | None, type: str) -> bool:

@@ -17,7 +17,7 @@ KERNELS = (
         "element, register and strides[rank]; for each literal bytes, register and bits; for each step its loop, the "
         "register of its result (-1: the result of the call) and three operands: inputs first, then registers.",
         {
-            "inputs": INT, "literals": INT, "steps": INT, "count": INT, "itemsize": INT, "rank": INT, "block": INT,
+            "inputs": INT, "literals": INT, "steps": INT, "count": INT, "result_bytes": INT, "rank": INT, "block": INT,
             "dims": INTS, "modes": Field(length=0, choices=MODES, enum="MODE"), "input_bytes": INTS, "input_registers": INTS, "strides": INTS,
             "literal_bytes": INTS, "literal_registers": INTS, "literal_bits": INTS, "loops": ADDRESSES,
             "targets": INTS, "operands": INTS,

@@ -43,6 +43,10 @@ def collected(listed: Iterable[Kernel]) -> dict[str, Kernel]:
         ]
         if len(set(names)) != len(names):
             raise ValueError(f"{one.name} has two fields of one name")
+        if "itemsize" in names:
+            raise ValueError(
+                f"{one.name} has a field itemsize, which formulas read as the bytes of a T"
+            )
         if one.parallel is not None and one.parallel.rows and one.parallel.rows not in one.flat:
             raise ValueError(
                 f"{one.name} has no field {one.parallel.rows} whose rows threads share"

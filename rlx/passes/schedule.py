@@ -216,11 +216,14 @@ class Scheduler:
     def _scratch(
         self, kernel: str, inputs: Sequence[Value | None], params: Mapping[str, Any]
     ) -> list[Value]:
-        signature = calls.kernel(kernel)
         first = next((value.type.dtype for value in inputs if value is not None), None)
-        if first is None or not signature.scratch:
-            return []
-        found = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
+        try:
+            signature = calls.kernel(kernel)
+            if first is None or not signature.scratch:
+                return []
+            found = calls.scratch(signature, params, calls.Given(str(first), first.itemsize))
+        except calls.SignatureError as error:
+            raise calls.SignatureError(describe(str(error), where=self._node.where())) from None
         return [self.temp(TensorType((n,), DType.parse(dtype))) for dtype, n in found]
 
     # -----------------------------------------------------------------------------------------------

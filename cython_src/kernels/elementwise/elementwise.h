@@ -152,7 +152,7 @@ static int kernel_elementwise(const rlx_call *call)
             for (int j = 0; j < 3; j++)
                 from[j] = numbers[j] < inputs ? operand[numbers[j]] : REGISTER(numbers[j] - inputs);
             const int64_t target = p->targets[k];
-            void *to = target < 0 ? (char *)out->y + at * p->itemsize : REGISTER(target);
+            void *to = target < 0 ? (char *)out->y + at * p->result_bytes : REGISTER(target);
             ((rlx_loop)p->loops[k])(to, from[0], from[1], from[2], n);
         }
     }

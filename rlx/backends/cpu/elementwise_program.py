@@ -62,7 +62,7 @@ def program_fields(call: Call, loops: Mapping[str, int]) -> dict[str, Any]:
         "literals": len(literals),
         "steps": len(steps),
         "count": output.size,
-        "itemsize": output.dtype.itemsize,
+        "result_bytes": output.dtype.itemsize,
         "rank": len(dims),
         "block": min(LARGEST_BLOCK, REGISTER_BYTES // 8 // max(1, registers.used) // 64 * 64),
         "dims": dims,

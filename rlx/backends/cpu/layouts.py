@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -37,11 +38,12 @@ def _linked(packing: str, stride: int) -> dict[str, int]:
     return {"packing": PACKINGS.index(packing), "packed_stride": stride}
 
 
-class _Moved:
+class _Moved(ABC):
     """A layout whose parts are copied as they are."""
 
+    @abstractmethod
     def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
-        raise NotImplementedError
+        """Each part of the packed memory, beside the elements that it holds."""
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the matrices to memory of ``nbytes`` bytes, in this order."""

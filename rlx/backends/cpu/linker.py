@@ -70,10 +70,11 @@ class Linker:
 
     def link(self, calls: Sequence[Call]) -> list[Row]:
         """Kernel, inputs, outputs, parameters, name and split of every call."""
+        found = [self._call(call) for call in calls]
         splits = [split_of(call, self._threads) for call in calls]
         # Calls are made one after the other, so that all use the same.
         self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
-        return [(*self._call(c), self._shared(s)) for c, s in zip(calls, splits, strict=True)]
+        return [(*one, self._shared(split)) for one, split in zip(found, splits, strict=True)]
 
     def _shared(self, split: Split | None) -> Shared | None:
         if split is None:
@@ -119,9 +120,11 @@ class Linker:
             UnsupportedOpError: There is no kernel for the dtype.
         """
         reads = [given(value) if value is not None else None for value in call.inputs]
-        type = calls.type_of(signature, next((one for one in reads if one), NOTHING))
-        calls.check_fields(signature, params)
-        calls.check_operands(signature, reads, [given(value) for value in call.outputs], type)
+        first, results = next((one for one in reads if one), NOTHING), len(signature.writes)
+        type = calls.type_of(signature, first)
+        calls.check_operands(signature, reads, [given(v) for v in call.outputs[:results]], type)
+        held = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
+        calls.check_scratch(signature, params, first, held)
         name = f"{call.kernel}_{type}" if type else call.kernel
         return f"{name}_vnni" if HAS_VNNI and f"{name}_vnni" in self._kernels else name
 

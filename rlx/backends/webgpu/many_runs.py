@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rlx.backends.webgpu.device import GpuDevice
@@ -79,11 +80,15 @@ class ManyRuns:
             self._kept = Several(self._gpu, self._maker, last, len(sets))
         many = self._kept
         for at, arrays in enumerate(sets):
-            place = at * many.stride
-            run_with(arrays, lambda: check(many.runner, many.runner.submit(place)))  # noqa: B023
+            run_with(arrays, partial(_submit, many, at * many.stride))
         check(many.runner, many.runner.wait())
         places = [many.place(offset) for offset, _ in self._traffic.outputs]
         return [
             [from_device(block[at:], type) for at, type in zip(places, self._types, strict=True)]
             for block in many.blocks
         ]
+
+
+def _submit(many: Several, place: int) -> None:
+    """Submits the last batch of a run, whose results go to ``place`` in the staging memory."""
+    check(many.runner, many.runner.submit(place))

@@ -23,7 +23,7 @@ _CHUNK = 16384
 _THREADS = 16384
 
 
-def _emit_scatter(  # noqa: PLR0913 - both walks, step by step
+def _emit_scatter(  # noqa: PLR0913 - sizes and strides of all operands
     node: Node,
     emitter: Emitter,
     lines: Sequence[int],

@@ -27,7 +27,7 @@ from rlx.ops.declare import op
 _COPY_WORKGROUP = 256
 
 
-def emit_strided_copy(  # noqa: PLR0913 - both walks, step by step
+def emit_strided_copy(  # noqa: PLR0913 - sizes and strides of all operands
     emitter: Emitter,
     source: Any,
     target: Any,
