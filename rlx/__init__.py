@@ -81,8 +81,7 @@ from rlx.runtime.device_bench import DeviceBenchResult
 from rlx.runtime.profile import Profile, ProfileRow
 from rlx.runtime.routed import MoeResidencyStats
 from rlx.runtime.session import Session, compile
-
-__version__ = "0.1.0"
+from rlx.version import __version__
 
 signal.compile_with(compile)
 measure_with(Measurer())

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from rlx.backends.base import CompileOptions, DeviceInfo
@@ -26,6 +25,7 @@ from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.threads import thread_count
+from rlx.version import __version__
 
 # Floats that are transferred or copied; the last copies are larger than caches.
 _TRANSFERS = (64, 1 << 14, 1 << 18, 1 << 22)
@@ -94,8 +94,7 @@ def _identity(info: DeviceInfo) -> Identity:
         info.api,
         info.driver,
         path_of(info),
-        # This module is imported before the version is known.
-        import_module("rlx").__version__,
+        __version__,
         build_id_of(info.backend),
     )
 
