@@ -10,9 +10,18 @@ from rlx.ir.shape import Shape
 
 
 class Operators:
-    """The base of nodes. Each operator calls the builder method of that name of the node's graph."""
+    """The base of nodes. Each operator calls the builder method of that name of the node's graph.
+
+    Comparisons build nodes, too: whether two variables hold the same node is ``a is b``.
+    """
 
     __slots__ = ()
+
+    # NumPy arrays and scalars leave operators with a node to the node: ``array * node`` is a node.
+    __array_ufunc__ = None
+
+    # Nodes are keys of dicts and members of sets by identity.
+    __hash__ = object.__hash__
 
     graph: Any
 
@@ -67,6 +76,12 @@ class Operators:
 
     def __neg__(self) -> Self:
         return self._apply("neg", self)
+
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        return self._apply("eq", self, other)
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        return self._apply("ne", self, other)
 
     def __lt__(self, other: Any) -> Self:
         return self._apply("lt", self, other)

@@ -131,8 +131,9 @@ def place_experts(graph: Graph, masks: Sequence[Array]) -> tuple[Graph, dict[str
 
 
 def _shared(graph: Graph, weight: Node, chosen: Mapping[int, Array], mask: Array) -> bool:
-    readers = [node for node in graph.nodes if weight in node.inputs]
-    return weight in graph.outputs or any(chosen.get(node.id) is not mask for node in readers)
+    readers = [node for node in graph.nodes if any(one is weight for one in node.inputs)]
+    returned = any(one is weight for one in graph.outputs)
+    return returned or any(chosen.get(node.id) is not mask for node in readers)
 
 
 def _placed(g: Graph, x: Node, idx: Node, split: Split, weights: Mapping[str, Node]) -> Node:

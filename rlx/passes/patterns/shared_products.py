@@ -98,7 +98,7 @@ def shared(node: Node, site: Site) -> Match | None:
     readers = {one.id: one for one in site.readers(node.inputs[0])}
     alike = [one for at, one in sorted(readers.items()) if _form(one) == form]
     alike = [one for one in alike if not site.blocked(one)]
-    place = alike.index(node)
+    place = next(at for at, one in enumerate(alike) if one is node)
     if place % MOST_PARTS != MOST_PARTS - 1 and node is not alike[-1]:
         return None  # the pattern is found at the last product of the group
     group = alike[place // MOST_PARTS * MOST_PARTS : place + 1]
