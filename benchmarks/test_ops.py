@@ -29,4 +29,4 @@ def test_op(benchmark, case, device):
         assert error <= allowed
         flops = sum(node.opdef.flops(node) for node in graph.nodes)
         benchmark.extra_info.update(device=device, flops=flops)
-        benchmark(compiled.run_slots)
+        benchmark(compiled.run_slots, *operands)

@@ -72,6 +72,7 @@ cdef class Calls:
 
     cdef rlx_call* rows
     cdef Py_ssize_t count
+    cdef Py_ssize_t _inputs
     cdef list names
     cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
     cdef Py_ssize_t* _starts
@@ -82,7 +83,7 @@ cdef class Calls:
         cdef Py_ssize_t at, k, spots = 0
         cdef uintptr_t address
         found = {slot: [] for slot in slots if slot}
-        self.count = len(calls)
+        self.count, self._inputs = len(calls), len(slots)
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
         self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
@@ -147,6 +148,10 @@ cdef class Calls:
             address = value
             split.scratch[k] = <char*>address
         self.rows[at].split = split
+
+    def pointed(self):
+        """Whether each input is read by calls alone, which can be pointed at another address."""
+        return [self._starts[at + 1] > self._starts[at] for at in range(self._inputs)]
 
     cdef inline bint movable(self, Py_ssize_t which) noexcept:
         """Whether an input may be read where its owner has it."""

@@ -2,7 +2,7 @@
 """The program of an executable on the CPU: kernel calls on fixed addresses, and the loop that makes them."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 cimport cython
@@ -23,7 +23,7 @@ from _types cimport (
     rlx_split,
 )
 
-from rlx.backends.arguments import as_input, check_slots
+from rlx.backends.arguments import as_input, check_slots, contiguous
 from rlx.errors import InputError, RlxError, describe
 
 cnp.import_array()
@@ -62,7 +62,7 @@ cdef struct rlx_feed:
 
 cdef struct rlx_slot:
     Py_ssize_t which  # input of the graph
-    void* memory
+    void* memory  # what calls read that can't be pointed elsewhere
     Py_ssize_t nbytes
     const cnp.npy_intp* dims
     int rank
@@ -75,12 +75,17 @@ cdef class Program:
 
     Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
 
+    A run with arguments leaves ``input_views`` as they are. Where all readers of an input are calls, they are
+    pointed at the argument. Where a Python function has a view of the input's slot, the slot is filled before
+    each run, and the input's view is other memory.
+
     Args:
         calls: The calls.
-        input_views: Arrays that hold the inputs, unless ``run_slots`` is given others.
-        output_views: Arrays that it returns.
-        arena: The memory that calls write to. What stands in it is copied before it is read.
-        inputs_end: Bytes at its beginning that hold the inputs and nothing else.
+        input_views: Arrays that hold the inputs of a run without arguments.
+        slots: Addresses of the inputs in the arena; 0 for empty ones.
+        output_views: Arrays that ``run_slots`` returns.
+        arena: The memory that calls write to.
+        inputs_end: Bytes at its beginning that hold the inputs and nothing else. No call writes there.
         link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
         most_trips: Trips that the loops of a run make at most, all together; None for no bound.
     """
@@ -91,6 +96,9 @@ cdef class Program:
     cdef Py_ssize_t _feed_count
     cdef rlx_slot* _given  # what run_slots takes an argument for
     cdef Py_ssize_t _given_count
+    cdef void** _copies  # of arguments in memory that calls write to, by input; allocated when first needed
+    cdef uintptr_t* _slots
+    cdef Py_ssize_t _filled  # how many inputs have a view outside the arena
     cdef bint _away  # whether an input is read elsewhere than in its view
     cdef bint _stale
     cdef int64_t _most_trips
@@ -106,9 +114,10 @@ cdef class Program:
     cdef object __weakref__
 
     def __cinit__(
-        self, Calls calls, tuple input_views, tuple output_views, cnp.ndarray arena,
+        self, Calls calls, tuple input_views, slots, tuple output_views, cnp.ndarray arena,
         Py_ssize_t inputs_end, link, most_trips,
     ):
+        cdef Py_ssize_t at, count = len(input_views)
         self._input_views = input_views
         self._output_views = output_views
         self._arena = <char*>cnp.PyArray_DATA(arena)
@@ -116,13 +125,24 @@ cdef class Program:
         self._inputs_end = self._arena + inputs_end
         self._link = link
         self._most_trips = INT64_MAX if most_trips is None else most_trips
-        self._given = <rlx_slot*>calloc(max(1, len(input_views)), sizeof(rlx_slot))
-        if self._given == NULL:
+        self._given = <rlx_slot*>calloc(max(1, count), sizeof(rlx_slot))
+        self._copies = <void**>calloc(max(1, count), sizeof(void*))
+        self._slots = <uintptr_t*>calloc(max(1, count), sizeof(uintptr_t))
+        if self._given == NULL or self._copies == NULL or self._slots == NULL:
             raise MemoryError()
+        for at in range(count):
+            self._slots[at] = slots[at]
+            self._filled += self._is_filled(at)
         self.use(calls)
         self.set_resident(())
 
     def __dealloc__(self):
+        cdef Py_ssize_t at
+        if self._copies != NULL:
+            for at in range(len(self._input_views)):
+                free(self._copies[at])
+        free(self._copies)
+        free(self._slots)
         free(self._feeds)
         free(self._given)
 
@@ -159,18 +179,43 @@ cdef class Program:
                 self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
             self._away = False
 
-    cdef inline bint _among_inputs(self, const char* data) noexcept:
-        return self._arena <= data < self._inputs_end
+    cdef inline bint _is_filled(self, Py_ssize_t which) noexcept:
+        """Whether an input's view is not its slot, so that runs fill the slot."""
+        cdef uintptr_t view
+        view = <uintptr_t>cnp.PyArray_DATA(<cnp.ndarray>self._input_views[which])
+        return self._slots[which] != 0 and self._slots[which] != view
 
-    cdef inline void _bring(self, rlx_slot* slot, const char* data) noexcept:
-        """Reads an array like the slot's view where it is, or copies it into the view."""
-        if self._used.movable(slot.which) and (data >= self._arena_end or data < self._arena):
-            self._used.point(slot.which, <void*>data)
-            self._away = True
-            return
-        if data != slot.memory:
+    cdef void _fill(self, bint all_inputs) noexcept:
+        """Copies views into the slots that runs fill: those of all inputs, or of inputs without an argument."""
+        cdef Py_ssize_t which, at = 0
+        cdef cnp.ndarray view
+        for which in range(len(self._input_views)):
+            if not all_inputs and at < self._given_count and self._given[at].which == which:
+                at += 1
+            elif self._is_filled(which):
+                view = <cnp.ndarray>self._input_views[which]
+                memcpy(<void*>self._slots[which], cnp.PyArray_DATA(view), cnp.PyArray_NBYTES(view))
+
+    cdef inline bint _written(self, const char* data) noexcept:
+        """Whether calls may write to what stands at an address."""
+        return self._inputs_end <= data < self._arena_end
+
+    cdef int _bring(self, rlx_slot* slot, const char* data) except -1:
+        """Lets an input be read from an argument just like its view, or from a copy of it."""
+        cdef void** copy = &self._copies[slot.which]
+        if not self._used.movable(slot.which):
             memcpy(slot.memory, data, slot.nbytes)
-        self._used.point(slot.which, slot.memory)
+            return 0
+        if self._written(data) and slot.nbytes:
+            if copy[0] == NULL:
+                copy[0] = malloc(slot.nbytes)
+                if copy[0] == NULL:
+                    raise MemoryError()
+            memcpy(copy[0], data, slot.nbytes)
+            data = <const char*>copy[0]
+        self._used.point(slot.which, <void*>data)
+        self._away = True
+        return 0
 
     cdef list _take(self, tuple arrays):
         """Takes the arguments of a run.
@@ -187,27 +232,25 @@ cdef class Program:
         for at in range(self._given_count):
             slot = &self._given[at]
             if not _fits(arrays[at], slot):
-                return self._stage(arrays)
+                return self._convert(arrays)
             data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
-            if (data >= self._arena_end or data < self._arena) and self._used.movable(slot.which):
+            if not self._written(data) and self._used.movable(slot.which):
                 self._used.point(slot.which, <void*>data)
                 self._away = True
-            elif self._among_inputs(data) and data != slot.memory and slot.nbytes:
-                # A copy into one slot must not overwrite what another argument is read from.
-                return self._stage(arrays)
             else:
                 copied = True
         if copied:
             for at in range(self._given_count):
-                slot = &self._given[at]
-                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at]))
+                self._bring(
+                    &self._given[at], <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
+                )
         return None
 
-    cdef list _stage(self, tuple arrays):
-        """``_take`` of arguments of which one may be of another dtype, strided, no array, or an input's view.
+    cdef list _convert(self, tuple arrays):
+        """``_take`` of arguments of which one may be of another dtype, strided, or no array.
 
         Converting runs code of the caller's, which may do anything to the other arguments, so that no
-        address is taken and nothing is written before all are converted.
+        address is taken before all are converted.
         """
         cdef Py_ssize_t at
         cdef rlx_slot* slot
@@ -216,16 +259,10 @@ cdef class Program:
             held.append(as_input(arrays[at], self._input_views[self._given[at].which], at))
         for at in range(self._given_count):
             slot = &self._given[at]
-            as_input(held[at], self._input_views[slot.which], at)
-            if self._among_inputs(<const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at])):
-                held[at] = held[at].copy()
+            held[at] = contiguous(held[at], self._input_views[slot.which], at)
         for at in range(self._given_count):
             slot = &self._given[at]
-            if _fits(held[at], slot):
-                self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at]))
-            else:
-                self._input_views[slot.which][...] = held[at]
-                self._used.point(slot.which, slot.memory)
+            self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at]))
         return held
 
     def set_resident(self, indices):
@@ -239,7 +276,7 @@ cdef class Program:
                 view = <cnp.ndarray>self._input_views[at]
                 self._given[self._given_count] = rlx_slot(
                     at,
-                    cnp.PyArray_DATA(view),
+                    <void*>self._slots[at],
                     cnp.PyArray_NBYTES(view),
                     cnp.PyArray_DIMS(view),
                     cnp.PyArray_NDIM(view),
@@ -274,7 +311,16 @@ cdef class Program:
         return self.run_owned
 
     def run_owned(self, *arrays):
-        """``run_slots`` under the owner that ``owned_by`` was given last."""
+        """Runs the graph and returns its outputs: the same read-only arrays at every call.
+
+        ``run_slots(*arrays)`` takes one array per input, in the order of declaration. ``run_slots()``
+        computes from ``input_views``, where arguments never show up. The next run overwrites the outputs: copy
+        what has to stay.
+
+        Raises:
+            InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
+            BusyError: Another call uses the graph.
+        """
         if self._state.holder:
             self._owner.refuse()
         self._state.holder = RLX_ME
@@ -293,6 +339,8 @@ cdef class Program:
         """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
         if self._stale:
             self._refresh()
+        if self._filled:
+            self._fill(not len(arrays))
         if len(arrays):
             return self._take(arrays)
         if self._away:

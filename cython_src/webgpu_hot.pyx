@@ -293,71 +293,64 @@ cdef class Entry:
 
     Args:
         owner: A ``rlx._ext.owner.Owner``, held while it runs.
-        input_views: What the arguments are copied into.
+        input_views: What the arguments are like.
         output_views: What is returned.
-        memory: The bytes that ``input_views`` are views of.
         failed: Called with the runner that failed; raises.
         take: Called with the arguments when one does not fit as it is; copies them or raises.
-        slow: Runs the whole when there is more to it than one runner.
+        slow: Called with whether there are arguments, where no runner is prepared for that; runs the whole.
     """
 
     cdef object _owner, _failed, _take, _slow
     cdef rlx_owner* _state
     cdef tuple _taken, _output_views
-    cdef Runner _runner
-    cdef const char* _memory
-    cdef const char* _memory_end
+    cdef Runner _with_arguments, _without
     cdef object __weakref__
 
     def __cinit__(
-        self, owner, tuple input_views, tuple output_views, cnp.ndarray memory, failed, take, slow
+        self, owner, tuple input_views, tuple output_views, failed, take, slow
     ):
         cdef uintptr_t address = owner.address
         self._owner, self._state = owner, <rlx_owner*>address
         self._taken, self._output_views = input_views, output_views
-        self._memory = <const char*>cnp.PyArray_DATA(memory)
-        self._memory_end = self._memory + cnp.PyArray_NBYTES(memory)
         self._failed, self._take, self._slow = failed, take, slow
 
-    def prepare(self, runner, tuple taken):
-        """Sets the runner, None for the slow way, and the views that take an argument."""
-        self._runner = runner
+    def prepare(self, with_arguments, without, tuple taken):
+        """Sets the runners, None for the slow way, and the memory that arguments are copied into."""
+        self._with_arguments, self._without = with_arguments, without
         self._taken = taken
 
-    cdef bint _apart(self, tuple arrays) noexcept:
-        """Whether no argument is the memory of another one's slot."""
-        cdef Py_ssize_t at
-        cdef const char* data
-        for at in range(len(arrays)):
-            data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
-            if (
-                self._memory <= data < self._memory_end
-                and data != <const char*>cnp.PyArray_DATA(<cnp.ndarray>self._taken[at])
-            ):
-                return False
-        return True
-
     def run_slots(self, *arrays):
-        """See ``CompiledGraph.run_slots``."""
+        """Runs the graph and returns its outputs: the same read-only arrays at every call.
+
+        ``run_slots(*arrays)`` takes one array per input, in the order of declaration. ``run_slots()``
+        computes from ``input_views``, where arguments never show up. The next run overwrites the outputs: copy
+        what has to stay.
+
+        Raises:
+            InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
+            BusyError: Another call uses the graph.
+        """
         cdef Py_ssize_t at, count = len(arrays)
         cdef int status
+        cdef Runner runner
         if self._state.holder:
             self._owner.refuse()
         self._state.holder = RLX_ME
         try:
             if count:
-                if _fit(arrays, self._taken) and self._apart(arrays):
+                if _fit(arrays, self._taken):
                     for at in range(count):
                         _copy(<cnp.ndarray>arrays[at], <cnp.ndarray>self._taken[at])
                 else:
                     self._take(arrays)
-            if self._runner is None:
-                self._slow()
+            runner = self._with_arguments if count else self._without
+            if runner is None:
+                self._slow(count > 0)
             else:
                 with nogil:
-                    status = rlx_safely(rlx_run_step, &self._runner.work, 0)
+                    status = rlx_safely(rlx_run_step, &runner.work, 0)
                 if status != RLX_GPU_OK:
-                    self._failed(self._runner)
+                    self._failed(runner)
         finally:
             self._state.holder = 0
         return self._output_views
@@ -399,5 +392,4 @@ cdef bint _fit(tuple arrays, tuple views):
 
 
 cdef void _copy(cnp.ndarray array, cnp.ndarray view) noexcept:
-    if cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
-        memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))
+    memcpy(cnp.PyArray_DATA(view), cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(view))

@@ -91,9 +91,8 @@ def test_a_refused_argument_changes_nothing(target_device):
 
 def test_arguments_that_are_no_arrays(target_device):
     cg = doubled(target_device, 2)
-    for inputs in ([1, 2], None, "x"):
-        with pytest.raises(rlx.InputError, match="inputs of a run"):
-            cg.run(inputs)
+    with pytest.raises(rlx.InputError, match="inputs of a run"):
+        cg.run(None)
     for value in ([[1], [1, 2]], object(), "text", [2**70, 1]):
         with pytest.raises(rlx.InputError):
             cg.run({"x": value})

@@ -90,7 +90,7 @@ def run_poisoned(compiled, operands):
     """A run on a GPU whose arena held the pattern: its results, and the arena after it."""
     executable = compiled._loaded.executable
     queue, arena = executable._gpu.queue, executable._arena
-    executable._mirror.inputs[:] = POISON
+    executable._mirror.memory[:] = POISON
     queue.write_buffer(arena, 0, np.full(arena.size, POISON, np.uint8))
     got = compiled.run_slots(*operands)
     return got, np.frombuffer(queue.read_buffer(arena), np.uint8)
@@ -117,7 +117,7 @@ def check_webgpu(case, session):
     with session.compile(graph) as compiled:
         got, memory = run_poisoned(compiled, operands)
         check_gaps(memory, gaps(compiled, on_device), case)
-        check_inputs(memory, compiled, compiled._loaded.executable._mirror.inputs)
+        check_inputs(memory, compiled, compiled._loaded.executable._mirror.memory)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
 
@@ -204,4 +204,4 @@ def test_random_graphs_webgpu(seed, webgpu, guarded):
     with rlx.Session(webgpu, options=OPTIONS).compile(graph, params) as compiled:
         _, memory = run_poisoned(compiled, [inputs[name] for name in graph.input_names])
         check_gaps(memory, gaps(compiled, on_device), seed)
-        check_inputs(memory, compiled, compiled._loaded.executable._mirror.inputs)
+        check_inputs(memory, compiled, compiled._loaded.executable._mirror.memory)

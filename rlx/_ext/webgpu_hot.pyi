@@ -47,10 +47,11 @@ class Entry:
         owner: Owner,
         input_views: tuple[Array, ...],
         output_views: tuple[Array, ...],
-        memory: Array,
         failed: Callable[[Any], None],
         take: Callable[[Sequence[Any]], None],
-        slow: Callable[[], None],
+        slow: Callable[[bool], None],
     ) -> None: ...
-    def prepare(self, runner: Runner | None, taken: tuple[Array, ...]) -> None: ...
+    def prepare(
+        self, with_arguments: Runner | None, without: Runner | None, taken: tuple[Array, ...]
+    ) -> None: ...
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]: ...

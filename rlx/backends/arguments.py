@@ -1,4 +1,4 @@
-"""The arguments of ``run_slots``: anything that holds an array, as arrays that fit their slots."""
+"""What a run is given: anything that holds an array, as arrays of the declared shape and dtype."""
 
 from __future__ import annotations
 
@@ -42,13 +42,114 @@ def as_array(value: Any) -> Array:
         raise InputError(text) from error
 
 
+def check_array(array: Array, shape: tuple[int, ...], expected: str, where: str) -> None:
+    """Refuses arrays of another shape, and those that hold no real numbers.
+
+    Args:
+        array: The array.
+        shape: The declared shape.
+        expected: The declared dtype, for messages.
+        where: What messages call the array.
+
+    Raises:
+        InputError: It does not fit.
+    """
+    hint = _HINTS.get(array.dtype.kind)
+    if hint is not None or array.shape != shape:
+        raise InputError(
+            describe(
+                f"{where} does not fit",
+                got=f"{array.dtype}{list(array.shape)}",
+                expected=f"{expected}{list(shape)}",
+                hint=hint,
+            )
+        )
+
+
+def converted(array: Array, dtype: Any, where: str) -> Array:
+    """An array in another dtype, by NumPy's casting rule "same_kind", where that keeps the values.
+
+    Floats may be rounded. A finite float must not become infinite, and an integer must be held exactly. An
+    array that has the dtype is returned as it is, whatever it holds.
+
+    Args:
+        array: The array.
+        dtype: The declared dtype.
+        where: What messages call it.
+
+    Raises:
+        InputError: The dtype does not convert, or a value would be lost.
+    """
+    import numpy as np
+
+    if array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InputError(
+            describe(
+                f"{where} has a dtype that does not convert",
+                got=str(array.dtype),
+                expected=str(np.dtype(dtype)),
+                hint=f"convert it with .astype({str(np.dtype(dtype))!r})",
+            )
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Array = array.astype(dtype, order="C")
+        lost = _lost(array, found)
+    if lost is not None:
+        at = np.unravel_index(int(np.argmax(lost)), lost.shape)
+        place = f" at {[int(i) for i in at]}" if at else ""
+        raise InputError(
+            describe(
+                f"{where} holds a value that {found.dtype} can't hold",
+                got=f"{array[at]!r}{place}",
+                expected=f"values in the range of {found.dtype}, and integers that it holds exactly",
+                hint=f"to accept the loss, convert it with .astype({str(found.dtype)!r})",
+            )
+        )
+    return found
+
+
+# What to do with values that are no real numbers, by the kind of their NumPy dtype.
+_NUMBERS = "pass a NumPy array of numbers, or nested lists of them"
+_HINTS = {
+    "O": _NUMBERS,
+    "U": _NUMBERS,
+    "S": _NUMBERS,
+    "M": _NUMBERS,
+    "m": _NUMBERS,
+    "V": _NUMBERS,
+    "c": "pass x.real and x.imag as two inputs, or rlx.signal.complex_block(x)",
+}
+
+
+def _lost(array: Array, found: Array) -> Array | None:
+    """Where a conversion lost a value that it has to keep; None where it lost none."""
+    import numpy as np
+
+    # NumPy calls 64-bit integers to float64 safe, too.
+    wide = array.dtype.kind in "iu" and found.dtype.kind == "f" and array.dtype.itemsize == 8
+    if np.can_cast(array.dtype, found.dtype, "safe") and not wide:
+        return None
+    if array.dtype.kind == "f":
+        lost = np.isinf(found) & np.isfinite(array)
+    elif found.dtype.kind == "f":
+        limit = 2.0 ** (8 * array.dtype.itemsize - (array.dtype.kind == "i"))
+        lost = (found.astype(np.float64) >= limit) | (found.astype(array.dtype) != array)
+    else:
+        lost = found.astype(array.dtype) != array
+        if array.dtype.kind != found.dtype.kind:
+            lost |= found < 0  # an unsigned integer with the highest bit set
+    return lost if lost.any() else None
+
+
 def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]) -> list[Array]:
-    """The arguments of a run as arrays that fit their slots and may be copied there in any order.
+    """The arguments of a run as arrays that fit their slots.
 
     Args:
         arrays: The arguments.
-        views: The slots.
-        memory: What the slots are in: an argument in it would be overwritten before it is read.
+        views: Arrays of the shapes and dtypes of the slots.
+        memory: What is overwritten before the arguments are read: those in it are copied.
 
     Raises:
         InputError: Wrong shape or dtype; nothing has been written.
@@ -67,20 +168,22 @@ def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]
 
 
 def as_input(value: Any, view: Array, position: int) -> Array:
-    """An argument of ``run_slots`` as an array that fits its slot.
+    """An argument of ``run_slots`` as an array of the shape and dtype of its slot, in any strides.
 
     Raises:
-        InputError: Wrong shape or dtype.
+        InputError: Wrong shape or dtype, or a value is out of range.
+    """
+    array, where = as_array(value), f"input {position}"
+    check_array(array, view.shape, str(view.dtype), where)
+    return converted(array, view.dtype, where)
+
+
+def contiguous(array: Array, view: Array, position: int) -> Array:
+    """What ``as_input`` gave, in row-major order and aligned.
+
+    Raises:
+        InputError: It has changed and does not fit any more.
     """
     import numpy as np
 
-    array = as_array(value)
-    if array.shape != view.shape or not np.can_cast(array.dtype, view.dtype, "same_kind"):
-        raise InputError(
-            describe(
-                f"input {position} does not fit its slot",
-                got=f"{array.dtype}{list(array.shape)}",
-                expected=f"{view.dtype}{list(view.shape)}",
-            )
-        )
-    return array
+    return np.require(as_input(array, view, position), None, ["C", "A"])

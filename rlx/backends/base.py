@@ -164,7 +164,8 @@ class Executable(Protocol):
     ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
 
     Attributes:
-        input_views: Writable arrays, one per input.
+        input_views: Writable arrays, one per input: what a run without arguments computes from. A run with
+            arguments leaves them as they are.
         output_views: Read-only arrays, one per output, refreshed by each run.
         output_slots: Byte offset and element count of each output in host memory at ``arena_ptr``.
         arena_ptr: Address of that memory.
@@ -214,7 +215,7 @@ class Executable(Protocol):
         """Later runs compute fewer rows, or all again; see ``CompiledGraph.set_active_extent``."""
 
     def submit(self) -> None:
-        """Starts a run on ``input_views`` without waiting for it."""
+        """Starts a run on ``input_views`` without waiting for it; they may change at once."""
 
     def wait(self) -> None:
         """Waits for every run that was started; the outputs are those of the last."""

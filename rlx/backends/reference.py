@@ -41,12 +41,12 @@ class ReferenceExecutable(HostMemory):
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
         """Interprets the graph on the arguments, or on ``input_views`` without any."""
+        graph, inputs = self._graph, dict(self._inputs)
         if arrays:
             views = [self.input_views[which] for which in self._given]
-            apart = taken(arrays, views, views)
-            for view, array in zip(views, apart, strict=True):
-                view[...] = array
-        graph, inputs = self._graph, self._inputs
+            names = list(inputs)
+            for which, array in zip(self._given, taken(arrays, views, ()), strict=True):
+                inputs[names[which]] = array
         if self._fewer is not None:
             graph = self._fewer
             inputs = {name: array[_of(graph.named(name), array)] for name, array in inputs.items()}

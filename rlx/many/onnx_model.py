@@ -103,7 +103,7 @@ class Model:
         """
         arrays = self._arrays(inputs)
         compiled, lowered = self._compiled(arrays)
-        given = {name: arrays[name] for name in lowered.graph.input_names}
+        given = {name: _carried(arrays[name]) for name in lowered.graph.input_names}
         found = compiled.run(given)
         return [
             array if array.dtype == element.numpy else array.astype(element.numpy)
@@ -172,6 +172,11 @@ class Model:
             )
         bound: dict[str, int] = {}
         return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
+
+
+def _carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An input as graphs hold it: numbers of uint64 as the bits of int64."""
+    return array.view(np.int64) if array.dtype == np.uint64 else array
 
 
 def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:

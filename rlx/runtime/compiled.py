@@ -35,11 +35,13 @@ class CompiledGraph:
     Attributes:
         device: The device it runs on.
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
-            same preallocated read-only views at every call; the next run overwrites them. With no
-            argument it runs on what stands in ``input_views``, where arguments need not show up: the
-            CPU reads contiguous arrays of the right dtype where they are. It allocates nothing,
-            looks nothing up and runs no Python loop. Raises ``InputError`` for a wrong count, shape
-            or dtype or a param that was never set, ``BusyError`` where another call is under way.
+            same preallocated read-only views at every call; the next run overwrites them. Without
+            arguments it computes from ``input_views``: what you wrote there, or the inputs of the last
+            run by name. Arguments of ``run_slots`` count for that call alone. It allocates nothing, looks nothing up and runs no Python
+            loop; the CPU reads contiguous arrays of the right dtype where they are. Others are
+            converted as ``run`` does. Raises ``InputError`` for a wrong count or shape, a dtype or
+            value that does not convert, or a param that was never set, ``BusyError`` where another
+            call is under way.
         capabilities: What this device's executable can do.
     """
 
@@ -148,7 +150,12 @@ class CompiledGraph:
 
     @property
     def input_views(self) -> tuple[Array, ...]:
-        """Writable arrays, one per input: fill them, then call ``run_slots()``."""
+        """Writable arrays, one per input: fill them, then call ``run_slots()``.
+
+        They are zeros at first. ``run`` and the other ways of running named inputs write to them;
+        arguments of ``run_slots`` leave them as they are. The view of an input with a handle holds what
+        the handle was bound to.
+        """
         return self._loaded.executable.input_views
 
     @property
@@ -246,7 +253,7 @@ def run_slots(compiled: CompiledGraph, *arrays: Any) -> tuple[Array, ...]:
 
     Args:
         compiled: What to run.
-        *arrays: Every input in declaration order, or none to run on ``input_views``.
+        *arrays: Every input in declaration order, or none to compute from ``input_views``.
 
     Returns:
         The same read-only views at every call.

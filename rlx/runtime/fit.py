@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.arguments import as_array
+from rlx.backends.arguments import as_array, check_array, converted
 from rlx.errors import InputError, describe
 from rlx.ir.dtype import DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
@@ -14,7 +14,7 @@ from rlx.ir.opdef import Array
 
 
 def fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
-    """Converts a value to the storage of a dtype. For bf16 that is uint16; floats are rounded.
+    """Converts a value to the storage of a dtype. For bf16 that is uint16; floats are rounded once.
 
     Args:
         value: Anything that holds an array.
@@ -23,31 +23,28 @@ def fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
         where: What messages call it.
 
     Raises:
-        InputError: Wrong shape, a dtype that does not convert, or values out of its range.
+        InputError: Wrong shape, a dtype that does not convert, or values that it can't hold.
     """
-    array, held = as_array(value), dtype.numpy
-    if dtype is DType.BF16:
-        fits = array.dtype.kind == "f" or array.dtype == held
-    else:
-        fits = array.dtype == held or np.can_cast(array.dtype, held, "same_kind")
-    if array.shape != shape or not fits:
-        wanted = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(held)
-        target = "float32" if dtype is DType.BF16 else str(held)
+    array = as_array(value)
+    expected = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(dtype.numpy)
+    check_array(array, shape, expected, where)
+    if dtype is not DType.BF16:
+        return np.asarray(converted(array, dtype.numpy, where), order="C")
+    if array.dtype == dtype.numpy:
+        return store(array, dtype)
+    if array.dtype.kind != "f":
         raise InputError(
             describe(
-                f"{where} does not fit",
-                got=f"{array.dtype}{list(array.shape)}",
-                expected=f"{wanted}{list(shape)}",
-                hint=None if fits else f"convert it with .astype({target!r})",
+                f"{where} has a dtype that does not convert",
+                got=str(array.dtype),
+                expected=expected,
+                hint="convert it with .astype('float32')",
             )
         )
-    if array.dtype.itemsize > held.itemsize and held.kind in "iu" and array.dtype.kind in "iu":
-        limits = np.iinfo(held)
-        if array.size and (array.min() < limits.min or array.max() > limits.max):
-            raise InputError(
-                describe(f"{where} holds values that {held} can't", got=str(array.dtype))
-            )
-    return store(array, dtype) if dtype is DType.BF16 else np.asarray(array, held, order="C")
+    found = store(array, dtype)
+    if np.any(np.isfinite(array) & ~np.isfinite(widen(found, dtype))):
+        raise InputError(describe(f"{where} holds a value that bf16 can't hold"))
+    return found
 
 
 def from_bytes(node: Node, data: bytes, dtype: DTypeLike) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,34 +25,44 @@ class Inputs:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
 
-    def fill(self, inputs: Mapping[str, Any]) -> None:
+    def fill(self, inputs: Any) -> None:
         """Puts named inputs into the input views.
+
+        Args:
+            inputs: Values by name; a graph that takes one input may be given that input's value instead.
 
         Raises:
             UnknownNameError: A name is not an input.
             InputError: One does not fit or is missing, or a param was never set.
         """
-        found = self.apart(inputs)
+        found = self._checked(inputs)
         self._loaded.complete()
         views = self._loaded.executable.input_views
-        for at, value in found:
+        for at, value in [(at, _apart(value, views)) for at, value in found]:
             views[at][...] = value
 
-    def apart(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
-        """Named inputs by position; values that are views of inputs, which runs write to, are copied."""
-        views = self._loaded.executable.input_views
-        return [
-            (at, value.copy() if any(_overlap(value, view) for view in views) else value)
-            for at, value in self._checked(inputs)
-        ]
+    def sets(self, list_of_inputs: Iterable[Any]) -> list[list[Array]]:
+        """The arguments of several runs; those in memory that a run writes to are copied.
 
-    def _checked(self, inputs: Mapping[str, Any]) -> list[tuple[int, Array]]:
-        """Checks and converts named inputs, without copying them into the views yet."""
+        Raises:
+            UnknownNameError: See ``fill``.
+            InputError: See ``fill``.
+        """
+        views = self._loaded.executable.output_views
+        found = [
+            [_apart(value, views) for _, value in self._checked(inputs)]
+            for inputs in list_of_inputs
+        ]
+        if found:
+            self._loaded.complete()
+        return found
+
+    def _checked(self, inputs: Any) -> list[tuple[int, Array]]:
+        """Checks and converts named inputs; gives them by position."""
         loaded = self._loaded
         loaded.open()
         if not isinstance(inputs, Mapping):
-            got, expected = type(inputs).__name__, "a mapping of names to arrays"
-            raise InputError(describe("the inputs of a run", got=got, expected=expected))
+            inputs = self._alone(inputs)
         for name in inputs:
             loaded.input(name)
             if name in loaded.bound:
@@ -74,6 +84,20 @@ class Inputs:
                 fitted(at, value)
         return found
 
+    def _alone(self, value: Any) -> Mapping[str, Any]:
+        """The only input of a graph, given without its name."""
+        wanted = [name for name in self._loaded.names if name not in self._loaded.bound]
+        if len(wanted) != 1 or value is None:
+            names = ", ".join(f"{name!r}: ..." for name in wanted)
+            raise InputError(
+                describe(
+                    "the inputs of a run",
+                    got=type(value).__name__,
+                    expected=f"a mapping of names to arrays: {{{names}}}",
+                )
+            )
+        return {wanted[0]: value}
+
     def _all_there(self, inputs: Mapping[str, Any]) -> None:
         loaded = self._loaded
         wanted = [name for name in loaded.names if name not in loaded.bound]
@@ -89,6 +113,9 @@ class Inputs:
             )
 
 
-def _overlap(value: Array, view: Array) -> bool:
-    """Whether a value may be (in) the memory of an input's view; most have memory of their own."""
-    return value is view or (value.base is not None and np.may_share_memory(value, view))
+def _apart(value: Array, views: Sequence[Array]) -> Array:
+    """A value, or a copy if it may be (in) the memory of a view; most values have memory of their own."""
+    for view in views:
+        if value is view or (value.base is not None and np.may_share_memory(value, view)):
+            return value.copy()
+    return value

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from rlx._ext.owner import Owner
+from rlx._ext.program import Program
 from rlx.backends.base import Executable
 from rlx.errors import InputError, describe
 from rlx.ir.opdef import Array
@@ -53,6 +54,7 @@ def guarded(executable: Executable, owner: Owner) -> RunSlots:
         with owner:
             return run(*arrays)
 
+    run_slots.__doc__ = Program.run_owned.__doc__
     return run_slots
 
 

@@ -29,39 +29,48 @@ class Runs(Part):
         self._inputs = inputs
 
     @owned
-    def run(self, inputs: Mapping[str, Any]) -> list[Array]:
+    def run(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
         """Runs on named inputs and returns fresh arrays, one per output.
 
+        A value of another dtype is converted by NumPy's casting rule "same_kind": to the same kind of number, or
+        from integers to floats. Floats are rounded. Values that the dtype can't hold are errors.
+
         Args:
-            inputs: One array per input of the graph.
+            inputs: One array per input of the graph, by name. A graph that takes one input may be given its
+                array alone.
 
         Returns:
             Copies of the outputs, which later runs leave alone.
 
         Raises:
             UnknownNameError: A name that is not an input.
-            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
+            InputError: An input is missing or has the wrong shape, a dtype that does not convert, a finite
+                number that would become infinite, or an integer that would be rounded; or a param was never
+                set.
 
         Example:
             >>> import numpy as np, rlx
             >>> g = rlx.Graph()
             >>> g.set_outputs([g.input("x", (2,)) + 1.0])
-            >>> rlx.compile(g, device="cpu").run({"x": np.zeros(2, np.float32)})
+            >>> cg = rlx.compile(g, device="cpu")
+            >>> cg.run({"x": np.zeros(2, np.float32)})
             [array([1., 1.], dtype=float32)]
+            >>> cg.run([0.5, 1.5])
+            [array([1.5, 2.5], dtype=float32)]
         """
         return [view.copy() for view in self._run(inputs)]
 
     @owned
-    def run_raw(self, inputs: Mapping[str, Any]) -> list[Array]:
+    def run_raw(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
         """Runs on named inputs and returns read-only views, valid until the next run.
 
         Raises:
             UnknownNameError: A name that is not an input.
-            InputError: An input is missing, has the wrong shape or dtype, or a param was never set.
+            InputError: See ``run``.
         """
         return list(self._run(inputs))
 
-    def _run(self, inputs: Mapping[str, Any]) -> tuple[Array, ...]:
+    def _run(self, inputs: Mapping[str, Any] | Any) -> tuple[Array, ...]:
         self._inputs.fill(inputs)
         return self._loaded.executable.run_slots()
 
@@ -110,7 +119,7 @@ class Runs(Part):
         return self._loaded.executable.read_row(output, row % shape[0])
 
     @owned
-    def commit_no_wait(self, inputs: Mapping[str, Any]) -> None:
+    def commit_no_wait(self, inputs: Mapping[str, Any] | Any) -> None:
         """Enqueues a run and returns; ``sync_pending`` waits for it. Inputs may be reused at once.
 
         Raises:
@@ -138,10 +147,9 @@ class Runs(Part):
         Raises:
             InputError: See ``run``; nothing has run then.
         """
-        sets = [[value for _, value in self._inputs.apart(inputs)] for inputs in list_of_inputs]
+        sets = self._inputs.sets(list_of_inputs)
         if not sets:
             return []
-        self._loaded.complete()
         return self._loaded.executable.run_many(sets)
 
     # --- raw bytes -----------------------------------------------------------------------------------

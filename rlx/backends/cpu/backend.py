@@ -7,6 +7,8 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
@@ -82,23 +84,29 @@ class CpuExecutable(HostMemory):
         self._threads, self._most_trips = threads, most_trips
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
-        self.input_views = tuple(
+        inputs = [
             view_of(self._arena, plan.slots[value.id].offset, value.type)
             for value in schedule.inputs
-        )
+        ]
         outputs = list(zip(schedule.outputs, schedule.output_types, strict=True))
         self.output_slots = tuple((plan.slots[v.id].offset, type.size) for v, type in outputs)
         views = [view_of(self._arena, plan.slots[v.id].offset, type) for v, type in outputs]
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        slots = [view.ctypes.data if view.size else 0 for view in self.input_views]
+        slots = [view.ctypes.data if view.size else 0 for view in inputs]
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
+            calls = self._programs.link()
+            self.input_views = tuple(
+                view if pointed else np.zeros_like(view)
+                for view, pointed in zip(inputs, calls.pointed(), strict=True)
+            )
             self._program = Program(
-                self._programs.link(),
+                calls,
                 self.input_views,
+                slots,
                 self.output_views,
                 self._arena,
                 plan.inputs_end,

@@ -76,11 +76,13 @@ class WebGpuExecutable:
         self._maker = Maker(gpu, self._moved)
         self._pieces = Pieces(gpu, self._maker, self._traffic)
         self._many = ManyRuns(gpu, self._maker, self._traffic, schedule.output_types)
-        self._prepared: dict[tuple[tuple[int, int] | None, tuple[int, ...]], list[Runner]] = {}
-        self._pending = False
+        self._prepared: dict[tuple[Any, ...], list[Runner]] = {}
+        self._pending: Runner | None = None  # what ``wait`` waits for
         self._closed = False
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
+        # The submission of a run with arguments, and of one without, where that is all of the run.
+        self._alone: dict[bool, Runner | None] = {}
         self._prepare()
 
     # --- preparing submissions ---------------------------------------------------------------------
@@ -92,42 +94,46 @@ class WebGpuExecutable:
 
     def _select(self) -> None:
         self._many.forget()
-        runners = self._runners(self._traffic.every)
+        self._alone = {}
+        self._use(bool(self._given()))
+
+    def _use(self, given: bool) -> None:
+        """Prepares the fast path of runs with arguments, or of runs without."""
+        runners = self._runners(self._traffic.every, given)
         # The compiled fast path takes exactly one submission, and no recording.
         alone = runners[0] if len(runners) == 1 and self._maker.recording is None else None
-        self._alone = alone
+        self._alone[given] = alone
         entry = self._entry()
         if entry is not None:
-            entry.prepare(alone, self._given())
+            self._tell(entry)
+
+    def _tell(self, entry: Any) -> None:
+        entry.prepare(self._alone.get(True), self._alone.get(False), self._given())
 
     def owned_by(self, owner: Owner) -> Callable[..., tuple[Array, ...]]:
         """See ``Executable``. Only the latest such function is kept up to date with changes."""
         entry = self._maker.entry(
-            owner,
-            self.input_views,
-            self.output_views,
-            self._mirror.inputs,
-            fail,
-            self._take,
-            self._run_all,
+            owner, self.input_views, self.output_views, fail, self._take, self._run_all
         )
-        entry.prepare(self._alone, self._given())
+        self._tell(entry)
         self._entry = weakref.ref(entry)
         run_slots: Callable[..., tuple[Array, ...]] = entry.run_slots
         return run_slots
 
     def _given(self) -> tuple[Array, ...]:
-        """The input views that a run takes arguments for: all but resident and fed ones."""
+        """What arguments are copied into: the memory of all inputs but resident and fed ones."""
         skipped = self._traffic.skipped
-        return tuple(view for at, view in enumerate(self.input_views) if at not in skipped)
+        return tuple(view for at, view in enumerate(self._mirror.given) if at not in skipped)
 
-    def _runners(self, outputs: tuple[int, ...]) -> list[Runner]:
-        """The submissions of a run that brings back these outputs."""
-        key = self._key(), outputs
+    def _runners(self, outputs: tuple[int, ...], given: bool) -> list[Runner]:
+        """The submissions of a run, with arguments or without, that brings back these outputs."""
+        key = self._key(), outputs, given
         if key not in self._prepared:
             if len(self._prepared) > _MOST_PREPARED:
                 self._prepared.clear()
-            works = self._traffic.submissions(self._batches.current, self._host_steps, outputs)
+            works = self._traffic.submissions(
+                self._batches.current, self._host_steps, outputs, given
+            )
             self._prepared[key] = [self._maker.runner(work) for work in works]
         return self._prepared[key]
 
@@ -141,21 +147,22 @@ class WebGpuExecutable:
         """Runs on the arguments, or on ``input_views`` without any, and returns the output views."""
         if arrays:
             self._take(arrays)
-        self._run_all()
+        self._run_all(bool(arrays))
         return self.output_views
 
     def _take(self, arrays: Sequence[Any]) -> None:
         # All are checked before one is copied, so that a refused call changes nothing.
         views = self._given()
-        found = taken(arrays, views, [self._mirror.inputs])
-        for view, array in zip(views, found, strict=True):
-            np.copyto(view, array, casting="same_kind")
+        for view, array in zip(views, taken(arrays, views, ()), strict=True):
+            view[...] = array
 
-    def _run_all(self, outputs: tuple[int, ...] | None = None) -> None:
+    def _run_all(self, given: bool, outputs: tuple[int, ...] | None = None) -> None:
         if self._closed:  # through a ``run_slots`` that was taken before ``recover``
             hint = "cg.run_slots is another function since cg.recover()"
             raise InputError(describe("what this run_slots belongs to is closed", hint=hint))
-        runners = self._runners(self._traffic.every if outputs is None else outputs)
+        if given not in self._alone:
+            self._use(given)
+        runners = self._runners(self._traffic.every if outputs is None else outputs, given)
         with self._whole_run(runners):
             self._lead(runners)
             check(runners[-1], runners[-1].run())
@@ -186,8 +193,8 @@ class WebGpuExecutable:
         chosen = tuple(self._traffic.output(at) for at in indices)
         if arrays:
             self._take(arrays)
-        self._pending = False  # this run's results replace those staged before
-        self._run_all(tuple(sorted(set(chosen))))
+        self._pending = None  # this run's results replace those staged before
+        self._run_all(bool(arrays), tuple(sorted(set(chosen))))
         return [self.output_views[at] for at in chosen]
 
     def submit(self, *arrays: Any) -> None:
@@ -197,20 +204,19 @@ class WebGpuExecutable:
         """
         if arrays:
             self._take(arrays)
-        runners = self._runners(self._traffic.every)
+        runners = self._runners(self._traffic.every, bool(arrays))
         with self._whole_run(runners):
             self._lead(runners)
             check(runners[-1], runners[-1].submit())
-        self._pending = True
+        self._pending = runners[-1]
 
     def wait(self) -> None:
         """Waits for everything submitted; the views show the outputs of the last run."""
         self._drain()
 
     def _drain(self) -> None:
-        if self._pending:
-            self._pending = False
-            runner = self._runners(self._traffic.every)[-1]
+        runner, self._pending = self._pending, None
+        if runner is not None:
             check(runner, runner.wait())
 
     def run_many(self, sets: Sequence[Sequence[Any]]) -> list[list[Array]]:
@@ -226,13 +232,13 @@ class WebGpuExecutable:
             InputError: A set does not fit; none has run then.
         """
         views = self._given()
-        found = [taken(arrays, views, [self._mirror.inputs]) for arrays in sets]
+        found = [taken(arrays, views, ()) for arrays in sets]
         return self._many.run(found, self._batches.current, self._host_steps, self._run_with)
 
     def _run_with(self, arrays: Sequence[Any], last: Callable[[], None]) -> None:
         """A run on these arguments with another last submission."""
         self._take(arrays)
-        runners = self._runners(self._traffic.every)
+        runners = self._runners(self._traffic.every, True)
         with self._whole_run(runners):
             self._lead(runners)
             last()
@@ -380,7 +386,7 @@ class WebGpuExecutable:
         self._closed = True
         entry = self._entry()
         if entry is not None:
-            entry.prepare(None, self._given())
+            entry.prepare(None, None, self._given())
         self._prepared.clear()
         self._batches.close()
         for step in self._host_steps:

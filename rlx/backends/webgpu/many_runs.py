@@ -73,7 +73,7 @@ class ManyRuns:
         run_with: RunWith,
     ) -> list[list[Array]]:
         every = self._traffic.every
-        last = self._traffic.submissions(batches, host_steps, every, whole=True)[-1]
+        last = self._traffic.submissions(batches, host_steps, every, True, whole=True)[-1]
         sets = sets[: Several.most(self._gpu, last)]
         if self._kept is None or len(self._kept.blocks) != len(sets):
             self.forget()

@@ -25,35 +25,41 @@ class Mirror:
 
     Attributes:
         memory: Bytes that stand for the arena's inputs and outputs, at the same offsets.
-        inputs: Its part that is uploaded before a run.
-        outputs: Its part that is read back after it.
-        input_views: Writable arrays, one per input.
+        given: Its part that is uploaded before a run with arguments, as views: one per input.
+        outputs: Its part that is read back after a run.
+        inputs: Other bytes with the offsets of the inputs: what a run without arguments uploads.
+        input_views: Writable arrays in ``inputs``, one per input.
         output_views: Read-only arrays, one per output.
         output_slots: Byte offset and element count of each output at ``address``.
         address: Where the memory is.
     """
 
     def __init__(self, schedule: Schedule, plan: MemoryPlan) -> None:
-        block = np.zeros(plan.outputs_end + _ALIGNMENT, np.uint8)
-        start = -block.ctypes.data % _ALIGNMENT
-        self.memory: Array = block[start : start + plan.outputs_end]
-        self.address: int = block.ctypes.data + start
-        self.inputs: Array = self.memory[: plan.inputs_end]
+        self.memory = _aligned(plan.outputs_end)
+        self.address: int = self.memory.ctypes.data
+        self.inputs = _aligned(plan.inputs_end)
         self.outputs: Array = self.memory[plan.inputs_end :]
-        self.input_views = tuple(
-            self._view(plan.slots[value.id].offset, value.type) for value in schedule.inputs
-        )
+        inputs = [(plan.slots[value.id].offset, value.type) for value in schedule.inputs]
+        self.given = tuple(_view(self.memory, *one) for one in inputs)
+        self.input_views = tuple(_view(self.inputs, *one) for one in inputs)
         views = []
         slots = []
         for value, type in zip(schedule.outputs, schedule.output_types, strict=True):
             offset = plan.slots[value.id].offset
-            view = self._view(offset, type)
+            view = _view(self.memory, offset, type)
             view.setflags(write=False)
             views.append(view)
             slots.append((offset, type.size))
         self.output_views = tuple(views)
         self.output_slots = tuple(slots)
 
-    def _view(self, offset: int, type: TensorType) -> Array:
-        part: Array = self.memory[offset : offset + type.nbytes]
-        return part.view(type.dtype.numpy).reshape(type.shape)
+
+def _aligned(nbytes: int) -> Array:
+    block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % _ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _view(memory: Array, offset: int, type: TensorType) -> Array:
+    part: Array = memory[offset : offset + type.nbytes]
+    return part.view(type.dtype.numpy).reshape(type.shape)

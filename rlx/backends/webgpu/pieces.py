@@ -67,9 +67,9 @@ class Pieces:
         traffic, mirror = self._traffic, self._traffic.mirror
         offset, nbytes = traffic.inputs[traffic.input(index)]
         view = mirror.input_views[index]
-        np.copyto(view, as_input(array, view, index), casting="same_kind")
+        view[...] = as_input(array, view, index)
         if nbytes:
-            data = mirror.memory[offset : offset + words(nbytes)]
+            data = mirror.inputs[offset : offset + words(nbytes)]
             runner = self._maker.runner(Submission([], uploads=[(data, traffic.arena, offset)]))
             check(runner, runner.submit())
 

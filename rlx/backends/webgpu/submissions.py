@@ -109,6 +109,7 @@ class Traffic:
         batches: Sequence[Batch],
         steps: Sequence[HostStep | Pause],
         outputs: Sequence[int],
+        given: bool,
         whole: bool = False,
     ) -> list[Submission]:
         """The submissions of a run.
@@ -117,12 +118,14 @@ class Traffic:
             batches: Dispatches; one more than there are steps.
             steps: What the host computes between two of them.
             outputs: Positions of the outputs that are brought back.
+            given: Whether the run has arguments; otherwise it computes from the input views.
             whole: Whether their rows past the extent come too.
         """
         memory = self.mirror.memory
+        source = memory if given else self.mirror.inputs
         chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
         uploads: Sequence[tuple[Any, Any, int]] = [
-            (memory[offset : offset + size], self.arena, offset)
+            (source[offset : offset + size], self.arena, offset)
             for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
         ]
         found = []

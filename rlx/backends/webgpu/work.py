@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlx._ext.owner import Owner
+from rlx._ext.program import Program
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.native import binding
@@ -191,12 +192,11 @@ class PythonEntry:
 
     Args:
         owner: Held while it runs.
-        input_views: What the arguments are copied into.
+        input_views: What the arguments are like.
         output_views: What is returned.
-        memory: The bytes that ``input_views`` are views of.
         failed: Called with the runner that failed; raises.
         take: Called with the arguments; copies them or raises.
-        slow: Runs the whole when there is more to it than one runner.
+        slow: Called with whether there are arguments, where no runner is prepared for that; runs the whole.
     """
 
     def __init__(
@@ -204,26 +204,28 @@ class PythonEntry:
         owner: Owner,
         input_views: tuple[Array, ...],
         output_views: tuple[Array, ...],
-        memory: Array,
         failed: Callable[[Any], None],
         take: Callable[[Sequence[Any]], None],
-        slow: Callable[[], None],
+        slow: Callable[[bool], None],
     ) -> None:
         self._owner, self._views = owner, output_views
         self._failed, self._take, self._slow = failed, take, slow
-        self._runner: Runner | None = None
+        self._runners: dict[bool, Runner | None] = {}
 
-    def prepare(self, runner: Any, taken: tuple[Array, ...]) -> None:
-        """Sets the runner, None for the slow way; ``take`` knows what takes an argument."""
-        self._runner = runner
+    def prepare(self, with_arguments: Any, without: Any, taken: tuple[Array, ...]) -> None:
+        """Sets the runners, None for the slow way; ``take`` knows what takes an argument."""
+        self._runners = {True: with_arguments, False: without}
 
     def run_slots(self, *arrays: Any) -> tuple[Array, ...]:
-        """See ``CompiledGraph.run_slots``."""
+        """See ``CompiledGraph``; below it gets the text of the compiled function."""
         with self._owner:
             if arrays:
                 self._take(arrays)
-            if self._runner is None:
-                self._slow()
-            elif self._runner.run() != OK:
-                self._failed(self._runner)
+            runner = self._runners[bool(arrays)]
+            if runner is None:
+                self._slow(bool(arrays))
+            elif runner.run() != OK:
+                self._failed(runner)
         return self._views
+
+    run_slots.__doc__ = Program.run_owned.__doc__
