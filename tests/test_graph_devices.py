@@ -258,19 +258,32 @@ def test_a_chain_of_what_is_no_device_is_refused_at_once():
 def test_chains_by_hint_by_environment_and_by_estimate(fakes, environment):
     fakes(cuda=1, rocm=2)
     gd = ready(allow="cpu,cuda,rocm")
-    assert names(gd.resolve_chain()) == ["cuda", "rocm", "cpu"]
-    assert names(gd.resolve_chain("cpu")) == ["cpu", "cuda", "rocm"]
-    assert names(gd.resolve_chain("tpu,cpu")) == ["tpu", "cpu"]
-    assert names(gd.resolve_chain([CPU, "rocm"])) == ["cpu", "rocm"]
+    assert names(gd.chain()) == ["cuda", "rocm", "cpu"]
+    assert names(gd.chain("cpu")) == ["cpu", "cuda", "rocm"]
+    assert names(gd.chain("tpu,cpu")) == ["tpu", "cpu"]
+    assert names(gd.chain([CPU, "rocm"])) == ["cpu", "rocm"]
     environment.setenv("RLX_DEVICE_CHAIN", "rocm,cpu")
-    assert names(gd.resolve_chain()) == ["rocm", "cpu"]
-    assert names(gd.resolve_chain("cuda")) == ["cuda", "rocm", "cpu"]
+    assert names(gd.chain()) == ["rocm", "cpu"]
+    assert names(gd.chain("cuda")) == ["cuda", "rocm", "cpu"]
     environment.setenv("RLX_DEVICE", "cpu")
-    assert names(gd.resolve_chain()) == ["cpu", "rocm"]
-    assert names(gd.resolve_chain("cuda")) == ["cuda", "rocm", "cpu"]
+    assert names(gd.chain()) == ["cpu", "rocm"]
+    assert names(gd.chain("cuda")) == ["cuda", "rocm", "cpu"]
     environment.setenv("RLX_DEVICE_CHAIN", "rocm,gpuu")
     with pytest.raises(rlx.DeviceParseError, match=r"RLX_DEVICE_CHAIN[^$]*gpuu"):
-        gd.resolve_chain()
+        gd.chain()
+
+
+def test_a_chain_resolves_to_its_first_device_that_can_run_the_graph(fakes):
+    fakes(cuda=1, rocm=2)
+    gd = ready(allow="cpu,cuda,rocm")
+    assert str(gd.resolve_chain()) == "cuda"
+    assert gd.resolve_chain("cpu") == CPU
+    assert str(gd.resolve_chain("tpu,rocm,cpu")) == "rocm"
+    assert gd.compile_chain("tpu,rocm,cpu").device == gd.resolve_chain("tpu,rocm,cpu")
+    with pytest.raises(rlx.DeviceUnavailableError, match=r"tpu: no backend.*; mlx: no backend"):
+        gd.resolve_chain(["tpu", "mlx"])
+    with pytest.raises(rlx.DeviceUnavailableError, match="empty chain"):
+        gd.resolve_chain([])
 
 
 def test_a_chain_goes_past_a_device_that_the_policy_denies():
@@ -349,7 +362,7 @@ def test_auto_goes_by_the_environment(fakes, environment):
 def test_no_device_at_all_says_why_of_each():
     gd = ready(allow="tpu")
     assert gd.devices == []
-    for call in (gd.fastest, gd.resolve, gd.resolve_chain):
+    for call in (gd.fastest, gd.resolve, gd.chain, gd.resolve_chain):
         with pytest.raises(rlx.DeviceUnavailableError, match="cpu: the policy allows only tpu"):
             call()
 
@@ -366,7 +379,7 @@ def test_prefer_decides_among_estimates_within_ten_percent(fakes, prefer, expect
     gd = ready(allow="cpu,cuda,rocm,tpu", prefer=prefer)
     assert str(gd.fastest()) == expected
     assert names(row.device for row in gd.report() if row.recommended) == [expected]
-    assert names(gd.resolve_chain())[0] == expected
+    assert names(gd.chain())[0] == expected
     choice = choose(gd.graph, policy=gd.policy)
     assert str(choice.device) == expected
     assert ("preferred" in choice.reason) == (expected != "cuda")
@@ -443,7 +456,7 @@ def test_a_pick_by_benchmark_goes_by_what_is_measured(fakes):
     assert str(by_cost.fastest()) == "cuda"
     measured = GraphDevices(g, DevicePolicy(allow="cpu,cuda", pick=Benchmark(5)))
     assert measured.fastest() == measured.resolve() == CPU
-    assert names(measured.resolve_chain()) == ["cpu", "cuda"]
+    assert names(measured.chain()) == ["cpu", "cuda"]
     # Values made up for the benchmark are gone: the param is still missing.
     with pytest.raises(rlx.InputError, match="never set"):
         measured.run("cpu", {"x": np.zeros((64, 64), np.float32)})

@@ -9,7 +9,14 @@ from typing import Any
 from rlx import flags
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Estimates
-from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
+from rlx.device.candidates import (
+    DeviceCandidate,
+    blocker_of,
+    none_of_chain,
+    none_viable,
+    not_viable,
+    survey,
+)
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, from_flag, parse
 from rlx.errors import GraphError, InputError, describe
@@ -101,7 +108,7 @@ class DevicePicks(ABC):
         """``resolve``; a pick by benchmark runs on these inputs instead of made-up ones."""
         return self._resolve(hint, inputs)
 
-    def resolve_chain(self, hint: Device | Chain | None = None) -> list[Device]:
+    def chain(self, hint: Device | Chain | None = None) -> list[Device]:
         """The devices to try in turn.
 
         Args:
@@ -128,6 +135,25 @@ class DevicePicks(ABC):
         if not named and not rest:
             raise none_viable(self.graph, self._survey())
         return list(dict.fromkeys([*named, *rest]))
+
+    def resolve_chain(self, hint: Device | Chain | None = None) -> Device:
+        """The first device of ``chain(hint)`` that can run the graph. Nothing is compiled.
+
+        Args:
+            hint: See ``chain``.
+
+        Raises:
+            DeviceParseError: A text is not a device.
+            InputError: ``hint`` is no list of devices.
+            DeviceUnavailableError: None of them can run the graph; the message says why of each.
+        """
+        blockers = {}
+        for device in self.chain(hint):
+            blocker = blocker_of(self.graph, device, self._policy)
+            if blocker is None:
+                return device
+            blockers[device] = blocker
+        raise none_of_chain(self.graph, blockers)
 
     # -----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
@@ -130,6 +130,18 @@ def none_viable(graph: Graph, rows: Sequence[DeviceCandidate]) -> DeviceUnavaila
             f"no device can run graph {graph.name!r}",
             got=reasons or "no device",
             hint="rlx.GraphDevices(graph).report() lists every device and what is in its way",
+        )
+    )
+
+
+def none_of_chain(graph: Graph, blockers: Mapping[Device, str]) -> DeviceUnavailableError:
+    """The error that says of each device of a chain why it can't take a graph."""
+    reasons = "; ".join(f"{one}: {why.splitlines()[0]}" for one, why in blockers.items())
+    return DeviceUnavailableError(
+        describe(
+            f"no device of the chain can run graph {graph.name!r}",
+            got=reasons or "an empty chain",
+            hint="add 'cpu' to the chain",
         )
     )
 

@@ -50,7 +50,7 @@ class DevicePolicy:
         prefer: In this order, before others within 10 % of the fastest.
         pick: "cost" goes by the cost model's estimates, ``rlx.Benchmark(runs)`` by measurement.
         device: What is used where no call names a device; it has to be viable. None makes the pick.
-        chain: What ``rlx.GraphDevices.resolve_chain`` gives where no call names a device; empty for
+        chain: What ``rlx.GraphDevices.chain`` gives where no call names a device; empty for
             all viable devices, fastest first.
         device_source: What messages call ``device``.
 

@@ -155,12 +155,12 @@ class GraphDevices(DevicePicks):
         return self.compile(self.resolve_with_inputs(hint, inputs))
 
     def compile_chain(self, hint: Device | Chain | None = None) -> CompiledGraph:
-        """The graph on the first device of ``resolve_chain(hint)`` that it compiles for.
+        """The graph on the first device of ``chain(hint)`` that it compiles for.
 
         Raises:
             DeviceFallbackError: It compiles for none; ``attempts`` says why.
         """
-        return self._first(self.resolve_chain(hint), self.compile, "compile")[1]
+        return self._first(self.chain(hint), self.compile, "compile")[1]
 
     def warm_all(self) -> dict[Device, Exception]:
         """Compiles for every device of ``devices``.
@@ -225,8 +225,8 @@ class GraphDevices(DevicePicks):
     def run_chain(
         self, hint: Device | Chain | None, inputs: Mapping[str, Any]
     ) -> tuple[Device, list[Array]]:
-        """``run_try`` with ``resolve_chain(hint)``."""
-        return self.run_try(self.resolve_chain(hint), inputs)
+        """``run_try`` with ``chain(hint)``."""
+        return self.run_try(self.chain(hint), inputs)
 
     def benchmark(self, inputs: Mapping[str, Any], runs: int = 10) -> list[DeviceBenchResult]:
         """Times runs on every device of ``devices``, fastest first; those that failed come last.
