@@ -409,6 +409,30 @@ def test_u64_above_the_signed_range():
     np.testing.assert_array_equal(floats, a.astype(np.float32))
 
 
+def test_messages_name_the_nodes_of_the_model(device):
+    made = model(
+        [
+            helper.make_node("Gemm", ["x", "w"], ["h"], name="/fc/Gemm"),
+            helper.make_node("Relu", ["h"], ["r"]),
+            helper.make_node("Softmax", ["r"], ["probs"], name="/head/Softmax"),
+        ],
+        [info("x", [2, 4])], ["probs"], {"w": np.ones((4, 3), np.float32)},
+    )  # fmt: skip
+    graph = rlx.onnx.load(made)
+    names = {node.op: node.where() for node in graph.nodes}
+    assert names["matmul"].endswith("matmul '/fc/Gemm' <- the model: Gemm")
+    assert names["relu"].endswith("relu 'r' <- the model: Relu")
+    assert names["softmax"].endswith("softmax 'probs' <- the model: Softmax '/head/Softmax'")
+    assert "# /fc/Gemm" in str(graph)
+    with rlx.compile(graph, device) as cg:
+        text = cg.as_text("graph") + cg.as_text("fused") + cg.as_text("schedule")
+        assert "/head/Softmax" in cg.as_text("schedule") or device == "reference"
+        assert "rlx:" not in text
+        if cg.capabilities.device_timestamps:
+            rows = cg.profile({"x": np.ones((2, 4), np.float32)}, 1).nodes
+            assert any("/head/Softmax" in row.name for row in rows)
+
+
 def test_the_graph_of_a_model_goes_through_json():
     g = rlx.onnx.load(flattening(), dims={"batch": 2})
     again = rlx.Graph.from_json(g.to_json())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.dtype import DType
+from rlx.ir.opdef import REGISTRY
 from rlx.ir.view import GraphView, NodeView
 
 
@@ -31,7 +32,7 @@ def print_graph(graph: GraphView) -> str:
 
 
 def print_node(node: NodeView) -> str:
-    """``%2 = softmax %1 axis=1 : f32[2, 3]``."""
+    """``%2 = softmax %1 axis=1 : f32[2, 3]``, followed by the name that an importer gave it, if one did."""
     parts = [f"%{node.id} = {node.op}"]
     if node.op in ("input", "param"):
         parts.append(node.name)
@@ -41,7 +42,16 @@ def print_node(node: NodeView) -> str:
         if node.inputs:
             parts.append(", ".join(f"%{operand.id}" for operand in node.inputs))
         parts += [f"{key}={print_value(value)}" for key, value in sorted(node.attrs.items())]
-    return " ".join(parts) + " : " + ", ".join(map(str, node.types))
+    text = " ".join(parts) + " : " + ", ".join(map(str, node.types))
+    return (
+        text if node.op in ("input", "param") or _numbered(node.name) else f"{text}  # {node.name}"
+    )
+
+
+def _numbered(name: str) -> bool:
+    """Whether a name is an op and a number, as nodes get it that nobody named."""
+    op, _, number = name.rpartition("_")
+    return op in REGISTRY and number.isdecimal()
 
 
 def print_value(value: Any) -> str:

@@ -317,8 +317,9 @@ def _lower(
             outputs.append(value)
         graph.set_outputs([site.node(value) for value in outputs])
         for name, node in zip(source.outputs, graph.outputs, strict=True):
-            if node.op not in ("input", "param"):  # those are found by their names
-                node.name = name
+            if node.op not in ("input", "param") and node.name != name:
+                # Inputs and params are found by their names. The name of the ONNX node moves to the source.
+                node.name, node.source = name, f"{node.source} {node.name!r}"
     except RefusedError as error:
         raise UnsupportedOpError(describe(str(error), where=source.label)) from None
     return Lowered(graph, tuple(value.element for value in outputs))

@@ -120,9 +120,11 @@ class Lowering:
         """
         self._nodes += 1
         results: Sequence[Held | None] = [None] * len(node.output)
+        before = len(site.graph.nodes)
         try:
             spend("the model", nodes=1)
             results = self._lower(node, scope, site)
+            self._sign(node, site.graph.nodes[before:])
         except LimitError as error:
             if "\n  node: " in str(error):
                 raise
@@ -144,6 +146,17 @@ class Lowering:
                 self._fail(node, ImportModelError(f"a result of shape {value.shape}"))
             if name:
                 scope.define(name, value)
+
+    def _sign(self, node: NodeDef, made: Sequence[Node]) -> None:
+        """Names what an ONNX node became after it, for messages, profiles and traces.
+
+        What the nodes of a body or a function became is named after those.
+        """
+        called = node.name or next(filter(None, node.output), "")
+        for one in made:
+            if one.op not in ("input", "param") and not one.source.startswith(f"{self.label}: "):
+                one.source = f"{self.label}: {_kind(node.domain, node.op)}"
+                one.name = called or one.name
 
     def _fail(self, node: NodeDef, error: Exception) -> None:
         if isinstance(error, ImportModelError) and "\n  node: " in str(error):
