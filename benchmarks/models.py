@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fetched import read
 
 import rlx
-from rlx.cli.bench import relative_difference
+from rlx.cli.agreement import relative_difference
 
 SILERO = "silero-vad==6.2.3", "silero_vad/data/"
 BRAIN = "brainmaze-eeg-models==0.1.0", "brainmaze_eeg_models/"

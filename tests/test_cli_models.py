@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 
 import rlx
+from rlx.cli.agreement import agreement
+from rlx.cli.bench import DIFFERS
 from rlx.cli.main import main
 from rlx.ir.spans import watched
 
@@ -78,16 +80,65 @@ def test_run_with_made_up_inputs_is_repeatable(file, capsys):
     )
 
 
-def test_bench(file, capsys, webgpu):
-    rows = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", "--seconds", "0.2")
-    assert [row["name"] for row in rows] == ["reference", "cpu", webgpu]
-    for row in rows:
+def test_bench(file, capsys, webgpu, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    found = said(capsys, "bench", file, "--devices", f"reference,cpu,{webgpu}", "--seconds", "0.2")
+    assert [row["name"] for row in found["rows"]] == ["reference", "cpu", webgpu]
+    assert found["precision"] == "f32"
+    assert len(found["model_sha256"]) == 64
+    assert {"rlx", "python", "numpy", "wgpu"} <= set(found["versions"])
+    for row in found["rows"]:
         assert row["error"] is None
-        assert 0 < row["p50_us"] <= row["p99_us"]
-        assert row["runs_per_s"] > 0
-        assert row["difference"] < 1e-4
+        assert 0 < row["p25_us"] <= row["p50_us"] <= row["p75_us"] <= row["p99_us"]
+        speed = row["times_as_fast_as_first"]
+        assert 0 < speed["p25"] <= speed["p50"] <= speed["p75"]
+        assert sum(map(len, row["samples_us"])) >= len(row["samples_us"]) >= 5
+        assert row["adapter"]
+        share, best = row["agreements"]
+        assert share["max_abs"] < 1e-5
+        assert share["same_argmax"] == 1
+        assert best["max_abs"] == 0
+        assert best["max_ulp"] is None
     assert main(["bench", file, "--devices", "cpu", "--seconds", "0.05"]) == 0
     assert "p50 us" in capsys.readouterr().out
+
+
+def test_bench_fails_where_outputs_are_nan(tmp_path, capsys):
+    g = rlx.Graph()
+    g.set_outputs([g.sqrt(g.input("x", (50, 50)) - 0.5)])
+    path = tmp_path / "nan.json"
+    path.write_text(g.to_json())
+    given = ["bench", str(path), "--devices", "reference,cpu", "--seconds", "0.05"]
+    assert main([*given, "--json"]) == DIFFERS
+    for row in json.loads(capsys.readouterr().out)["rows"]:
+        (one,) = row["agreements"]
+        assert one["nan"] == one["nan_expected"] > 0
+        assert "are NaN" in one["failure"]
+    assert main([*given, "--allow-nan"]) == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_bench_fails_where_one_element_in_a_million_is_wrong(device, tmp_path, capsys):
+    g = rlx.Graph()
+    g.set_outputs([g.tanh(g.input("x", (1000, 1000)))])
+    path, right, wrong = (tmp_path / name for name in ("tanh.json", "right.npy", "wrong.npy"))
+    path.write_text(g.to_json())
+    value = np.random.default_rng(0).normal(size=(1000, 1000)).astype(np.float32)
+    np.save(tmp_path / "x.npy", value)
+    expected = np.tanh(value)
+    np.save(right, expected)
+    expected[123, 456] += 0.01
+    np.save(wrong, expected)
+    given = ["bench", str(path), "--devices", device, "--seconds", "0.05"]
+    given += ["--input", f"x={tmp_path / 'x.npy'}", "--expect"]
+    name = g.outputs[0].name
+    assert main([*given, f"{name}={right}"]) == 0
+    assert main([*given, f"{name}={wrong}"]) == DIFFERS
+    assert "1 of 1000000 elements" in capsys.readouterr().out.replace("\n", " ")
+    assert main([*given, f"{name}={wrong}", "--tolerance", "0.1"]) == 0
+    assert main([*given, f"other={wrong}"]) == 2
+    assert main([*given, f"{name}={path}"]) == 2
+    assert main([*given, "nonsense"]) == 2
 
 
 def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
@@ -96,7 +147,7 @@ def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
     path = tmp_path / "small.json"
     path.write_text(g.to_json())
     assert main(["bench", str(path), "--devices", "cuda,cpu", "--seconds", "0.05", "--json"]) == 1
-    failed, ran = json.loads(capsys.readouterr().out)
+    failed, ran = json.loads(capsys.readouterr().out)["rows"]
     assert "cuda" in failed["error"]
     assert ran["error"] is None
 
@@ -222,23 +273,28 @@ def test_run_of_onnx(device, onnx_file, x_file, tmp_path, capsys):
 def test_bench_of_onnx(onnx_file, capsys, webgpu, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     given = ("--dim", "batch=4", "--devices", "all", "--against", "onnxruntime", "--seconds", "0.1")
-    rows = said(capsys, "bench", onnx_file, *given)
+    found = said(capsys, "bench", onnx_file, *given)
+    rows = found["rows"]
+    assert found["inputs"] == {"x": [4, 8]}
     devices = [str(device) for device in rlx.available_devices()]
     assert {"cpu", webgpu} <= set(devices)
     assert [row["name"] for row in rows] == ["onnxruntime", *devices]
     for row in rows:
         assert row["error"] is None
-        assert row["difference"] < 1e-5
+        assert [one["output"] for one in row["agreements"]] == ["share", "best"]
+        assert all(one["relative"] < 1e-5 for one in row["agreements"])
         assert row["compile_ms"] > 0
         assert row["first_ms"] > 0
         assert 0 < row["p50_us"] <= row["p99_us"]
-        assert row["runs_per_s"] > 0
     for row in rows[1:]:
         assert row["load_ms"] > 0
         assert row["memory_mb"] > 0
     assert main(["bench", onnx_file, *given[:-1], "0.02"]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in ("onnxruntime", *devices, "p99 us", "runs/s", "difference"))
+    assert all(name in text for name in ("onnxruntime", *devices, "p99 us", "runs/s", "max ULP"))
+    # Without --dim a size is made up, and said.
+    assert main(["bench", onnx_file, "--devices", "cpu", "--seconds", "0.02"]) == 0
+    assert "--dim batch=1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -286,7 +342,7 @@ def test_refusals_of_onnx(command, onnx_file, tmp_path, capsys, x_file):
         ([onnx_file, "--dim", "batch=3", "--input", f"x={x_file}"], "(3, 8)"),
     )
     for given, text in (
-        ([onnx_file], "--dim NAME=SIZE"),
+        *([([onnx_file], "--dim NAME=SIZE")] if command == "convert" else []),
         ([onnx_file, "--dim", "bach=4"], "did you mean 'batch'"),
         ([str(damaged), *batch], "cut short or damaged"),
         ([str(tmp_path / "text.onnx")], "byte 0 of the file"),
@@ -359,7 +415,7 @@ def test_loading_and_compiling_say_how_far_they_are(onnx_file):
 
 
 def test_differences_that_a_norm_would_hide():
-    from rlx.cli.bench import relative_difference as off
+    from rlx.cli.agreement import relative_difference as off
 
     nan, inf = np.nan, np.inf
     assert off([np.float32([1, 2])], [np.float32([1, 2])]) == 0
@@ -369,3 +425,33 @@ def test_differences_that_a_norm_would_hide():
     assert off([np.float32([-inf])], [np.float32([inf])]) == inf
     assert off([np.float32([nan, inf, 1])], [np.float32([nan, inf, 1])]) == 0
     assert off([np.zeros((1, 2))], [np.zeros(2)]) == inf
+
+
+def test_differences_in_units_in_the_last_place():
+    f = np.float32
+
+    def ulps(got, want, dtype=None):
+        return agreement("", np.array(got), np.array(want), 0.0, dtype).max_ulp
+
+    assert ulps(f([1, -0.0]), f([1, 0.0])) == 0
+    assert ulps(np.nextafter(f([1]), f(2)), f([1])) == 1
+    assert ulps(f([1e-45]), f([-1e-45])) == 2
+    assert ulps(np.float64([-1]), np.float64([1])) == 2 * 0x3FF0000000000000
+    assert ulps(np.float16([np.nan, 1]), np.float16([1, 1])) == 0
+    assert ulps(np.uint16([0x3F80]), np.uint16([0x3F82]), rlx.DType.BF16) == 2
+    assert ulps(np.int32([3]), np.int32([5])) is None
+
+
+def test_a_difference_of_one_element_or_of_infinity_fails():
+    want = np.ones(10**6, np.float32)
+    for place, value in ((999_999, 1.001), (0, np.inf), (5, np.nan)):
+        got = want.copy()
+        got[place] = value
+        found = agreement("y", got, want, 1e-4)
+        assert found.apart == 1
+        assert "1 of 1000000" in found.failure
+    assert agreement("y", want + np.float32(5e-5), want, 1e-4).failure is None
+    steps = np.arange(9, dtype=np.uint8)
+    assert agreement("y", steps + np.uint8(1), steps, 0.0).failure is None
+    assert agreement("y", steps + np.uint8(2), steps, 0.0).failure
+    assert agreement("y", want[:5], want, 1e-4).failure == "shape (5,), expected (1000000,)"

@@ -1,58 +1,80 @@
-"""``rlx bench MODEL``: load, compile, first run, latency, memory and differences, on every device."""
+"""``rlx bench MODEL``: how fast a model is on each device and beside a peer, and whether they agree."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from importlib import import_module
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import rlx
-from rlx.cli import model, tune
-from rlx.errors import describe
+from rlx.cli import bench_report, model, tune
+from rlx.cli.agreement import TOLERANCES, Agreement, agreement, precision_of
+from rlx.cli.contestant import PEERS
+from rlx.errors import describe, did_you_mean
+from rlx.files import open_regular
+from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.spans import progress
+from rlx.threads import thread_count
 
-PEERS = ("onnxruntime",)
+DIFFERS = 3
+"""The exit status where outputs are apart, or hold NaN."""
+
+# The contestants take turns this often, at least and at most.
+_ROUNDS = 5, 40
+# A slow model ends its rounds when this many times the wanted seconds are over.
+_PATIENCE = 3
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """What one contestant did.
 
     Attributes:
         name: A device of rlx, or a peer.
-        load_ms: Reading the file.
-        compile_ms: Making it ready.
-        first_ms: The first run.
-        p50_us: Median time of a run, inputs and outputs included.
-        p99_us: The 99th percentile.
-        runs_per_s: One after the other.
-        memory_mb: Bytes on the device in units of 1e6; None where they are not known.
-        difference: The largest relative difference of an output (by its norm) from the first row that
-            ran.
-        on_the_host: Ops that a device leaves to the host.
+        facts: Milliseconds to load, compile and run first, memory, adapter, driver, what is on the host.
+        samples_ns: Nanoseconds of each run, a list for each round.
+        agreements: Its outputs beside what was expected.
         error: Why it did not run.
     """
 
     name: str
-    load_ms: float | None = None
-    compile_ms: float | None = None
-    first_ms: float | None = None
-    p50_us: float | None = None
-    p99_us: float | None = None
-    runs_per_s: float | None = None
-    memory_mb: float | None = None
-    difference: float | None = None
-    on_the_host: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    samples_ns: list[list[int]] = field(default_factory=list)
+    agreements: list[Agreement] = field(default_factory=list)
     error: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether an output does not pass."""
+        return any(one.failure for one in self.agreements)
+
+    def microseconds(self, percentile: float) -> float | None:
+        """A percentile of all runs."""
+        times = [ns for burst in self.samples_ns for ns in burst]
+        return float(np.percentile(times, percentile)) / 1e3 if times else None
+
+    def speed(self, first: Row) -> tuple[float, float, float] | None:
+        """How many times as fast as another row: quartiles of the rounds' ratios of medians."""
+        pairs = zip(first.samples_ns, self.samples_ns, strict=False)
+        ratios = [float(np.median(one)) / float(np.median(own)) for one, own in pairs]
+        if not ratios:
+            return None
+        low, middle, high = (float(np.percentile(ratios, q)) for q in (25, 50, 75))
+        return low, middle, high
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -60,7 +82,25 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     model.add_arguments(command, optional=True)
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
     command.add_argument("--against", choices=PEERS, help="a peer, on as many threads")
+    command.add_argument("--threads", type=int, help="threads of the CPU for each (as rlx takes)")
     command.add_argument("--seconds", type=float, default=2.0, help="of runs for each (2)")
+    usual = ", ".join(f"{name} {value:g}" for name, value in TOLERANCES.items())
+    command.add_argument(
+        "--tolerance",
+        type=float,
+        help="the largest difference of an element that passes, in parts of the output's largest value "
+        f"(by the model's dtype: {usual})",
+    )
+    command.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="OUTPUT=FILE.npy",
+        help="what an output should be, in place of the first contestant's; may be repeated",
+    )
+    command.add_argument(
+        "--allow-nan", action="store_true", help="NaN passes where NaN was expected"
+    )
     command.add_argument(
         "--tune",
         action="store_true",
@@ -69,7 +109,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Times a model; 1 when a contestant did not run.
+    """Times a model. 1 when a contestant did not run, ``DIFFERS`` when outputs are apart.
 
     Raises:
         RlxError: The file holds no legal model, or there is no such device.
@@ -79,179 +119,216 @@ def run(args: argparse.Namespace) -> int:
         return tune.run(args)
     if args.model is None:
         raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
-    if not 0 < args.seconds < float("inf"):
-        raise rlx.InputError(describe("--seconds", got=args.seconds, expected="a number above 0"))
+    for name, least in (("seconds", 0), ("tolerance", -1e-300), ("threads", 0)):
+        value = getattr(args, name)
+        if value is not None and not least < value < float("inf"):
+            raise rlx.InputError(describe(f"--{name}", got=value, expected="a number above 0"))
     named = args.devices
     devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
-    rows, exact = list[Row](), dict[str, list[Array]]()
-    with model.progress(args.json) as say:
+    names = [args.against] if args.against else []
+    names += [str(device) for device in devices]
+    with model.progress(args.json) as say, tempfile.TemporaryDirectory() as folder:
         say("load")
-        began = time.perf_counter()
-        graph = model.read(args)
-        loaded = (time.perf_counter() - began) * 1e3
+        graph, notes = model.load(args.model, model.dims_of(args))
         inputs = model.inputs_of(args, graph)
-        if args.against:
-            say(args.against)
-            rows.append(_guarded(args.against, partial(_onnxruntime, args, inputs, exact)))
-        for device in devices:
-            say(str(device))
-            measure = partial(_device, graph, device, loaded, inputs, args.seconds, exact)
-            rows.append(_guarded(str(device), measure))
-    _print(args, rows)
-    return int(any(row.error for row in rows))
+        expected = _expected(args, graph)
+        threads = thread_count(args.threads)
+        tolerance = TOLERANCES[precision_of(graph)] if args.tolerance is None else args.tolerance
+        contest = _Contest(args.model, graph, inputs, threads, Path(folder))
+        say("run")
+        rows, outputs = contest.run(names, args.seconds)
+    _compare(rows, outputs, graph, expected, tolerance, args.allow_nan)
+    about = {
+        "model": str(args.model),
+        "model_sha256": _digest(args.model),
+        "inputs": {name: list(value.shape) for name, value in inputs.items()},
+        "made_up": notes,
+        "threads": threads,
+        "precision": precision_of(graph),
+        "tolerance": tolerance,
+        "seconds": args.seconds,
+        **_machine(),
+    }
+    if args.json:
+        print(json.dumps({**about, "rows": [_as_json(row, rows) for row in rows]}, indent=2))
+    else:
+        bench_report.show(about, rows)
+    if any(row.error for row in rows):
+        return 1
+    return DIFFERS if any(row.differs for row in rows) else 0
 
 
-def _guarded(name: str, measure: Callable[[], Row]) -> Row:
-    """A contestant that fails is a row that says so."""
-    try:
-        return measure()
-    except rlx.RlxError as error:
-        return Row(name, error=" ".join(str(error).split()))
+class _Contest:
+    """Contestants in processes of their own that take turns on the same inputs.
 
-
-def _device(
-    graph: rlx.Graph,
-    device: rlx.Device,
-    load_ms: float,
-    inputs: Mapping[str, Array],
-    seconds: float,
-    exact: dict[str, list[Array]],
-) -> Row:
-    began = time.perf_counter()
-    with rlx.compile(graph, device) as compiled:
-        ready = time.perf_counter()
-        outputs = compiled.run(inputs)
-        first = time.perf_counter()
-        times = _times(compiled.run_slots, seconds)
-        return _row(
-            str(device),
-            load_ms,
-            (ready - began, first - ready),
-            times,
-            _difference(outputs, exact),
-            compiled.memory()["peak"] / 1e6,
-            tuple(str(one) for one in compiled.host_fallbacks),
-        )
-
-
-def _onnxruntime(
-    args: argparse.Namespace, inputs: Mapping[str, Array], exact: dict[str, list[Array]]
-) -> Row:
-    try:
-        onnxruntime = import_module("onnxruntime")
-    except ImportError as error:
-        hint = "pip install onnxruntime"
-        raise rlx.InputError(describe("onnxruntime is not installed", hint=hint)) from error
-    options = onnxruntime.SessionOptions()
-    # The CPU kernels of rlx run on one.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    began = time.perf_counter()
-    try:
-        session = onnxruntime.InferenceSession(
-            args.model, options, providers=["CPUExecutionProvider"]
-        )
-        ready = time.perf_counter()
-        outputs = session.run(None, dict(inputs))
-        first = time.perf_counter()
-        times = _times(lambda: session.run(None, dict(inputs)), args.seconds)
-    except Exception as error:  # its errors have no common type
-        raise rlx.InputError(describe("onnxruntime refuses the model", got=error)) from error
-    difference = _difference([np.asarray(one) for one in outputs], exact)
-    return _row("onnxruntime", None, (ready - began, first - ready), times, difference)
-
-
-def _times(once: Callable[[], object], seconds: float) -> list[float]:
-    """Seconds of each run; those of the first tenth of the time do not count."""
-    found: list[float] = []
-    warm = end = None
-    while end is None or not found or time.perf_counter() < end:
-        began = time.perf_counter()
-        once()
-        now = time.perf_counter()
-        if warm is None:
-            warm, end = began + seconds / 10, began + seconds
-        elif now >= warm:
-            found.append(now - began)
-    return found
-
-
-def _difference(outputs: list[Array], exact: dict[str, list[Array]]) -> float:
-    """Against those of the first contestant, which are kept."""
-    return relative_difference(outputs, exact.setdefault("outputs", outputs))
-
-
-def relative_difference(outputs: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """The largest difference of an output by its norm, relative to the norm of what is wanted.
-
-    Returns:
-        Infinity where a shape is another one, or where one side has a NaN or an infinity that the other
-        has not.
+    Args:
+        path: The model's file.
+        graph: What it holds.
+        inputs: Values of its inputs.
+        threads: Threads of the CPU that each may use.
+        folder: For inputs and outputs.
     """
-    most = 0.0
-    for got, want in zip(outputs, wanted, strict=True):
-        if got.shape != want.shape:
-            return math.inf
-        one, other = got.astype(np.float64), want.astype(np.float64)
-        finite = np.isfinite(one) & np.isfinite(other)
-        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-            return math.inf
-        norm = float(np.linalg.norm(other[finite]))
-        off = float(np.linalg.norm(one[finite] - other[finite]))
-        most = max(most, off / norm if norm else off)
-    return most
+
+    def __init__(
+        self, path: str, graph: Graph, inputs: Mapping[str, Array], threads: int, folder: Path
+    ) -> None:
+        self._folder = folder
+        saved: dict[str, Any] = {str(at): array for at, array in enumerate(inputs.values())}
+        np.savez(folder / "inputs.npz", **saved)
+        self._spec = {
+            "model": path,
+            "dims": _bound(path, graph),
+            "names": list(inputs),
+            "inputs": str(folder / "inputs.npz"),
+            "threads": threads,
+        }
+
+    def run(self, names: Sequence[str], seconds: float) -> tuple[list[Row], dict[str, list[Array]]]:
+        """Loads all, one after the other, then lets them take turns. Gives rows, and outputs by name."""
+        rows, outputs = [Row(name) for name in names], dict[str, list[Array]]()
+        with ExitStack() as stack:
+            ready = []
+            for at, row in enumerate(rows):
+                progress(at / (2 * len(rows)), row.name)
+                process = stack.enter_context(_started())
+                path = self._folder / f"outputs_{at}.npz"
+                spec = {**self._spec, "contestant": row.name, "outputs": str(path)}
+                row.facts = _asked(process, spec, row)
+                if row.error is None:
+                    with np.load(path) as found:
+                        outputs[row.name] = [found[str(k)] for k in range(len(found.files))]
+                    ready.append((row, process))
+            _take_turns(ready, seconds)
+        return rows, outputs
 
 
-def _row(
-    name: str,
-    load_ms: float | None,
-    begun: tuple[float, float],
-    times: list[float],
-    difference: float,
-    memory_mb: float | None = None,
-    on_the_host: tuple[str, ...] = (),
-) -> Row:
-    p50, p99 = (float(np.percentile(times, q)) for q in (50, 99))
-    return Row(
-        name,
-        load_ms,
-        begun[0] * 1e3,
-        begun[1] * 1e3,
-        p50 * 1e6,
-        p99 * 1e6,
-        len(times) / sum(times),
-        memory_mb,
-        difference,
-        on_the_host,
+def _take_turns(ready: Sequence[tuple[Row, subprocess.Popen[str]]], seconds: float) -> None:
+    """Bursts of runs, in another order each round, so that what slows the machine slows all alike."""
+    least, most = _ROUNDS
+    for turn in range(most):
+        if turn >= least and any(
+            sum(map(sum, row.samples_ns)) > _PATIENCE * seconds * 1e9 for row, _ in ready
+        ):
+            return
+        progress(0.5 + turn / (2 * most), f"round {turn + 1} of {most}")
+        for at in range(len(ready)):
+            row, process = ready[(turn + at) % len(ready)]
+            if row.error is None:
+                found = _asked(process, {"seconds": seconds / most}, row)
+                row.samples_ns += [found["ns"]] if "ns" in found else []
+
+
+def _started() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rlx.cli.contestant"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
     )
 
 
-_COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("", "name", ""),
-    ("load ms", "load_ms", ",.1f"),
-    ("compile ms", "compile_ms", ",.1f"),
-    ("first run ms", "first_ms", ",.2f"),
-    ("p50 us", "p50_us", ",.1f"),
-    ("p99 us", "p99_us", ",.1f"),
-    ("runs/s", "runs_per_s", ",.0f"),
-    ("MB", "memory_mb", ",.1f"),
-    ("difference", "difference", ".1e"),
-)
+def _asked(process: subprocess.Popen[str], command: Mapping[str, Any], row: Row) -> dict[str, Any]:
+    """A contestant's answer; an error goes into its row."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(command) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    except OSError:
+        line = ""
+    found: dict[str, Any] = (
+        json.loads(line) if line else {"error": f"the process ended with status {process.wait()}"}
+    )
+    row.error = found.pop("error", None)
+    return found
 
 
-def _print(args: argparse.Namespace, rows: list[Row]) -> None:
-    if args.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
-        return
-    table = Table(title=args.model, title_justify="left")
-    for heading, name, _ in _COLUMNS:
-        table.add_column(heading, justify="left" if name == "name" else "right")
+def _bound(path: str, graph: Graph) -> dict[str, int]:
+    """The sizes of an ONNX model's symbolic dimensions, as the graph was loaded with them."""
+    if Path(path).suffix.lower() != ".onnx":
+        return {}
+    return model.sizes_in(path, graph)
+
+
+def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
+    """What ``--expect`` gives, by the number of the output."""
+    names, found = bench_report.output_names(graph), dict[int, Array]()
+    for text in args.expect:
+        name, _, path = text.partition("=")
+        if not path:
+            raise rlx.InputError(describe("--expect", got=text, expected="OUTPUT=FILE.npy"))
+        if name not in names:
+            hint = did_you_mean(name, names) or ", ".join(names)
+            raise rlx.UnknownNameError(describe(f"the model has no output {name!r}", hint=hint))
+        try:
+            with open_regular(path) as file:
+                found[names.index(name)] = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, MemoryError) as error:
+            raise rlx.InputError(describe(f"{path} holds no array", got=error)) from error
+    return found
+
+
+def _compare(
+    rows: Sequence[Row],
+    outputs: Mapping[str, list[Array]],
+    graph: Graph,
+    expected: Mapping[int, Array],
+    tolerance: float,
+    allow_nan: bool,
+) -> None:
+    """Every contestant's outputs against what is expected, else against the first contestant's."""
+    first = next(iter(outputs.values()), [])
     for row in rows:
-        values = [(getattr(row, name), form) for _, name, form in _COLUMNS]
-        table.add_row(*("-" if value is None else format(value, form) for value, form in values))
-    console = Console()
-    console.print(table)
-    for row in rows:
-        for line in row.on_the_host:
-            console.print(f"{row.name}, on the host: {line}", highlight=False, markup=False)
-        if row.error:
-            console.print(f"{row.name}: {row.error}", highlight=False, markup=False)
+        for at, name, got in _named(graph, outputs.get(row.name, [])):
+            want, dtype = expected.get(at, first[at]), graph.outputs[at].dtype
+            row.agreements.append(agreement(name, got, want, tolerance, dtype, allow_nan))
+
+
+def _named(graph: Graph, arrays: Sequence[Array]) -> Iterator[tuple[int, str, Array]]:
+    for at, (name, array) in enumerate(zip(bench_report.output_names(graph), arrays, strict=False)):
+        yield at, name, array
+
+
+def _as_json(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
+    """A row with its raw samples; what is not finite is null, since JSON has no infinity."""
+    speed = row.speed(rows[0])
+    return {
+        "name": row.name,
+        "error": row.error,
+        **row.facts,
+        "p25_us": row.microseconds(25),
+        "p50_us": row.microseconds(50),
+        "p75_us": row.microseconds(75),
+        "p99_us": row.microseconds(99),
+        "times_as_fast_as_first": None
+        if speed is None
+        else dict(zip(("p25", "p50", "p75"), speed, strict=True)),
+        "agreements": [
+            {
+                k: None if isinstance(v, float) and not math.isfinite(v) else v
+                for k, v in asdict(one).items()
+            }
+            for one in row.agreements
+        ],
+        "differs": row.differs,
+        "samples_us": [[ns / 1e3 for ns in burst] for burst in row.samples_ns],
+    }
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _machine() -> dict[str, Any]:
+    versions = {"rlx": rlx.__version__, "python": platform.python_version()}
+    for name in ("numpy", "wgpu", "onnxruntime"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    return {"versions": versions, "system": system}

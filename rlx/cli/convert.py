@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(args.model).with_suffix(".rlx")
     with model.progress(args.json) as say:
         say("load")
-        graph = model.read(args)
+        graph = model.read(args, guess=False)
         if target.exists() and target.samefile(args.model):
             raise rlx.InputError(f"{target} is the model itself; give another --output")
         say("convert")

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import rlx
 from rlx.cli import model
+from rlx.cli.bench_report import output_names
 from rlx.ir.opdef import Array
 
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         with compiled:
             outputs = compiled.run(inputs)
             on_the_host = [str(one) for one in compiled.host_fallbacks]
-    names = names_of(graph)
+    names = output_names(graph)
     if args.save:
         saved: dict[str, Any] = dict(zip(names, outputs, strict=True))
         np.savez(args.save, **saved)
@@ -57,15 +57,6 @@ def run(args: argparse.Namespace) -> int:
     for line in on_the_host:
         console.print(f"on the host: {line}", highlight=False, markup=False)
     return 0
-
-
-def names_of(graph: rlx.Graph) -> list[str]:
-    """The names of the outputs, each once."""
-    names: list[str] = []
-    for at, node in enumerate(graph.outputs):
-        name = node.name or f"output_{at}"
-        names.append(f"{name}_{at}" if name in names else name)
-    return names
 
 
 def _row(name: str, array: Array) -> dict[str, Any]:
