@@ -2,6 +2,8 @@
 
 Any file of the llama architecture does: weights stay packed as the file has them, keys and values stay on the device.
 Without a file, or with ``--tiny``, it makes a tiny one of random weights: what comes out is nonsense then.
+
+It needs the tokenizers library: pip install 'rlx[text]'.
 """
 
 import argparse

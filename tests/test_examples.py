@@ -24,6 +24,37 @@ def test_example(path):
     assert done.stdout
 
 
+# What rlx can do without, and extras bring.
+EXTRAS = (
+    "tokenizers",
+    "scipy",
+    "matplotlib",
+    "librosa",
+    "onnx",
+    "onnxruntime",
+    "gguf",
+    "sounddevice",
+)
+BARE = """
+import runpy, sys
+sys.modules.update(dict.fromkeys({extras!r}))
+sys.argv = [{path!r}]
+sys.path.insert(0, {folder!r})
+runpy.run_path({path!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_without_extras(path):
+    """It runs, or says what to install before it does anything."""
+    code = BARE.format(extras=EXTRAS, path=str(path), folder=str(path.parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        assert "pip install" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert bool(done.stdout) == (done.returncode == 0)
+
+
 def blocks_of(page):
     return [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
 
