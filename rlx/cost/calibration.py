@@ -213,7 +213,7 @@ class CalibrationError(ValueError):
 
 
 class Meter(Protocol):
-    """What measures: it stands above this package, and registers itself."""
+    """Measures devices. It is on a higher floor, so it registers itself here."""
 
     def identity(self, device: Any) -> Identity:
         """What figures of the device belong to."""

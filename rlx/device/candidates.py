@@ -60,7 +60,7 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
 
     Args:
         graph: A verified graph.
-        policy: What may be picked, and what is liked.
+        policy: What may be picked, and what is preferred.
         estimate: Asked about every device that has what the graph needs.
     """
     rows: list[DeviceCandidate] = []

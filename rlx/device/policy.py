@@ -39,7 +39,7 @@ class Benchmark:
 
 @dataclass(frozen=True, init=False, eq=False)
 class DevicePolicy:
-    """What may be picked, what is liked, and how.
+    """What may be picked, what is preferred, and how.
 
     A device is given as a ``rlx.Device`` or by name. A name without a number ("webgpu", "vulkan") means
     every device of that name, one with a number ("webgpu:0") just that.
