@@ -99,7 +99,7 @@ cdef class Program:
     cdef void** _copies  # of arguments in memory that calls write to, by input; allocated when first needed
     cdef uintptr_t* _slots
     cdef Py_ssize_t _filled  # how many inputs have a view outside the arena
-    cdef bint _away  # whether an input is read elsewhere than in its view
+    cdef bint _away  # whether a run without arguments has to call _home
     cdef bint _stale
     cdef int64_t _most_trips
     cdef tuple _input_views
@@ -133,6 +133,7 @@ cdef class Program:
         for at in range(count):
             self._slots[at] = slots[at]
             self._filled += self._is_filled(at)
+        self._away = self._filled > 0
         self.use(calls)
         self.set_resident(())
 
@@ -172,12 +173,13 @@ cdef class Program:
         return 0
 
     cdef void _home(self) noexcept:
-        """All inputs are read in their views."""
+        """All inputs are read in their views, or in slots that are filled from them."""
         cdef Py_ssize_t at
         if self._away:
             for at in range(len(self._input_views)):
                 self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
-            self._away = False
+            self._fill(True)
+            self._away = self._filled > 0
 
     cdef inline bint _is_filled(self, Py_ssize_t which) noexcept:
         """Whether an input's view is not its slot, so that runs fill the slot."""
@@ -339,9 +341,9 @@ cdef class Program:
         """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
         if self._stale:
             self._refresh()
-        if self._filled:
-            self._fill(not len(arrays))
         if len(arrays):
+            if self._filled:
+                self._fill(False)
             return self._take(arrays)
         if self._away:
             self._home()
