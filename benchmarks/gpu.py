@@ -179,7 +179,10 @@ def parsed():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--docs", type=Path, help="write the table into this page")
     parser.add_argument("--from-json", type=Path, help="take the figures from an earlier --json")
-    return parser.parse_args()
+    found = parser.parse_args()
+    if found.variants and not found.check:
+        parser.error("--variants compares variants: it needs --check (rlx bench --tune times them)")
+    return found
 
 
 def main():

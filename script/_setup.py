@@ -79,13 +79,16 @@ def make_environment(extras: str) -> None:
     wanted, modules = digest(("pyproject.toml",), extras), digest(COMPILED)
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"installing rlx and its dependencies ({extras}) into .venv")
-        subprocess.run([str(PYTHON), *PIP, "-e", f".[{extras}]"], cwd=ROOT, check=True)
+        pip = [str(PYTHON), *PIP, "-e", f".[{extras}]"]
+        if subprocess.run(pip, cwd=ROOT, check=False).returncode:
+            sys.exit("-- rlx can't be installed; what pip says stands above")
         stamp.write_text(wanted)
         built.write_text(modules)
     elif not built.exists() or built.read_text() != modules:
         say("building the compiled modules")
         pip = [str(PYTHON), *PIP, "--no-deps", "-e", "."]
-        subprocess.run(pip, cwd=ROOT, check=True)
+        if subprocess.run(pip, cwd=ROOT, check=False).returncode:
+            sys.exit("-- the compiled modules can't be built; what the compiler says stands above")
         built.write_text(modules)
 
 

@@ -1,6 +1,7 @@
 """Backends that a program registers: devices, programs that are stored, answers to what rlx asks."""
 
 import contextlib
+import json
 
 import numpy as np
 import pytest
@@ -253,6 +254,22 @@ def test_figures_that_are_no_numbers_are_never_picked(registry):
 
     rlx.register_backend(Odd([rlx.DeviceInfo("npu", 0, "NPU")]))
     assert rlx.fastest_device_for(doubled(), rlx.DevicePolicy(allow="cpu,npu")) == rlx.Device("cpu")
+
+
+def test_the_table_of_devices_says_whose_figures_they_are(registry, capsys):
+    from rlx.cli.main import main
+    from rlx.cost import RooflineModel
+
+    class Stated(Npu):
+        def cost_model(self, info):
+            return RooflineModel("npu", *[100.0] * 6, unified_memory=True)
+
+    rlx.register_backend(Stated([rlx.DeviceInfo("npu", 0, "NPU")]))
+    assert main(["devices", "--json"]) == 0
+    rows = {row["device"]: row for row in json.loads(capsys.readouterr().out)["devices"]}
+    assert rows["npu"]["measured"] == "stated by its plug-in"
+    assert "default figures" not in rows["npu"]["recommended"]
+    assert "calibrate" in rows["cpu"]["measured"]
 
 
 # --- the same hardware twice ----------------------------------------------------------------------

@@ -398,7 +398,16 @@ def test_the_command(webgpu, folder, monkeypatch, capsys):
     (rows,) = json.loads(capsys.readouterr().out).values()
     assert rows[0]["best"] in rows[0]["us"]
     assert main(["bench", "--tune", "--devices", webgpu]) == 0
-    assert "matmul" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "matmul" in shown.out
+    assert f"{webgpu}:   0% " in shown.err  # no terminal: a line for each problem
+    for only, families in (("^matmul$", {"matmul"}), ("nothing", set())):
+        assert main(["bench", "--tune", "--devices", webgpu, "--json", "--only", only]) == 0
+        (rows,) = json.loads(capsys.readouterr().out).values()
+        assert {row["family"] for row in rows} == families
+    for wrong in (["bench", "--tune", "--only", "("], ["bench", "--only", "matmul"]):
+        assert main(wrong) == 2
+        assert "--only" in capsys.readouterr().err
     assert main(["bench"]) == 2
     assert "no model" in capsys.readouterr().err
 

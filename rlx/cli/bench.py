@@ -106,6 +106,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no model: time the variants of GPU kernels and keep the fastest for later compiles",
     )
+    command.add_argument(
+        "--only", default="", metavar="REGEX", help="with --tune: families whose name it matches"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.tune:
         return tune.run(args)
+    if args.only:
+        raise rlx.InputError(describe("--only is for --tune", got=args.only))
     if args.model is None:
         raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
     for name, least in (("seconds", 0), ("tolerance", -1e-300), ("threads", 0)):

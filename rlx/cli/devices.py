@@ -13,7 +13,7 @@ from rich.table import Table
 
 import rlx
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import abilities, absent
+from rlx.backends.plugins import abilities, absent, figures_of
 from rlx.backends.registered import listed_backends
 from rlx.cli import device_report
 from rlx.cost import BackendCostModel, Calibration
@@ -91,7 +91,7 @@ def _rows() -> list[dict[str, Any]]:
     host: BackendCostModel | None = None
     for found in describe_devices():
         info = info_of(found.device)
-        figures = stored(found.device)
+        figures, stated = stored(found.device), _states_figures(info)
         model = cost_model(found.device, info)
         host = host or model
         rows.append(
@@ -104,12 +104,22 @@ def _rows() -> list[dict[str, Any]]:
                 "features": sorted(info.features),
                 "limits": dict(info.limits),
                 "calibration": figures.to_json() if figures else None,
-                "measured": _measured(figures),
-                "recommended": _recommended(found.device, info, model, host, figures is not None),
+                "measured": "stated by its plug-in" if stated else _measured(figures),
+                "recommended": _recommended(
+                    found.device, info, model, host, stated or figures is not None
+                ),
                 "lacks": _lacks(info),
             }
         )
     return rows
+
+
+def _states_figures(info: DeviceInfo) -> bool:
+    """Whether a plug-in states figures of its own for a device, so that none are measured."""
+    try:
+        return figures_of(info) is not None
+    except rlx.DeviceError:
+        return False
 
 
 def _measured(figures: Calibration | None) -> str:

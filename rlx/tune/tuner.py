@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -67,6 +68,7 @@ def tune(
     told: Callable[[float, str], None] | None = None,
     which: Iterable[TuneProbe] | None = None,
     keep: bool = True,
+    only: str = "",
 ) -> list[Tuned]:
     """Times every variant that is legal on a device, on every problem of the sweep.
 
@@ -75,6 +77,7 @@ def tune(
         told: Called with the part that is done (0 to 1) and what comes next.
         which: The problems; those of ``tune_probes.probes`` if None.
         keep: Whether the winners are stored, in place of older ones of the same problems.
+        only: A regular expression: families whose name it matches. All by default.
 
     Returns:
         What was found, a record per problem and family.
@@ -93,7 +96,7 @@ def tune(
         for at, probe in enumerate(todo):
             if told is not None:
                 told(at / max(1, len(todo)), probe.name)
-            found += _measured(probe, device, heater)
+            found += _measured(probe, device, heater, only)
     if told is not None:
         told(1.0, "done")
     if keep:
@@ -109,7 +112,9 @@ def joined(before: Table, found: Iterable[Tuned]) -> Table:
     return {family: tuple(sorted(points.items())) for family, points in rows.items()}
 
 
-def _measured(probe: TuneProbe, device: Device, heater: CompiledGraph | None) -> list[Tuned]:
+def _measured(
+    probe: TuneProbe, device: Device, heater: CompiledGraph | None, only: str
+) -> list[Tuned]:
     """The families of a problem one after the other, the others as their rules have it."""
     graph = probe.build()
     with forcing(""), watching() as chosen:
@@ -120,7 +125,7 @@ def _measured(probe: TuneProbe, device: Device, heater: CompiledGraph | None) ->
     return [
         _of_family(probe, graph, device, heater, *case)
         for case in cases.values()
-        if len(case[2]) > 1
+        if len(case[2]) > 1 and re.search(only, case[0].name)
     ]
 
 
