@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlx._ext.owner import Turns
-from rlx.errors import CompileError, DTypeError, InputError, describe
+from rlx.errors import CompileError, DTypeError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
@@ -25,18 +25,36 @@ CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
 
 class Runs(Protocol):
-    """What a compiler gives back: a graph that runs."""
+    """What a compiler gives back: a graph that runs. See ``rlx.CompiledGraph``."""
 
     run_slots: Callable[..., tuple[Array, ...]]
+    capabilities: Any
 
     @property
     def input_views(self) -> tuple[Array, ...]:
         """Writable arrays, one per input, that ``run_slots()`` runs on."""
 
+    @property
+    def host_fallbacks(self) -> tuple[str, ...]:
+        """Operations that the device can't compute."""
+
+    def bind_gpu_handle(self, name: str, array: Any) -> None:
+        """Gives an input a value that stays on the device."""
+
+    def read_gpu_handle(self, name: str) -> Array:
+        """The value that such an input has now."""
+
+    def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
+        """Has such an input take over an output after each run."""
+
+    def run_read_outputs(self, inputs: Any, indices: Any = None) -> list[Array]:
+        """Runs, and reads back only the chosen outputs."""
+
 
 _compiler: list[Callable[[Graph, Any], Runs]] = []
 _cache: OrderedDict[Any, tuple[Runs, bool, Turns]] = OrderedDict()
 _guard = threading.RLock()
+_wide: dict[str, bool] = {}  # by the device's name
 
 
 def compile_with(compiler: Callable[[Graph, Any], Runs]) -> None:
@@ -53,6 +71,20 @@ def compiled(graph: Graph, device: Any) -> Runs:
     if not _compiler:
         raise CompileError(describe("nothing compiles graphs yet", hint="import rlx first"))
     return _compiler[0](graph, device)
+
+
+def computes_f64(device: Any) -> bool:
+    """Whether a device computes in double precision itself. Found out once for each device."""
+    name = str(device)
+    if name not in _wide:
+        graph = Graph("f64")
+        x = graph.input("x", (1,), DType.F64)
+        graph.set_outputs([x + x])
+        try:
+            _wide[name] = not compiled(graph, device).host_fallbacks
+        except UnsupportedOpError:
+            _wide[name] = False
+    return _wide[name]
 
 
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,6 +147,17 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def complex_numbers(block: Array, axis: int = -1) -> Array:
+    """Complex numbers from an array that is in block layout along an axis."""
+    real, imaginary = np.split(block, 2, axis)
+    return np.asarray(real + 1j * imaginary)
+
+
+def on_device(device: Any) -> dict[str, Any]:
+    """The keyword that hands a device on to a function made by ``on_arrays``, where one was given."""
+    return {} if device is None else {"device": device}
+
+
 def _in_f32(
     function: Callable[..., Any], bound: inspect.BoundArguments, given: Sequence[str]
 ) -> Any:
@@ -157,9 +200,19 @@ def _entry(
         return found
 
 
-def _array(value: Any, where: str) -> Array:
-    """The value as a float array: floats as they are, integers in float32 unless it would round them."""
-    array = np.asarray(value)
+def real_numbers(value: Any, where: str) -> Array:
+    """The value as an array of real numbers, in its own dtype.
+
+    Raises:
+        DTypeError: It is something else: complex numbers, text, None.
+        InputError: It is a list whose rows differ in length.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(
+            describe(f"[{where}] no array", got=str(error), expected="rows of one length")
+        ) from None
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise DTypeError(
             describe(
@@ -169,6 +222,12 @@ def _array(value: Any, where: str) -> Array:
                 hint="complex numbers are taken in block layout: real parts, then imaginary parts",
             )
         )
+    return array
+
+
+def _array(value: Any, where: str) -> Array:
+    """The value as a float array: floats as they are, integers in float32 unless it would round them."""
+    array = real_numbers(value, where)
     dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float32)
     if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**24:
         dtype = np.dtype(np.float64)

@@ -1,0 +1,29 @@
+"""Checks of settings that several functions share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlx.errors import InputError, describe
+
+
+def positive(where: str, name: str, value: Any) -> None:
+    """Refuses a setting that is no finite number above 0.
+
+    Args:
+        where: The function's name, for messages.
+        name: The parameter's name.
+        value: What was given.
+
+    Raises:
+        InputError: It is not that.
+    """
+    try:
+        good = not isinstance(value, complex) and math.isfinite(value) and value > 0
+    except TypeError:
+        good = False
+    if not good:
+        raise InputError(
+            describe(f"[{where}] {name}", got=repr(value), expected="a finite number above 0")
+        )

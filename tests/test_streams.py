@@ -1,0 +1,491 @@
+"""Streams: however a signal is cut, the results are those of the function on the whole of it."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rlx
+from rlx import signal
+from rlx.signal.streaming.averages import Ring, Sum
+
+FS = 160
+DEVICES = ("reference", "cpu", pytest.param("webgpu", marks=pytest.mark.webgpu))
+# Lengths of pieces: none, one sample, less than a hop, many blocks.
+PIECES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 400)), max_size=30)
+
+
+@functools.cache
+def band():
+    return scipy.signal.butter(4, (8, 30), "bandpass", fs=FS, output="sos")
+
+
+@functools.cache
+def low():
+    return scipy.signal.butter(3, 0.3)
+
+
+def recording(n, dtype=np.float32, outer=(3,)):
+    rng = np.random.default_rng(n)
+    wave = np.sin(2 * np.pi * 10 * np.arange(n) / FS)
+    return (wave + rng.standard_normal((*outer, n))).astype(dtype)
+
+
+def pieces_of(x, lengths):
+    """The signal in pieces of these lengths, and then the rest of it."""
+    at = 0
+    for length in lengths:
+        yield x[..., at : at + length]
+        at += length
+    yield x[..., at:]
+
+
+def close(got, expected, tolerance=1e-6):
+    assert got.shape == expected.shape
+    if expected.size:
+        assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
+
+
+def joined(stream, x, lengths, axis):
+    parts = [stream.push(piece) for piece in pieces_of(x, lengths)]
+    if hasattr(stream, "flush"):
+        parts.append(stream.flush())
+    return np.concatenate(parts, axis)
+
+
+def last(stream, x, lengths, axis):
+    for piece in pieces_of(x, lengths):
+        found = stream.push(piece)
+    return found
+
+
+MEL = {"sample_rate": FS, "n_fft": 64, "hop": 20, "n_mels": 8}
+
+
+class Case:
+    """A stream, the function that it stands for, and how its results are put together."""
+
+    def __init__(self, name, make, whole, axis=-2, results=joined, tolerance=1e-6):
+        self.name, self.make, self.whole = name, make, whole
+        self.axis, self.results, self.tolerance = axis, results, tolerance
+
+    def __repr__(self):
+        return self.name
+
+
+def framed(name, kind, function, tolerance=1e-6, **arguments):
+    return Case(
+        name,
+        lambda **more: kind(3, **arguments, **more),
+        lambda x, device: function(
+            x, **{k: v for k, v in arguments.items() if k != "block"}, device=device
+        ),
+        tolerance=tolerance,
+    )
+
+
+def power(name, tolerance=1e-6, **arguments):
+    offline = {k: v for k, v in arguments.items() if k != "block"}
+    return Case(
+        name,
+        lambda **more: signal.StreamingWelch(3, FS, **arguments, **more),
+        lambda x, device: signal.welch(x, FS, **offline, device=device)[1],
+        results=last,
+        tolerance=tolerance,
+    )
+
+
+def filtered(name, block, tolerance=1e-6, **arguments):
+    def whole(x, device):
+        if "sos" in arguments:
+            return signal.sosfilt(arguments["sos"], x, device=device)
+        return signal.lfilter(arguments["b"], arguments.get("a", 1.0), x, device=device)
+
+    return Case(
+        name,
+        lambda **more: signal.StreamingFilter((3, block), **arguments, **more),
+        whole,
+        axis=-1,
+        tolerance=tolerance,
+    )
+
+
+def resampled(up, down, **arguments):
+    offline = {k: v for k, v in arguments.items() if k != "block"}
+    return Case(
+        f"resampler {up}/{down} {arguments}",
+        lambda **more: signal.StreamingResampler(3, up, down, **arguments, **more),
+        lambda x, device: signal.resample_poly(x, up, down, **offline, device=device),
+        axis=-1,
+    )
+
+
+BANDS = [(4, 8), (8, 13), (13, 30)]
+CASES = [
+    framed("stft", signal.StreamingStft, signal.stft, n_fft=64, hop=16),
+    framed("stft, hop no part of n_fft", signal.StreamingStft, signal.stft, n_fft=63, hop=20, block=100),
+    framed("stft, gaps", signal.StreamingStft, signal.stft, n_fft=20, hop=33, block=66),
+    framed("stft, no overlap", signal.StreamingStft, signal.stft, n_fft=32, hop=32),
+    framed("stft, centred", signal.StreamingStft, signal.stft, n_fft=64, hop=20, center=True),
+    framed("stft, centred at the edge", signal.StreamingStft, signal.stft, n_fft=51, hop=20, block=60, center=True, pad_mode="edge"),
+    framed("stft, centred in zeros", signal.StreamingStft, signal.stft, n_fft=50, hop=60, center=True, pad_mode="constant"),
+    framed("log_mel", signal.StreamingLogMel, signal.log_mel, 4e-6, **MEL),
+    framed("log_mel, centred", signal.StreamingLogMel, signal.log_mel, 4e-6, **MEL, log="ln", center=True, block=80),
+    framed("mfcc", signal.StreamingMfcc, signal.mfcc, 4e-6, **MEL, n_mfcc=5),
+    power("welch"),
+    power("welch, long blocks", nperseg=100, noverlap=70, nfft=128, detrend="linear", block=300),
+    power("welch, no overlap", nperseg=64, noverlap=0, scaling="spectrum", detrend=False),
+    Case(
+        "band power",
+        lambda **more: signal.StreamingBandPower(3, BANDS, FS, nperseg=160, **more),
+        lambda x, device: signal.band_power(x, BANDS, FS, nperseg=160, device=device),
+        results=last,
+    ),
+    filtered("sos", 32, sos=band()),
+    filtered("lfilter", 50, b=low()[0], a=low()[1]),
+    filtered("finite", 16, b=np.hanning(33)),
+    filtered("gain", 10, b=[2.0]),
+    resampled(2, 5),
+    resampled(5, 2, block=20),
+    resampled(147, 160),
+    resampled(6, 4, window="hamming"),
+    resampled(1, 1),
+    resampled(3, 7, window=[0.2, 0.5, 0.3, 0.1]),
+    resampled(1, 9, window=[1.0]),
+]  # fmt: skip
+
+
+@functools.cache
+def stream_of(case, device, dtype):
+    return CASES[case].make(device=device, dtype=dtype)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def streams():
+    """Streams are compiled once for all tests, and freed while there still is a device."""
+    yield
+    stream_of.cache_clear()
+
+
+@functools.cache
+def offline(case, device, n, dtype):
+    return CASES[case].whole(recording(n, dtype), device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case.name for case in CASES])
+def test_cuts(request, device, case):
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+
+    @settings(
+        max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(PIECES)
+    def check(lengths):
+        found = CASES[case]
+        for dtype in ("f32",) if device == "webgpu" else ("f32", "f64"):
+            number = np.float32 if dtype == "f32" else np.float64
+            stream = stream_of(case, device, dtype)
+            stream.reset()
+            got = found.results(stream, recording(1237, number), lengths, found.axis)
+            assert got.dtype == number
+            close(got, offline(case, device, 1237, number), found.tolerance)
+
+    check()
+
+
+def test_results_come_as_soon_as_they_are_known(device):
+    """A frame comes with its last sample; a filter gives as many samples as it takes."""
+    stream = signal.StreamingStft((), 64, 20, block=60, device=device)
+    counts = [stream.push(np.ones(n)).shape[-2] for n in (63, 1, 19, 0, 1, 200)]
+    assert counts == [0, 1, 0, 0, 1, 10]
+    smooth = signal.StreamingFilter((2, 16), sos=band(), device=device)
+    assert [smooth.push(np.ones((2, n))).shape for n in (0, 1, 100)] == [(2, 0), (2, 1), (2, 100)]
+
+
+def test_pieces_may_be_lists_and_integers():
+    stream = signal.StreamingFilter((8,), b=[1.0, 1.0])
+    assert stream.push([1, 2, 3]).tolist() == [1.0, 3.0, 5.0]
+    assert stream.push(np.array([4], np.int64)).dtype == np.float32
+
+
+AVERAGED = [{"average": "mean"}, {"average": "sliding", "last": 5}, {"average": "exponential", "alpha": 0.2}]  # fmt: skip
+
+
+def segment_powers(x, nperseg, hop):
+    parts = np.lib.stride_tricks.sliding_window_view(x, nperseg, -1)[..., ::hop, :]
+    return scipy.signal.periodogram(parts, window="hann")[1]
+
+
+def averaged(power, average, alpha=None, last=None):
+    """The average over axis -2 by its definition, in float64."""
+    if average != "exponential":
+        return power[..., -(last or power.shape[-2]) :, :].mean(-2)
+    mean = power[..., 0, :]
+    for at in range(1, power.shape[-2]):
+        mean = (1 - alpha) * mean + alpha * power[..., at, :]
+    return mean
+
+
+@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
+def test_averages(device, given):
+    x = recording(3000)
+    stream = signal.StreamingWelch(3, nperseg=64, block=96, device=device, **given)
+    assert np.isnan(stream.push(x[:, :40])).all()
+    assert np.isnan(stream.push(x[:, 40:41])).all()
+    assert stream.segments == 0
+    for start, end in ((41, 300), (300, 301), (301, 3000)):
+        got = stream.push(x[:, start:end])
+        power = segment_powers(x[:, :end].astype(np.float64), 64, 32)
+        assert stream.segments == power.shape[-2]
+        close(got, averaged(power, **given), 2e-6)
+
+
+@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
+def test_averages_leave_out_what_is_not_finite(device, given):
+    x = recording(3000)
+    x[1, 777] = np.nan
+    x[0, 2000] = np.inf
+    stream = signal.StreamingWelch(3, nperseg=64, block=96, device=device, nan="skip", **given)
+    for piece in pieces_of(x, (100, 650, 30, 1, 500)):
+        got = stream.push(piece)
+    with np.errstate(all="ignore"):
+        power = segment_powers(x.astype(np.float64), 64, 32)
+    good = np.isfinite(power).all((0, 2))
+    assert stream.segments == good.sum() == len(good) - 4
+    close(got, averaged(power[:, good], **given), 2e-6)
+
+
+def test_a_sliding_average_forgets_nan(device):
+    x = recording(1000)
+    stream = signal.StreamingWelch(3, nperseg=64, average="sliding", last=3, nan="propagate", device=device)  # fmt: skip
+    x[1, 300] = np.nan
+    assert np.isnan(stream.push(x[:, :350])).any(1).tolist() == [False, True, False]
+    got = stream.push(x[:, 350:])
+    assert np.isfinite(got).all()
+    count = (1000 - 64) // 32 + 1
+    start = (count - 3) * 32
+    expected = segment_powers(x[:, start : start + 128].astype(np.float64), 64, 32).mean(1)
+    close(got, expected, 2e-6)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case.name for case in CASES])
+def test_a_refused_piece_changes_nothing(case):
+    x = recording(900)
+    bad = x[:, 300:500].copy()
+    bad[2, 70] = np.nan
+    stream = CASES[case].make()
+    got = [stream.push(x[:, :300])]
+    for value in (bad, np.where(np.isnan(bad), np.inf, bad), np.where(np.isnan(bad), 1e300, bad.astype(np.float64))):  # fmt: skip
+        with pytest.raises(rlx.InputError, match=r"\[Streaming\w+\] sample 370 of channel \[2\]"):
+            stream.push(value)
+    got.append(stream.push(x[:, 300:]))
+    if CASES[case].results is last:
+        close(got[-1], CASES[case].whole(x, "cpu"), CASES[case].tolerance)
+        return
+    again = CASES[case].make()
+    got = np.concatenate(got, CASES[case].axis)
+    np.testing.assert_array_equal(got, np.concatenate([again.push(x[:, :300]), again.push(x[:, 300:])], CASES[case].axis))  # fmt: skip
+
+
+def test_frames_with_nan(device):
+    x = recording(1000)
+    x[0, 500] = np.nan
+    whole = signal.stft(np.nan_to_num(x), 64, 16, device=device)
+    hit = np.arange(whole.shape[1]) * 16
+    hit = (hit <= 500) & (500 < hit + 64)
+    stream = signal.StreamingStft(3, 64, 16, nan="propagate", device=device)
+    got = np.concatenate([stream.push(piece) for piece in pieces_of(x, (100, 395, 10))], -2)
+    assert np.isnan(got[0]).any(1).tolist() == hit.tolist()
+    close(got[:, ~hit], whole[:, ~hit])
+    stream = signal.StreamingStft(3, 64, 16, nan="skip", device=device, block=48)
+    got = np.concatenate([stream.push(piece) for piece in pieces_of(x, (100, 395, 10))], -2)
+    close(got, whole[:, ~hit])
+
+
+def test_filters_with_nan(device):
+    x = recording(400)
+    x[1, 100:103] = np.nan
+    x[2, 0] = -np.inf
+    held = x.copy()
+    held[1, 100:103] = x[1, 99]
+    held[2, 0] = 0
+    stream = signal.StreamingFilter((3, 16), sos=band(), nan="skip", device=device)
+    got = joined(stream, x, (1, 99, 1, 1, 20), -1)
+    close(got, signal.sosfilt(band(), held, device=device))
+    stream = signal.StreamingFilter((3, 16), sos=band(), nan="propagate", device=device)
+    got = joined(stream, x, (1, 99, 1, 1, 20), -1)
+    assert np.isnan(got[1, 103:]).all()
+    assert np.isfinite(got[0]).all()
+    stream.reset()
+    close(stream.push(held), signal.sosfilt(band(), held, device=device))
+
+
+def test_resampler_with_nan():
+    x = recording(400)
+    x[1, 100] = np.nan
+    stream = signal.StreamingResampler(3, 3, 2, nan="skip")
+    close(joined(stream, x, (90, 9, 3), -1), signal.resample_poly(np.nan_to_num(x), 3, 2))
+    stream = signal.StreamingResampler(3, 3, 2, nan="propagate")
+    got = joined(stream, x, (90, 9, 3), -1)
+    assert np.isnan(got[1, 150])
+    assert np.isfinite(got[1, 400:]).all()
+    assert np.isfinite(got[[0, 2]]).all()
+
+
+@pytest.mark.parametrize(("made", "zi"), [
+    ({"sos": band()}, lambda x: scipy.signal.sosfilt_zi(band())[:, None] * x[:, :1]),
+    ({"b": low()[0], "a": low()[1]}, lambda x: scipy.signal.lfilter_zi(*low()) * x[:, :1]),
+    ({"b": np.hanning(9)}, lambda x: scipy.signal.lfilter_zi(np.hanning(9), 1.0) * x[:, :1]),
+], ids=["sos", "recursive", "finite"])  # fmt: skip
+def test_filters_start_from_a_state(device, made, zi):
+    x = recording(200)
+    zi = zi(x.astype(np.float64))
+    filtered = scipy.signal.sosfilt if "sos" in made else scipy.signal.lfilter
+    arguments = (made["sos"],) if "sos" in made else (made["b"], made.get("a", 1.0))
+    expected, after = filtered(*arguments, x.astype(np.float64), zi=zi)
+    stream = signal.StreamingFilter((3, 64), device=device, **made)
+    for way in ("assigned", "written", "after a piece"):
+        if way == "after a piece":
+            stream.push(x)
+        if way == "written":
+            stream.state[...] = zi
+        else:
+            stream.state = zi
+        close(stream.push(x), expected, 1e-5)
+        close(stream.state, after, 1e-5)
+    with pytest.raises(rlx.ShapeError, match="state"):
+        stream.state = np.zeros((5, 5, 5))
+
+
+def test_one_state_for_all_channels():
+    stream = signal.StreamingFilter((3, 64), sos=band())
+    stream.state = signal.sosfilt_zi(band())
+    got = stream.push(np.ones((3, 70)))
+    expected, _ = scipy.signal.sosfilt(band(), np.ones(70), zi=scipy.signal.sosfilt_zi(band()))
+    np.testing.assert_allclose(got, np.tile(expected, (3, 1)), atol=1e-6)
+
+
+def test_narrow_bands_do_not_depend_on_the_cuts():
+    """The state is f64 on the CPU: poles near the unit circle would enlarge what f32 rounds off."""
+    sos = scipy.signal.butter(4, (0.004, 0.006), "band", output="sos")
+    x = recording(20_000)
+    for lengths in ([1] * 3000, [7] * 1000):
+        stream = signal.StreamingFilter((3, 64), sos=sos)
+        close(joined(stream, x, lengths, -1), signal.sosfilt(sos, x))
+
+
+def test_the_state_stays_on_the_device(webgpu):
+    """What a run moves is the block and the result, however large the state is."""
+    stream = signal.StreamingWelch(2, nperseg=64, average="sliding", last=500, device=webgpu)
+    stream.push(np.ones((2, 64)))
+    runs = stream._runs
+    before = runs.bytes_moved
+    stream.push(np.ones((2, 32)))
+    after = runs.bytes_moved
+    assert after.read_back - before.read_back <= 4 * 2 * 33 + 256
+    # Blocks, and for each kept segment its place and its weight.
+    assert after.uploaded - before.uploaded <= 4 * (2 * 32 + 2 * 500) + 1024
+
+
+def test_streams_of_a_signal_that_is_too_short():
+    stream = signal.StreamingStft(2, 64, 16, center=True)
+    assert stream.flush().shape == (2, 0, 66)
+    stream.push(np.ones((2, 20)))
+    with pytest.raises(rlx.ShapeError, match="reflect"):
+        stream.flush()
+    resampler = signal.StreamingResampler((), 3, 7)
+    assert resampler.flush().shape == (0,)
+    resampler.push([1.0])
+    close(resampler.flush(), signal.resample_poly(np.float32([1.0]), 3, 7))
+
+
+def test_what_streams_refuse():
+    with pytest.raises(rlx.InputError, match="multiple of the hop"):
+        signal.StreamingStft(2, 64, 32, block=33)
+    with pytest.raises(rlx.InputError, match="at least 1"):
+        signal.StreamingStft(2, 64, 0)
+    with pytest.raises(rlx.InputError, match="either"):
+        signal.StreamingFilter((2, 8))
+    with pytest.raises(rlx.InputError, match="samples per run"):
+        signal.StreamingFilter((2, 0), b=[1.0])
+    with pytest.raises(rlx.InputError, match="propagate"):
+        signal.StreamingStft(2, 64, 32, nan="propagat")
+    with pytest.raises(rlx.InputError, match="f32 or f64"):
+        signal.StreamingStft(2, 64, 32, dtype="f16")
+    with pytest.raises(rlx.InputError, match="whisper"):
+        signal.StreamingLogMel(2, **MEL, log="whisper")
+    with pytest.raises(rlx.UnknownNameError, match="reflect"):
+        signal.StreamingStft(2, 64, 32, center=True, pad_mode="reflct")
+    for wrong in ({"average": "sliding"}, {"alpha": 0.5}, {"average": "exponential", "alpha": 0.0}, {"average": "sliding", "last": 2.5}, {"average": "median"}):  # fmt: skip
+        with pytest.raises(rlx.InputError, match="StreamingWelch"):
+            signal.StreamingWelch(2, **wrong)
+    with pytest.raises(rlx.InputError, match=r"\[StreamingResampler\] up"):
+        signal.StreamingResampler(2, 0, 1)
+    stream = signal.StreamingStft(2, 64, 32)
+    with pytest.raises(rlx.ShapeError, match="time is the last axis"):
+        stream.push(np.zeros((31, 2), np.float32))
+    for value in (np.zeros((2, 5), np.complex64), [["a", "b"], ["c", "d"]], None):
+        with pytest.raises(rlx.DTypeError, match="real numbers"):
+            stream.push(value)
+    with pytest.raises(rlx.InputError, match="one length"):
+        stream.push([[1.0, 2.0], [3.0]])
+
+
+class Simulated:
+    """An average on the host, in f32, as the graph computes it."""
+
+    def __init__(self, average, segments):
+        self.average = average
+        levels = average._levels
+        sizes = {"moves": (levels, levels), "weights": (segments, 1), "shares": (levels, 1)}
+        self.views = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
+        self.sums = np.zeros((levels, 1), np.float32)
+
+    def add(self, power):
+        self.average.plan(self.views, np.ones(len(power), bool))
+        new = np.sum(power * self.views["weights"], 0, dtype=np.float32)
+        self.sums = self.views["moves"] @ self.sums
+        self.sums[0] += new
+        return float(np.sum(self.sums * self.views["shares"]))
+
+
+def test_a_mean_in_f32_does_not_drift():
+    """Ten million segments in runs of a hundred; each of 1 / count added to a mean would be lost."""
+    mean = Simulated(Sum(rlx.DType.F32, None), 100)
+    rng = np.random.default_rng(0)
+    total = 0.0
+    for _ in range(100_000):
+        power = rng.exponential(0.1, (100, 1)).astype(np.float32)
+        total += power.sum(dtype=np.float64)
+        got = mean.add(power)
+    assert mean.average._count == 10_000_000
+    assert got == pytest.approx(total / 1e7, rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3, 1e-2, 1e-4])
+def test_an_exponential_mean_in_f32_does_not_drift(alpha):
+    """Its gain is 1 whatever alpha is; 1 - alpha in f32 alone would be wrong by 3e-8 / alpha."""
+    mean = Simulated(Sum(rlx.DType.F32, alpha), 1)
+    exact, rng = None, np.random.default_rng(0)
+    for _ in range(60_000):
+        power = rng.exponential(0.1, (1, 1)).astype(np.float32)
+        value = float(power[0, 0])
+        exact = value if exact is None else (1 - alpha) * exact + alpha * value
+        got = mean.add(power)
+    assert got == pytest.approx(exact, rel=2e-6)
+
+
+def test_a_ring_is_filled_and_goes_round():
+    ring = Ring(3)
+    views = {"ring_from": np.zeros(3, np.int32), "shares": np.zeros((3, 1))}
+    ring.plan(views, np.array([True, False]))
+    assert views["ring_from"].tolist() == [1, 2, 3]
+    np.testing.assert_allclose(views["shares"][:, 0], [0, 0, 1])
+    ring.plan(views, np.array([True] * 4))
+    assert views["ring_from"].tolist() == [4, 5, 6]
+    np.testing.assert_allclose(views["shares"][:, 0], [1 / 3] * 3)
