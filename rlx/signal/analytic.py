@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import complex_numbers, on_arrays, on_device
 from rlx.signal.axes import moved
+from rlx.signal.checks import integer
 from rlx.signal.coefficients import taps_of
 from rlx.signal.filters import banded
 from rlx.signal.fourier import fit, rfft
@@ -54,7 +55,7 @@ def _hilbert(x: Node, count: int | None, axis: int) -> Node:
 
 def analytic(x: Node, count: int | None = None) -> Node:
     """The analytic signal along the last axis in block layout, ``[..., n]`` to ``[..., 2 n]``."""
-    n = x.shape[-1] if count is None else count
+    n = x.shape[-1] if count is None else integer("hilbert", "N", count)
     if n < 1:
         raise ShapeError(describe("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]"))
     x = fit(x, n)
@@ -148,13 +149,9 @@ def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array
     Raises:
         InputError: A factor is no integer of at least 1, or there is no such window.
     """
-    for name, factor in (("up", up), ("down", down)):
-        if isinstance(factor, bool) or int(factor) != factor or factor < 1:
-            raise InputError(
-                describe(f"[{where}] {name}", got=factor, expected="an integer, at least 1")
-            )
-    common = math.gcd(int(up), int(down))
-    up, down = int(up) // common, int(down) // common
+    up, down = integer(where, "up", up), integer(where, "down", down)
+    common = math.gcd(up, down)
+    up, down = up // common, down // common
     if up == down == 1:
         return np.ones(1), 1, 1, 0
     taps = up * _low_pass(where, max(up, down), window)

@@ -21,6 +21,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
+_COMPLEX = (
+    "transform the real and the imaginary parts of a signal one by one; a spectrum is taken in block "
+    "layout, real parts, then imaginary parts"
+)
 CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
 
@@ -219,7 +223,7 @@ def real_numbers(value: Any, where: str) -> Array:
                 f"[{where}] not real numbers",
                 got=array.dtype,
                 expected="an array of floats or integers",
-                hint="complex numbers are taken in block layout: real parts, then imaginary parts",
+                hint=_COMPLEX if array.dtype.kind == "c" else "",
             )
         )
     return array

@@ -27,3 +27,26 @@ def positive(where: str, name: str, value: Any) -> None:
         raise InputError(
             describe(f"[{where}] {name}", got=repr(value), expected="a finite number above 0")
         )
+
+
+def integer(where: str, name: str, value: Any, least: int = 1) -> int:
+    """A setting that has to be an integer; 2.0 counts as 2.
+
+    Args:
+        where: The function's name, for messages.
+        name: The parameter's name.
+        value: What was given.
+        least: The smallest value allowed.
+
+    Raises:
+        InputError: It is not that.
+    """
+    try:
+        found = None if isinstance(value, (bool, str)) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found != value or found < least:
+        raise InputError(
+            describe(f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}")
+        )
+    return found

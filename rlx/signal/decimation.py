@@ -13,8 +13,8 @@ from rlx.ir.opdef import Array
 from rlx.signal.analytic import resample_poly
 from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved
+from rlx.signal.checks import integer
 from rlx.signal.filters import banded, sosfilt, sosfiltfilt
-from rlx.signal.framing import narrow
 from rlx.signal.window_functions import window as window_samples
 
 TYPES = ("iir", "fir")
@@ -64,13 +64,9 @@ def decimate(
                 hint=did_you_mean(str(ftype), TYPES),
             )
         )
-    for name, value in (("q", q), ("n", n)):
-        if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
-            raise InputError(
-                describe(f"[decimate] {name}", got=value, expected="an integer, at least 1")
-            )
-    order = (8 if ftype == "iir" else 20 * q) if n is None else n
-    return _decimate(x, int(q), int(order), ftype, axis, bool(zero_phase), **on_device(device))
+    q = integer("decimate", "q", q)
+    order = (8 if ftype == "iir" else 20 * q) if n is None else integer("decimate", "n", n)
+    return _decimate(x, q, order, ftype, axis, bool(zero_phase), **on_device(device))
 
 
 @on_arrays
@@ -84,7 +80,7 @@ def _decimate(x: Node, q: int, order: int, ftype: str, axis: int, zero_phase: bo
         return restore(banded(last, taps[::-1], 1, q, 1 - len(taps), count))
     sos = chebyshev(order, _RIPPLE, 0.8 / q)
     smooth = sosfiltfilt(sos, last) if zero_phase else sosfilt(sos, last)
-    return restore(narrow(smooth, 0, smooth.shape[-1])[..., ::q])
+    return restore(smooth[..., ::q])
 
 
 def low_pass(taps: int, cutoff: float) -> Array:

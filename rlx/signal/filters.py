@@ -12,6 +12,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved, position
+from rlx.signal.checks import integer
 from rlx.signal.coefficients import sections_of, taps_of, warn_of_order
 from rlx.signal.framing import extend, frame, narrow
 
@@ -351,8 +352,7 @@ def _there_and_back(
                 hint=did_you_mean(str(padtype), _PADS),
             )
         )
-    if edge < 0:
-        raise InputError(describe(f"[{where}] padlen", got=edge, expected="at least 0"))
+    edge = integer(where, "padlen", edge, 0)
     if 0 in x.shape:
         return x
     if edge >= last.shape[-1]:

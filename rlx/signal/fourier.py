@@ -14,7 +14,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
 from rlx.signal.axes import moved
-from rlx.signal.checks import positive
+from rlx.signal.checks import integer, positive
 from rlx.signal.framing import extend, frame, narrow, overlap_add
 from rlx.signal.window_functions import WindowLike, samples
 
@@ -34,7 +34,7 @@ def fft_frequencies(n: int, fs: float = 1.0) -> Array:
         >>> fft_frequencies(4, fs=100.0).tolist()
         [0.0, 25.0, 50.0]
     """
-    positive("fft_frequencies", "n", n)
+    n = integer("fft_frequencies", "n", n)
     positive("fft_frequencies", "fs", fs)
     return np.arange(n // 2 + 1) * (fs / n)
 
@@ -131,7 +131,7 @@ def stft(
         >>> rlx.signal.stft(g.input("x", (2, 1000)), 256, 128).shape
         (2, 6, 258)
     """
-    _check_frames("stft", n_fft, hop)
+    n_fft, hop = integer("stft", "n_fft", n_fft), integer("stft", "hop", hop)
     x, _ = moved("stft", x, axis)
     if center:
         x = extend(x, n_fft // 2, n_fft // 2, pad_mode)
@@ -174,7 +174,7 @@ def istft(
         >>> bool(np.allclose(rlx.signal.istft(spec, 256, 64, center=True, length=1000), x, atol=1e-3))
         True
     """
-    _check_frames("istft", n_fft, hop)
+    n_fft, hop = integer("istft", "n_fft", n_fft), integer("istft", "hop", hop)
     if len(spec.shape) < 2 or spec.shape[-1] != 2 * (n_fft // 2 + 1) or spec.shape[-2] < 1:
         raise ShapeError(
             describe(
@@ -209,6 +209,7 @@ def fit(x: Node, n: int) -> Node:
 
 
 def _length(x: Node, where: str, n: int | None) -> int:
+    n = None if n is None else integer(where, "n", n, 0)
     if not x.shape or n is None or n < 1:
         raise ShapeError(
             describe(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
@@ -227,10 +228,3 @@ def _bins(spec: Node, where: str) -> int:
             )
         )
     return spec.shape[-1] // 2
-
-
-def _check_frames(where: str, n_fft: int, hop: int) -> None:
-    if n_fft < 1 or hop < 1:
-        raise ShapeError(
-            describe(f"[{where}] lengths", got=f"n_fft {n_fft}, hop {hop}", expected="at least 1")
-        )

@@ -13,7 +13,7 @@ from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
-from rlx.signal.checks import positive
+from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, stft
 from rlx.signal.spectrum import power_of
 from rlx.signal.window_functions import WindowLike
@@ -91,13 +91,17 @@ def mel_filterbank(
     positive("mel_filterbank", "sample_rate", sample_rate)
     if norm not in ("slaney", None):
         raise InputError(describe("[mel_filterbank] norm", got=norm, expected="'slaney' or None"))
+    n_fft, n_mels = (
+        integer("mel_filterbank", name, value)
+        for name, value in (("n_fft", n_fft), ("n_mels", n_mels))
+    )
     top = sample_rate / 2 if fmax is None else fmax
-    if n_mels < 1 or n_fft < 1 or not 0 <= fmin < top:
+    if not 0 <= fmin < top < math.inf:
         raise InputError(
             describe(
-                "[mel_filterbank] settings",
-                got=f"n_mels {n_mels}, n_fft {n_fft}, fmin {fmin}, fmax {top}",
-                expected="n_mels and n_fft >= 1, 0 <= fmin < fmax",
+                "[mel_filterbank] frequencies",
+                got=f"fmin {fmin}, fmax {top}",
+                expected="0 <= fmin < fmax",
             )
         )
     spend("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
@@ -228,7 +232,8 @@ def mfcc(  # noqa: PLR0913 - a public signature
     Raises:
         InputError: ``n_mfcc`` is not between 1 and ``n_mels``.
     """
-    if not 1 <= n_mfcc <= n_mels:
+    n_mels = integer("mfcc", "n_mels", n_mels)
+    if integer("mfcc", "n_mfcc", n_mfcc) > n_mels:
         raise InputError(describe("[mfcc] n_mfcc", got=n_mfcc, expected=f"1 to n_mels {n_mels}"))
     settings = (n_mels, fmin, fmax, mel, "db", window, center, pad_mode, top_db, axis)
     level = log_mel(x, sample_rate, n_fft, hop, *settings)

@@ -13,7 +13,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import complex_numbers, on_arrays, on_device
 from rlx.signal.axes import moved, position
-from rlx.signal.checks import positive
+from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, rfft
 from rlx.signal.framing import frame
 from rlx.signal.window_functions import WindowLike, named, samples
@@ -79,12 +79,12 @@ def segments(
     Warns:
         UserWarning: ``nperseg`` is more than there are samples.
     """
-    asked = _default_length(window) if nperseg is None else nperseg
+    asked = _default_length(window) if nperseg is None else integer(where, "nperseg", nperseg)
     if samples < 1 or asked < 1:
         raise ShapeError(
             describe(
                 f"[{where}] no samples",
-                got=f"{samples} samples, nperseg {asked}",
+                got=f"{samples} samples, a window of {asked}",
                 expected="at least 1",
             )
         )
@@ -95,14 +95,14 @@ def segments(
         )
         warnings.warn(text, UserWarning, stacklevel=2)
     length = min(asked, samples)
-    overlap = length // 2 if noverlap is None else noverlap
-    if not 0 <= overlap < length:
+    overlap = length // 2 if noverlap is None else integer(where, "noverlap", noverlap, 0)
+    if overlap >= length:
         raise InputError(
             describe(
                 f"[{where}] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg"
             )
         )
-    n_fft = length if nfft is None else nfft
+    n_fft = length if nfft is None else integer(where, "nfft", nfft)
     if n_fft < length:
         raise InputError(
             describe(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")

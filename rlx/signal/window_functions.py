@@ -219,9 +219,17 @@ def samples(given: WindowLike, n: int, where: str) -> Array:
     if named(given):
         spend(f"[{where}] a window of {n} samples", elements=n)
         return window(given, n)
-    values = np.asarray(given, np.float64)
-    if values.shape != (n,):
+    try:
+        values = np.asarray(given)
+        good = values.dtype.kind in "fiub" and bool(np.isfinite(values).all())
+    except ValueError:  # rows of different lengths
+        good = False
+    if not good or values.shape != (n,):
         raise InputError(
-            describe(f"[{where}] the window's samples", got=values.shape, expected=f"({n},)")
+            describe(
+                f"[{where}] the window's samples",
+                got=values.shape if good else "something else than finite real numbers",
+                expected=f"({n},)",
+            )
         )
-    return values
+    return values.astype(np.float64)

@@ -14,6 +14,7 @@ from rlx.errors import InputError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
+from rlx.signal.checks import integer
 
 AVERAGES = ("mean", "exponential", "sliding")
 # In f32 a sum is kept in levels: 16 additions to a level, and it is added to the next one.
@@ -188,9 +189,7 @@ def average_of(
             )
     if alpha is not None and not 0 < alpha <= 1:
         raise InputError(describe(f"[{where}] alpha", got=alpha, expected="above 0, at most 1"))
-    if last is not None and (isinstance(last, bool) or int(last) != last or last < 1):
-        raise InputError(describe(f"[{where}] last", got=last, expected="an integer, at least 1"))
-    return Ring(int(last)) if last is not None else Sum(dtype, alpha)
+    return Sum(dtype, alpha) if last is None else Ring(integer(where, "last", last))
 
 
 def _depth(alpha: float) -> int:

@@ -12,6 +12,7 @@ from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
+from rlx.signal.checks import integer
 from rlx.signal.framing import narrow
 from rlx.signal.streaming.stream import Stream
 
@@ -122,13 +123,14 @@ class Framed(Stream):
         nan: str,
     ) -> None:
         super().__init__(shape, dtype, device, nan)
-        block = hop if block is None else block
-        if length < 1 or hop < 1 or block < 1 or block % hop:
+        length, hop = integer(self._where, "n_fft", length), integer(self._where, "hop", hop)
+        block = hop if block is None else integer(self._where, "block", block)
+        if block % hop:
             raise InputError(
                 describe(
                     f"[{self._where}] block",
-                    got=f"block {block}, hop {hop}, length {length}",
-                    expected="a length and a hop of at least 1, and a multiple of the hop",
+                    got=f"block {block}, hop {hop}",
+                    expected="a multiple of the hop",
                 )
             )
         self._length, self._hop, self._block = length, hop, block

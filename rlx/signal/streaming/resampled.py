@@ -10,6 +10,7 @@ import numpy as np
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.opdef import Array
 from rlx.signal.analytic import polyphase
+from rlx.signal.checks import integer
 from rlx.signal.filters import banded
 from rlx.signal.streaming.framed import Framed, Lead
 from rlx.signal.window_functions import WindowLike
@@ -60,9 +61,9 @@ class StreamingResampler(Framed):
         # A frame is what ``up`` results are made of: samples low to high of a signal that begins at 0.
         first = middle + 1 - len(taps)
         low, high = -(-first // up), ((up - 1) * down + middle) // up
-        block = max(64, down) if block is None else block
-        rounded = -(-max(block, 1) // down) * down
-        super().__init__(shape, high - low + 1, down, rounded, dtype, device, nan)
+        block = 64 if block is None else integer("StreamingResampler", "block", block)
+        block = -(-block // down) * down
+        super().__init__(shape, high - low + 1, down, block, dtype, device, nan)
         self._up = up
         self._lead = Lead(self._where, -low, "constant", self._outer, self._dtype.numpy)
         self._front = -low
