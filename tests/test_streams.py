@@ -442,14 +442,16 @@ class Simulated:
     def __init__(self, average, segments):
         self.average = average
         levels = average._levels
-        sizes = {"moves": (levels, levels), "weights": (segments, 1), "shares": (levels, 1)}
+        sizes = dict.fromkeys(("kept", "carried", "target", "shares"), (levels, 1))
+        sizes["weights"] = (segments, 1)
         self.views = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
         self.sums = np.zeros((levels, 1), np.float32)
 
     def add(self, power):
-        self.average.plan(self.views, np.ones(len(power), bool))
+        self.average.plan(self.views, range(len(power)))
         new = np.sum(power * self.views["weights"], 0, dtype=np.float32)
-        self.sums = self.views["moves"] @ self.sums
+        over = np.sum(self.sums * self.views["carried"], 0)
+        self.sums = self.sums * self.views["kept"] + over * self.views["target"]
         self.sums[0] += new
         return float(np.sum(self.sums * self.views["shares"]))
 
@@ -483,9 +485,9 @@ def test_an_exponential_mean_in_f32_does_not_drift(alpha):
 def test_a_ring_is_filled_and_goes_round():
     ring = Ring(3)
     views = {"ring_from": np.zeros(3, np.int32), "shares": np.zeros((3, 1))}
-    ring.plan(views, np.array([True, False]))
+    ring.plan(views, [0])
     assert views["ring_from"].tolist() == [1, 2, 3]
     np.testing.assert_allclose(views["shares"][:, 0], [0, 0, 1])
-    ring.plan(views, np.array([True] * 4))
+    ring.plan(views, range(4))
     assert views["ring_from"].tolist() == [4, 5, 6]
     np.testing.assert_allclose(views["shares"][:, 0], [1 / 3] * 3)

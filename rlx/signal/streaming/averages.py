@@ -6,6 +6,7 @@ The host counts segments and writes small tables of weights before a run. The su
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +18,10 @@ from rlx.ir.opdef import Array
 from rlx.signal.checks import integer
 
 AVERAGES = ("mean", "exponential", "sliding")
-# In f32 a sum is kept in levels: 16 additions to a level, and it is added to the next one.
-_FAN = 16
-_MEAN_LEVELS = 8  # 16^8 runs
+# In f32 a sum is kept in levels: after so many additions to a level it is added to the next one.
+_FAN = 32
+_MEAN_LEVELS = 5  # the last one takes part in 1,000 additions of a billion
+_SETTINGS = ("kept", "carried", "target", "shares")
 
 
 class Average(Protocol):
@@ -28,8 +30,8 @@ class Average(Protocol):
     def build(self, power: Node) -> tuple[Node, dict[str, Node]]:
         """The average ``[..., bins]`` of powers ``[..., segments, bins]``, and the graph's states."""
 
-    def plan(self, views: dict[str, Array], kept: Array) -> None:
-        """Writes the settings of a run; ``kept`` says of each of its segments whether it counts."""
+    def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
+        """Writes the settings of a run; ``which`` of its segments count."""
 
     def reset(self) -> None:
         """The next segment is the first one."""
@@ -39,7 +41,7 @@ class Sum:
     """The mean of all segments, or one in which older segments count less and less.
 
     A sum of many terms in f32 loses the small ones. It is kept in levels therefore, and no level takes
-    part in more than 16 additions before it is added to the next one. In f64 there is one level.
+    part in more than 32 additions before it is added to the next one. In f64 there is one level.
 
     Args:
         dtype: What the sum is kept in.
@@ -57,64 +59,71 @@ class Sum:
         """The next segment is the first one."""
         self._count = 0
         self._added = [0] * self._levels  # additions to each level since it was emptied
-        self._until = np.zeros(self._levels)  # the last segment that each level's weights refer to
+        self._until = [0] * self._levels  # the last segment that each level's weights refer to
 
     def build(self, power: Node) -> tuple[Node, dict[str, Node]]:
         """See ``Average``."""
         g, (*outer, segments, bins) = power.graph, power.shape
         power = power if power.dtype is self._dtype else g.cast(power, self._dtype)
         sums = g.input("sums", (*outer, self._levels, bins), self._dtype)
-        moves = g.input("moves", (self._levels, self._levels), self._dtype)
+        # By level: what is kept of it, its part in what is carried, where that goes, its part in the result.
+        kept, carried, target, shares = (
+            g.input(name, (self._levels, 1), self._dtype) for name in _SETTINGS
+        )
         weights = g.input("weights", (segments, 1), self._dtype)
-        shares = g.input("shares", (self._levels, 1), self._dtype)
-        new = g.sum(power * weights, -2, keepdims=True)
+        new = power * weights
+        if segments > 1:
+            new = g.sum(new, -2, keepdims=True)
         if self._levels == 1:
-            after = sums * moves + new
-        else:
-            lowest = np.zeros((self._levels, 1), self._dtype.numpy)
-            lowest[0] = 1
-            after = moves @ sums + g.constant(lowest) * new
+            after = sums * kept + new
+            return g.squeeze(after * shares, [-2]), {"sums": after}
+        lowest = np.zeros((self._levels, 1), self._dtype.numpy)
+        lowest[0] = 1
+        over = g.sum(sums * carried, -2, keepdims=True)
+        after = sums * kept + over * target + new * g.constant(lowest)
         return g.sum(after * shares, -2), {"sums": after}
 
-    def plan(self, views: dict[str, Array], kept: Array) -> None:
+    def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
         """See ``Average``."""
-        moves, shares = np.eye(self._levels), views["shares"]
-        weights = np.zeros(len(kept))
-        fresh = int(kept.sum())
+        fresh = len(which)
+        keep, carried, target = ([value] * self._levels for value in (1.0, 0.0, 0.0))
+        weights = views["weights"]
+        weights[...] = 0
         if fresh:
-            self._carry(moves)
-            weights[kept] = self._weights(fresh)
-            moves[0] *= self._keep**fresh
+            self._carry(keep, carried, target)
+            weights[which, 0] = self._weights(fresh)
+            keep[0] *= self._keep**fresh
             self._until[0] += fresh
             self._added[0] += 1
             self._count += fresh
-        views["moves"][...] = moves
-        views["weights"][...] = 0
-        views["weights"][: len(kept), 0] = weights
-        shares[:, 0] = self._keep ** (self._until[0] - self._until)
-        if self._alpha is None and self._count:
-            shares /= self._count
+        whole = self._count if self._alpha is None and self._count else 1
+        shares = [self._keep ** (self._until[0] - until) / whole for until in self._until]
+        for name, values in zip(_SETTINGS, (keep, carried, target, shares), strict=True):
+            if name in views:
+                views[name][:, 0] = values
 
-    def _weights(self, fresh: int) -> Array:
+    def _weights(self, fresh: int) -> Array | float:
         if self._alpha is None:
-            return np.ones(fresh)
-        weights = self._alpha * self._keep ** np.arange(fresh - 1, -1, -1.0)
+            return 1.0
+        weights: Array = self._alpha * self._keep ** np.arange(fresh - 1, -1, -1.0)
         if not self._count:  # nothing stands before the first segment
             weights[0] /= self._alpha
         return weights
 
-    def _carry(self, moves: Array) -> None:
+    def _carry(self, keep: list[float], carried: list[float], target: list[float]) -> None:
         """Adds the levels that are full to the first one that is not; the last level is never full."""
         full = 0
         while full < self._levels - 1 and self._added[full] == _FAN:
             full += 1
-        if full:
-            now = self._until[0]
-            moves[full, : full + 1] = self._keep ** (now - self._until[: full + 1])
-            moves[:full] = 0
-            self._until[: full + 1] = now
-            self._added[:full] = [0] * full
-            self._added[full] += 1
+        if not full:
+            return
+        now = self._until[0]
+        for level in range(full):
+            carried[level], keep[level] = self._keep ** (now - self._until[level]), 0.0
+            self._until[level], self._added[level] = now, 0
+        target[full], keep[full] = 1.0, self._keep ** (now - self._until[full])
+        self._until[full] = now
+        self._added[full] += 1
 
 
 class Ring:
@@ -141,9 +150,9 @@ class Ring:
         after = g.gather(g.concat([ring, power], -2), place, -2)
         return g.sum(after * shares, -2), {"ring": after}
 
-    def plan(self, views: dict[str, Array], kept: Array) -> None:
+    def plan(self, views: dict[str, Array], which: Sequence[int]) -> None:
         """See ``Average``."""
-        fresh = self._last + np.flatnonzero(kept)
+        fresh = [self._last + at for at in which]
         views["ring_from"][...] = np.append(np.arange(self._last), fresh)[-self._last :]
         self._count = min(self._last, self._count + len(fresh))
         views["shares"][...] = 0

@@ -192,21 +192,23 @@ class Framed(Stream):
         """A run on the hops that are complete; where ``more`` follow, an average is not asked for yet."""
         block, frames = self._views["block"], self._held // self._hop
         count = frames * self._hop
-        rest = block[..., count : self._held].copy()
-        # What follows must not disturb the sums that the run makes over all its frames.
-        block[..., count:] = 0
+        rest = block[..., count : self._held].copy() if count < self._held else None
+        if count < self._block:
+            # What follows must not disturb the sums that the run makes over all its frames.
+            block[..., count:] = 0
         if "tail_from" in self._views:
             self._views["tail_from"][...] = np.arange(count, count + self._overlap)
-        result = self._made(self._kept(frames), more)
+        result = self._made(frames, self._kept(frames) if self._bad.size else None, more)
         self._held -= count
-        block[..., : self._held] = rest
+        if rest is not None:
+            block[..., : self._held] = rest
         self._frame += frames
         return result
 
-    def _made(self, kept: Array, more: bool) -> Array:
-        """Runs; ``kept`` says of each complete frame whether it counts."""
-        view = self._step()[..., : len(kept), :]
-        return view.copy() if kept.all() else view[..., kept, :]
+    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
+        """Runs on so many frames; ``kept`` says which of them count, None that all do."""
+        view = self._step()[..., :frames, :]
+        return view.copy() if kept is None else view[..., kept, :]
 
     def _clean(self, x: Array) -> Array:
         """Samples without those that are left out, whose positions are kept; 0 stands for them."""
@@ -221,14 +223,10 @@ class Framed(Stream):
 
     def _kept(self, frames: int) -> Array:
         """Which of the next frames hold only samples that count."""
-        kept = np.ones(frames, bool)
-        if self._bad.size:
-            begin = (self._frame + np.arange(frames)) * self._hop
-            inside = self._bad >= begin[:, None]
-            inside &= self._bad < begin[:, None] + self._length
-            kept &= ~inside.any(1)
-            self._bad = self._bad[self._bad >= (self._frame + frames) * self._hop]
-        return kept
+        begin = (self._frame + np.arange(frames)[:, None]) * self._hop
+        inside = (begin <= self._bad) & (self._bad < begin + self._length)
+        self._bad = self._bad[self._bad >= (self._frame + frames) * self._hop]
+        return np.asarray(~inside.any(1))
 
 
 class Frames(Framed):

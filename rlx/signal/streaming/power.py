@@ -67,9 +67,10 @@ class _Averaged(Framed):
             self._latest = found[-1]
         return self._latest.copy()
 
-    def _made(self, kept: Array, more: bool) -> Array:
-        self._mean.plan(self._settings, kept)
-        self._counted += int(kept.sum())
+    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
+        which = range(frames) if kept is None else np.flatnonzero(kept).tolist()
+        self._mean.plan(self._settings, which)
+        self._counted += len(which)
         view = self._step(wanted=not more)
         return view.copy() if self._counted else self._none
 

@@ -107,9 +107,9 @@ class StreamingResampler(Framed):
         self.reset()
         return rest
 
-    def _made(self, kept: Array, more: bool) -> Array:
+    def _made(self, frames: int, kept: Array | None, more: bool) -> Array:
         # A sample that is left out counts as 0; the results are all there.
-        return self._step()[..., : len(kept) * self._up].copy()
+        return self._step()[..., : frames * self._up].copy()
 
     def _joined(self, found: list[Array]) -> Array:
         none = np.empty((*self._outer, 0), self._dtype.numpy)
