@@ -13,7 +13,6 @@ from rlx import signal
 from rlx.signal.streaming.averages import Ring, Sum
 
 FS = 160
-DEVICES = ("reference", "cpu", pytest.param("webgpu", marks=pytest.mark.webgpu))
 # Lengths of pieces: none, one sample, less than a hop, many blocks.
 PIECES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 400)), max_size=30)
 
@@ -175,27 +174,46 @@ def offline(case, device, n, dtype):
     return CASES[case].whole(recording(n, dtype), device)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[case.name for case in CASES])
-def test_cuts(request, device, case):
-    if device == "webgpu":
-        request.getfixturevalue("webgpu")
+def check_cuts(case, device, n, pieces, dtypes, examples):
+    """Random cuts of a signal of n samples."""
 
     @settings(
-        max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
     )
-    @given(PIECES)
+    @given(pieces)
     def check(lengths):
         found = CASES[case]
-        for dtype in ("f32",) if device == "webgpu" else ("f32", "f64"):
-            number = np.float32 if dtype == "f32" else np.float64
+        for dtype in dtypes:
+            number = rlx.DType.parse(dtype).numpy
             stream = stream_of(case, device, dtype)
             stream.reset()
-            got = found.results(stream, recording(1237, number), lengths, found.axis)
+            got = found.results(stream, recording(n, number), lengths, found.axis)
             assert got.dtype == number
-            close(got, offline(case, device, 1237, number), found.tolerance)
+            close(got, offline(case, device, n, number), found.tolerance)
 
     check()
+
+
+EVERY_CASE = pytest.mark.parametrize("case", range(len(CASES)), ids=[case.name for case in CASES])
+
+
+@EVERY_CASE
+def test_cuts(device, case):
+    dtypes = ("f32",) if device == "webgpu" else ("f32", "f64")
+    check_cuts(case, device, 1237, PIECES, dtypes, 8)
+
+
+@pytest.mark.slow
+@EVERY_CASE
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_cuts_of_ten_minutes(request, device, case):
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    pieces = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 20_000)), max_size=60)
+    check_cuts(case, device, 600 * FS, pieces, ("f32",), 5)
 
 
 def test_results_come_as_soon_as_they_are_known(device):
