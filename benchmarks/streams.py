@@ -56,7 +56,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="time for each figure")
     given = parser.parse_args()
     rng = np.random.default_rng(0)
-    print(f"{'us per push on ' + given.device:34} {'whole blocks':>24} {'1 to 2 blocks, uneven':>24}")
+    print(
+        f"{'us per push on ' + given.device:34} {'whole blocks':>24} {'1 to 2 blocks, uneven':>24}"
+    )
     for name, (channels, block, make) in ROWS.items():
         stream, cells = make(device=given.device), []
         for lengths in ([block] * 8, rng.integers(block, 2 * block, 8)):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx import signal
+from rlx.signal import arrays
 from rlx.signal.streaming.averages import Ring, Sum
 
 FS = 160
@@ -164,9 +165,10 @@ def stream_of(case, device, dtype):
 
 @pytest.fixture(scope="module", autouse=True)
 def streams():
-    """Streams are compiled once for all tests, and freed while there still is a device."""
+    """Streams are compiled once for all tests, and freed, like those of functions, while there is a device."""
     yield
     stream_of.cache_clear()
+    arrays._cache.clear()
 
 
 @functools.cache
@@ -429,6 +431,10 @@ def test_what_streams_refuse():
         signal.StreamingStft(2, 64, 0)
     with pytest.raises(rlx.InputError, match="either"):
         signal.StreamingFilter((2, 8))
+    for shape in (2.5, "two", -1, (2, None), None):
+        with pytest.raises(rlx.InputError, match="shape"):
+            signal.StreamingStft(shape, 64, 32)
+    assert signal.StreamingStft(np.int64(2), 64, 32).push(np.zeros((2, 64))).shape == (2, 1, 66)
     with pytest.raises(rlx.InputError, match="samples per run"):
         signal.StreamingFilter((2, 0), b=[1.0])
     with pytest.raises(rlx.InputError, match="propagate"):
@@ -452,6 +458,35 @@ def test_what_streams_refuse():
             stream.push(value)
     with pytest.raises(rlx.InputError, match="one length"):
         stream.push([[1.0, 2.0], [3.0]])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"average": "mean"},
+        {"average": "sliding", "last": 500},
+        {"average": "exponential", "alpha": 1e-3},
+    ],
+    ids=lambda given: given["average"],
+)
+def test_long_averages(device, given):
+    """So many runs that sums in f32 are carried twice over, from level to level."""
+    runs = 300 if device == "reference" else 1200
+    x = recording(8 * runs, outer=(2,)) + 3
+    stream = signal.StreamingWelch(2, nperseg=8, noverlap=0, detrend=False, device=device, **given)
+    got = last(stream, x, (100, 3000), -1)
+    assert stream.segments == runs
+    power = scipy.signal.periodogram(x.astype(np.float64).reshape(2, runs, 8), window="hann", detrend=False)[1]  # fmt: skip
+    close(got, averaged(power, **given), 2e-6)
+
+
+def test_streams_without_channels(device):
+    stream = signal.StreamingStft(0, 16, 8, device=device)
+    assert stream.push(np.zeros((0, 100))).shape == (0, 11, 18)
+    stream = signal.StreamingFilter((0, 16), sos=band(), device=device)
+    assert stream.push(np.zeros((0, 100))).shape == (0, 100)
+    stream = signal.StreamingWelch((2, 0), nperseg=16, device=device)
+    assert stream.push(np.zeros((2, 0, 100))).shape == (2, 0, 9)
 
 
 class Simulated:

@@ -60,7 +60,7 @@ class StreamingFilter(Stream):
             raise InputError(
                 describe("[StreamingFilter] coefficients", expected="either sos, or b and a")
             )
-        *outer, self._block = dimensions(shape) or (0,)
+        *outer, self._block = dimensions("StreamingFilter", shape) or (0,)
         super().__init__(outer, dtype, device, nan)
         if self._block < 1:
             raise InputError(
@@ -156,7 +156,7 @@ class StreamingFilter(Stream):
         x = self._intake.take(samples)
         if self._intake.skips:
             x = self._held(x)
-        if self._shown is not None and not self._local and self._shown.size:
+        if self._shown is not None and not self._local:
             self._set_state("state", self._shown)
         self._shown = None
         result = np.empty(x.shape, self._dtype.numpy)

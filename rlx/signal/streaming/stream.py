@@ -13,6 +13,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape, size
 from rlx.signal.arrays import Runs, compiled, computes_f64
+from rlx.signal.checks import integer
 from rlx.signal.streaming.intake import Intake
 
 
@@ -37,7 +38,7 @@ class Stream:
 
     def __init__(self, shape: int | Sequence[int], dtype: DTypeLike, device: Any, nan: str) -> None:
         self._where = type(self).__name__
-        self._outer = dimensions(shape)
+        self._outer = dimensions(self._where, shape)
         self._dtype = DType.parse(dtype)
         if self._dtype not in (DType.F32, DType.F64):
             raise InputError(
@@ -78,7 +79,9 @@ class Stream:
         return found[0] if wanted else np.empty(0)
 
     def _set_state(self, name: str, value: Array) -> None:
-        self._runs.bind_gpu_handle(name, value)
+        """Gives a state a value; one without elements needs none."""
+        if name in self._states:
+            self._runs.bind_gpu_handle(name, value)
 
     def reset(self) -> None:
         """Forgets everything: the next sample is the first one."""
@@ -87,6 +90,20 @@ class Stream:
         self._intake.taken = 0
 
 
-def dimensions(shape: int | Sequence[int]) -> Shape:
-    """A shape that may be given as its one size."""
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+def dimensions(where: str, shape: Any) -> Shape:
+    """A shape that may be given as its one size.
+
+    Raises:
+        InputError: It is something else.
+    """
+    try:
+        sizes = tuple(shape) if np.iterable(shape) else (shape,)
+        return tuple(integer(where, "shape", one, 0) for one in sizes)
+    except InputError:
+        raise InputError(
+            describe(
+                f"[{where}] shape",
+                got=repr(shape),
+                expected="the number of channels, or the leading dimensions of the samples",
+            )
+        ) from None
