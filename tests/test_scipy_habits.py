@@ -238,6 +238,35 @@ def test_results_with_and_without_a_state(rng):
     assert after.shape == (2, 2, 2)
 
 
+def test_arrays_beside_nodes(rng):
+    """A state or a second signal may be an array where the first one is a node."""
+    x, wide = noise(rng, (2, 300))
+    zi = rng.standard_normal((2, 3))
+    g = rlx.Graph()
+    node = g.input("x", x.shape)
+    outputs = [*signal.lfilter(B, A, node, zi=zi), *signal.lfilter(B, 1.0, node, zi=zi)]
+    outputs.append(signal.coherence(node, wide[::-1] + wide, nperseg=64))
+    g.set_outputs(outputs)
+    with rlx.compile(g, device="cpu") as cg:
+        got = cg.run_slots(x)
+    expected = [
+        *scipy.signal.lfilter(B, A, wide, zi=zi),
+        *scipy.signal.lfilter(B, 1.0, wide, zi=zi),
+        scipy.signal.coherence(wide, wide[::-1] + wide, nperseg=64)[1],
+    ]
+    for one, other in zip(got, expected, strict=True):
+        close(one, other, 2e-5)
+
+
+def test_two_signals_have_the_wider_dtype(rng):
+    x, wide = noise(rng, (2, 300))
+    assert signal.csd(x, x)[1].dtype == np.complex64
+    for pair in ((x, wide), (wide, x)):
+        expected = scipy.signal.csd(wide, wide, nperseg=64)[1]  # SciPy computes f32 in f32
+        close(signal.csd(*pair, nperseg=64)[1], expected, 1e-12)
+        assert signal.coherence(*pair)[1].dtype == np.float64
+
+
 def test_band_power(device, rng):
     x, wide = noise(rng, (2, 3, 1000))
     f, power = scipy.signal.welch(wide, FS, nperseg=160)
@@ -285,8 +314,8 @@ TRAPS = {
     "text for b": (lambda: signal.lfilter("low", A, X), r"\[lfilter\] b"),
     "no b": (lambda: signal.lfilter([], A, X), r"\[lfilter\] b"),
     "pole at 1": (lambda: signal.lfilter_zi([1.0, 0.0], [1.0, -1.0]), "pole at 1"),
-    "complex signal": (lambda: signal.welch(X + 0j), "real"),
-    "complex signal, filter": (lambda: signal.sosfilt(SOS, X + 0j), "real"),
+    "complex signal": (lambda: signal.welch(X + 0j), r"\[welch\] not real"),
+    "complex signal, filter": (lambda: signal.sosfilt(SOS, X + 0j), r"\[sosfilt\] not real"),
     "complex signal, peaks": (lambda: signal.find_peaks(X + 0j), "real"),
     "complex signal, stream": (lambda: signal.StreamingFilter((8,), b=B).push(X + 0j), "real"),
     "complex window": (lambda: signal.welch(X, window=np.ones(64) + 0j), "window"),

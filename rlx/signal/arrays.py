@@ -98,7 +98,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     arrays, the function is compiled for the keyword ``device`` ("cpu" by default); the compiled
     graph is kept for the next call with the same shapes, dtypes and settings.
     """
-    signature = inspect.signature(function)
+    signature, called = inspect.signature(function), function.__name__.lstrip("_")
     operands = tuple(
         p.name for p in signature.parameters.values() if p.annotation in ("Node", "Node | None")
     )
@@ -113,13 +113,14 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
             if device is not None:
                 raise InputError(
                     describe(
-                        f"[{function.__name__}] device with nodes",
+                        f"[{called}] device with nodes",
                         got=device,
                         hint="the device is chosen where the graph is compiled",
                     )
                 )
+            _as_nodes(called, settings, given)
             return _in_f32(function, bound, given)
-        arrays = [_array(settings[name], function.__name__) for name in given]
+        arrays = [_array(settings[name], called) for name in given]
         # A state follows the signal, which is the first.
         arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         on = "cpu" if device is None else device
@@ -131,7 +132,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         )
 
         def build() -> tuple[Graph, bool]:
-            graph = Graph(function.__name__)
+            graph = Graph(called)
             for name, array in zip(given, arrays, strict=True):
                 settings[name] = graph.input(name, array.shape, array.dtype)
             made = function(*bound.args, **bound.kwargs)
@@ -157,9 +158,27 @@ def complex_numbers(block: Array, axis: int = -1) -> Array:
     return np.asarray(real + 1j * imaginary)
 
 
+def of_one_dtype(where: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """Two arrays in the wider of their dtypes; nodes as they are."""
+    if isinstance(x, Node) or isinstance(y, Node):
+        return x, y
+    first, second = _array(x, where), _array(y, where)
+    wider = np.promote_types(first.dtype, second.dtype)
+    return first.astype(wider, copy=False), second.astype(wider, copy=False)
+
+
 def on_device(device: Any) -> dict[str, Any]:
     """The keyword that hands a device on to a function made by ``on_arrays``, where one was given."""
     return {} if device is None else {"device": device}
+
+
+def _as_nodes(called: str, settings: dict[str, Any], given: Sequence[str]) -> None:
+    """Arrays that stand beside nodes become constants of their graph."""
+    like = next(settings[name] for name in given if isinstance(settings[name], Node))
+    for name in given:
+        if not isinstance(settings[name], Node):
+            array = real_numbers(settings[name], called).astype(like.dtype.numpy)
+            settings[name] = like.graph.constant(array)
 
 
 def _in_f32(

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import complex_numbers, on_arrays, on_device
+from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays, on_device
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, rfft
@@ -268,6 +268,7 @@ def csd(  # noqa: PLR0913 - SciPy's signature
     """
     _one_sided("csd", return_onesided)
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
+    x, y = of_one_dtype("csd", x, y)
     made = _csd(x, y, settings, axis, **on_device(device))
     if not isinstance(made, Node):
         made = complex_numbers(made, axis)
@@ -328,6 +329,7 @@ def coherence(  # noqa: PLR0913 - SciPy's signature
         (True, True)
     """
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend)
+    x, y = of_one_dtype("coherence", x, y)
     made = _coherence(x, y, settings, axis, **on_device(device))
     return _with_frequencies(made, x, settings, axis)
 
