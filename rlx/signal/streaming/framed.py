@@ -178,14 +178,13 @@ class Framed(Stream):
             if self._known == self._overlap:
                 self._set_state("tail", self._first)
         while at < count:
-            more = min(self._block - self._held, count - at)
-            block[..., self._held : self._held + more] = self._clean(x[..., at : at + more])
-            self._held += more
-            at += more
+            taken = min(self._block - self._held, count - at)
+            block[..., self._held : self._held + taken] = self._clean(x[..., at : at + taken])
+            self._held += taken
+            at += taken
             if self._held == self._block or (at == count and self._held >= self._hop):
-                # Whether another run follows this one at once.
-                more = count - at + self._held % self._hop >= self._hop
-                found.append(self._advance(more))
+                left = count - at + self._held % self._hop
+                found.append(self._advance(more=left >= self._hop))
         return found
 
     def _advance(self, more: bool) -> Array:
