@@ -7,155 +7,14 @@ import pytest
 import scipy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stream_cases import CASES, FS, MEL, band, close, joined, last, low, pieces_of, recording
 
 import rlx
 from rlx import signal
 from rlx.signal import arrays
-from rlx.signal.streaming.averages import Ring, Sum
 
-FS = 160
 # Lengths of pieces: none, one sample, less than a hop, many blocks.
 PIECES = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 400)), max_size=30)
-
-
-@functools.cache
-def band():
-    return scipy.signal.butter(4, (8, 30), "bandpass", fs=FS, output="sos")
-
-
-@functools.cache
-def low():
-    return scipy.signal.butter(3, 0.3)
-
-
-def recording(n, dtype=np.float32, outer=(3,)):
-    rng = np.random.default_rng(n)
-    wave = np.sin(2 * np.pi * 10 * np.arange(n) / FS)
-    return (wave + rng.standard_normal((*outer, n))).astype(dtype)
-
-
-def pieces_of(x, lengths):
-    """The signal in pieces of these lengths, and then the rest of it."""
-    at = 0
-    for length in lengths:
-        yield x[..., at : at + length]
-        at += length
-    yield x[..., at:]
-
-
-def close(got, expected, tolerance=1e-6):
-    assert got.shape == expected.shape
-    if expected.size:
-        assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
-
-
-def joined(stream, x, lengths, axis):
-    parts = [stream.push(piece) for piece in pieces_of(x, lengths)]
-    if hasattr(stream, "flush"):
-        parts.append(stream.flush())
-    return np.concatenate(parts, axis)
-
-
-def last(stream, x, lengths, axis):
-    for piece in pieces_of(x, lengths):
-        found = stream.push(piece)
-    return found
-
-
-MEL = {"sample_rate": FS, "n_fft": 64, "hop": 20, "n_mels": 8}
-
-
-class Case:
-    """A stream, the function that it stands for, and how its results are put together."""
-
-    def __init__(self, name, make, whole, axis=-2, results=joined, tolerance=1e-6):
-        self.name, self.make, self.whole = name, make, whole
-        self.axis, self.results, self.tolerance = axis, results, tolerance
-
-    def __repr__(self):
-        return self.name
-
-
-def framed(name, kind, function, tolerance=1e-6, **arguments):
-    return Case(
-        name,
-        lambda **more: kind(3, **arguments, **more),
-        lambda x, device: function(
-            x, **{k: v for k, v in arguments.items() if k != "block"}, device=device
-        ),
-        tolerance=tolerance,
-    )
-
-
-def power(name, tolerance=1e-6, **arguments):
-    offline = {k: v for k, v in arguments.items() if k != "block"}
-    return Case(
-        name,
-        lambda **more: signal.StreamingWelch(3, FS, **arguments, **more),
-        lambda x, device: signal.welch(x, FS, **offline, device=device)[1],
-        results=last,
-        tolerance=tolerance,
-    )
-
-
-def filtered(name, block, tolerance=1e-6, **arguments):
-    def whole(x, device):
-        if "sos" in arguments:
-            return signal.sosfilt(arguments["sos"], x, device=device)
-        return signal.lfilter(arguments["b"], arguments.get("a", 1.0), x, device=device)
-
-    return Case(
-        name,
-        lambda **more: signal.StreamingFilter((3, block), **arguments, **more),
-        whole,
-        axis=-1,
-        tolerance=tolerance,
-    )
-
-
-def resampled(up, down, **arguments):
-    offline = {k: v for k, v in arguments.items() if k != "block"}
-    return Case(
-        f"resampler {up}/{down} {arguments}",
-        lambda **more: signal.StreamingResampler(3, up, down, **arguments, **more),
-        lambda x, device: signal.resample_poly(x, up, down, **offline, device=device),
-        axis=-1,
-    )
-
-
-BANDS = [(4, 8), (8, 13), (13, 30)]
-CASES = [
-    framed("stft", signal.StreamingStft, signal.stft, n_fft=64, hop=16),
-    framed("stft, hop no part of n_fft", signal.StreamingStft, signal.stft, n_fft=63, hop=20, block=100),
-    framed("stft, gaps", signal.StreamingStft, signal.stft, n_fft=20, hop=33, block=66),
-    framed("stft, no overlap", signal.StreamingStft, signal.stft, n_fft=32, hop=32),
-    framed("stft, centred", signal.StreamingStft, signal.stft, n_fft=64, hop=20, center=True),
-    framed("stft, centred at the edge", signal.StreamingStft, signal.stft, n_fft=51, hop=20, block=60, center=True, pad_mode="edge"),
-    framed("stft, centred in zeros", signal.StreamingStft, signal.stft, n_fft=50, hop=60, center=True, pad_mode="constant"),
-    framed("log_mel", signal.StreamingLogMel, signal.log_mel, **MEL),
-    framed("log_mel, centred", signal.StreamingLogMel, signal.log_mel, **MEL, log="ln", center=True, block=80),
-    framed("mfcc", signal.StreamingMfcc, signal.mfcc, **MEL, n_mfcc=5),
-    power("welch"),
-    power("welch, long blocks", nperseg=100, noverlap=70, nfft=128, detrend="linear", block=300),
-    power("welch, no overlap", nperseg=64, noverlap=0, scaling="spectrum", detrend=False),
-    Case(
-        "band power",
-        lambda **more: signal.StreamingBandPower(3, BANDS, FS, nperseg=160, **more),
-        lambda x, device: signal.band_power(x, BANDS, FS, nperseg=160, device=device),
-        results=last,
-    ),
-    filtered("sos", 32, sos=band()),
-    filtered("lfilter", 50, b=low()[0], a=low()[1]),
-    filtered("finite", 16, b=np.hanning(33)),
-    filtered("gain", 10, b=[2.0]),
-    resampled(2, 5),
-    resampled(5, 2, block=20),
-    resampled(147, 160),
-    resampled(6, 4, window="hamming"),
-    resampled(1, 1),
-    resampled(3, 7, window=[0.2, 0.5, 0.3, 0.1]),
-    resampled(1, 9, window=[1.0]),
-]  # fmt: skip
 
 
 @functools.cache
@@ -233,67 +92,7 @@ def test_pieces_may_be_lists_and_integers():
     assert stream.push(np.array([4], np.int64)).dtype == np.float32
 
 
-AVERAGED = [{"average": "mean"}, {"average": "sliding", "last": 5}, {"average": "exponential", "alpha": 0.2}]  # fmt: skip
-
-
-def segment_powers(x, nperseg, hop):
-    parts = np.lib.stride_tricks.sliding_window_view(x, nperseg, -1)[..., ::hop, :]
-    return scipy.signal.periodogram(parts, window="hann")[1]
-
-
-def averaged(power, average, alpha=None, last=None):
-    """The average over axis -2 by its definition, in float64."""
-    if average != "exponential":
-        return power[..., -(last or power.shape[-2]) :, :].mean(-2)
-    mean = power[..., 0, :]
-    for at in range(1, power.shape[-2]):
-        mean = (1 - alpha) * mean + alpha * power[..., at, :]
-    return mean
-
-
-@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
-def test_averages(device, given):
-    x = recording(3000)
-    stream = signal.StreamingWelch(3, nperseg=64, block=96, device=device, **given)
-    assert np.isnan(stream.push(x[:, :40])).all()
-    assert np.isnan(stream.push(x[:, 40:41])).all()
-    assert stream.segments == 0
-    for start, end in ((41, 300), (300, 301), (301, 3000)):
-        got = stream.push(x[:, start:end])
-        power = segment_powers(x[:, :end].astype(np.float64), 64, 32)
-        assert stream.segments == power.shape[-2]
-        close(got, averaged(power, **given), 2e-6)
-
-
-@pytest.mark.parametrize("given", AVERAGED, ids=lambda given: given["average"])
-def test_averages_leave_out_what_is_not_finite(device, given):
-    x = recording(3000)
-    x[1, 777] = np.nan
-    x[0, 2000] = np.inf
-    stream = signal.StreamingWelch(3, nperseg=64, block=96, device=device, nan="skip", **given)
-    for piece in pieces_of(x, (100, 650, 30, 1, 500)):
-        got = stream.push(piece)
-    with np.errstate(all="ignore"):
-        power = segment_powers(x.astype(np.float64), 64, 32)
-    good = np.isfinite(power).all((0, 2))
-    assert stream.segments == good.sum() == len(good) - 4
-    close(got, averaged(power[:, good], **given), 2e-6)
-
-
-def test_a_sliding_average_forgets_nan(device):
-    x = recording(1000)
-    stream = signal.StreamingWelch(3, nperseg=64, average="sliding", last=3, nan="propagate", device=device)  # fmt: skip
-    x[1, 300] = np.nan
-    assert np.isnan(stream.push(x[:, :350])).any(1).tolist() == [False, True, False]
-    got = stream.push(x[:, 350:])
-    assert np.isfinite(got).all()
-    count = (1000 - 64) // 32 + 1
-    start = (count - 3) * 32
-    expected = segment_powers(x[:, start : start + 128].astype(np.float64), 64, 32).mean(1)
-    close(got, expected, 2e-6)
-
-
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[case.name for case in CASES])
+@EVERY_CASE
 def test_a_refused_piece_changes_nothing(case):
     x = recording(900)
     bad = x[:, 300:500].copy()
@@ -380,6 +179,10 @@ def test_filters_start_from_a_state(device, made, zi):
         close(stream.state, after, 1e-5)
     with pytest.raises(rlx.ShapeError, match="state"):
         stream.state = np.zeros((5, 5, 5))
+    with pytest.raises(rlx.InputError, match="state"):
+        stream.state = np.full(stream.state.shape, np.nan)
+    with pytest.raises(rlx.DTypeError, match="real"):
+        stream.state = np.zeros(stream.state.shape, complex)
 
 
 def test_one_state_for_all_channels():
@@ -460,26 +263,6 @@ def test_what_streams_refuse():
         stream.push([[1.0, 2.0], [3.0]])
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"average": "mean"},
-        {"average": "sliding", "last": 500},
-        {"average": "exponential", "alpha": 1e-3},
-    ],
-    ids=lambda given: given["average"],
-)
-def test_long_averages(device, given):
-    """So many runs that sums in f32 are carried twice over, from level to level."""
-    runs = 300 if device == "reference" else 1200
-    x = recording(8 * runs, outer=(2,)) + 3
-    stream = signal.StreamingWelch(2, nperseg=8, noverlap=0, detrend=False, device=device, **given)
-    got = last(stream, x, (100, 3000), -1)
-    assert stream.segments == runs
-    power = scipy.signal.periodogram(x.astype(np.float64).reshape(2, runs, 8), window="hann", detrend=False)[1]  # fmt: skip
-    close(got, averaged(power, **given), 2e-6)
-
-
 def test_streams_without_channels(device):
     stream = signal.StreamingStft(0, 16, 8, device=device)
     assert stream.push(np.zeros((0, 100))).shape == (0, 11, 18)
@@ -487,60 +270,3 @@ def test_streams_without_channels(device):
     assert stream.push(np.zeros((0, 100))).shape == (0, 100)
     stream = signal.StreamingWelch((2, 0), nperseg=16, device=device)
     assert stream.push(np.zeros((2, 0, 100))).shape == (2, 0, 9)
-
-
-class Simulated:
-    """An average on the host, in f32, as the graph computes it."""
-
-    def __init__(self, average, segments):
-        self.average = average
-        levels = average._levels
-        sizes = dict.fromkeys(("kept", "carried", "target", "shares"), (levels, 1))
-        sizes["weights"] = (segments, 1)
-        self.views = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
-        self.sums = np.zeros((levels, 1), np.float32)
-
-    def add(self, power):
-        self.average.plan(self.views, range(len(power)))
-        new = np.sum(power * self.views["weights"], 0, dtype=np.float32)
-        over = np.sum(self.sums * self.views["carried"], 0)
-        self.sums = self.sums * self.views["kept"] + over * self.views["target"]
-        self.sums[0] += new
-        return float(np.sum(self.sums * self.views["shares"]))
-
-
-def test_a_mean_in_f32_does_not_drift():
-    """Ten million segments in runs of a hundred; each of 1 / count added to a mean would be lost."""
-    mean = Simulated(Sum(rlx.DType.F32, None), 100)
-    rng = np.random.default_rng(0)
-    total = 0.0
-    for _ in range(100_000):
-        power = rng.exponential(0.1, (100, 1)).astype(np.float32)
-        total += power.sum(dtype=np.float64)
-        got = mean.add(power)
-    assert mean.average._count == 10_000_000
-    assert got == pytest.approx(total / 1e7, rel=1e-6)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 0.3, 1e-2, 1e-4])
-def test_an_exponential_mean_in_f32_does_not_drift(alpha):
-    """Its gain is 1 whatever alpha is; 1 - alpha in f32 alone would be wrong by 3e-8 / alpha."""
-    mean = Simulated(Sum(rlx.DType.F32, alpha), 1)
-    exact, rng = None, np.random.default_rng(0)
-    for _ in range(60_000):
-        power = rng.exponential(0.1, (1, 1)).astype(np.float32)
-        value = float(power[0, 0])
-        exact = value if exact is None else (1 - alpha) * exact + alpha * value
-        got = mean.add(power)
-    assert got == pytest.approx(exact, rel=2e-6)
-
-
-def test_a_ring_is_filled_and_goes_round():
-    ring = Ring(3)
-    views = {"ring_from": np.zeros(3, np.int32), "shares": np.zeros((3, 1))}
-    ring.plan(views, [0])
-    assert views["ring_from"].tolist() == [1, 2, 3]
-    np.testing.assert_allclose(views["shares"][:, 0], [0, 0, 1])
-    ring.plan(views, range(4))
-    assert views["ring_from"].tolist() == [4, 5, 6]
-    np.testing.assert_allclose(views["shares"][:, 0], [1 / 3] * 3)

@@ -4,6 +4,7 @@ from rlx.signal import composites as composites  # registers the ops stft and is
 from rlx.signal.analytic import envelope, hilbert, resample_poly
 from rlx.signal.arrays import compile_with
 from rlx.signal.bands import band_power
+from rlx.signal.cross import coherence, csd
 from rlx.signal.decimation import decimate
 from rlx.signal.filters import (
     filtfilt,
@@ -17,7 +18,7 @@ from rlx.signal.fourier import fft_frequencies, irfft, istft, rfft, stft
 from rlx.signal.framing import complex_block, extend, frame, overlap_add
 from rlx.signal.mel import log_mel, mel_filterbank, mfcc
 from rlx.signal.peaks import find_peaks
-from rlx.signal.spectrum import coherence, csd, psd, welch, welch_frequencies
+from rlx.signal.spectrum import psd, welch, welch_frequencies
 from rlx.signal.streaming import (
     StreamingBandPower,
     StreamingFilter,

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import complex_numbers, of_one_dtype, on_arrays, on_device
+from rlx.signal.arrays import on_arrays, on_device
 from rlx.signal.axes import moved, position
 from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, rfft
@@ -165,9 +165,9 @@ def welch(  # noqa: PLR0913 - SciPy's signature
         >>> float(hz[power.argmax()])
         10.0
     """
-    _one_sided("welch", return_onesided)
+    one_sided("welch", return_onesided)
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
-    return _with_frequencies(_welch(x, settings, axis, **on_device(device)), x, settings, axis)
+    return with_frequencies(_welch(x, settings, axis, **on_device(device)), x, settings, axis)
 
 
 @on_arrays
@@ -206,140 +206,16 @@ def psd(  # noqa: PLR0913 - SciPy's signature
     Raises:
         InputError: A setting has no such value, or the lengths do not fit.
     """
-    _one_sided("psd", return_onesided)
+    one_sided("psd", return_onesided)
     shape = np.shape(x) if not isinstance(x, Node) else x.shape
     length = shape[position("psd", len(shape), axis)]
     settings = Estimate(fs, window, length, 0, nfft, detrend, scaling)
-    return _with_frequencies(_psd(x, settings, axis, **on_device(device)), x, settings, axis)
+    return with_frequencies(_psd(x, settings, axis, **on_device(device)), x, settings, axis)
 
 
 @on_arrays
 def _psd(x: Node, settings: Estimate, axis: int) -> Node:
     return spectrum("psd", x, settings, axis)
-
-
-def csd(  # noqa: PLR0913 - SciPy's signature
-    x: Any,
-    y: Any,
-    fs: float = 1.0,
-    window: WindowLike = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: str | bool = "constant",
-    return_onesided: bool = True,
-    scaling: str = "density",
-    axis: int = -1,
-    average: str = "mean",
-    *,
-    device: Any = None,
-) -> Any:
-    """Cross power spectrum by Welch's method (``scipy.signal.csd``): of conj(X) Y.
-
-    Args:
-        x: Samples along ``axis``, a node or an array.
-        y: As many samples along ``axis``; the other axes are broadcast.
-        fs: See ``welch``.
-        window: See ``welch``.
-        nperseg: See ``welch``.
-        noverlap: See ``welch``.
-        nfft: See ``welch``.
-        detrend: See ``welch``.
-        return_onesided: True.
-        scaling: See ``welch``.
-        axis: The axis of time.
-        average: See ``welch``; the median is taken of real and imaginary parts.
-        device: Where an array is computed, "cpu" by default.
-
-    Returns:
-        For arrays the frequencies in Hz ``[nfft // 2 + 1]``, and complex numbers with nfft // 2 + 1
-        bins along ``axis``. For nodes 2 (nfft // 2 + 1) numbers along ``axis``, in block layout.
-
-    Raises:
-        InputError: A setting has no such value, or the lengths do not fit.
-        ShapeError: x and y differ in length.
-
-    Example:
-        >>> import numpy as np, rlx
-        >>> x = np.float32(np.sin(2 * np.pi * 10 * np.arange(2560) / 256))
-        >>> hz, power = rlx.signal.csd(x, x, fs=256)
-        >>> float(hz[np.abs(power).argmax()])
-        10.0
-    """
-    _one_sided("csd", return_onesided)
-    settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
-    x, y = of_one_dtype("csd", x, y)
-    made = _csd(x, y, settings, axis, **on_device(device))
-    if not isinstance(made, Node):
-        made = complex_numbers(made, axis)
-    return _with_frequencies(made, x, settings, axis)
-
-
-@on_arrays
-def _csd(x: Node, y: Node, settings: Estimate, axis: int) -> Node:
-    _checked("csd", "scaling", settings.scaling, SCALINGS)
-    (a, b), restore, cut = _pair("csd", x, y, settings, axis)
-    taper = samples(settings.window, cut.length, "csd")
-    weights = bin_weights(taper, cut.n_fft, settings.fs, settings.scaling)
-    both = x.graph.constant(np.tile(weights, 2).astype(x.dtype.numpy))
-    return restore(_averaged("csd", _cross(a, b) * both, settings.average))
-
-
-def coherence(  # noqa: PLR0913 - SciPy's signature
-    x: Any,
-    y: Any,
-    fs: float = 1.0,
-    window: WindowLike = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: str | bool = "constant",
-    axis: int = -1,
-    *,
-    device: Any = None,
-) -> Any:
-    """Magnitude squared coherence by Welch's method (``scipy.signal.coherence``).
-
-    Args:
-        x: Samples along ``axis``, a node or an array.
-        y: As many samples along ``axis``; the other axes are broadcast.
-        fs: See ``welch``.
-        window: See ``welch``.
-        nperseg: See ``welch``.
-        noverlap: See ``welch``.
-        nfft: See ``welch``.
-        detrend: See ``welch``.
-        axis: The axis of time.
-        device: Where an array is computed, "cpu" by default.
-
-    Returns:
-        For arrays the frequencies in Hz ``[nfft // 2 + 1]``, and numbers from 0 to 1, nfft // 2 + 1 of
-        them along ``axis``; for nodes the numbers alone. A bin without power is NaN.
-
-    Raises:
-        InputError: A setting has no such value, or the lengths do not fit.
-        ShapeError: x and y differ in length.
-
-    Example:
-        >>> import numpy as np, rlx
-        >>> rng = np.random.default_rng(0)
-        >>> x, noise = rng.standard_normal((2, 4000))
-        >>> hz, same = rlx.signal.coherence(x, 2 * x)
-        >>> bool(np.allclose(same, 1)), bool(rlx.signal.coherence(x, noise)[1].mean() < 0.2)
-        (True, True)
-    """
-    settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend)
-    x, y = of_one_dtype("coherence", x, y)
-    made = _coherence(x, y, settings, axis, **on_device(device))
-    return _with_frequencies(made, x, settings, axis)
-
-
-@on_arrays
-def _coherence(x: Node, y: Node, settings: Estimate, axis: int) -> Node:
-    (a, b), restore, _ = _pair("coherence", x, y, settings, axis)
-    g = x.graph
-    cross = power_of(g.mean(_cross(a, b), -2))
-    return restore(cross / (g.mean(power_of(a), -2) * g.mean(power_of(b), -2)))
 
 
 def welch_frequencies(
@@ -359,65 +235,37 @@ def spectrum(
     """``welch`` of a node; ``then`` is done with the power while its bins are the last axis."""
     last, restore = moved(where, x, axis)
     power = segment_powers(last, settings.segments(last.shape[-1], where), settings, where)
-    return restore(then(_averaged(where, power, settings.average)))
+    return restore(then(averaged(where, power, settings.average)))
 
 
 def segment_powers(x: Node, cut: Segments, settings: Estimate, where: str) -> Node:
     """The power spectrum of each segment, ``[..., segments, nfft // 2 + 1]``; see ``welch``."""
     positive(where, "fs", settings.fs)
-    _checked(where, "scaling", settings.scaling, SCALINGS)
+    one_of(where, "scaling", settings.scaling, SCALINGS)
     taper = samples(settings.window, cut.length, where)
     weights = bin_weights(taper, cut.n_fft, settings.fs, settings.scaling)
-    spec = _spectra(where, x, cut, taper, settings.detrend)
+    spec = segment_spectra(where, x, cut, taper, settings.detrend)
     return power_of(spec) * x.graph.constant(weights.astype(x.dtype.numpy))
 
 
-def _spectra(where: str, x: Node, cut: Segments, taper: Array, detrend: str | bool) -> Node:
+def segment_spectra(where: str, x: Node, cut: Segments, taper: Array, detrend: str | bool) -> Node:
     """The transforms of the segments, ``[..., segments, 2 (nfft // 2 + 1)]``."""
-    _checked(where, "detrend", detrend, DETRENDS)
+    one_of(where, "detrend", detrend, DETRENDS)
     parts = _detrended(frame(x, cut.length, cut.hop), detrend)
     spec: Node = rfft(parts * x.graph.constant(taper.astype(x.dtype.numpy)), cut.n_fft)
     return spec
 
 
-def _pair(
-    where: str, x: Node, y: Node, settings: Estimate, axis: int
-) -> tuple[list[Node], Callable[[Node], Node], Segments]:
-    """The transforms of the segments of two signals, what moves their bins back, and the segments."""
-    positive(where, "fs", settings.fs)
-    (a, restore), (b, other) = moved(where, x, axis), moved(where, y, axis)
-    if a.shape[-1] != b.shape[-1]:
-        raise ShapeError(
-            describe(
-                f"[{where}] x and y differ in length",
-                got=f"{x.shape} and {y.shape}, axis {axis}",
-                expected="as many samples of both",
-            )
-        )
-    cut = settings.segments(a.shape[-1], where)
-    taper = samples(settings.window, cut.length, where)
-    spectra = [_spectra(where, node, cut, taper, settings.detrend) for node in (a, b)]
-    return spectra, restore if len(a.shape) >= len(b.shape) else other, cut
-
-
-def _cross(a: Node, b: Node) -> Node:
-    """conj(a) b of spectra in block layout."""
-    bins = a.shape[-1] // 2
-    (ar, ai), (br, bi) = ((z[..., :bins], z[..., bins:]) for z in (a, b))
-    both: Node = a.graph.concat([ar * br + ai * bi, ar * bi - ai * br], -1)
-    return both
-
-
-def _averaged(where: str, power: Node, average: str) -> Node:
+def averaged(where: str, power: Node, average: str) -> Node:
     """The average over the segments, ``[..., segments, bins]`` to ``[..., bins]``."""
-    _checked(where, "average", average, AVERAGES)
+    one_of(where, "average", average, AVERAGES)
     if average == "mean":
         mean: Node = power.graph.mean(power, -2)
         return mean
     return _median(power) * (1 / _median_bias(power.shape[-2]))
 
 
-def _with_frequencies(made: Any, x: Any, settings: Estimate, axis: int) -> Any:
+def with_frequencies(made: Any, x: Any, settings: Estimate, axis: int) -> Any:
     """What was made of nodes; with the frequencies of its bins in front, what was made of arrays."""
     if isinstance(made, Node):
         return made
@@ -427,7 +275,12 @@ def _with_frequencies(made: Any, x: Any, settings: Estimate, axis: int) -> Any:
     return fft_frequencies(cut.n_fft, settings.fs), made
 
 
-def _one_sided(where: str, given: bool) -> None:
+def one_sided(where: str, given: bool) -> None:
+    """Refuses two-sided spectra.
+
+    Raises:
+        InputError: ``return_onesided`` is not True.
+    """
     if given is not True:
         raise InputError(
             describe(
@@ -456,7 +309,7 @@ def bin_weights(taper: Array, n_fft: int, fs: float, scaling: str) -> Array:
     return weights
 
 
-def _checked(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> Any:
+def one_of(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> Any:
     """The value, which has to be one of those allowed."""
     # 0 equals False and is not meant.
     if not any(

@@ -11,6 +11,7 @@ from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.signal.arrays import real_numbers
 from rlx.signal.coefficients import sections_of, taps_of
 from rlx.signal.filters import convolution, is_finite
 from rlx.signal.framing import narrow
@@ -74,16 +75,16 @@ class StreamingFilter(Stream):
         x = g.input("block", (*outer, self._block), self._dtype)
         if sos is not None:
             rows = sections_of("StreamingFilter", sos)
-            y, after = self._recursive(
-                x, (len(rows), *outer, 2), lambda *x: g.sosfilt(x[0], rows, *x[1:])
-            )
+            state = (len(rows), *outer, 2)
+            y, after = self._recursive(x, state, lambda x, zi, count: g.sosfilt(x, rows, zi, count))
         else:
             b, a = taps_of("StreamingFilter", b, a)
             state = (*outer, max(len(b), len(a)) - 1)
-            if is_finite(b, a):
-                y, after = self._finite(x, b / a[0], state)
-            else:
-                y, after = self._recursive(x, state, lambda *x: g.lfilter(b, a, *x))
+            y, after = (
+                self._finite(x, b / a[0], state)
+                if is_finite(b, a)
+                else self._recursive(x, state, lambda x, zi, count: g.lfilter(b, a, x, zi, count))
+            )
         self._sections = sos is not None
         self._load(y, {"state": after})
         self.reset()
@@ -129,7 +130,13 @@ class StreamingFilter(Stream):
     @state.setter
     def state(self, zi: Any) -> None:
         state = self.state
-        value = np.asarray(zi)
+        value = real_numbers(zi, "StreamingFilter")
+        if not np.isfinite(value).all():
+            raise InputError(
+                describe(
+                    "[StreamingFilter] state", got="NaN or infinity", expected="finite numbers"
+                )
+            )
         if self._sections and value.shape == (len(state), 2):  # the same state for every channel
             value = value.reshape(len(state), *(1,) * len(self._outer), 2)
         try:
