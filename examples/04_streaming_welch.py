@@ -11,7 +11,7 @@ x = np.sin(2 * np.pi * 10 * t) + np.sin(2 * np.pi * 50 * t) + rng.standard_norma
 
 # A moving average over 50 Hz's period takes the hum away; the state carries over between blocks.
 smooth = signal.StreamingFilter((1, block), b=np.ones(5) / 5)
-spectrum = signal.StreamingWelch(1, fs=fs, nperseg=256, block=block)
+spectrum = signal.StreamingWelch(1, fs=fs, nperseg=256)
 for start in range(0, x.size, block):
     power = spectrum.push(smooth.push(x[None, start : start + block]))
 

@@ -60,7 +60,7 @@ KERNELS = (
         "recursive",
         "Recursive filters in sections of one order, coefficients b and a of one section after the other.",
         {"rows": INT, "n": INT, "sections": INT, "order": INT, "coefficients": REALS},
-        {"x": "T", "zi": "T?"},
+        {"x": "T", "zi": "T?", "count": "i32?"},
         {"y": "T", "zf": "T"},
         {"states": Scratch("f64", lambda p: p.sections * (p.order + 1) * FILTER_LANES)},
         FLOATS,

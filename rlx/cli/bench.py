@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import numpy as np
 
 import rlx
 from rlx.cli import bench_report, model, tune
-from rlx.cli.agreement import TOLERANCES, Agreement, agreement, precision_of
+from rlx.cli.agreement import TOLERANCES, agreement, precision_of
+from rlx.cli.bench_row import Row
 from rlx.cli.contestant import PEERS
 from rlx.errors import describe, did_you_mean
 from rlx.files import open_regular
@@ -37,44 +38,6 @@ DIFFERS = 3
 _ROUNDS = 5, 40
 # A slow model ends its rounds when this many times the wanted seconds are over.
 _PATIENCE = 3
-
-
-@dataclass
-class Row:
-    """What one contestant did.
-
-    Attributes:
-        name: A device of rlx, or a peer.
-        facts: Milliseconds to load, compile and run first, memory, adapter, driver, what is on the host.
-        samples_ns: Nanoseconds of each run, a list for each round.
-        agreements: Its outputs beside what was expected.
-        error: Why it did not run.
-    """
-
-    name: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    samples_ns: list[list[int]] = field(default_factory=list)
-    agreements: list[Agreement] = field(default_factory=list)
-    error: str | None = None
-
-    @property
-    def differs(self) -> bool:
-        """Whether an output does not pass."""
-        return any(one.failure for one in self.agreements)
-
-    def microseconds(self, percentile: float) -> float | None:
-        """A percentile of all runs."""
-        times = [ns for burst in self.samples_ns for ns in burst]
-        return float(np.percentile(times, percentile)) / 1e3 if times else None
-
-    def speed(self, first: Row) -> tuple[float, float, float] | None:
-        """How many times as fast as another row: quartiles of the rounds' ratios of medians."""
-        pairs = zip(first.samples_ns, self.samples_ns, strict=False)
-        ratios = [float(np.median(one)) / float(np.median(own)) for one, own in pairs]
-        if not ratios:
-            return None
-        low, middle, high = (float(np.percentile(ratios, q)) for q in (25, 50, 75))
-        return low, middle, high
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

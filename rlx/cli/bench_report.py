@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from rlx.cli.agreement import Agreement
+from rlx.cli.bench_row import Row
 from rlx.ir.graph import Graph
-
-if TYPE_CHECKING:
-    from rlx.cli.agreement import Agreement
-    from rlx.cli.bench import Row
 
 
 def output_names(graph: Graph) -> list[str]:

@@ -7,34 +7,59 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import on_arrays
+from rlx.signal.arrays import complex_numbers, on_arrays, on_device
+from rlx.signal.axes import moved
+from rlx.signal.checks import integer
+from rlx.signal.coefficients import taps_of
 from rlx.signal.filters import banded
-from rlx.signal.fourier import rfft
+from rlx.signal.fourier import fit, rfft
 from rlx.signal.framing import extend
 from rlx.signal.spectrum import power_of
-from rlx.signal.window_functions import WindowLike
+from rlx.signal.window_functions import WindowLike, named
 from rlx.signal.window_functions import window as window_samples
 
 
-@on_arrays
-def hilbert(x: Node) -> Node:
-    """The analytic signal along the last axis (Marple 1999; ``scipy.signal.hilbert``).
+def hilbert(x: Any, N: int | None = None, axis: int = -1, *, device: Any = None) -> Any:  # noqa: N803 - SciPy's name
+    """The analytic signal (Marple 1999; ``scipy.signal.hilbert``).
 
     Args:
-        x: ``[..., n]``, n >= 1.
+        x: Samples along ``axis``, a node or an array.
+        N: Length of the transform; x is cut or continued with zeros to it. None: all of x.
+        axis: The axis of time.
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
-        ``[..., 2 n]`` in block layout: x itself, then its Hilbert transform.
+        For an array complex numbers, N of them along ``axis``. For a node 2 N numbers along ``axis``, in
+        block layout: x itself, then its Hilbert transform.
 
     Raises:
         ShapeError: There are no samples.
+
+    Example:
+        >>> import numpy as np, rlx
+        >>> rlx.signal.hilbert(np.float32([1, 0, -1, 0])).round(6).tolist()
+        [(1+0j), 1j, (-1+0j), -1j]
     """
-    if not x.shape or x.shape[-1] < 1:
+    made = _hilbert(x, N, axis, **on_device(device))
+    return made if isinstance(x, Node) else complex_numbers(made, axis)
+
+
+@on_arrays
+def _hilbert(x: Node, count: int | None, axis: int) -> Node:
+    last, restore = moved("hilbert", x, axis)
+    return restore(analytic(last, count))
+
+
+def analytic(x: Node, count: int | None = None) -> Node:
+    """The analytic signal along the last axis in block layout, ``[..., n]`` to ``[..., 2 n]``."""
+    n = x.shape[-1] if count is None else integer("hilbert", "N", count)
+    if n < 1:
         raise ShapeError(describe("[hilbert] no samples", got=x.shape, expected="[..., n >= 1]"))
-    g, n = x.graph, x.shape[-1]
+    x = fit(x, n)
+    g = x.graph
     # Negative frequencies are dropped and positive ones doubled; 0 and n / 2 are neither.
     bins = n // 2 + 1
     keep = np.full(bins, 2.0, x.dtype.numpy)
@@ -48,14 +73,18 @@ def hilbert(x: Node) -> Node:
 
 
 @on_arrays
-def envelope(x: Node) -> Node:
-    """The magnitude of the analytic signal along the last axis.
+def envelope(x: Node, axis: int = -1) -> Node:
+    """The magnitude of the analytic signal.
 
     Args:
-        x: ``[..., n]``, n >= 1.
+        x: Samples along ``axis``, at least one.
+        axis: The axis of time.
 
     Returns:
         Like ``x``.
+
+    Raises:
+        ShapeError: There are no samples.
 
     Example:
         >>> import numpy as np, rlx
@@ -63,26 +92,30 @@ def envelope(x: Node) -> Node:
         >>> bool(np.allclose(rlx.signal.envelope(wave), 3))
         True
     """
-    result: Node = x.graph.sqrt(power_of(hilbert(x)))
-    return result
+    last, restore = moved("envelope", x, axis)
+    return restore(x.graph.sqrt(power_of(analytic(last))))
 
 
 @on_arrays
-def resample_poly(x: Node, up: int, down: int, window: WindowLike = ("kaiser", 5.0)) -> Node:
-    """The last axis at up / down times its sample rate (``scipy.signal.resample_poly``).
+def resample_poly(
+    x: Node, up: int, down: int, axis: int = -1, window: WindowLike = ("kaiser", 5.0)
+) -> Node:
+    """An axis at up / down times its sample rate (``scipy.signal.resample_poly``).
 
     Args:
-        x: ``[..., n]``.
+        x: Samples along ``axis``.
         up: Factor up, >= 1.
         down: Factor down, >= 1.
+        axis: The axis of time: the last one by default, as in all functions here. SciPy's default in
+            this function alone is 0.
         window: The window of the low-pass filter, or the filter's coefficients.
 
     Returns:
-        ``[..., ceil(n * up / down)]``; the signal counts as 0 outside of x.
+        ceil(n * up / down) samples along ``axis``; the signal counts as 0 outside of x.
 
     Raises:
-        InputError: A factor is below 1.
-        ShapeError: x has no axis.
+        InputError: A factor is no integer of at least 1.
+        ShapeError: There is no such axis.
 
     Example:
         >>> import rlx
@@ -90,35 +123,45 @@ def resample_poly(x: Node, up: int, down: int, window: WindowLike = ("kaiser", 5
         >>> rlx.signal.resample_poly(g.input("x", (2, 1000)), 2, 5).shape
         (2, 400)
     """
-    if up < 1 or down < 1:
-        raise InputError(
-            describe("[resample_poly] factors", got=f"{up} and {down}", expected="at least 1")
-        )
-    if not x.shape:
-        raise ShapeError(describe("[resample_poly] x has no axis", got=x.shape))
+    taps, up, down, middle = polyphase("resample_poly", up, down, window)
+    last, restore = moved("resample_poly", x, axis)
+    n = last.shape[-1]
+    if up == down == 1 or n == 0:
+        return x
+    # Reversed the coefficients stand in the order of the samples they weigh.
+    made = banded(last, taps[::-1], up, down, middle + 1 - len(taps), -(-n * up // down))
+    return restore(made)
+
+
+def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array, int, int, int]:
+    """The filter of ``resample_poly``.
+
+    Args:
+        where: The function's name, for messages.
+        up: Factor up.
+        down: Factor down.
+        window: The window of the low-pass filter, or the filter's coefficients.
+
+    Returns:
+        The coefficients times up, up and down without common factors, and the number of the
+        coefficient that a sample at the time of a result has.
+
+    Raises:
+        InputError: A factor is no integer of at least 1, or there is no such window.
+    """
+    up, down = integer(where, "up", up), integer(where, "down", down)
     common = math.gcd(up, down)
     up, down = up // common, down // common
-    if up == down == 1 or x.shape[-1] == 0:
-        return x
-    taps = up * _low_pass(max(up, down), window)
-    # The coefficients are symmetric about their middle one in SciPy's default; reversed they stand
-    # in the order of the samples they weigh.
-    middle = (len(taps) - 1) // 2
-    return banded(x, taps[::-1], up, down, middle + 1 - len(taps), -(-x.shape[-1] * up // down))
+    if up == down == 1:
+        return np.ones(1), 1, 1, 0
+    taps = up * _low_pass(where, max(up, down), window)
+    return taps, up, down, (len(taps) - 1) // 2
 
 
-def _low_pass(rate: int, given: Any) -> Array:
+def _low_pass(where: str, rate: int, given: Any) -> Array:
     """Coefficients of a low-pass filter that passes 1 / rate of the band, 20 rate + 1 of them."""
-    named = isinstance(given, str) or (
-        isinstance(given, tuple) and bool(given) and isinstance(given[0], str)
-    )
-    if not named:
-        taps = np.asarray(given, np.float64)
-        if taps.ndim != 1 or taps.size == 0:
-            raise InputError(
-                describe("[resample_poly] coefficients", got=taps.shape, expected="a vector")
-            )
-        return taps
+    if not named(given):
+        return taps_of(where, given, 1.0)[0]
     half = 10 * rate
     taps = np.sinc(np.arange(-half, half + 1) / rate) * window_samples(given, 2 * half + 1, False)
     return np.asarray(taps / taps.sum())

@@ -16,27 +16,49 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlx._ext.owner import Turns
-from rlx.errors import CompileError, DTypeError, InputError, describe
+from rlx.errors import CompileError, DTypeError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 
+_COMPLEX = (
+    "transform the real and the imaginary parts of a signal one by one; a spectrum is taken in block "
+    "layout, real parts, then imaginary parts"
+)
 CAPACITY = 64  # compiled graphs kept; the one unused for longest goes first
 
 
 class Runs(Protocol):
-    """What a compiler gives back: a graph that runs."""
+    """What a compiler gives back: a graph that runs. See ``rlx.CompiledGraph``."""
 
     run_slots: Callable[..., tuple[Array, ...]]
+    capabilities: Any
 
     @property
     def input_views(self) -> tuple[Array, ...]:
         """Writable arrays, one per input, that ``run_slots()`` runs on."""
 
+    @property
+    def host_fallbacks(self) -> tuple[str, ...]:
+        """Operations that the device can't compute."""
+
+    def bind_gpu_handle(self, name: str, array: Any) -> None:
+        """Gives an input a value that stays on the device."""
+
+    def read_gpu_handle(self, name: str) -> Array:
+        """The value that such an input has now."""
+
+    def set_gpu_handle_feed(self, name: str, out_idx: int) -> None:
+        """Has such an input take over an output after each run."""
+
+    def run_read_outputs(self, inputs: Any, indices: Any = None) -> list[Array]:
+        """Runs, and reads back only the chosen outputs."""
+
 
 _compiler: list[Callable[[Graph, Any], Runs]] = []
 _cache: OrderedDict[Any, tuple[Runs, bool, Turns]] = OrderedDict()
 _guard = threading.RLock()
+_wide: dict[str, bool] = {}  # by the device's name
 
 
 def compile_with(compiler: Callable[[Graph, Any], Runs]) -> None:
@@ -55,6 +77,20 @@ def compiled(graph: Graph, device: Any) -> Runs:
     return _compiler[0](graph, device)
 
 
+def computes_f64(device: Any) -> bool:
+    """Whether a device computes in double precision itself. Found out once for each device."""
+    name = str(device)
+    if name not in _wide:
+        graph = Graph("f64")
+        x = graph.input("x", (1,), DType.F64)
+        graph.set_outputs([x + x])
+        try:
+            _wide[name] = not compiled(graph, device).host_fallbacks
+        except UnsupportedOpError:
+            _wide[name] = False
+    return _wide[name]
+
+
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lets ``function`` take arrays in the place of nodes, and then return arrays.
 
@@ -62,7 +98,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     arrays, the function is compiled for the keyword ``device`` ("cpu" by default); the compiled
     graph is kept for the next call with the same shapes, dtypes and settings.
     """
-    signature = inspect.signature(function)
+    signature, called = inspect.signature(function), function.__name__.lstrip("_")
     operands = tuple(
         p.name for p in signature.parameters.values() if p.annotation in ("Node", "Node | None")
     )
@@ -77,13 +113,14 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
             if device is not None:
                 raise InputError(
                     describe(
-                        f"[{function.__name__}] device with nodes",
+                        f"[{called}] device with nodes",
                         got=device,
                         hint="the device is chosen where the graph is compiled",
                     )
                 )
+            _as_nodes(called, settings, given)
             return _in_f32(function, bound, given)
-        arrays = [_array(settings[name], function.__name__) for name in given]
+        arrays = [_array(settings[name], called) for name in given]
         # A state follows the signal, which is the first.
         arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         on = "cpu" if device is None else device
@@ -95,7 +132,7 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         )
 
         def build() -> tuple[Graph, bool]:
-            graph = Graph(function.__name__)
+            graph = Graph(called)
             for name, array in zip(given, arrays, strict=True):
                 settings[name] = graph.input(name, array.shape, array.dtype)
             made = function(*bound.args, **bound.kwargs)
@@ -113,6 +150,35 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters=[*signature.parameters.values(), keyword]
     )
     return wrapper
+
+
+def complex_numbers(block: Array, axis: int = -1) -> Array:
+    """Complex numbers from an array that is in block layout along an axis."""
+    real, imaginary = np.split(block, 2, axis)
+    return np.asarray(real + 1j * imaginary)
+
+
+def of_one_dtype(where: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """Two arrays in the wider of their dtypes; nodes as they are."""
+    if isinstance(x, Node) or isinstance(y, Node):
+        return x, y
+    first, second = _array(x, where), _array(y, where)
+    wider = np.promote_types(first.dtype, second.dtype)
+    return first.astype(wider, copy=False), second.astype(wider, copy=False)
+
+
+def on_device(device: Any) -> dict[str, Any]:
+    """The keyword that hands a device on to a function made by ``on_arrays``, where one was given."""
+    return {} if device is None else {"device": device}
+
+
+def _as_nodes(called: str, settings: dict[str, Any], given: Sequence[str]) -> None:
+    """Arrays that stand beside nodes become constants of their graph."""
+    like = next(settings[name] for name in given if isinstance(settings[name], Node))
+    for name in given:
+        if not isinstance(settings[name], Node):
+            array = real_numbers(settings[name], called).astype(like.dtype.numpy)
+            settings[name] = like.graph.constant(array)
 
 
 def _in_f32(
@@ -157,18 +223,34 @@ def _entry(
         return found
 
 
-def _array(value: Any, where: str) -> Array:
-    """The value as a float array: floats as they are, integers in float32 unless it would round them."""
-    array = np.asarray(value)
+def real_numbers(value: Any, where: str) -> Array:
+    """The value as an array of real numbers, in its own dtype.
+
+    Raises:
+        DTypeError: It is something else: complex numbers, text, None.
+        InputError: It is a list whose rows differ in length.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(
+            describe(f"[{where}] no array", got=str(error), expected="rows of one length")
+        ) from None
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise DTypeError(
             describe(
                 f"[{where}] not real numbers",
                 got=array.dtype,
                 expected="an array of floats or integers",
-                hint="complex numbers are taken in block layout: real parts, then imaginary parts",
+                hint=_COMPLEX if array.dtype.kind == "c" else "",
             )
         )
+    return array
+
+
+def _array(value: Any, where: str) -> Array:
+    """The value as a float array: floats as they are, integers in float32 unless it would round them."""
+    array = real_numbers(value, where)
     dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float32)
     if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**24:
         dtype = np.dtype(np.float64)

@@ -1,4 +1,4 @@
-"""Filters along the last axis, as SciPy defines them: recursive, finite, forward and backward."""
+"""Filters as SciPy defines them: recursive, finite, forward and backward."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from typing import Any
 import numpy as np
 
 from rlx.budget import spend
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import on_arrays
+from rlx.signal.arrays import on_arrays, on_device
+from rlx.signal.axes import moved, position
+from rlx.signal.checks import integer
+from rlx.signal.coefficients import sections_of, taps_of, warn_of_order
 from rlx.signal.framing import extend, frame, narrow
 
 # Samples that one product with a banded matrix gives; more would multiply more zeros.
 _BLOCK = 64
 
 
-@on_arrays
-def sosfilt(x: Node, sos: Any, zi: Node | None = None) -> tuple[Node, Node]:
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None, *, device: Any = None) -> Any:
     """A cascade of second-order sections (``scipy.signal.sosfilt``).
 
     Args:
-        x: ``[..., n]``.
         sos: ``[sections, 6]`` numbers, as ``scipy.signal.butter(..., output="sos")`` gives them.
-        zi: ``[sections, ..., 2]``, the state before the first sample; 0 by default.
+        x: Samples along ``axis``, a node or an array.
+        axis: The axis of time.
+        zi: The state before the first sample; 0 by default. ``[sections, ...]``, and then the shape of
+            x with 2 in the place of its samples. See ``sosfilt_zi``.
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
-        The filtered signal, and the state after its last sample: the ``zi`` of what follows.
+        The filtered signal; with ``zi`` also the state after its last sample, the ``zi`` of what
+        follows.
 
     Raises:
         InputError: ``sos`` is not that.
@@ -35,44 +41,98 @@ def sosfilt(x: Node, sos: Any, zi: Node | None = None) -> tuple[Node, Node]:
 
     Example:
         >>> import numpy as np, rlx
-        >>> y, state = rlx.signal.sosfilt(np.ones(3, np.float32), [[0.5, 0, 0, 1, -0.5, 0]])
-        >>> y.tolist()
+        >>> rlx.signal.sosfilt([[0.5, 0, 0, 1, -0.5, 0]], np.ones(3, np.float32)).tolist()
         [0.5, 0.75, 0.875]
     """
-    result: tuple[Node, Node] = x.graph.sosfilt(x, sos, zi)
-    return result
+    return _sosfilt(x, sections_of("sosfilt", sos), axis, zi, **on_device(device))
 
 
 @on_arrays
-def lfilter(b: Any, a: Any, x: Node, zi: Node | None = None) -> tuple[Node, Node]:
+def _sosfilt(x: Node, sos: Any, axis: int, zi: Node | None) -> Any:
+    last, restore = moved("sosfilt", x, axis)
+    if zi is None:
+        return restore(x.graph.sosfilt(last, sos)[0])
+    at = position("sosfilt", len(x.shape), axis)
+    expected = (len(sos), *x.shape[:at], 2, *x.shape[at + 1 :])
+    _check_state("sosfilt", zi, expected)
+    state, restore_state = moved("sosfilt", zi, at + 1)
+    y, after = x.graph.sosfilt(last, sos, state)
+    return restore(y), restore_state(after)
+
+
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None, *, device: Any = None) -> Any:
     """A filter from its coefficients (``scipy.signal.lfilter``).
 
     Args:
         b: Numerator coefficients.
         a: Denominator coefficients. With one of them the filter is finite and runs as a product of
             matrices, every sample at once.
-        x: ``[..., n]``.
-        zi: ``[..., max(len(a), len(b)) - 1]``, the state before the first sample; 0 by default.
+        x: Samples along ``axis``, a node or an array.
+        axis: The axis of time.
+        zi: The state before the first sample; 0 by default. The shape of x with
+            ``max(len(a), len(b)) - 1`` in the place of its samples. See ``lfilter_zi``.
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
-        The filtered signal, and the state after its last sample: the ``zi`` of what follows.
+        The filtered signal; with ``zi`` also the state after its last sample, the ``zi`` of what
+        follows.
 
     Raises:
         InputError: The coefficients are not finite numbers, or a[0] is 0.
         ShapeError: ``zi`` has another shape.
+
+    Example:
+        >>> import numpy as np, rlx
+        >>> rlx.signal.lfilter([0.5], [1, -0.5], np.ones(3, np.float32)).tolist()
+        [0.5, 0.75, 0.875]
     """
-    taps, scale = np.atleast_1d(np.asarray(b, np.float64)), np.atleast_1d(np.asarray(a, np.float64))
-    finite = taps.ndim == scale.ndim == 1 and taps.size > 1 and scale.size == 1 and scale[0] != 0
-    if not finite or not x.shape or 0 in x.shape:
+    b, a = taps_of("lfilter", b, a)
+    warn_of_order(b, x)
+    return _lfilter(x, b, a, axis, zi, **on_device(device))
+
+
+@on_arrays
+def _lfilter(x: Node, b: Any, a: Any, axis: int, zi: Node | None) -> Any:
+    last, restore = moved("lfilter", x, axis)
+    if zi is None:
+        return restore(along_last(b, a, last, None)[0])
+    at = position("lfilter", len(x.shape), axis)
+    order = max(len(b), len(a)) - 1
+    _check_state("lfilter", zi, (*x.shape[:at], order, *x.shape[at + 1 :]))
+    state, restore_state = moved("lfilter", zi, at)
+    y, after = along_last(b, a, last, state)
+    return restore(y), restore_state(after)
+
+
+def along_last(b: Array, a: Array, x: Node, zi: Node | None) -> tuple[Node, Node]:
+    """``lfilter`` along the last axis; the results are the signal and the state after it."""
+    if not is_finite(b, a) or 0 in x.shape:
         result: tuple[Node, Node] = x.graph.lfilter(b, a, x, zi)
         return result
-    n, order = x.shape[-1], taps.size - 1
-    # The whole convolution: n samples, then what is still to come, which is the state.
-    whole = fir(extend(x, order, order), taps / scale[0])
-    if zi is not None:
-        _check_state("lfilter", zi, (*x.shape[:-1], order))
-        whole = whole + extend(zi, 0, n)
+    n, order = x.shape[-1], len(b) - 1
+    whole = convolution(x, b / a[0], zi)
     return narrow(whole, 0, n), narrow(whole, n, order)
+
+
+def is_finite(b: Array, a: Array) -> bool:
+    """Whether a filter runs as a product of matrices: it has no feedback, and more than a gain."""
+    return len(a) == 1 and len(b) > 1
+
+
+def convolution(x: Node, taps: Array, zi: Node | None) -> Node:
+    """The whole convolution: n samples, then what is still to come, which is the state.
+
+    Args:
+        x: ``[..., n]``.
+        taps: Coefficients, the one of the newest sample first.
+        zi: ``[..., len(taps) - 1]``, the state before the first sample.
+
+    Returns:
+        ``[..., n + len(taps) - 1]``.
+    """
+    order = len(taps) - 1
+    whole = fir(extend(x, order, order), taps)
+    return whole if zi is None else whole + extend(zi, 0, x.shape[-1])
 
 
 def fir(x: Node, taps: Array) -> Node:
@@ -128,92 +188,185 @@ def banded(x: Node, taps: Array, up: int, down: int, first: int, count: int) -> 
     return narrow(g.reshape(product, (*x.shape[:-1], blocks * made)), 0, count)
 
 
-@on_arrays
-def sosfiltfilt(x: Node, sos: Any, padlen: int | None = None) -> Node:
+def sosfiltfilt(
+    sos: Any,
+    x: Any,
+    axis: int = -1,
+    padtype: str | None = "odd",
+    padlen: int | None = None,
+    *,
+    device: Any = None,
+) -> Any:
     """Second-order sections forward and backward: no delay (``scipy.signal.sosfiltfilt``).
 
     Args:
-        x: ``[..., n]``.
         sos: ``[sections, 6]`` numbers.
-        padlen: Samples of odd continuation at both ends, below n; SciPy's default.
+        x: Samples along ``axis``, a node or an array.
+        axis: The axis of time.
+        padtype: How x is continued at both ends: "odd", "even", "constant" (the end's value) or None.
+        padlen: Samples of continuation at both ends, below n; SciPy's default.
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
         The filtered signal, like ``x``.
 
     Raises:
+        InputError: ``sos`` is not that.
         ShapeError: x is too short for the continuation.
     """
-    rows = np.atleast_2d(np.asarray(sos, np.float64))
-    if rows.shape[-1] != 6:
-        raise InputError(describe("[sosfiltfilt] sos", got=rows.shape, expected="[sections, 6]"))
+    rows = sections_of("sosfiltfilt", sos)
     idle = min(np.sum(rows[:, 2] == 0), np.sum(rows[:, 5] == 0))
     edge = 3 * (2 * len(rows) + 1 - int(idle)) if padlen is None else padlen
+    return _sosfiltfilt(x, rows, axis, padtype, edge, **on_device(device))
+
+
+@on_arrays
+def _sosfiltfilt(x: Node, rows: Any, axis: int, padtype: str | None, edge: int) -> Node:
     steady = sosfilt_zi(rows)
     shape = (len(rows), *(1,) * (len(x.shape) - 1), 2)
 
     def once(signal: Node) -> Node:
         state = signal.graph.constant(steady.reshape(shape).astype(x.dtype.numpy))
         start = signal.graph.reshape(signal[..., :1], (1, *signal.shape[:-1], 1))
-        done: Node = sosfilt(signal, rows, state * start)[0]
+        done: Node = signal.graph.sosfilt(signal, rows, state * start)[0]
         return done
 
-    return _there_and_back(x, once, edge)
+    return _there_and_back("sosfiltfilt", x, axis, once, padtype, edge)
 
 
-@on_arrays
-def filtfilt(b: Any, a: Any, x: Node, padlen: int | None = None) -> Node:
+def filtfilt(
+    b: Any,
+    a: Any,
+    x: Any,
+    axis: int = -1,
+    padtype: str | None = "odd",
+    padlen: int | None = None,
+    *,
+    device: Any = None,
+) -> Any:
     """A filter forward and backward: no delay, squared magnitude (``scipy.signal.filtfilt``).
 
     Args:
         b: Numerator coefficients.
         a: Denominator coefficients.
-        x: ``[..., n]``.
-        padlen: Samples of odd continuation at both ends, below n; SciPy's default.
+        x: Samples along ``axis``, a node or an array.
+        axis: The axis of time.
+        padtype: See ``sosfiltfilt``.
+        padlen: Samples of continuation at both ends, below n; SciPy's default.
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
         The filtered signal, like ``x``.
 
     Raises:
+        InputError: The coefficients are not finite numbers, or a[0] is 0.
         ShapeError: x is too short for the continuation.
     """
-    taps = max(np.size(b), np.size(a))
+    b, a = taps_of("filtfilt", b, a)
+    warn_of_order(b, x)
+    edge = 3 * max(len(b), len(a)) if padlen is None else padlen
+    return _filtfilt(x, b, a, axis, padtype, edge, **on_device(device))
+
+
+@on_arrays
+def _filtfilt(x: Node, b: Any, a: Any, axis: int, padtype: str | None, edge: int) -> Node:
     steady = lfilter_zi(b, a)
 
     def once(signal: Node) -> Node:
         state = signal.graph.constant(steady.astype(x.dtype.numpy)) if steady.size else None
-        zi = None if state is None else signal[..., :1] * state
-        done: Node = lfilter(b, a, signal, zi)[0]
-        return done
+        return along_last(b, a, signal, None if state is None else signal[..., :1] * state)[0]
 
-    return _there_and_back(x, once, 3 * taps if padlen is None else padlen)
+    return _there_and_back("filtfilt", x, axis, once, padtype, edge)
 
 
 def lfilter_zi(b: Any, a: Any) -> Array:
-    """The state of ``lfilter`` in which a constant input 1 stays constant (SciPy's), float64."""
-    taps = max(np.size(b), np.size(a))
-    b0, a0 = (np.atleast_1d(np.asarray(v, np.float64)) for v in (b, a))
-    num, den = (np.pad(v / a0[0], (0, taps - v.size)) for v in (b0, a0))
+    """The state of ``lfilter`` in which a constant input 1 stays constant (``scipy.signal.lfilter_zi``).
+
+    Args:
+        b: Numerator coefficients.
+        a: Denominator coefficients.
+
+    Returns:
+        float64 ``[max(len(a), len(b)) - 1]``; times the first sample it starts a filter without a jump.
+
+    Raises:
+        InputError: The coefficients are not finite numbers, a[0] is 0, or the filter has no such state.
+
+    Example:
+        >>> lfilter_zi([0.5, 0.5], [1.0]).tolist()
+        [0.5]
+    """
+    b, a = taps_of("lfilter_zi", b, a)
+    taps = max(len(b), len(a))
+    num, den = (np.pad(v / a[0], (0, taps - len(v))) for v in (b, a))
     # The state obeys z[m] = z[m + 1] + b[m + 1] - a[m + 1] y with the steady y = b[0] + z[0].
     step = np.eye(taps - 1) - np.eye(taps - 1, k=1)
     step[:, :1] += den[1:, None]
-    return np.asarray(np.linalg.solve(step, num[1:] - den[1:] * num[0]))
+    try:
+        return np.asarray(np.linalg.solve(step, num[1:] - den[1:] * num[0]))
+    except np.linalg.LinAlgError:
+        raise InputError(
+            describe("[lfilter_zi] a", got="a pole at 1", expected="a filter that settles")
+        ) from None
 
 
 def sosfilt_zi(sos: Any) -> Array:
-    """The state of ``sosfilt`` in which a constant input 1 stays constant, ``[sections, 2]``."""
+    """The state of ``sosfilt`` in which a constant input 1 stays constant (``scipy.signal.sosfilt_zi``).
+
+    Args:
+        sos: ``[sections, 6]`` numbers.
+
+    Returns:
+        float64 ``[sections, 2]``.
+
+    Raises:
+        InputError: ``sos`` is not that, or the filter has no such state.
+
+    Example:
+        >>> sosfilt_zi([[0.5, 0.5, 0, 1, 0, 0]]).tolist()
+        [[0.5, 0.0]]
+    """
     rows, level = [], 1.0
-    for section in np.asarray(sos, np.float64):
+    for section in sections_of("sosfilt_zi", sos):
         rows.append(level * lfilter_zi(section[:3], section[3:]))
         level *= section[:3].sum() / section[3:].sum()
     return np.array(rows)
 
 
-def _there_and_back(x: Node, once: Any, edge: int) -> Node:
-    if not x.shape or 0 in x.shape:
+# How SciPy names ways of continuing a signal, and how ``extend`` does.
+_PADS = {"odd": "odd", "even": "reflect", "constant": "edge"}
+
+
+def _there_and_back(
+    where: str, x: Node, axis: int, once: Any, padtype: str | None, edge: int
+) -> Node:
+    last, restore = moved(where, x, axis)
+    if padtype is None:
+        edge = 0
+    elif padtype not in _PADS:
+        raise InputError(
+            describe(
+                f"[{where}] padtype",
+                got=repr(padtype),
+                expected=", ".join([*map(repr, _PADS), "None"]),
+                hint=did_you_mean(str(padtype), _PADS),
+            )
+        )
+    edge = integer(where, "padlen", edge, 0)
+    if 0 in x.shape:
         return x
-    forward = once(extend(x, edge, edge, "odd"))
+    if edge >= last.shape[-1]:
+        raise ShapeError(
+            describe(
+                f"[{where}] too short for the continuation",
+                got=f"{last.shape[-1]} samples along axis {axis}, padlen {edge}",
+                expected="more samples than padlen",
+                hint="pass a smaller padlen",
+            )
+        )
+    forward = once(extend(last, edge, edge, _PADS.get(str(padtype), "odd")))
     back = once(forward[..., ::-1])
-    return narrow(back[..., ::-1], edge, x.shape[-1])
+    return restore(narrow(back[..., ::-1], edge, last.shape[-1]))
 
 
 def _check_state(name: str, zi: Node, expected: tuple[int, ...]) -> None:

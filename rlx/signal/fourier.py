@@ -13,6 +13,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
+from rlx.signal.axes import moved
+from rlx.signal.checks import integer, positive
 from rlx.signal.framing import extend, frame, narrow, overlap_add
 from rlx.signal.window_functions import WindowLike, samples
 
@@ -25,24 +27,30 @@ TOLERANCE = {DType.F32: 4e-6, DType.F64: 1e-12}
 def fft_frequencies(n: int, fs: float = 1.0) -> Array:
     """Frequency of each bin of a one-sided spectrum of n samples, float64 ``[n // 2 + 1]``.
 
+    Raises:
+        InputError: ``n`` or ``fs`` is not above 0.
+
     Example:
         >>> fft_frequencies(4, fs=100.0).tolist()
         [0.0, 25.0, 50.0]
     """
+    n = integer("fft_frequencies", "n", n)
+    positive("fft_frequencies", "fs", fs)
     return np.arange(n // 2 + 1) * (fs / n)
 
 
 @on_arrays
-def rfft(x: Node, n: int | None = None, norm: str = "backward") -> Node:
-    """The one-sided transform of real samples along the last axis (``numpy.fft.rfft``).
+def rfft(x: Node, n: int | None = None, axis: int = -1, norm: str | None = None) -> Node:
+    """The one-sided transform of real samples (``numpy.fft.rfft``).
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``.
         n: Length of the transform; x is cut or continued with zeros to it. None: all of x.
-        norm: NumPy's: "backward", "ortho" or "forward".
+        axis: The axis of time.
+        norm: NumPy's: "backward" (which None is), "ortho" or "forward".
 
     Returns:
-        ``[..., 2 (n // 2 + 1)]`` in block layout.
+        2 (n // 2 + 1) numbers along ``axis``, in block layout.
 
     Raises:
         ShapeError: x has no axis, or the length is below 1.
@@ -52,27 +60,29 @@ def rfft(x: Node, n: int | None = None, norm: str = "backward") -> Node:
         >>> rlx.signal.rfft(np.float32([1, 0, 0, 0])).tolist()
         [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     """
-    n = _length(x, "rfft", x.shape[-1] if x.shape and n is None else n)
-    result: Node = x.graph.rfft(_fit(x, n), norm)
-    return result
+    last, restore = moved("rfft", x, axis)
+    n = _length(x, "rfft", last.shape[-1] if n is None else n)
+    return restore(x.graph.rfft(fit(last, n), norm or "backward"))
 
 
 @on_arrays
-def irfft(spec: Node, n: int | None = None, norm: str = "backward") -> Node:
+def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: str | None = None) -> Node:
     """Real samples from a one-sided transform (``numpy.fft.irfft``).
 
     Args:
-        spec: ``[..., 2 B]`` in block layout.
+        spec: 2 B numbers along ``axis``, in block layout.
         n: Number of samples; the spectrum is cut or continued with zeros to n // 2 + 1 bins. None:
             2 (B - 1).
-        norm: NumPy's: "backward", "ortho" or "forward".
+        axis: The axis of frequency.
+        norm: NumPy's: "backward" (which None is), "ortho" or "forward".
 
     Returns:
-        ``[..., n]``. The imaginary parts of bin 0, and of bin n / 2 for an even n, have no effect.
+        n samples along ``axis``. The imaginary parts of bin 0, and of bin n / 2 for an even n, have no effect.
 
     Raises:
         ShapeError: ``spec`` is not in block layout, or n is below 1.
     """
+    spec, restore = moved("irfft", spec, axis)
     bins = _bins(spec, "irfft")
     n = _length(spec, "irfft", 2 * (bins - 1) if n is None else n)
     g, outer, kept = spec.graph, spec.shape[:-1], n // 2 + 1
@@ -82,9 +92,9 @@ def irfft(spec: Node, n: int | None = None, norm: str = "backward") -> Node:
     twice[0] = 1.0
     if n % 2 == 0:
         twice[-1] = 1.0
-    halves = _fit(g.reshape(spec, (*outer, 2, bins)), kept) * g.constant(twice)
+    halves = fit(g.reshape(spec, (*outer, 2, bins)), kept) * g.constant(twice)
     block = g.reshape(extend(halves, 0, n - kept), (*outer, 2 * n))
-    return narrow(g.fft(block, inverse=True, norm=norm), 0, n)
+    return restore(narrow(g.fft(block, inverse=True, norm=norm or "backward"), 0, n))
 
 
 @on_arrays
@@ -95,17 +105,19 @@ def stft(
     window: WindowLike = "hann",
     center: bool = False,
     pad_mode: str = "reflect",
+    axis: int = -1,
 ) -> Node:
-    """Short-time Fourier transform along the last axis (``librosa.stft``).
+    """Short-time Fourier transform (``librosa.stft``).
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``.
         n_fft: Samples per frame.
         hop: Samples from one frame to the next.
         window: A name, a tuple of a name and its parameters, or ``n_fft`` samples.
         center: Whether frame f is centred on sample f * hop; x is then continued by n_fft // 2
             samples at both ends.
         pad_mode: How: "reflect", "constant" (zeros) or "edge".
+        axis: The axis of time. It goes; frames and bins are the last two axes.
 
     Returns:
         ``[..., frames, 2 (n_fft // 2 + 1)]`` in block layout.
@@ -119,7 +131,8 @@ def stft(
         >>> rlx.signal.stft(g.input("x", (2, 1000)), 256, 128).shape
         (2, 6, 258)
     """
-    _check_frames("stft", n_fft, hop)
+    n_fft, hop = integer("stft", "n_fft", n_fft), integer("stft", "hop", hop)
+    x, _ = moved("stft", x, axis)
     if center:
         x = extend(x, n_fft // 2, n_fft // 2, pad_mode)
     taper = samples(window, n_fft, "stft").astype(x.dtype.numpy)
@@ -161,7 +174,7 @@ def istft(
         >>> bool(np.allclose(rlx.signal.istft(spec, 256, 64, center=True, length=1000), x, atol=1e-3))
         True
     """
-    _check_frames("istft", n_fft, hop)
+    n_fft, hop = integer("istft", "n_fft", n_fft), integer("istft", "hop", hop)
     if len(spec.shape) < 2 or spec.shape[-1] != 2 * (n_fft // 2 + 1) or spec.shape[-2] < 1:
         raise ShapeError(
             describe(
@@ -186,16 +199,17 @@ def istft(
     if length is None:
         return kept
     # What center would cut off at the end is still signal where more of it is asked for.
-    return _fit(narrow(whole, start, total - start), length)
+    return fit(narrow(whole, start, total - start), length)
 
 
-def _fit(x: Node, n: int) -> Node:
+def fit(x: Node, n: int) -> Node:
     """The last axis cut, or continued with zeros, to n."""
     have = x.shape[-1]
     return narrow(x, 0, n) if n <= have else extend(x, 0, n - have)
 
 
 def _length(x: Node, where: str, n: int | None) -> int:
+    n = None if n is None else integer(where, "n", n, 0)
     if not x.shape or n is None or n < 1:
         raise ShapeError(
             describe(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
@@ -214,10 +228,3 @@ def _bins(spec: Node, where: str) -> int:
             )
         )
     return spec.shape[-1] // 2
-
-
-def _check_frames(where: str, n_fft: int, hop: int) -> None:
-    if n_fft < 1 or hop < 1:
-        raise ShapeError(
-            describe(f"[{where}] lengths", got=f"n_fft {n_fft}, hop {hop}", expected="at least 1")
-        )

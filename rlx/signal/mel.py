@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,7 @@ from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.signal.arrays import on_arrays
+from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, stft
 from rlx.signal.spectrum import power_of
 from rlx.signal.window_functions import WindowLike
@@ -75,6 +77,9 @@ def mel_filterbank(
         UnknownNameError: There is no such scale.
         InputError: Another setting has no such value.
 
+    Warns:
+        UserWarning: A filter is narrower than the distance of two bins, and holds none.
+
     Example:
         >>> mel_filterbank(16000, 400, 80).shape
         (80, 201)
@@ -83,15 +88,20 @@ def mel_filterbank(
         raise UnknownNameError(
             describe(f"no mel scale is named {mel!r}", hint=did_you_mean(str(mel), _SCALES))
         )
+    positive("mel_filterbank", "sample_rate", sample_rate)
     if norm not in ("slaney", None):
         raise InputError(describe("[mel_filterbank] norm", got=norm, expected="'slaney' or None"))
+    n_fft, n_mels = (
+        integer("mel_filterbank", name, value)
+        for name, value in (("n_fft", n_fft), ("n_mels", n_mels))
+    )
     top = sample_rate / 2 if fmax is None else fmax
-    if n_mels < 1 or n_fft < 1 or not 0 <= fmin < top:
+    if not 0 <= fmin < top < math.inf:
         raise InputError(
             describe(
-                "[mel_filterbank] settings",
-                got=f"n_mels {n_mels}, n_fft {n_fft}, fmin {fmin}, fmax {top}",
-                expected="n_mels and n_fft >= 1, 0 <= fmin < fmax",
+                "[mel_filterbank] frequencies",
+                got=f"fmin {fmin}, fmax {top}",
+                expected="0 <= fmin < fmax",
             )
         )
     spend("[mel_filterbank]", elements=n_mels * (n_fft // 2 + 1))
@@ -104,6 +114,14 @@ def mel_filterbank(
     rise = (bins - corners[:-2, None]) / width[:-1]
     fall = (corners[2:, None] - bins) / width[1:]
     filters = np.maximum(0.0, np.minimum(rise, fall))
+    empty = int(np.sum(~filters.any(1)))
+    if empty:
+        text = describe(
+            f"[mel_filterbank] {empty} of {n_mels} filters hold no bin and give 0",
+            got=f"n_mels {n_mels}, n_fft {n_fft}, fmin {fmin}, fmax {top}",
+            hint="lower n_mels, raise n_fft, or keep fmax below half the sample rate",
+        )
+        warnings.warn(text, UserWarning, stacklevel=2)
     if norm == "slaney":
         filters *= (2.0 / (corners[2:] - corners[:-2]))[:, None]
     return np.asarray(filters)
@@ -123,11 +141,13 @@ def log_mel(  # noqa: PLR0913 - a public signature
     window: WindowLike = "hann",
     center: bool = False,
     pad_mode: str = "reflect",
+    top_db: float | None = _DB_RANGE,
+    axis: int = -1,
 ) -> Node:
     """Log-mel spectrogram of a signal.
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``.
         sample_rate: Samples per second.
         n_fft: Samples per frame.
         hop: Samples from one frame to the next.
@@ -136,12 +156,14 @@ def log_mel(  # noqa: PLR0913 - a public signature
         fmax: Highest frequency, Hz.
         mel: "slaney" or "htk".
         log: Of m = max(filters @ power, 1e-10): "log10" log10(m); "ln" the natural logarithm; "db"
-            10 log10(m), at least the signal's maximum - 80 (``librosa.power_to_db``); "whisper"
+            10 log10(m), at least the signal's maximum - ``top_db`` (``librosa.power_to_db``); "whisper"
             (max(L, max(L) - 8) + 4) / 4 with L = log10(m) and the signal's maximum (Radford et al.
             2022).
         window: See ``stft``.
         center: See ``stft``.
         pad_mode: See ``stft``.
+        top_db: Decibels that "db" keeps below the signal's maximum; None keeps all.
+        axis: The axis of time. It goes; frames and filters are the last two axes.
 
     Returns:
         ``[..., frames, n_mels]``.
@@ -156,13 +178,15 @@ def log_mel(  # noqa: PLR0913 - a public signature
         )
     g, dtype = x.graph, x.dtype.numpy
     filters = mel_filterbank(sample_rate, n_fft, n_mels, fmin, fmax, mel).T
-    power = power_of(stft(x, n_fft, hop, window, center, pad_mode))
+    power = power_of(stft(x, n_fft, hop, window, center, pad_mode, axis))
+    if top_db is not None:
+        positive("log_mel", "top_db", top_db)
     natural = g.log(g.maximum(power @ g.constant(filters.astype(dtype)), _LEAST))
     unit = {"ln": 1.0, "db": 10 / math.log(10)}.get(log, 1 / math.log(10))
     level: Node = natural * unit if unit != 1 else natural
-    if log in ("ln", "log10"):
+    if log in ("ln", "log10") or (log == "db" and top_db is None):
         return level
-    reach = _DB_RANGE if log == "db" else _DB_RANGE / 10
+    reach = top_db if log == "db" else _DB_RANGE / 10
     floored: Node = g.maximum(level, g.max(level, (-2, -1), keepdims=True) - reach)
     return floored if log == "db" else (floored + 4.0) * 0.25
 
@@ -181,11 +205,13 @@ def mfcc(  # noqa: PLR0913 - a public signature
     window: WindowLike = "hann",
     center: bool = False,
     pad_mode: str = "reflect",
+    top_db: float | None = _DB_RANGE,
+    axis: int = -1,
 ) -> Node:
     """Mel-frequency cepstral coefficients (Davis & Mermelstein 1980; ``librosa.feature.mfcc``).
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``.
         sample_rate: Samples per second.
         n_fft: Samples per frame.
         hop: Samples from one frame to the next.
@@ -197,6 +223,8 @@ def mfcc(  # noqa: PLR0913 - a public signature
         window: See ``stft``.
         center: See ``stft``.
         pad_mode: See ``stft``.
+        top_db: Decibels kept below the signal's maximum; None keeps all.
+        axis: The axis of time. It goes; frames and coefficients are the last two axes.
 
     Returns:
         ``[..., frames, n_mfcc]``: the orthonormal DCT-II of the log-mel spectrogram in decibels.
@@ -204,11 +232,11 @@ def mfcc(  # noqa: PLR0913 - a public signature
     Raises:
         InputError: ``n_mfcc`` is not between 1 and ``n_mels``.
     """
-    if not 1 <= n_mfcc <= n_mels:
+    n_mels = integer("mfcc", "n_mels", n_mels)
+    if integer("mfcc", "n_mfcc", n_mfcc) > n_mels:
         raise InputError(describe("[mfcc] n_mfcc", got=n_mfcc, expected=f"1 to n_mels {n_mels}"))
-    level = log_mel(
-        x, sample_rate, n_fft, hop, n_mels, fmin, fmax, mel, "db", window, center, pad_mode
-    )
+    settings = (n_mels, fmin, fmax, mel, "db", window, center, pad_mode, top_db, axis)
+    level = log_mel(x, sample_rate, n_fft, hop, *settings)
     angle = math.pi / n_mels * (np.arange(n_mels)[:, None] + 0.5) * np.arange(n_mfcc)
     basis = np.cos(angle) * math.sqrt(2 / n_mels)
     basis[:, 0] = math.sqrt(1 / n_mels)

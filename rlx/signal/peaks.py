@@ -9,12 +9,13 @@ import numpy as np
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import on_arrays
+from rlx.signal.arrays import on_arrays, real_numbers
 
 
 def find_peaks(
     x: Any,
     height: Any = None,
+    *,
     distance: float | None = None,
     prominence: Any = None,
     width: Any = None,
@@ -53,7 +54,7 @@ def find_peaks(
         if device is not None:
             raise InputError(describe("[find_peaks] device with nodes", got=device))
         return _find_peaks(x, height, distance, prominence, width, max_peaks)
-    row = np.asarray(x)
+    row = real_numbers(x, "find_peaks")
     if row.ndim != 1:
         raise ShapeError(
             describe(

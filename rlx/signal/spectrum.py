@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import InputError, ShapeError, describe, did_you_mean
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.signal.arrays import on_arrays
+from rlx.signal.arrays import on_arrays, on_device
+from rlx.signal.axes import moved, position
+from rlx.signal.checks import integer, positive
 from rlx.signal.fourier import fft_frequencies, rfft
 from rlx.signal.framing import frame
-from rlx.signal.window_functions import WindowLike, samples
+from rlx.signal.window_functions import WindowLike, named, samples
 
 SCALINGS = ("density", "spectrum")
 AVERAGES = ("mean", "median")
@@ -33,130 +37,259 @@ class Segments(NamedTuple):
     n_fft: int
 
 
-def segments(samples: int, nperseg: int, noverlap: int | None, nfft: int | None) -> Segments:
+class Estimate(NamedTuple):
+    """The settings of ``welch``, by its names."""
+
+    fs: float
+    window: WindowLike
+    nperseg: int | None
+    noverlap: int | None
+    nfft: int | None
+    detrend: str | bool
+    scaling: str = "density"
+    average: str = "mean"
+
+    def segments(self, samples: int, where: str) -> Segments:
+        """The segments of a signal of so many samples."""
+        return segments(samples, self.nperseg, self.noverlap, self.nfft, self.window, where)
+
+
+def segments(
+    samples: int,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    window: WindowLike = "hann",
+    where: str = "welch",
+) -> Segments:
     """The segments of a signal of so many samples; a shorter one is a single segment.
+
+    Args:
+        samples: Samples of the signal.
+        nperseg: Samples per segment; by default as many as the window has, or 256.
+        noverlap: Samples that neighbouring segments share.
+        nfft: Length of the transform.
+        window: The window, which may be samples.
+        where: The function's name, for messages.
 
     Raises:
         ShapeError: There are no samples.
         InputError: ``noverlap`` or ``nfft`` does not fit the segment.
+
+    Warns:
+        UserWarning: ``nperseg`` is more than there are samples.
     """
-    if samples < 1 or nperseg < 1:
+    asked = _default_length(window) if nperseg is None else integer(where, "nperseg", nperseg)
+    if samples < 1 or asked < 1:
         raise ShapeError(
             describe(
-                "[welch] no samples",
-                got=f"{samples} samples, nperseg {nperseg}",
+                f"[{where}] no samples",
+                got=f"{samples} samples, a window of {asked}",
                 expected="at least 1",
             )
         )
-    length = min(nperseg, samples)
-    overlap = length // 2 if noverlap is None else noverlap
-    if not 0 <= overlap < length:
-        raise InputError(
-            describe("[welch] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg")
+    if nperseg is not None and nperseg > samples:
+        text = describe(
+            f"[{where}] nperseg {nperseg} is more than the {samples} samples there are",
+            hint=f"nperseg={samples} is taken",
         )
-    n_fft = length if nfft is None else nfft
+        warnings.warn(text, UserWarning, stacklevel=2)
+    length = min(asked, samples)
+    overlap = length // 2 if noverlap is None else integer(where, "noverlap", noverlap, 0)
+    if overlap >= length:
+        raise InputError(
+            describe(
+                f"[{where}] noverlap", got=noverlap, expected=f"0 to {length - 1}, below nperseg"
+            )
+        )
+    n_fft = length if nfft is None else integer(where, "nfft", nfft)
     if n_fft < length:
-        raise InputError(describe("[welch] nfft", got=nfft, expected=f"at least nperseg, {length}"))
+        raise InputError(
+            describe(f"[{where}] nfft", got=nfft, expected=f"at least nperseg, {length}")
+        )
     return Segments(length, length - overlap, n_fft)
 
 
-@on_arrays
+def _default_length(window: WindowLike) -> int:
+    return 256 if named(window) else np.size(window)
+
+
 def welch(  # noqa: PLR0913 - SciPy's signature
-    x: Node,
+    x: Any,
     fs: float = 1.0,
     window: WindowLike = "hann",
-    nperseg: int = 256,
+    nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
     detrend: str | bool = "constant",
+    return_onesided: bool = True,
     scaling: str = "density",
+    axis: int = -1,
     average: str = "mean",
-) -> Node:
-    """Power spectrum along the last axis by Welch's method (Welch 1967; ``scipy.signal.welch``).
+    *,
+    device: Any = None,
+) -> Any:
+    """Power spectrum by Welch's method (Welch 1967; ``scipy.signal.welch``).
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``, a node or an array.
         fs: Samples per second.
         window: A name, a tuple of a name and its parameters, or the segment's samples.
-        nperseg: Samples per segment; a signal shorter than that is one segment.
+        nperseg: Samples per segment, 256 by default or as many as the window has; a signal shorter
+            than that is one segment.
         noverlap: Samples that neighbouring segments share; half a segment by default.
         nfft: Length of the transform, segments continued with zeros; the segment's by default.
         detrend: What is taken off each segment: "constant" its mean, "linear" the straight line that
             fits best, False nothing.
+        return_onesided: True; the other side of a real signal's spectrum mirrors this one.
         scaling: "density" (x squared per Hz) or "spectrum" (x squared).
+        axis: The axis of time.
         average: Over the segments, "mean" or "median" (corrected for its bias; Allen et al. 2012,
             appendix B).
+        device: Where an array is computed, "cpu" by default.
 
     Returns:
-        ``[..., nfft // 2 + 1]``, one-sided; ``welch_frequencies`` gives the bins in Hz.
+        For an array the frequencies in Hz ``[nfft // 2 + 1]``, and the power with nfft // 2 + 1 bins
+        along ``axis``. For a node the power alone; ``welch_frequencies`` gives the bins in Hz.
 
     Raises:
         InputError: A setting has no such value, or the lengths do not fit.
 
+    Warns:
+        UserWarning: ``nperseg`` is more than there are samples.
+
     Example:
         >>> import numpy as np, rlx
         >>> t = np.arange(2560) / 256
-        >>> power = rlx.signal.welch(np.float32(np.sin(2 * np.pi * 10 * t)), fs=256)
-        >>> int(power.argmax())
-        10
+        >>> hz, power = rlx.signal.welch(np.float32(np.sin(2 * np.pi * 10 * t)), fs=256)
+        >>> float(hz[power.argmax()])
+        10.0
     """
-    _check("average", average, AVERAGES)
-    cut = segments(x.shape[-1] if x.shape else 0, nperseg, noverlap, nfft)
-    power = segment_powers(x, cut, fs, window, detrend, scaling)
-    if average == "mean":
-        mean: Node = x.graph.mean(power, -2)
-        return mean
-    return _median(power) * (1 / _median_bias(power.shape[-2]))
+    one_sided("welch", return_onesided)
+    settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend, scaling, average)
+    return with_frequencies(_welch(x, settings, axis, **on_device(device)), x, settings, axis)
 
 
-def segment_powers(
-    x: Node, cut: Segments, fs: float, window: WindowLike, detrend: str | bool, scaling: str
-) -> Node:
-    """The power spectrum of each segment, ``[..., segments, nfft // 2 + 1]``; see ``welch``."""
-    _check("detrend", detrend, DETRENDS)
-    _check("scaling", scaling, SCALINGS)
-    g, dtype = x.graph, x.dtype.numpy
-    taper = samples(window, cut.length, "welch")
-    parts = _detrended(frame(x, cut.length, cut.hop), detrend)
-    spec = rfft(parts * g.constant(taper.astype(dtype)), cut.n_fft)
-    weights = bin_weights(taper, cut.n_fft, fs, scaling)
-    return power_of(spec) * g.constant(weights.astype(dtype))
+@on_arrays
+def _welch(x: Node, settings: Estimate, axis: int) -> Node:
+    return spectrum("welch", x, settings, axis)
 
 
-def psd(
-    x: Node,
+def psd(  # noqa: PLR0913 - SciPy's signature
+    x: Any,
     fs: float = 1.0,
     window: WindowLike = "boxcar",
     nfft: int | None = None,
     detrend: str | bool = "constant",
+    return_onesided: bool = True,
     scaling: str = "density",
-    device: object = None,
-) -> Node:
+    axis: int = -1,
+    *,
+    device: Any = None,
+) -> Any:
     """Power spectrum of the whole signal as one segment (``scipy.signal.periodogram``).
 
     Args:
-        x: ``[..., samples]``.
+        x: Samples along ``axis``, a node or an array.
         fs: Samples per second.
         window: As for ``welch``.
         nfft: Length of the transform; at least the samples.
         detrend: As for ``welch``.
+        return_onesided: True.
         scaling: As for ``welch``.
+        axis: The axis of time.
         device: Where an array is computed, "cpu" by default.
 
     Returns:
-        ``[..., nfft // 2 + 1]``, one-sided.
+        As for ``welch``.
+
+    Raises:
+        InputError: A setting has no such value, or the lengths do not fit.
     """
+    one_sided("psd", return_onesided)
     shape = np.shape(x) if not isinstance(x, Node) else x.shape
-    length = shape[-1] if shape else 0
-    result: Node = welch(x, fs, window, max(1, length), 0, nfft, detrend, scaling, device=device)
-    return result
+    length = shape[position("psd", len(shape), axis)]
+    settings = Estimate(fs, window, length, 0, nfft, detrend, scaling)
+    return with_frequencies(_psd(x, settings, axis, **on_device(device)), x, settings, axis)
+
+
+@on_arrays
+def _psd(x: Node, settings: Estimate, axis: int) -> Node:
+    return spectrum("psd", x, settings, axis)
 
 
 def welch_frequencies(
-    samples: int, fs: float = 1.0, nperseg: int = 256, nfft: int | None = None
+    samples: int, fs: float = 1.0, nperseg: int | None = None, nfft: int | None = None
 ) -> Array:
     """Frequency in Hz of each bin of ``welch`` on a signal of so many samples, float64."""
     return fft_frequencies(segments(samples, nperseg, None, nfft).n_fft, fs)
+
+
+def spectrum(
+    where: str,
+    x: Node,
+    settings: Estimate,
+    axis: int,
+    then: Callable[[Node], Node] = lambda power: power,
+) -> Node:
+    """``welch`` of a node; ``then`` is done with the power while its bins are the last axis."""
+    last, restore = moved(where, x, axis)
+    power = segment_powers(last, settings.segments(last.shape[-1], where), settings, where)
+    return restore(then(averaged(where, power, settings.average)))
+
+
+def segment_powers(x: Node, cut: Segments, settings: Estimate, where: str) -> Node:
+    """The power spectrum of each segment, ``[..., segments, nfft // 2 + 1]``; see ``welch``."""
+    positive(where, "fs", settings.fs)
+    one_of(where, "scaling", settings.scaling, SCALINGS)
+    taper = samples(settings.window, cut.length, where)
+    weights = bin_weights(taper, cut.n_fft, settings.fs, settings.scaling)
+    spec = segment_spectra(where, x, cut, taper, settings.detrend)
+    return power_of(spec) * x.graph.constant(weights.astype(x.dtype.numpy))
+
+
+def segment_spectra(where: str, x: Node, cut: Segments, taper: Array, detrend: str | bool) -> Node:
+    """The transforms of the segments, ``[..., segments, 2 (nfft // 2 + 1)]``."""
+    one_of(where, "detrend", detrend, DETRENDS)
+    parts = _detrended(frame(x, cut.length, cut.hop), detrend)
+    spec: Node = rfft(parts * x.graph.constant(taper.astype(x.dtype.numpy)), cut.n_fft)
+    return spec
+
+
+def averaged(where: str, power: Node, average: str) -> Node:
+    """The average over the segments, ``[..., segments, bins]`` to ``[..., bins]``."""
+    one_of(where, "average", average, AVERAGES)
+    if average == "mean":
+        mean: Node = power.graph.mean(power, -2)
+        return mean
+    return _median(power) * (1 / _median_bias(power.shape[-2]))
+
+
+def with_frequencies(made: Any, x: Any, settings: Estimate, axis: int) -> Any:
+    """What was made of nodes; with the frequencies of its bins in front, what was made of arrays."""
+    if isinstance(made, Node):
+        return made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the estimate has warned already
+        cut = settings.segments(np.shape(x)[axis], "welch")
+    return fft_frequencies(cut.n_fft, settings.fs), made
+
+
+def one_sided(where: str, given: bool) -> None:
+    """Refuses two-sided spectra.
+
+    Raises:
+        InputError: ``return_onesided`` is not True.
+    """
+    if given is not True:
+        raise InputError(
+            describe(
+                f"[{where}] return_onesided",
+                got=repr(given),
+                expected="True",
+                hint="the other side of a real signal's spectrum mirrors this one",
+            )
+        )
 
 
 def power_of(spec: Node) -> Node:
@@ -176,19 +309,21 @@ def bin_weights(taper: Array, n_fft: int, fs: float, scaling: str) -> Array:
     return weights
 
 
-def _check(name: str, value: object, allowed: tuple[object, ...]) -> None:
+def one_of(where: str, name: str, value: Any, allowed: tuple[object, ...]) -> Any:
+    """The value, which has to be one of those allowed."""
     # 0 equals False and is not meant.
     if not any(
         value is choice or (isinstance(value, str) and value == choice) for choice in allowed
     ):
         raise InputError(
             describe(
-                f"[welch] {name}",
+                f"[{where}] {name}",
                 got=repr(value),
                 expected=", ".join(map(repr, allowed)),
                 hint=did_you_mean(str(value), [str(choice) for choice in allowed]),
             )
         )
+    return value
 
 
 def _detrended(parts: Node, detrend: str | bool) -> Node:

@@ -176,7 +176,7 @@ def window(name: WindowLike, n: int, periodic: bool = True) -> Array:
         InputError: ``n`` is below 1, or the parameters are not the window's.
 
     Example:
-        >>> window("hann", 4).tolist()
+        >>> window("hann", 4).round(6).tolist()
         [0.0, 0.5, 1.0, 0.5]
     """
     called, *given = (name,) if isinstance(name, str) else tuple(name)
@@ -203,18 +203,33 @@ def window(name: WindowLike, n: int, periodic: bool = True) -> Array:
     return np.asarray(record.formula(n + periodic, *values)[:n], np.float64)
 
 
+def named(given: WindowLike) -> bool:
+    """Whether a window is given by its name, not by its samples."""
+    return isinstance(given, str) or (
+        isinstance(given, tuple) and bool(given) and isinstance(given[0], str)
+    )
+
+
 def samples(given: WindowLike, n: int, where: str) -> Array:
     """A periodic window of n samples by name, or the samples that were given.
 
     Raises:
         InputError: Samples were given, and they are not n real numbers.
     """
-    if isinstance(given, str) or (isinstance(given, tuple) and given and isinstance(given[0], str)):
+    if named(given):
         spend(f"[{where}] a window of {n} samples", elements=n)
         return window(given, n)
-    values = np.asarray(given, np.float64)
-    if values.shape != (n,):
+    try:
+        values = np.asarray(given)
+        good = values.dtype.kind in "fiub" and bool(np.isfinite(values).all())
+    except ValueError:  # rows of different lengths
+        good = False
+    if not good or values.shape != (n,):
         raise InputError(
-            describe(f"[{where}] the window's samples", got=values.shape, expected=f"({n},)")
+            describe(
+                f"[{where}] the window's samples",
+                got=values.shape if good else "something else than finite real numbers",
+                expected=f"({n},)",
+            )
         )
-    return values
+    return values.astype(np.float64)

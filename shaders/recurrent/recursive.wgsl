@@ -1,6 +1,7 @@
 // A cascade of recursive sections, transposed direct form II, one thread per block of a row.
 // Stage "state" starts from 0 and writes the state after each block but the last; stage "filter"
-// starts from the state before the block and writes the samples, and the state after the last block.
+// starts from the state before the block and writes the samples; the block that holds the last sample to
+// filter writes the state after it.
 {% set states = sections * order %}
 {% set blocked = blocks > 1 %}
 {% set starts = states and stage == "filter" and (blocked or has_zi) %}
@@ -10,6 +11,10 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> before: array<f32>;
 {% endif %}
 {% set at = 2 if starts else 1 %}
+{% if has_count %}
+@group(0) @binding({{ at }}) var<storage, {{ access[at] }}> count: array<i32>;
+{% set at = at + 1 %}
+{% endif %}
 {% if stage == "filter" %}
 @group(0) @binding({{ at }}) var<storage, {{ access[at] }}> y: array<f32>;
 {% set at = at + 1 %}
@@ -35,8 +40,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% endfor %}
 {% endfor %}
-    let end = row * N + min((block + 1u) * LENGTH, N);
-    for (var i = row * N + block * LENGTH; i < end; i++) { // trips: LENGTH
+    let first = block * LENGTH;
+    let past = min((block + 1u) * LENGTH, N);
+{% if has_count %}
+    let wanted = u32(clamp(count[0], 0, {{ n }}));
+    let end = clamp(wanted, first, past);
+{% else %}
+    let end = past;
+{% endif %}
+    for (var i = row * N + first; i < row * N + end; i++) { // trips: LENGTH
         let v0 = x[i];
 {% for s in range(sections) %}
 {% set c = coefficients[s] %}
@@ -49,9 +61,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         y[i] = v{{ sections }};
 {% endif %}
     }
+{% if stage == "filter" and has_count %}
+    for (var i = row * N + end; i < row * N + past; i++) { y[i] = 0.0; } // trips: LENGTH
+{% endif %}
 {% if states %}
 {% if stage == "filter" %}
+{% if has_count %}
+    // The block with the last sample that is filtered; the first one where there is none.
+    if (block != select((wanted - 1u) / LENGTH, 0u, wanted == 0u)) { return; }
+{% else %}
     if (block + 1u < BLOCKS) { return; }
+{% endif %}
 {% endif %}
 {% for s in range(sections) %}
 {% for m in range(order) %}

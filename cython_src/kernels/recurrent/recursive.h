@@ -13,12 +13,13 @@ static RLX_INLINE void NAME(section)(ROWS *v, ROWS *z, const double *b, const in
     *v = y;
 }
 
-/* Every sample of up to FILTER_LANES rows through all sections. */
-static RLX_INLINE void NAME(filter_lanes)(const T *x, T *y, int64_t n, const int64_t lanes, ROWS *z,
-                                          const double *coefficients, int64_t sections, int64_t order)
+/* The first `end` samples of up to FILTER_LANES rows of n through all sections. */
+static RLX_INLINE void NAME(filter_lanes)(const T *x, T *y, int64_t n, int64_t end, const int64_t lanes,
+                                          ROWS *z, const double *coefficients, int64_t sections,
+                                          int64_t order)
 {
     const int64_t taps = 2 * (order + 1);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < end; i++) {
         ROWS v = {0};
         for (int64_t r = 0; r < lanes; r++) v[r] = x[r * n + i];
         for (int64_t s = 0; s < sections; s++)
@@ -26,6 +27,8 @@ static RLX_INLINE void NAME(filter_lanes)(const T *x, T *y, int64_t n, const int
             else NAME(section)(&v, z + s * (order + 1), coefficients + s * taps, order);
         for (int64_t r = 0; r < lanes; r++) y[r * n + i] = (T)v[r];
     }
+    for (int64_t r = 0; r < lanes; r++)
+        for (int64_t i = end; i < n; i++) y[r * n + i] = 0;
 }
 
 /* Scratch: the states of the lanes. */
@@ -35,6 +38,9 @@ static int NAME(kernel_recursive)(const rlx_call *call)
     const double *coefficients = p->coefficients;
     const int64_t rows = p->rows, n = p->n, sections = p->sections, order = p->order;
     const int64_t stride = (order + 1) * FILTER_LANES;
+    const int32_t *count = in->count;
+    const int64_t wanted = count ? count[0] : n;
+    const int64_t end = wanted < 0 ? 0 : wanted < n ? wanted : n;
     const T *zi = in->zi;
     T *zf = out->zf;
     double *z = out->states;
@@ -50,9 +56,9 @@ static int NAME(kernel_recursive)(const rlx_call *call)
                         z[s * stride + m * FILTER_LANES + r] =
                             zi[(s * rows + row + r) * order + m];
         if (lanes == FILTER_LANES)
-            NAME(filter_lanes)(x, y, n, FILTER_LANES, (ROWS *)z, coefficients, sections, order);
+            NAME(filter_lanes)(x, y, n, end, FILTER_LANES, (ROWS *)z, coefficients, sections, order);
         else
-            NAME(filter_lanes)(x, y, n, lanes, (ROWS *)z, coefficients, sections, order);
+            NAME(filter_lanes)(x, y, n, end, lanes, (ROWS *)z, coefficients, sections, order);
         for (int64_t s = 0; s < sections; s++)
             for (int64_t m = 0; m < order; m++)
                 for (int64_t r = 0; r < lanes; r++)

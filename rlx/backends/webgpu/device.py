@@ -73,12 +73,13 @@ class GpuDevice:
         self._lock = threading.RLock()
         self._loading = threading.local()
 
-    def __del__(self) -> None:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # Modules may be gone by then: ``finalizing`` is asked first, and is a default for that reason.
         # It ends with the last graph on it, once it is forgotten. wgpu-py's device refers to itself, as its
         # queue does, so that the driver's would stay until Python's garbage collector comes by; and
         # drivers give a limited number of devices.
         device = getattr(self, "device", None)
-        if device is not None and not forked.dead() and not sys.is_finalizing():
+        if device is not None and not finalizing() and not forked.dead():
             device.destroy()
             device._device = device.queue._device = None
 

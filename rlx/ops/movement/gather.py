@@ -108,8 +108,11 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
     axis = node.attrs["axis"]
     outer, n = size(x.shape[:axis]), x.shape[axis]
     inner = size(x.shape[axis + 1 :])
-    dims = (outer, size(indices.shape), inner)
-    _emit_gather(node, emitter, dims, (n * inner, 0, 1), (0, 1, 0), (n,), (inner,))
+    walk = [(outer, n * inner, 0), (size(indices.shape), 0, 1), (inner, 1, 0)]
+    if inner == 1:  # the loop over the last dimension is then the one over the indices
+        walk.pop()
+    dims, data_steps, index_steps = zip(*walk, strict=True)
+    _emit_gather(node, emitter, dims, data_steps, index_steps, (n,), (inner,))
 
 
 @op(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from rlx.budget import spend
-from rlx.errors import InputError, ShapeError, describe
+from rlx.errors import DTypeError, InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import size
+from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 # A section: its order + 1 coefficients b, then as many a; a[0] is 1.
@@ -54,7 +54,7 @@ def _infer_sosfilt(
             describe("[sosfilt] sos", got=f"a0 = {sos[:, 3]}", expected="sos[:, 3] all 1")
         )
     attrs["sos"] = tuple(tuple(map(float, row)) for row in sos)
-    return _with_state("sosfilt", types, (len(sos),), 2)
+    return _with_state("sosfilt", types, attrs, (len(sos),), 2)
 
 
 def _infer_lfilter(
@@ -67,19 +67,36 @@ def _infer_lfilter(
     for name, values in (("b", b), ("a", a)):
         padded = np.pad(values / a[0], (0, taps - len(values)))
         attrs[name] = tuple(map(float, padded))
-    return _with_state("lfilter", types, (), taps - 1)
+    return _with_state("lfilter", types, attrs, (), taps - 1)
 
 
 def _with_state(
-    name: str, types: Sequence[TensorType], sections: tuple[int, ...], order: int
+    name: str,
+    types: Sequence[TensorType],
+    attrs: dict[str, Any],
+    sections: tuple[int, ...],
+    order: int,
 ) -> tuple[TensorType, TensorType]:
-    x = types[0]
+    x, more = types[0], dict(zip(attrs["present"], types[1:], strict=True))
     if not x.shape:
         raise ShapeError(describe(f"[{name}] x has no axis", got=x.shape))
     state = TensorType((*sections, *x.shape[:-1], order), x.dtype)
-    if len(types) > 1 and types[1].shape != state.shape:
-        raise ShapeError(describe(f"[{name}] zi", got=types[1].shape, expected=state.shape))
+    if "zi" in more and more["zi"].shape != state.shape:
+        raise ShapeError(describe(f"[{name}] zi", got=more["zi"].shape, expected=state.shape))
+    if "count" in more and more["count"].shape != (1,):
+        raise ShapeError(describe(f"[{name}] count", got=more["count"].shape, expected="(1,)"))
+    if "count" in more and more["count"].dtype is not DType.I32:
+        raise DTypeError(describe(f"[{name}] count", got=more["count"].dtype, expected="i32"))
     return x, state
+
+
+def _optional(node: Node, emitter: Emitter) -> list[Any]:
+    """The values of ``zi`` and ``count``, None for an absent one."""
+    present = node.attrs["present"]
+    return [
+        emitter.operand(1 + present.index(name)) if name in present else None
+        for name in ("zi", "count")
+    ]
 
 
 def _sections(node: Node) -> list[Section]:
@@ -88,14 +105,18 @@ def _sections(node: Node) -> list[Section]:
     return [(*node.attrs["b"], *node.attrs["a"])]
 
 
-def _cascade(x: Array, sections: Sequence[Section], zi: Array | None) -> tuple[Array, Array]:
+def _cascade(
+    x: Array, sections: Sequence[Section], zi: Array | None, count: Array | None = None
+) -> tuple[Array, Array]:
     """The specification, rows ``[rows, n]`` and states ``[sections, rows, order]``."""
     order = len(sections[0]) // 2 - 1
     state = np.zeros((len(sections), len(x), order + 1))
     if zi is not None:
         state[:, :, :order] = zi
     y = np.array(x)
-    for at in range(x.shape[1]):
+    end = x.shape[1] if count is None else int(np.clip(count[0], 0, x.shape[1]))
+    y[:, end:] = 0
+    for at in range(end):
         for z, section in zip(state, sections, strict=True):
             b, a = np.split(np.array(section), 2)
             v = y[:, at].copy()
@@ -135,20 +156,21 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     params, sections = _params(node), _sections(node)
     if params["rows"] == 0:
         return
-    inputs = [emitter.operand(index) for index in range(len(node.inputs))]
+    inputs = [emitter.operand(0), *_optional(node, emitter)]
     flat = tuple(value for section in sections for value in section)
     emitter.call("recursive", inputs, emitter.results(), {**params, "coefficients": flat})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     sections = _sections(node)
-    params = {**_params(node), "has_zi": int(len(node.inputs) > 1)}
+    zi, count = _optional(node, emitter)
+    has_zi = int(zi is not None)
+    params = {**_params(node), "has_zi": has_zi, "has_count": int(count is not None)}
     rows, n = params["rows"], params["n"]
     states = params["sections"] * params["order"]
     if rows == 0:
         return
     x = emitter.operand(0)
-    zi = emitter.operand(1) if params["has_zi"] else None
     # Trips that recursive_carry makes for a block: loops over the states, and inside one of them another.
     per_block = 3 + math.ceil(states / _WORKGROUP) * (states + 3)
     most = max(1, _ITERATIONS // per_block)
@@ -161,6 +183,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         "blocks": blocks,
         "coefficients": tuple(sections),
     }
+    counted = [] if count is None else [count]
     y, zf = emitter.results()
     initial = zi
     if blocks > 1:
@@ -168,16 +191,16 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
         kind = TensorType((rows, blocks, states), DType.F32)
         added, before = emitter.temp(kind), emitter.temp(kind)
         groups = math.ceil(rows * (blocks - 1) / _WORKGROUP)
-        emitter.call("recursive", [x], [added], {**common, "stage": "state"}, groups)
+        emitter.call("recursive", [x, *counted], [added], {**common, "stage": "state"}, groups)
         power = emitter.table(_step_power(sections, length).astype(np.float32))
-        carry = {**params, "blocks": blocks, "states": states}
+        carry = {**_params(node), "has_zi": has_zi, "blocks": blocks, "states": states}
         emitter.call("recursive_carry", [added, power, zi], [before], carry, rows)
         initial = before
     groups = math.ceil(rows * blocks / _WORKGROUP)
     # A state of no elements has no memory to bind.
     outputs = [y, zf] if states else [y]
     inputs = [x, initial] if states else [x]
-    emitter.call("recursive", inputs, outputs, {**common, "stage": "filter"}, groups)
+    emitter.call("recursive", [*inputs, *counted], outputs, {**common, "stage": "filter"}, groups)
 
 
 def _flops(node: Node) -> float:
@@ -189,6 +212,7 @@ _FIELDS: dict[str, Any] = {
     "flops": _flops,
     "cpu": Kernels(("recursive",), _lower_cpu),
     "webgpu": Kernels(("recursive", "recursive_carry"), _lower_webgpu),
+    "free": ("count",),
     "dtypes": FLOAT_KERNELS,
     "webgpu_dtypes": WEBGPU_FLOATS,
     # The recursion in f32 on a GPU. The C kernel computes in double and stays far below.
@@ -203,6 +227,19 @@ _B = (0.049532996357253, 0.148598989071760, 0.148598989071760, 0.049532996357253
 _A = (1.0, -1.161917483671733, 0.695942755789651, -0.137761301259893)
 
 
+def _counted(attrs: dict[str, Any], shape: Shape, state: Shape | None, count: int) -> Sample:
+    """A case that filters only the first ``count`` samples."""
+    rng = np.random.default_rng(5)
+    floats = [rng.uniform(-1, 1, s).astype(np.float32) for s in (shape, state) if s is not None]
+    absent = {"zi": None} if state is None else {}
+    return Sample(
+        (shape, *(() if state is None else (state,)), (1,)),
+        {**attrs, **absent},
+        dtypes=(*(DType.F32,) * len(floats), DType.I32),
+        values=(*floats, np.array([count], np.int32)),
+    )
+
+
 @op(
     infer=_infer_sosfilt,
     samples=(
@@ -213,17 +250,25 @@ _A = (1.0, -1.161917483671733, 0.695942755789651, -0.137761301259893)
         Sample(((1,),), {"sos": _SOS}),
         Sample(((0, 8), (2, 0, 2)), {"sos": _SOS}),
         Sample(((2, 5000),), {"sos": _SOS}),
+        _counted({"sos": _SOS}, (2, 40), (2, 2, 2), 13),
+        _counted({"sos": _SOS}, (2, 40), (2, 2, 2), 0),
+        _counted({"sos": _SOS}, (9, 40), None, 99),
+        *(_counted({"sos": _SOS}, (2, 1300), (2, 2, 2), n) for n in (0, 1, 260, 261, 1300)),
         Sample(((64, 2048),), {"sos": _SOS}, bench=True),
     ),
     **_FIELDS,
 )
-def sosfilt(x: Array, sos: Any, zi: Array | None = None) -> tuple[Array, Array]:
+def sosfilt(
+    x: Array, sos: Any, zi: Array | None = None, count: Array | None = None
+) -> tuple[Array, Array]:
     """A cascade of second-order sections along the last axis (``scipy.signal.sosfilt``).
 
     Args:
         x: ``[..., n]``.
         sos: ``[sections, 6]`` numbers: b0, b1, b2, 1, a1, a2 of each section.
         zi: ``[sections, ..., 2]``, the state before the first sample; 0 when absent.
+        count: i32 ``[1]``: how many samples, 0 to n, are filtered; all when absent. The results after
+            them are 0, and the state is the one after the last of them.
 
     Returns:
         The filtered signal, like ``x``, and the state after the last sample, like ``zi``. The CPU
@@ -233,7 +278,7 @@ def sosfilt(x: Array, sos: Any, zi: Array | None = None) -> tuple[Array, Array]:
     shape = (len(sos), *x.shape[:-1], 2)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     state = None if zi is None else zi.reshape(len(sos), len(rows), 2)
-    y, z = _cascade(rows, sos, state)
+    y, z = _cascade(rows, sos, state, count)
     return y.reshape(x.shape), z.reshape(shape)
 
 
@@ -248,11 +293,15 @@ def sosfilt(x: Array, sos: Any, zi: Array | None = None) -> tuple[Array, Array]:
         Sample(((1,), (3,)), {"b": _B, "a": _A}),
         Sample(((0, 8),), {"b": _B, "a": _A}),
         Sample(((2, 3000), (2, 3)), {"b": _B, "a": _A}),
+        _counted({"b": _B, "a": _A}, (3, 700), (3, 3), 413),
+        _counted({"b": (3.0,), "a": (2.0,)}, (3, 7), None, 4),
         Sample(((64, 2048),), {"b": _B, "a": _A}, bench=True),
     ),
     **_FIELDS,
 )
-def lfilter(b: Any, a: Any, x: Array, zi: Array | None = None) -> tuple[Array, Array]:
+def lfilter(
+    b: Any, a: Any, x: Array, zi: Array | None = None, count: Array | None = None
+) -> tuple[Array, Array]:
     """A recursive filter along the last axis (``scipy.signal.lfilter``).
 
     Args:
@@ -260,6 +309,8 @@ def lfilter(b: Any, a: Any, x: Array, zi: Array | None = None) -> tuple[Array, A
         a: Denominator coefficients; a[0] is not 0.
         x: ``[..., n]``.
         zi: ``[..., max(len(a), len(b)) - 1]``, the state before the first sample; 0 when absent.
+        count: i32 ``[1]``: how many samples, 0 to n, are filtered; all when absent. The results after
+            them are 0, and the state is the one after the last of them.
 
     Returns:
         The filtered signal, like ``x``, and the state after the last sample, like ``zi``. Precision
@@ -269,5 +320,5 @@ def lfilter(b: Any, a: Any, x: Array, zi: Array | None = None) -> tuple[Array, A
     shape = (*x.shape[:-1], order)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     state = None if zi is None else zi.reshape(1, len(rows), order)
-    y, z = _cascade(rows, [(*b, *a)], state)
+    y, z = _cascade(rows, [(*b, *a)], state, count)
     return y.reshape(x.shape), z.reshape(shape)

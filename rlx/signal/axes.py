@@ -1,0 +1,65 @@
+"""The axis of time: moved to the end, where the kernels want it, and back."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from rlx.errors import InputError, ShapeError, describe
+from rlx.ir.graph import Node
+
+
+def position(where: str, rank: int, axis: int) -> int:
+    """The number of an axis, from the front.
+
+    Args:
+        where: The function's name, for messages.
+        rank: How many axes there are.
+        axis: The axis; counts from the end when negative.
+
+    Raises:
+        InputError: It is no integer.
+        ShapeError: There is no such axis.
+    """
+    try:
+        if isinstance(axis, bool):
+            raise TypeError
+        found = operator.index(axis)
+    except TypeError:
+        raise InputError(
+            describe(f"[{where}] axis", got=repr(axis), expected="an integer")
+        ) from None
+    if not -rank <= found < rank:
+        raise ShapeError(
+            describe(f"[{where}] axis", got=axis, expected=f"-{rank} to {rank - 1}")
+            if rank
+            else describe(f"[{where}] x has no axis", got=(), expected="[..., n]")
+        )
+    return found % rank
+
+
+def moved(where: str, x: Node, axis: int) -> tuple[Node, Callable[[Node], Node]]:
+    """The node with one axis moved to the end, and the function that moves the last axis back.
+
+    Args:
+        where: The function's name, for messages.
+        x: Any shape of rank >= 1.
+        axis: The axis.
+
+    Raises:
+        InputError: The axis is no integer.
+        ShapeError: There is no such axis.
+    """
+    rank = len(x.shape)
+    at = position(where, rank, axis)
+    if at == rank - 1:
+        return x, lambda node: node
+    last = [*(i for i in range(rank) if i != at), at]
+    back = [last.index(i) for i in range(rank)]
+
+    def restore(node: Node) -> Node:
+        restored: Node = node.graph.transpose(node, back)
+        return restored
+
+    there: Node = x.graph.transpose(x, last)
+    return there, restore

@@ -1,0 +1,52 @@
+"""Checks of settings that several functions share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlx.errors import InputError, describe
+
+
+def positive(where: str, name: str, value: Any) -> None:
+    """Refuses a setting that is no finite number above 0.
+
+    Args:
+        where: The function's name, for messages.
+        name: The parameter's name.
+        value: What was given.
+
+    Raises:
+        InputError: It is not that.
+    """
+    try:
+        good = not isinstance(value, complex) and math.isfinite(value) and value > 0
+    except TypeError:
+        good = False
+    if not good:
+        raise InputError(
+            describe(f"[{where}] {name}", got=repr(value), expected="a finite number above 0")
+        )
+
+
+def integer(where: str, name: str, value: Any, least: int = 1) -> int:
+    """A setting that has to be an integer; 2.0 counts as 2.
+
+    Args:
+        where: The function's name, for messages.
+        name: The parameter's name.
+        value: What was given.
+        least: The smallest value allowed.
+
+    Raises:
+        InputError: It is not that.
+    """
+    try:
+        found = None if isinstance(value, (bool, str)) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found != value or found < least:
+        raise InputError(
+            describe(f"[{where}] {name}", got=repr(value), expected=f"an integer, at least {least}")
+        )
+    return found

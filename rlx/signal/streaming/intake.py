@@ -1,0 +1,88 @@
+"""What a stream takes: checks of the samples that a device delivers, and what becomes of NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.errors import InputError, ShapeError, describe, did_you_mean
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array
+from rlx.ir.shape import Shape
+from rlx.signal.arrays import real_numbers
+
+POLICIES = ("raise", "propagate", "skip")
+
+
+class Intake:
+    """Checks samples before a stream takes them.
+
+    Args:
+        where: The stream's name, for messages.
+        outer: Leading dimensions of the samples.
+        dtype: What the stream computes in.
+        nan: What becomes of samples that are NaN or infinite, one of ``POLICIES``.
+
+    Attributes:
+        skips: Whether the stream leaves out samples that are not finite.
+        taken: Samples since the beginning.
+
+    Raises:
+        InputError: There is no such policy.
+    """
+
+    def __init__(self, where: str, outer: Shape, dtype: DType, nan: str) -> None:
+        if nan not in POLICIES:
+            raise InputError(
+                describe(
+                    f"[{where}] nan",
+                    got=repr(nan),
+                    expected=", ".join(map(repr, POLICIES)),
+                    hint=did_you_mean(str(nan), POLICIES),
+                )
+            )
+        self._where, self._outer, self._dtype = where, outer, dtype.numpy
+        self._raises, self.skips = nan == "raise", nan == "skip"
+        self.taken = 0
+
+    def take(self, samples: object) -> Array:
+        """The samples ``[..., n]`` as an array of the stream's dtype.
+
+        Raises:
+            DTypeError: They are not real numbers.
+            ShapeError: They have other leading dimensions.
+            InputError: One is not finite, and the stream was told to raise then.
+        """
+        given = real_numbers(samples, self._where)
+        if given.shape[:-1] != self._outer or given.ndim != len(self._outer) + 1:
+            expected = "[" + ", ".join([*map(str, self._outer), "any number"]) + "]"
+            raise ShapeError(
+                describe(
+                    f"[{self._where}] samples",
+                    got=given.shape,
+                    expected=expected,
+                    hint="time is the last axis",
+                )
+            )
+        with np.errstate(
+            over="ignore"
+        ):  # what is too large becomes infinite, which is checked here
+            array = given.astype(self._dtype, copy=False)
+        if self._raises:
+            finite = np.isfinite(array)
+            if not finite.all():
+                self._refuse(given, finite)
+        self.taken += array.shape[-1]
+        return array
+
+    def _refuse(self, given: Array, finite: Array) -> None:
+        first = int((~finite).any(axis=tuple(range(finite.ndim - 1))).argmax())
+        channel = np.argwhere(~finite[..., first])[0].tolist()
+        at = f"sample {self.taken + first}" + (f" of channel {channel}" if channel else "")
+        raise InputError(
+            describe(
+                f"[{self._where}] {at} is not finite in {self._dtype}",
+                got=given[(*channel, first)],
+                expected="finite numbers; nothing of this piece was taken",
+                hint='nan="skip" leaves such samples out, nan="propagate" computes with them',
+            )
+        )
