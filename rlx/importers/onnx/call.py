@@ -86,6 +86,8 @@ class Call:
         self.attributes = attributes
         self.lowering = lowering
         self.scope = scope
+        self._asked: set[str] = set()
+        self._used: set[int] = set()
 
     @property
     def g(self) -> Graph:
@@ -113,6 +115,7 @@ class Call:
         Raises:
             ImportModelError: It is left out.
         """
+        self._used.add(at)
         found = self.operands[at] if at < len(self.operands) else None
         if found is None:
             raise ImportModelError(f"input {at} is missing")
@@ -221,6 +224,37 @@ class Call:
         if not good:
             raise ImportModelError(otherwise)
 
+    # --- what was not looked at ---
+
+    def ignore(self, *names: str, inputs: Sequence[int] = ()) -> None:
+        """Says that attributes and operands change nothing here.
+
+        Args:
+            *names: Attributes.
+            inputs: Places of operands.
+        """
+        self._asked.update(names)
+        self._used.update(inputs)
+
+    def check_unread(self, results: Sequence[object]) -> None:
+        """Refuses what the operator's function did not look at, or did not give.
+
+        Args:
+            results: What it gave.
+
+        Raises:
+            RefusedError: An attribute, an operand or an output that the node has is not supported.
+        """
+        for name in self.attributes:
+            if name not in self._asked:
+                raise RefusedError(f"attribute {name!r} is not supported")
+        for at, held in enumerate(self.operands):
+            if held is not None and at not in self._used:
+                raise RefusedError(f"input {at} is not supported")
+        for at in range(self.results):
+            if self.wants(at) and (at >= len(results) or results[at] is None):
+                raise RefusedError(f"output {at} is not supported")
+
     # --- attributes ---
 
     def integer(self, name: str, default: int | None = None) -> Any:
@@ -253,6 +287,7 @@ class Call:
 
     def text_list(self, name: str, default: Sequence[str] | None = None) -> Any:
         """An attribute of texts."""
+        self._asked.add(name)
         if name not in self.attributes:
             return default
         return [bytes(s.view).decode(errors="replace") for s in self.attributes[name].strings]
@@ -277,6 +312,7 @@ class Call:
         return found
 
     def _plain(self, name: str, field: str, default: Any) -> Any:
+        self._asked.add(name)
         attribute = self.attributes.get(name)
         if attribute is None:
             return default

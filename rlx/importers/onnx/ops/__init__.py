@@ -1,8 +1,12 @@
-"""One function per ONNX operator, in a file per family; importing this fills the table of them."""
+"""One function per ONNX operator, in a file per family; importing this fills the table of them.
+
+ONNX's own domain stands here, ``com.microsoft`` in ``contrib``.
+"""
 
 from rlx.importers.onnx.ops import (
     activations,
     attention,
+    contrib,
     control,
     convolution,
     detection,
@@ -26,6 +30,7 @@ from rlx.importers.onnx.ops import (
 __all__ = [
     "activations",
     "attention",
+    "contrib",
     "control",
     "convolution",
     "detection",

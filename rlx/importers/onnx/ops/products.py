@@ -103,19 +103,26 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
 
 
 def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
-    """The product of two 8-bit operands less their zero points, exact in i32.
+    """The product of two 8-bit operands less their zero points, exact in i32."""
+    first, second = (call.opt(place) for place in zeros)
+    return exact_product(call.g, call.x(at[0]), call.x(at[1]), first, second)
+
+
+def exact_product(
+    g: Graph, a: Node, b: Node, left_zero: Node | None, right_zero: Node | None
+) -> Node:
+    """The product of 8-bit matrices less their zero points, exact in i32.
 
     (a - p)(b - q) is a b - p sum(b) - q sum(a) + K p q: the product is that of the 8-bit operands.
     """
-    g, a, b = call.g, call.x(at[0]), call.x(at[1])
     result = g.matmul_integer(a, b).shape
     # A vector is a matrix of one row, or of one column.
     a = g.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     b = g.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     found: Node = g.matmul_integer(a, b)
     rank, inner = len(found.shape), a.shape[-1]
-    p = _point(g, call.x(zeros[0]), rank, rank - 2) if call.has(zeros[0]) else None
-    q = _point(g, call.x(zeros[1]), rank, rank - 1) if call.has(zeros[1]) else None
+    p = None if left_zero is None else _point(g, left_zero, rank, rank - 2)
+    q = None if right_zero is None else _point(g, right_zero, rank, rank - 1)
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
         found = g.sub(found, g.mul(p, columns))

@@ -14,19 +14,19 @@ from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 
 
 def _spread(call: Call, node: Node, x: Node) -> Node:
     """Scales or zero points shaped to go with x: one, one per entry of an axis, or one per block."""
-    g, rank = call.g, len(x.shape)
+    g, rank, named = call.g, len(x.shape), call.integer("axis", 1)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
         call.need(
             not (node.shape == () and call.integer("block_size", 0)), "blocks have no single scale"
         )
         return g.reshape(node, ())  # type: ignore[no-any-return]
-    axis = as_axis(call.integer("axis", 1), rank, where="axis")
+    axis = as_axis(named, rank, where="axis")
     block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
         shape = [1] * rank
@@ -95,7 +95,11 @@ def dequantize(call: Call) -> Any:
 @onnx_op("DynamicQuantizeLinear")
 def dynamic_quantize(call: Call) -> Any:
     """To u8 by the range of the elements, which 0 belongs to."""
-    g, x = call.g, call.x()
+    return quantized_by_range(call.g, call.x())
+
+
+def quantized_by_range(g: Graph, x: Node) -> tuple[Node, Node, Node]:
+    """A tensor as u8, the scale, and the zero point."""
     high, low = g.maximum(g.max(x), 0.0), g.minimum(g.min(x), 0.0)
     scale = g.mul(g.sub(high, low), 1 / 255)
     # A tensor of zeros has no scale; 1 keeps its zeros.
