@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 from onnx import helper, numpy_helper
 
-# The newest versions of domains that the onnxruntime of the test extra knows.
-VERSIONS = {"com.microsoft": 1, "ai.onnx.ml": 4}
+# Versions of domains, and of those of their operators that came later.
+VERSIONS = {"com.microsoft": 1, "ai.onnx.ml": 4, "TreeEnsemble": 5}
 
 
 def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
@@ -31,7 +31,6 @@ def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
     kept = {f"x{at}" for at in weights}
     feeds = {name: array for name, array in given.items() if name not in kept}
     attrs = {name: value for name, value in attrs.items() if value is not None}
-    domain, _, version = domain.partition(":")
     graph = helper.make_graph(
         [helper.make_node(kind, names, results, domain=domain or None, **attrs)],
         "one",
@@ -44,7 +43,7 @@ def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
     )
     sets = [helper.make_opsetid("", opset)]
     if domain:
-        sets.append(helper.make_opsetid(domain, int(version or VERSIONS[domain])))
+        sets.append(helper.make_opsetid(domain, VERSIONS.get(kind, VERSIONS[domain])))
     model = helper.make_model(graph, opset_imports=sets, ir_version=10)
     return model.SerializeToString(), feeds
 

@@ -5,6 +5,7 @@ import contrib_samples  # noqa: F401
 import ml_samples  # noqa: F401
 import node_samples
 import pytest
+import tree_samples  # noqa: F401
 from onnx_oracle import node_model, run_model
 from samples import each
 

@@ -85,7 +85,18 @@ class Nothing:
     """An ONNX optional that holds nothing."""
 
 
-Held = Value | Items | Nothing
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A result that can't be made. The node is imported for its other results; a use of this one is refused.
+
+    Attributes:
+        reason: Why.
+    """
+
+    reason: str
+
+
+Held = Value | Items | Nothing | Refusal
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """One function per ONNX operator, in a file per family; importing this fills the table of them.
 
-ONNX's own domain stands here, ``com.microsoft`` in ``contrib``.
+ONNX's own domain stands here, ``com.microsoft`` in ``contrib``, ``ai.onnx.ml`` in ``ml``.
 """
 
 from rlx.importers.onnx.ops import (
@@ -12,6 +12,7 @@ from rlx.importers.onnx.ops import (
     detection,
     elementwise,
     losses,
+    ml,
     movement,
     normalization,
     pooling,
@@ -36,6 +37,7 @@ __all__ = [
     "detection",
     "elementwise",
     "losses",
+    "ml",
     "movement",
     "normalization",
     "pooling",

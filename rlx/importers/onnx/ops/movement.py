@@ -334,16 +334,6 @@ def center_crop_pad(call: Call) -> Any:
     return g.pad(x, pads)
 
 
-@onnx_op("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(call: Call) -> Any:
-    """Columns of the last axis."""
-    x, indices = call.x(0), call.x(1)
-    found = call.g.gather(x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1)
-    if len(x.shape) == 1:
-        return call.g.unsqueeze(found, (0,))
-    return found
-
-
 @onnx_op("Col2Im")
 def col2im(call: Call) -> Any:
     """Columns of blocks added up where the blocks stand in the image."""
