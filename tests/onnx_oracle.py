@@ -56,9 +56,11 @@ def _result(name, want):
     )
 
 
-def run_model(data, feeds):
-    """The results of a model by onnxruntime, on one thread."""
+def run_model(data, feeds, optimized=True):
+    """The results of a model by onnxruntime, on one thread; not optimized, its nodes as they are."""
     options = onnxruntime.SessionOptions()
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

@@ -1,5 +1,8 @@
 """Operators outside of ONNX's own domain against ONNX Runtime, five samples each, on every device."""
 
+import re
+from pathlib import Path
+
 import contrib_attention_samples  # noqa: F401 - these fill the table of samples
 import contrib_samples  # noqa: F401
 import ml_samples  # noqa: F401
@@ -40,3 +43,12 @@ def test_an_operator_gives_what_onnxruntime_gives(key, device):
 def test_every_operator_has_samples():
     own = {key for key in handlers.names() if key[0] in handlers.STRICT}
     assert own - set(KEYS) == set()
+
+
+def test_the_documentation_lists_every_operator():
+    """The guide names all operators of these domains, and no others."""
+    page = (Path(__file__).parent.parent / "docs/guides/onnx.md").read_text()
+    for domain in handlers.STRICT:
+        listed = page.partition(f"### {domain}\n")[2].split("\n\n")[1]
+        names = re.findall(r"`(\w+)`", listed)
+        assert names == [name for own, name in handlers.names() if own == domain]

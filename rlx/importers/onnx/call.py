@@ -10,12 +10,14 @@ import numpy as np
 
 from rlx.budget import spend
 from rlx.errors import ImportModelError
+from rlx.importers.onnx import narrow
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     Array,
+    Coded,
     Held,
     Items,
     NeedsValueError,
@@ -132,6 +134,11 @@ class Call:
             raise ImportModelError(f"input {at} is not a tensor")
         return found
 
+    def coded(self, at: int) -> Coded | None:
+        """Operand ``at`` where it is a weight in 4-bit integers that is not decoded yet."""
+        found = self.value(at)
+        return found if isinstance(found, Coded) and found.node is None else None
+
     def items(self, at: int) -> Items:
         """Operand ``at``, a sequence."""
         found = self.held(at)
@@ -168,7 +175,7 @@ class Call:
         return self.x(at).dtype
 
     def known(self, at: int) -> Array:
-        """The elements of operand ``at``, bfloat16 as floats.
+        """The elements of operand ``at``, bfloat16 and narrower floats as f32.
 
         Raises:
             NeedsValueError: They depend on what graph inputs hold.
@@ -178,6 +185,9 @@ class Call:
         array = value.array if value.array is not None else self._compute(value)
         if value.element.dtype is DType.BF16:
             return widen(array, DType.BF16).astype(np.float32)
+        if value.element.name in narrow.FORMATS:
+            decoded: Array = narrow.table(value.element.name)[array]
+            return decoded
         return array
 
     def is_known(self, at: int) -> bool:
@@ -185,13 +195,13 @@ class Call:
         return self.value(at).array is not None
 
     def _compute(self, value: Value) -> Array:
-        assert value.node is not None
-        names = inputs_of(value.node)
+        node = self.site.node(value)
+        names = inputs_of(node)
         if names and not self.site.params:
             raise RefusedError("a shape that depends on values computed within a loop or a branch")
         if names:
             raise NeedsValueError(names)
-        value.array = known_node(value.node)
+        value.array = known_node(node)
         return value.array
 
     def ints(self, at: int) -> tuple[int, ...]:

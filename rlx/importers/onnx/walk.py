@@ -35,7 +35,7 @@ from rlx.importers.onnx.values import (
     Site,
     Value,
 )
-from rlx.importers.onnx.wrap import wrapped
+from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
 from rlx.ir.spans import progress
 from rlx.ops.effort import effort
@@ -212,7 +212,7 @@ class Lowering:
         call = Call(node, operands, site, opset, attributes, self, scope)
         if operator.raw:
             return _results(operator, call)
-        _check_carried(operator, operands)
+        _check_carried(node.op, operator, operands)
         if operator.fold and operands and all(_foldable(held) for held in operands if held):
             folded = self._fold(operator, call)
             if folded is not None:
@@ -289,10 +289,10 @@ def _foldable(held: Held) -> bool:
     )
 
 
-def _check_carried(operator: Operator, operands: Sequence[Held | None]) -> None:
-    if not operator.carried:
-        for held in operands:
-            if isinstance(held, Value) and held.element.name in CARRIERS:
+def _check_carried(op: str, operator: Operator, operands: Sequence[Held | None]) -> None:
+    for held in operands:
+        if isinstance(held, Value) and held.element.name in CARRIERS:
+            if not carries(op, operator.carried, held.element):
                 raise RefusedError(f"tensors of {held.element.name}")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops.packed import packed_product
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -17,7 +18,11 @@ from rlx.ir.graph import Graph, Node
 @onnx_op("MatMul")
 def matmul(call: Call) -> Any:
     """NumPy's product; integers wrap."""
-    g, a, b = call.g, call.x(0), call.x(1)
+    g, a = call.g, call.x(0)
+    packed = packed_product(call, a, call.coded(1), 0)
+    if packed is not None:
+        return packed
+    b = call.x(1)
     return g.matmul(a, b) if a.dtype.is_float else _wrapping(g, a, b)
 
 
@@ -50,16 +55,20 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 @onnx_op("Gemm")
 def gemm(call: Call) -> Any:
     """The sum alpha a b + beta c, with either factor transposed."""
-    g, a, b = call.g, call.x(0), call.x(1)
+    g, a = call.g, call.x(0)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype
     whole = not kind.is_float and alpha == 1 and beta in (0, 1)
-    call.need(len(a.shape) == len(b.shape) == 2, f"factors of shapes {a.shape} and {b.shape}")
+    shapes = call.shape(0), call.shape(1)
+    call.need(len(shapes[0]) == len(shapes[1]) == 2, f"factors of shapes {shapes}")
     if not kind.is_float and not whole:
-        a, b = g.cast(a, "f64"), g.cast(b, "f64")
+        a = g.cast(a, "f64")
     a = g.transpose(a) if call.integer("transA", 0) else a
-    b = g.transpose(b) if call.integer("transB", 0) else b
-    found = _wrapping(g, a, b) if whole else g.matmul(a, b)
+    found = packed_product(call, a, call.coded(1), call.integer("transB", 0))
+    if found is None:
+        b = call.x(1) if kind.is_float or whole else g.cast(call.x(1), "f64")
+        b = g.transpose(b) if call.integer("transB", 0) else b
+        found = _wrapping(g, a, b) if whole else g.matmul(a, b)
     found = found if alpha == 1 else g.mul(found, alpha)
     c = call.opt(2)
     if c is not None and beta != 0:
