@@ -24,6 +24,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fetched import read
+from package_models import MODELS as MORE
 
 import rlx
 from rlx.cli.bench import relative_difference
@@ -167,6 +168,9 @@ MODELS = {
         (1, 8),
     ),
 }
+
+for name, row in MORE.items():
+    MODELS[name] = (row.package, "", row.member, row.feeds, row.sizes)
 
 # Topologies that come with the onnx package; their one shape is written into the files.
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -130,7 +130,7 @@ def dynamic_quantize(call: Call) -> Any:
 def quantized_by_range(g: Graph, x: Node) -> tuple[Node, Node, Node]:
     """A tensor as u8, the scale, and the zero point."""
     high, low = g.maximum(g.max(x), 0.0), g.minimum(g.min(x), 0.0)
-    scale = g.mul(g.sub(high, low), 1 / 255)
+    scale = g.div(g.sub(high, low), 255.0)
     # A tensor of zeros has no scale; 1 keeps its zeros.
     safe = g.where(g.eq(scale, 0.0), g.constant(1.0, x.dtype), scale)
     zero = g.round(g.minimum(g.maximum(g.div(g.neg(low), safe), 0.0), 255.0))
