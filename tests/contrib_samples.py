@@ -114,6 +114,22 @@ def embedded(rng, at):
     )
 
 
+@of(MS, "QEmbedLayerNormalization")
+def embedded_in_8_bits(rng, at):
+    b, s, h, words = [(1, 3, 8, 11), (2, 5, 16, 7), (3, 1, 4, 5), (2, 8, 32, 50), (1, 16, 8, 3)][at]
+    ids = rng.integers(0, words, (b, s)).astype("i4")
+    two = at != 2
+    segments = rng.integers(0, 2, (b, s)).astype("i4") if two else None
+    mask = (np.arange(s) < rng.integers(1, s + 1, (b, 1))).astype("i4") if at in (1, 3) else None
+    rows = [(words, h), (s + 3, h), (2, h), (h,), (h,)]
+    tables = [bytes_of(rng, *shape) if two or n != 2 else None for n, shape in enumerate(rows)]
+    scales = [scale_of(rng) if t is not None else None for t in tables]
+    zeros = [bytes_of(rng).reshape(()) if t is not None else None for t in tables]
+    inputs = [ids, segments, *tables, mask, *scales, *zeros]
+    weights = tuple(n for n, a in enumerate(inputs) if n not in (0, 1, 7) and a is not None)
+    return Sample(inputs, outputs=2, weights=weights, attrs={"epsilon": 1e-6}, rtol=1e-4)
+
+
 @of(MS, "MatMulNBits")
 def nbits(rng, at):
     m, k, n, block, bits = [

@@ -83,6 +83,15 @@ def test_a_mask_for_all_positions(rng, device):
     close(run("Attention", [*inputs, mask, past], {"num_heads": 2}, device, 2), wanted)
 
 
+def test_a_hiding_value_that_half_precision_does_not_hold(rng, device):
+    """What files for f32 write, in a model that was made half as wide."""
+    full = [normal(rng, 1, 4, 6), normal(rng, 6, 24) * F(0.3), normal(rng, 24)]
+    mask, attrs = np.array([3], "i4"), {"num_heads": 2, "mask_filter_value": -3.4028234663852886e38}
+    (wanted,) = oracle("Attention", [*full, mask], attrs)
+    (found,) = run("Attention", [*(x.astype("f2") for x in full), mask], attrs, device)
+    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+
+
 def test_no_key_is_hidden_with_causal_off(rng, device):
     q, k, v = (normal(rng, 1, 4, 32) for _ in range(3))
     attrs = {"num_heads": 2, "kv_num_heads": 2, "causal": 0}

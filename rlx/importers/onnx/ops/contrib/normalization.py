@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.contrib.domain import contrib
+from rlx.importers.onnx.ops.contrib.quantization import decoded_node
 from rlx.importers.onnx.ops.movement import axis_of
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -89,21 +91,60 @@ def simplified_layer_norm(call: Call) -> Any:
 @contrib("EmbedLayerNormalization")
 def embed_layer_norm(call: Call) -> Any:
     """Layer norm of the sum of the embeddings of words, positions and segments."""
-    g, ids, words = call.g, call.x(0), call.x(2)
+    g = call.g
     call.ignore("mask_index_type")
-    b, s = ids.shape
-    total = g.gather(words, ids, 0)
-    if call.has(8):
-        total = g.add(total, g.gather(call.x(3), call.x(8), 0))
-    else:
+
+    def rows(at: int, ids: Node | None) -> Node:
+        x = call.x(at)
+        return x if ids is None else g.gather(x, ids, 0)
+
+    y, total = _embedded(call, rows, call.opt(8))
+    return y, _lengths(call), total
+
+
+@contrib("QEmbedLayerNormalization")
+def quantized_embed_layer_norm(call: Call) -> Any:
+    """The same of tables in 8 bits, of which only the rows that are taken are decoded."""
+    g = call.g
+
+    def rows(at: int, ids: Node | None) -> Node:
+        # The scales of operands 2 to 6 are operands 8 to 12, the zero points 13 to 17.
+        x = call.x(at) if ids is None else g.gather(call.x(at), ids, 0)
+        return decoded_node(call, x, at + 6, at + 11)
+
+    y, _ = _embedded(call, rows, None)
+    return y, _lengths(call)
+
+
+def _embedded(
+    call: Call, rows: Callable[[int, Node | None], Node], places: Node | None
+) -> tuple[Node, Node]:
+    """The norm of a sum of embeddings, and the sum.
+
+    Args:
+        call: The node.
+        rows: Gives rows of the table that an operand holds, or all of it.
+        places: The positions; by default they are counted.
+    """
+    g, ids = call.g, call.x(0)
+    call.need(len(ids.shape) == 2, f"words of shape {ids.shape}")
+    s = ids.shape[1]
+    if places is None:
         call.need(s <= call.shape(3)[0], f"{s} positions of {call.shape(3)[0]}")
-        total = g.add(total, g.narrow(call.x(3), 0, 0, s))
+        places = g.constant(np.arange(s, dtype=np.int32).reshape(1, s))
+    total = g.add(rows(2, ids), rows(3, places))
     call.need(call.has(1) == call.has(4), "segments and their embedding go together")
     if call.has(1):
-        total = g.add(total, g.gather(call.x(4), call.x(1), 0))
-    y = g.layer_norm(total, call.x(5), call.x(6), eps=call.real("epsilon", EPSILON))
-    if call.has(7):
-        lengths = g.sum(g.cast(call.x(7), "i32"), (1,))
-    else:
-        lengths = g.constant(np.zeros(b, np.int32))
-    return y, lengths, total
+        total = g.add(total, rows(4, call.x(1)))
+    return g.layer_norm(
+        total, rows(5, None), rows(6, None), eps=call.real("epsilon", EPSILON)
+    ), total
+
+
+def _lengths(call: Call) -> Node:
+    """How many words of each row the mask marks; 0 without a mask."""
+    g, b = call.g, call.shape(0)[0]
+    if not call.has(7):
+        return g.constant(np.zeros(b, np.int32))
+    found: Node = g.sum(g.cast(call.x(7), "i32"), (1,))
+    return found

@@ -27,8 +27,13 @@ def _single(call: Call, at: int) -> Node:
 
 def decoded(call: Call, at: int, scale: int, zero: int) -> Node:
     """Operand ``at`` as floats, by the operands that hold its scale and zero point."""
+    return decoded_node(call, call.x(at), scale, zero)
+
+
+def decoded_node(call: Call, x: Node, scale: int, zero: int) -> Node:
+    """8-bit elements as floats, by the operands that hold their scale and zero point."""
     g = call.g
-    wide = g.cast(call.x(at), "f32")
+    wide = g.cast(x, "f32")
     if call.has(zero):
         wide = g.sub(wide, _single(call, zero))
     found: Node = g.mul(wide, _single(call, scale))

@@ -109,7 +109,8 @@ def hidden(g: Graph, seen: Node, like: Node, value: float | None = None) -> Node
         like: A node whose dtype the result has.
         value: The value; by default one far below any score.
     """
-    low = far(like.dtype) if value is None else value
+    # Half precision does not hold what files write for f32.
+    low = far(like.dtype) if value is None else max(value, far(like.dtype))
     found: Node = g.where(seen, g.constant(0.0, like.dtype), g.constant(low, like.dtype))
     return found
 
