@@ -92,17 +92,13 @@ def test_a_hiding_value_that_half_precision_does_not_hold(rng, device):
     np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
-def test_no_key_is_hidden_with_causal_off(rng, device):
-    q, k, v = (normal(rng, 1, 4, 32) for _ in range(3))
+def test_only_padding_is_hidden_with_causal_off(rng, device):
+    """Of two prompts the second is shorter: its last key is padding."""
+    q, k, v = (normal(rng, 2, 4, 32) for _ in range(3))
     attrs = {"num_heads": 2, "kv_num_heads": 2, "causal": 0}
-    y = run(
-        "GroupQueryAttention",
-        [q, k, v, None, None, np.int32([3]), np.int32(4)],
-        attrs,
-        device,
-        weights=(6,),
-    )
-    wanted = oracle("MultiHeadAttention", [q, k, v], {"num_heads": 2})
+    inputs = [q, k, v, None, None, np.int32([3, 2]), np.int32(4)]
+    y = run("GroupQueryAttention", inputs, attrs, device, weights=(6,))
+    wanted = oracle("MultiHeadAttention", [q, k, v, None, np.int32([4, 3])], {"num_heads": 2})
     close(y, wanted)
 
 

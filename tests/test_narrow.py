@@ -140,12 +140,13 @@ def test_weights_of_4_bits(at, rng, device):
 def test_weights_of_8_bits(rng, device):
     """Floats of 8 bits in a file, decoded by a scale."""
     for name in ("float8e4m3fn", "float8e5m2"):
-        w = rng.standard_normal((16, 4)).astype(FLOATS[name])
-        data = decoded(w, np.float32(0.5), None)
-        x = rng.standard_normal((3, 16)).astype("f4")
-        with rlx.onnx.Model(data, device=device) as model:
-            (y,) = model.run({"x": x})
-        np.testing.assert_allclose(y, x @ (w.astype("f4") * 0.5), rtol=1e-5, atol=1e-5)
+        w, x = rng.standard_normal((16, 4)).astype(FLOATS[name]), rng.standard_normal((3, 16))
+        for zero in (None, np.array(1.5, FLOATS[name])):
+            data = decoded(w, np.float32(0.5), zero)
+            with rlx.onnx.Model(data, device=device) as model:
+                (y,) = model.run({"x": x.astype("f4")})
+            less = 0 if zero is None else 1.5
+            np.testing.assert_allclose(y, x @ ((w.astype("f4") - less) * 0.5), rtol=1e-4, atol=1e-4)
 
 
 def test_weights_of_bfloat16(rng, device):

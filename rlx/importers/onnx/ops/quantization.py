@@ -67,8 +67,9 @@ def quantize(call: Call) -> Any:
         x = g.cast(x, scale.dtype)
     found = g.div(x, _spread(call, scale, x))
     if element.name in FORMATS:
-        # The zero point of floats is 0.
         wide = found if found.dtype is DType.F32 else g.cast(found, "f32")
+        if call.has(2):
+            wide = g.add(wide, _spread(call, decoded(g, call.x(2), element.name), x))
         return Value(element, node=encoded(g, wide, element.name, saturate))
     found = g.round(found)
     # A 16-bit range does not fit half precision, so the rest is in f32.
@@ -105,8 +106,9 @@ def dequantize(call: Call) -> Any:
 def _decoded(call: Call) -> Value:
     g, x, scale = call.g, call.x(0), call.x(1)
     if call.element(0).name in FORMATS:
-        wide = decoded(g, x, call.element(0).name)  # the zero point of floats is 0
-        call.ignore(inputs=(2,))
+        wide = decoded(g, x, call.element(0).name)
+        if call.has(2):
+            wide = g.sub(wide, _spread(call, decoded(g, call.x(2), call.element(2).name), x))
     else:
         wide = g.cast(x, "i32") if x.dtype is not DType.I32 else x
         if call.has(2):

@@ -153,16 +153,12 @@ def _scores(call: Call, q: Node, before: Node | int, total: int) -> Scores:
         how = how._replace(bias=g.narrow(how.bias, 3, 0, total))
     call.need(causal or window < 0, "a window of a query that sees later keys")
     plain = how.bias is None and how.sink is None and not how.shown
-    if isinstance(before, int) and plain:
-        kinds = {0: "none", 1: "causal" if window < 0 else f"sliding:{window - 1}"}
-        return how._replace(kind=kinds[causal])
-    if not causal:
-        seen = None
-        if not isinstance(before, int):
-            ends = g.add(g.reshape(before, (q.shape[0], 1, 1, 1)), g.constant(np.int32(steps)))
-            keys = g.constant(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total))
-            seen = g.lt(keys, ends)
-    else:
+    if causal and isinstance(before, int) and plain:
+        return how._replace(kind="causal" if window < 0 else f"sliding:{window - 1}")
+    if causal:
         seen, _ = seen_before(g, steps, total, before, window)
-    extra = None if seen is None else hidden(g, seen, q)
-    return how._replace(bias=summed(g, how.bias, extra))
+    else:
+        # What stands behind an entry's last key is padding.
+        last = g.reshape(g.cast(call.x(5), "i32"), (q.shape[0], 1, 1, 1))
+        seen = g.le(g.constant(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total)), last)
+    return how._replace(bias=summed(g, how.bias, hidden(g, seen, q)))
