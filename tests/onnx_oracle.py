@@ -1,37 +1,72 @@
 """One ONNX node run by onnxruntime: what rlx's ops of the same meaning are compared with."""
 
 import numpy as np
-import onnx
 import onnxruntime
+from onnx import helper, numpy_helper
+
+# Versions of domains, and of those of their operators that came later.
+VERSIONS = {"com.microsoft": 1, "ai.onnx.ml": 4, "TreeEnsemble": 5}
 
 
-def run_node(kind, inputs, outputs=1, opset=22, **attrs):
-    """The results of a node.
+def node_model(kind, inputs, attrs, outputs=1, opset=22, domain="", weights=()):
+    """A model of one node.
 
     Args:
         kind: Its operator.
         inputs: Arrays; None for an absent one.
-        outputs: Number of results.
-        opset: Version of the operator set.
-        **attrs: Its attributes.
+        attrs: Its attributes; None for an absent one.
+        outputs: Number of results; or for each its dtype where that can't be inferred, or whether it has
+            a name.
+        opset: Version of ONNX's operator set.
+        domain: The operator's domain, and with a colon its version.
+        weights: Places of operands that are weights.
+
+    Returns:
+        The model's bytes, and arrays by the names of its inputs.
     """
-    helper = onnx.helper
     names = [f"x{at}" if array is not None else "" for at, array in enumerate(inputs)]
-    results = [f"y{at}" for at in range(outputs)]
-    feeds = {n: a for n, a in zip(names, inputs, strict=True) if n}
+    wanted = [True] * outputs if isinstance(outputs, int) else outputs
+    results = [f"y{at}" if want else "" for at, want in enumerate(wanted)]
+    given = {n: np.asarray(a) for n, a in zip(names, inputs, strict=True) if n}
+    kept = {f"x{at}" for at in weights}
+    feeds = {name: array for name, array in given.items() if name not in kept}
+    attrs = {name: value for name, value in attrs.items() if value is not None}
     graph = helper.make_graph(
-        [helper.make_node(kind, names, results, **attrs)],
+        [helper.make_node(kind, names, results, domain=domain or None, **attrs)],
         "one",
         [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
             for n, a in feeds.items()
         ],
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in results],
+        [_result(name, want) for name, want in zip(results, wanted, strict=True) if name],
+        [numpy_helper.from_array(given[name], name) for name in sorted(kept)],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    sets = [helper.make_opsetid("", opset)]
+    if domain:
+        sets.append(helper.make_opsetid(domain, VERSIONS.get(kind, VERSIONS[domain])))
+    model = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    return model.SerializeToString(), feeds
+
+
+def _result(name, want):
+    if not isinstance(want, str):
+        return helper.make_empty_tensor_value_info(name)
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(np.dtype(want)), None
+    )
+
+
+def run_model(data, feeds, optimized=True):
+    """The results of a model by onnxruntime, on one thread; not optimized, its nodes as they are."""
     options = onnxruntime.SessionOptions()
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     return [np.asarray(a) for a in session.run(None, feeds)]
+
+
+def run_node(kind, inputs, outputs=1, opset=22, **attrs):
+    """The results of a node of ONNX's own domain by onnxruntime; see ``node_model``."""
+    return run_model(*node_model(kind, inputs, attrs, outputs, opset))

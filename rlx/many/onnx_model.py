@@ -92,7 +92,9 @@ class Model:
             inputs: An array for every input, of any shape that the model takes.
 
         Returns:
-            The outputs in the file's order, in the model's own types (bfloat16 as its bits in uint16).
+            The outputs in the file's order, in the model's own types: bfloat16 as its bits in uint16, floats of
+            8 and 4 bits as their codes in uint8, integers of 4 and 2 bits in int8 and uint8. Inputs are taken in
+            the same form.
 
         Raises:
             InputError: An input is missing, or does not fit the model.

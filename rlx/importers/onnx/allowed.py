@@ -1,4 +1,4 @@
-"""What the attributes of ONNX's own operators may be, where the standard says so for a name or an operator.
+"""What the attributes of operators may be, where their documentation says so for a name or an operator.
 
 A value outside of it would be taken for one thing here and for another by other runtimes: the file is refused.
 """
@@ -12,10 +12,12 @@ from rlx.importers.onnx.schema import Attribute
 
 # 0 or 1, in every operator that has one.
 FLAGS = frozenset(
-    "align_corners allowzero antialias ceil_mode center_point_box count_include_pad detect_negative "
-    "detect_positive exclude_outside exclusive fmod input_forget interleaved inverse is_causal keepdims largest "
-    "layout linear_before_reset new_axis noop_with_empty_axes onesided periodic reverse saturate "
-    "select_last_index sorted spatial storage_order training_mode transA transB upper".split()
+    "align_corners allowzero antialias causal ceil_mode center_point_box channels_last count_include_pad "
+    "detect_negative detect_positive do_rotary exclude_outside exclusive fmod input_forget interleaved inverse "
+    "is_bidirectional is_causal is_inner_broadcast keepdims largest layout linear_before_reset new_axis "
+    "noop_with_empty_axes one_class onesided past_present_share_buffer periodic reverse rotary_interleaved "
+    "saturate select_last_index sorted spatial storage_order training_mode transA transB transBatchA "
+    "transBatchB unidirectional upper".split()
 )
 _SCATTER = ("none", "add", "mul", "max", "min")
 _LOSS = ("none", "mean", "sum")
@@ -23,6 +25,10 @@ _LOSS = ("none", "mean", "sum")
 TEXTS: dict[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
     "auto_pad": ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", ""),
+    "kernel_type": ("LINEAR", "POLY", "RBF", "SIGMOID"),
+    "norm": ("MAX", "L1", "L2"),
+    "post_transform": ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"),
+    "aggregate_function": ("AVERAGE", "SUM", "MIN", "MAX"),
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
     "padding_mode": ("zeros", "border", "reflection"),
     "round_mode": ("up", "down", "nearest"),
@@ -44,7 +50,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
 # Integers: a test, and what it asks for.
 _POSITIVE: tuple[Callable[[int], bool], str] = (lambda i: i > 0, "at least 1")
 _PADDED = (
-    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv",
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool", "NhwcMaxPool",
+    "QLinearAveragePool", "QLinearConv",
 )  # fmt: skip
 INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
     "blocksize": _POSITIVE,
@@ -59,6 +66,19 @@ INTEGERS: dict[str, tuple[Callable[[int], bool], str]] = {
     **{f"{op}.pads": (lambda i: i >= 0, "at least 0") for op in _PADDED},
     "LRN.size": _POSITIVE,
     "RotaryEmbedding.num_heads": (lambda i: i >= 0, "at least 0"),
+    "num_heads": _POSITIVE,
+    "kv_num_heads": _POSITIVE,
+    "block_size": (lambda i: i >= 0, "at least 0"),
+    "MatMulNBits.block_size": _POSITIVE,
+    "MatMulNBits.K": _POSITIVE,
+    "MatMulNBits.N": _POSITIVE,
+    "TreeEnsemble.post_transform": (lambda i: 0 <= i < 5, "0 to 4"),
+    "TreeEnsemble.aggregate_function": (lambda i: 0 <= i < 4, "0 to 3"),
+    "n_targets": _POSITIVE,
+    "targets": _POSITIVE,
+    "smooth_softmax": (lambda i: i in (-1, 0, 1), "-1, 0 or 1"),
+    "qk_output": (lambda i: i in (0, 1, 2), "0, 1 or 2"),
+    "local_window_size": (lambda i: i == -1 or i > 0, "-1 or at least 1"),
     "LpNormalization.p": (lambda i: i in (1, 2), "1 or 2"),
     "LpPool.p": _POSITIVE,
     "GlobalLpPool.p": _POSITIVE,
@@ -69,11 +89,11 @@ def check(op: str, attributes: Mapping[str, Attribute]) -> None:
     """Refuses attributes that mean nothing.
 
     Args:
-        op: An operator of ONNX's own domain.
+        op: An operator.
         attributes: Its attributes by name.
 
     Raises:
-        ImportModelError: One is none of those that the standard lists.
+        ImportModelError: One is none of those that there are.
     """
     for name, attribute in attributes.items():
         texts = TEXTS.get(f"{op}.{name}", TEXTS.get(name))

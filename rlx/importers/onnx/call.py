@@ -10,12 +10,14 @@ import numpy as np
 
 from rlx.budget import spend
 from rlx.errors import ImportModelError
+from rlx.importers.onnx import narrow
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     Array,
+    Coded,
     Held,
     Items,
     NeedsValueError,
@@ -86,6 +88,8 @@ class Call:
         self.attributes = attributes
         self.lowering = lowering
         self.scope = scope
+        self._asked: set[str] = set()
+        self._used: set[int] = set()
 
     @property
     def g(self) -> Graph:
@@ -113,6 +117,7 @@ class Call:
         Raises:
             ImportModelError: It is left out.
         """
+        self._used.add(at)
         found = self.operands[at] if at < len(self.operands) else None
         if found is None:
             raise ImportModelError(f"input {at} is missing")
@@ -128,6 +133,11 @@ class Call:
         if not isinstance(found, Value):
             raise ImportModelError(f"input {at} is not a tensor")
         return found
+
+    def coded(self, at: int) -> Coded | None:
+        """Operand ``at`` where it is a weight in 4-bit integers that is not decoded yet."""
+        found = self.value(at)
+        return found if isinstance(found, Coded) and found.node is None else None
 
     def items(self, at: int) -> Items:
         """Operand ``at``, a sequence."""
@@ -165,7 +175,7 @@ class Call:
         return self.x(at).dtype
 
     def known(self, at: int) -> Array:
-        """The elements of operand ``at``, bfloat16 as floats.
+        """The elements of operand ``at``, bfloat16 and narrower floats as f32.
 
         Raises:
             NeedsValueError: They depend on what graph inputs hold.
@@ -175,6 +185,9 @@ class Call:
         array = value.array if value.array is not None else self._compute(value)
         if value.element.dtype is DType.BF16:
             return widen(array, DType.BF16).astype(np.float32)
+        if value.element.name in narrow.FORMATS:
+            decoded: Array = narrow.table(value.element.name)[array]
+            return decoded
         return array
 
     def is_known(self, at: int) -> bool:
@@ -182,13 +195,13 @@ class Call:
         return self.value(at).array is not None
 
     def _compute(self, value: Value) -> Array:
-        assert value.node is not None
-        names = inputs_of(value.node)
+        node = self.site.node(value)
+        names = inputs_of(node)
         if names and not self.site.params:
             raise RefusedError("a shape that depends on values computed within a loop or a branch")
         if names:
             raise NeedsValueError(names)
-        value.array = known_node(value.node)
+        value.array = known_node(node)
         return value.array
 
     def ints(self, at: int) -> tuple[int, ...]:
@@ -220,6 +233,37 @@ class Call:
         """
         if not good:
             raise ImportModelError(otherwise)
+
+    # --- what was not looked at ---
+
+    def ignore(self, *names: str, inputs: Sequence[int] = ()) -> None:
+        """Says that attributes and operands change nothing here.
+
+        Args:
+            *names: Attributes.
+            inputs: Places of operands.
+        """
+        self._asked.update(names)
+        self._used.update(inputs)
+
+    def check_unread(self, results: Sequence[object]) -> None:
+        """Refuses what the operator's function did not look at, or did not give.
+
+        Args:
+            results: What it gave.
+
+        Raises:
+            RefusedError: An attribute, an operand or an output that the node has is not supported.
+        """
+        for name in self.attributes:
+            if name not in self._asked:
+                raise RefusedError(f"attribute {name!r} is not supported")
+        for at, held in enumerate(self.operands):
+            if held is not None and at not in self._used:
+                raise RefusedError(f"input {at} is not supported")
+        for at in range(self.results):
+            if self.wants(at) and (at >= len(results) or results[at] is None):
+                raise RefusedError(f"output {at} is not supported")
 
     # --- attributes ---
 
@@ -253,6 +297,7 @@ class Call:
 
     def text_list(self, name: str, default: Sequence[str] | None = None) -> Any:
         """An attribute of texts."""
+        self._asked.add(name)
         if name not in self.attributes:
             return default
         return [bytes(s.view).decode(errors="replace") for s in self.attributes[name].strings]
@@ -277,6 +322,7 @@ class Call:
         return found
 
     def _plain(self, name: str, field: str, default: Any) -> Any:
+        self._asked.add(name)
         attribute = self.attributes.get(name)
         if attribute is None:
             return default

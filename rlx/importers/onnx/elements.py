@@ -18,6 +18,7 @@ class Element(NamedTuple):
         numpy: What arrays of it are held in.
         dtype: What nodes of it are; None where rlx has no such type.
         field: Field of TensorProto that holds its elements one by one.
+        bits: Bits of an element in a file, where several of them share a byte; 0 otherwise.
     """
 
     code: int
@@ -25,10 +26,25 @@ class Element(NamedTuple):
     numpy: np.dtype[Any]
     dtype: DType | None
     field: str
+    bits: int = 0
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The range of an integer type."""
+        info = np.iinfo(self.numpy)
+        if not self.bits:
+            return int(info.min), int(info.max)
+        return (-(1 << self.bits - 1) if info.min else 0), (1 << self.bits - bool(info.min)) - 1
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of so many elements in a file."""
+        return -(-count * self.bits // 8) if self.bits else count * self.numpy.itemsize
 
 
-def _row(code: int, name: str, numpy: str, dtype: DType | None, field: str) -> Element:
-    return Element(code, name, np.dtype(numpy), dtype, field)
+def _row(
+    code: int, name: str, numpy: str, dtype: DType | None, field: str, bits: int = 0
+) -> Element:
+    return Element(code, name, np.dtype(numpy), dtype, field, bits)
 
 
 FLOAT = _row(1, "float", "f4", DType.F32, "floats")
@@ -45,23 +61,28 @@ DOUBLE = _row(11, "double", "f8", DType.F64, "doubles")
 UINT32 = _row(12, "uint32", "u4", DType.U32, "uint64s")
 UINT64 = _row(13, "uint64", "u8", None, "uint64s")
 BFLOAT16 = _row(16, "bfloat16", "u2", DType.BF16, "int32s")
+# Integers of 4 and 2 bits come as bytes with their value; narrow floats as bytes with their code.
+NARROW = tuple(
+    _row(code, name, numpy, None, "int32s", bits)
+    for code, name, numpy, bits in (
+        (17, "float8e4m3fn", "u1", 0), (18, "float8e4m3fnuz", "u1", 0), (19, "float8e5m2", "u1", 0),
+        (20, "float8e5m2fnuz", "u1", 0), (21, "uint4", "u1", 4), (22, "int4", "i1", 4),
+        (23, "float4e2m1", "u1", 4), (24, "float8e8m0", "u1", 0), (25, "uint2", "u1", 2), (26, "int2", "i1", 2),
+    )
+)  # fmt: skip
 
 ELEMENTS: dict[int, Element] = {
     e.code: e
     for e in (FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE,
-              UINT32, UINT64, BFLOAT16)
+              UINT32, UINT64, BFLOAT16, *NARROW)
 }  # fmt: skip
 BY_DTYPE: dict[DType, Element] = {e.dtype: e for e in ELEMENTS.values() if e.dtype is not None}
-# bfloat16 stands in the numpy type of uint16; arrays of it always come with their element.
+# bfloat16 and narrow types stand in the numpy types of others; arrays of them always come with their element.
 BY_NUMPY: dict[np.dtype[Any], Element] = {
-    e.numpy: e for e in ELEMENTS.values() if e is not BFLOAT16
+    e.numpy: e for e in ELEMENTS.values() if e is not BFLOAT16 and e not in NARROW
 }
 # Types of ONNX that the importer refuses, for messages.
-REFUSED: dict[int, str] = {
-    14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2",
-    20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0",
-    25: "uint2", 26: "int2",
-}  # fmt: skip
+REFUSED: dict[int, str] = {14: "complex64", 15: "complex128"}
 
 
 def name_of(code: int) -> str:

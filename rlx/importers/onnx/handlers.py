@@ -20,6 +20,7 @@ class Operator(NamedTuple):
         fold: Whether it is computed at load when all operands are known.
         raw: Whether it handles known operands, sequences and subgraphs by itself.
         carried: Whether it is right for 16-bit integers and u64 in a wider type.
+        strict: Whether an attribute, operand or output that the handler leaves alone is refused.
     """
 
     since: int
@@ -27,7 +28,11 @@ class Operator(NamedTuple):
     fold: bool = True
     raw: bool = False
     carried: bool = False
+    strict: bool = False
 
+
+# Domains whose operators grow attributes and operands without a new version.
+STRICT = ("com.microsoft", "ai.onnx.ml")
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 
@@ -54,7 +59,8 @@ def onnx_op(
     def decorate(handler: Handler) -> Handler:
         for name in names:
             rows = _TABLE.setdefault((domain, name), [])
-            bisect.insort(rows, Operator(since, handler, fold, raw, carried), key=lambda r: r.since)
+            row = Operator(since, handler, fold, raw, carried, domain in STRICT)
+            bisect.insort(rows, row, key=lambda r: r.since)
         return handler
 
     return decorate

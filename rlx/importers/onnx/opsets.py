@@ -13,6 +13,7 @@ NEWEST = {
     "ai.onnx.ml": 6,
     "ai.onnx.preview": 1,
     "ai.onnx.preview.training": 1,
+    "com.microsoft": 1,
 }
 # Operators that were given in another form: the first version with today's, and what was different.
 _CHANGED = {

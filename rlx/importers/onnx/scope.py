@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rlx.errors import ImportModelError, describe
 from rlx.importers.onnx.schema import Attribute
-from rlx.importers.onnx.values import Held, MissingError
+from rlx.importers.onnx.values import Held, MissingError, Refusal, RefusedError
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Scope:
         Raises:
             ImportModelError: Nothing before it has that name.
             MissingError: It would be the result of a node that was not imported.
+            RefusedError: It is a result that can't be made.
         """
         scope: Scope | None = self
         while scope is not None:
@@ -39,6 +40,8 @@ class Scope:
                 found = scope.values[name]
                 if found is None:
                     raise MissingError(name)
+                if isinstance(found, Refusal):
+                    raise RefusedError(f"{name!r}: {found.reason}")
                 return found
             scope = scope.parent
         raise ImportModelError(

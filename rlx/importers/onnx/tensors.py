@@ -89,15 +89,17 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
 
 
 def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
-    if len(view) != count * element.numpy.itemsize:
+    if len(view) != element.nbytes(count):
         raise ImportModelError(
             describe(
                 "the bytes do not fill the shape",
                 where=where,
                 got=f"{len(view)} bytes",
-                expected=f"{count * element.numpy.itemsize} for {count} of {element.name}",
+                expected=f"{element.nbytes(count)} for {count} of {element.name}",
             )
         )
+    if element.bits:
+        return _unpacked(np.frombuffer(view, np.uint8), element, count)
     if element is BOOL:
         flags: Array = np.frombuffer(view, np.uint8) != 0
         return flags
@@ -106,6 +108,18 @@ def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> A
     aligned = found if found.flags.aligned else found.copy()
     native: Array = aligned if sys.byteorder == "little" else aligned.astype(element.numpy)
     return native
+
+
+def _unpacked(data: Array, element: Element, count: int) -> Array:
+    """Elements of which several share a byte, the first in its lowest bits, as a byte each."""
+    shifts = np.arange(0, 8, element.bits, dtype=np.uint8)
+    flat = (data[:, None] >> shifts).ravel()[:count] & ((1 << element.bits) - 1)
+    if element.numpy == np.uint8:
+        return np.asarray(flat, np.uint8)
+    # The highest of the bits is the sign.
+    spare = 8 - element.bits
+    signed: Array = (flat << spare).astype(np.uint8).view(np.int8) >> spare
+    return signed
 
 
 def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
@@ -124,6 +138,9 @@ def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
     if element is BOOL:
         flags: Array = array != 0
         return flags
+    if element.bits:
+        count = math.prod(int(d) for d in (() if tensor.dims is None else tensor.dims))
+        return _unpacked(array.astype(np.uint8), element, count)
     if element.numpy.kind in "iu":
         found = array.astype(element.numpy)
         if not np.array_equal(found.astype(np.int64), array):
@@ -148,7 +165,7 @@ def _external(
         )
     keys = {entry.key: entry.value for entry in tensor.external}
     path = _inside(folder, keys.get("location", ""), where)
-    nbytes = count * element.numpy.itemsize
+    nbytes = element.nbytes(count)
     try:
         offset = int(keys.get("offset", "0"))
         length = int(keys.get("length", str(nbytes)))

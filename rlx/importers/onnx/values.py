@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import RlxError
-from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, Element
+from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, NARROW, Element
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import Shape
@@ -71,6 +71,33 @@ class Value:
         return Value(element or BY_NUMPY[array.dtype], array=array)
 
 
+@dataclass(slots=True, eq=False)
+class Coded(Value):
+    """A weight in 4-bit integers that is decoded where it is used, but where a product takes it as it is.
+
+    Attributes:
+        codes: The integers.
+        scale: What they are multiplied by: one, one per entry of ``axis``, or one per block along it.
+        zero: What is taken off them before, of the scale's shape, or None.
+        axis: The axis of scales that are more than one.
+        block: Entries of a block, or 0.
+        decode: Makes the node of the decoded weight.
+    """
+
+    codes: Array = field(default_factory=lambda: np.zeros(0, np.int8))
+    scale: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    zero: Array | None = None
+    axis: int = 0
+    block: int = 0
+    decode: Callable[[], Node] | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the decoded weight."""
+        shape: Shape = self.codes.shape
+        return shape
+
+
 class Result(Value):
     """A result whose element type is its own, even where that of the operands is in a wider one."""
 
@@ -85,7 +112,18 @@ class Nothing:
     """An ONNX optional that holds nothing."""
 
 
-Held = Value | Items | Nothing
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A result that can't be made. The node is imported for its other results; a use of this one is refused.
+
+    Attributes:
+        reason: Why.
+    """
+
+    reason: str
+
+
+Held = Value | Items | Nothing | Refusal
 
 
 @dataclass(slots=True)
@@ -108,6 +146,8 @@ class Site:
         Raises:
             RefusedError: Its type is none of rlx, or it belongs to a graph around this one.
         """
+        if isinstance(value, Coded) and value.node is None and value.decode is not None:
+            value.node = value.decode()
         if value.node is not None:
             if value.node.graph is not self.graph:
                 raise RefusedError("a value of the graph around it that was not passed in")
@@ -137,7 +177,12 @@ class Site:
 
 
 # Types that rlx lacks and a wider one computes: results are cut back to their bits.
-CARRIERS: dict[str, DType] = {"int16": DType.I32, "uint16": DType.I32, "uint64": DType.I64}
+CARRIERS: dict[str, DType] = {
+    "int16": DType.I32,
+    "uint16": DType.I32,
+    "uint64": DType.I64,
+    **{e.name: DType.I8 if e.numpy == np.int8 else DType.U8 for e in NARROW},
+}
 
 
 def inputs_of(node: Node) -> frozenset[str]:

@@ -35,7 +35,7 @@ from rlx.importers.onnx.values import (
     Site,
     Value,
 )
-from rlx.importers.onnx.wrap import wrapped
+from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
 from rlx.ir.spans import progress
 from rlx.ops.effort import effort
@@ -218,26 +218,25 @@ class Lowering:
         old = refused(node.op, opset, attributes) if not domain else None
         if old is not None:
             raise RefusedError(old)
-        if not domain:
-            allowed.check(node.op, attributes)
+        allowed.check(node.op, attributes)
         operands = [scope.find(name) if name else None for name in node.input]
         if not operator.raw:
             operands = [None if isinstance(held, Nothing) else held for held in operands]
         call = Call(node, operands, site, opset, attributes, self, scope)
         if operator.raw:
-            return _listed(operator.handler(call), None)
-        _check_carried(operator, operands)
+            return _results(operator, call)
+        _check_carried(node.op, operator, operands)
         if operator.fold and operands and all(_foldable(held) for held in operands if held):
             folded = self._fold(operator, call)
             if folded is not None:
                 return folded
-        return wrapped(_listed(operator.handler(call), call), operands)
+        return wrapped(_results(operator, call), operands)
 
     def _fold(self, operator: Operator, call: Call) -> list[Held | None] | None:
         """The results as arrays, by the references of rlx's ops; None where they are too large."""
         site = Site(Graph("fold"), params=False)
         inner = Call(call.node, call.operands, site, call.opset, call.attributes, self, call.scope)
-        held = wrapped(_listed(operator.handler(inner), inner), call.operands)
+        held = wrapped(_results(operator, inner), call.operands)
         found = [value for value in held if isinstance(value, Value) and value.node is not None]
         if sum(type.size for node in site.graph.nodes for type in node.types) > 4 * FOLD_ELEMENTS:
             return None
@@ -303,14 +302,22 @@ def _foldable(held: Held) -> bool:
     )
 
 
-def _check_carried(operator: Operator, operands: Sequence[Held | None]) -> None:
-    if not operator.carried:
-        for held in operands:
-            if isinstance(held, Value) and held.element.name in CARRIERS:
+def _check_carried(op: str, operator: Operator, operands: Sequence[Held | None]) -> None:
+    for held in operands:
+        if isinstance(held, Value) and held.element.name in CARRIERS:
+            if not carries(op, operator.carried, held.element):
                 raise RefusedError(f"tensors of {held.element.name}")
 
 
-def _listed(found: Any, call: Call | None) -> list[Held | None]:
+def _results(operator: Operator, call: Call) -> list[Held | None]:
+    """The values that an operator's function gives."""
+    results = _listed(operator.handler(call))
+    if operator.strict:
+        call.check_unread(results)
+    return results
+
+
+def _listed(found: Any) -> list[Held | None]:
     """What an operator's function gave as a list of values."""
     many = (
         list(found)

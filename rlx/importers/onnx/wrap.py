@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.importers.onnx.elements import Element
+import numpy as np
+
+from rlx.importers.onnx.elements import NARROW, Element
 from rlx.importers.onnx.values import CARRIERS, Held, Result, Value
 from rlx.ir.graph import Node
+
+# Operators that move elements and compute nothing: all that narrow types go through but casts and quantisation.
+MOVES = frozenset(
+    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Reshape ReverseSequence "
+    "ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split()
+)
+ITSELF = frozenset(("QuantizeLinear", "DequantizeLinear"))
+
+
+def carries(op: str, carried: bool, element: Element) -> bool:
+    """Whether an operator is right for elements that are held in a wider type, or as codes.
+
+    Args:
+        op: Its name.
+        carried: Whether it is right for 16-bit integers in a wider type.
+        element: The type.
+    """
+    return carried and (element not in NARROW or op in MOVES or op in ITSELF)
 
 
 def wrapped(results: list[Held | None], operands: Sequence[Held | None]) -> list[Held | None]:
@@ -34,15 +54,29 @@ def _one(value: Held | None, element: Element) -> Held | None:
         return value
     if value.element.name in CARRIERS or value.node.dtype is not CARRIERS[element.name]:
         return value
-    return Value(element, node=cut(value.node, element))
+    # Narrow elements have only been moved.
+    return Value(element, node=value.node if element in NARROW else cut(value.node, element))
 
 
 def cut(node: Node, element: Element) -> Node:
-    """A node of the carrier's dtype reduced to the bits of ``element``."""
+    """A node reduced to the bits of an integer type.
+
+    Args:
+        node: Integers of the carrier's dtype; i32 for types of 4 and 2 bits.
+        element: The type.
+
+    Returns:
+        A node of the carrier's dtype.
+    """
     g = node.graph
     cut_node: Node = node
     if element.name == "uint16":
         cut_node = g.bit_and(node, 0xFFFF)
     elif element.name == "int16":
         cut_node = g.shift_right(g.shift_left(node, 16), 16)
+    elif element.bits and element.numpy == np.int8:
+        spare = 32 - element.bits
+        cut_node = g.cast(g.shift_right(g.shift_left(node, spare), spare), "i8")
+    elif element.bits:
+        cut_node = g.cast(g.bit_and(node, (1 << element.bits) - 1), "u8")
     return cut_node

@@ -1,13 +1,18 @@
-"""One function per ONNX operator, in a file per family; importing this fills the table of them."""
+"""One function per ONNX operator, in a file per family; importing this fills the table of them.
+
+ONNX's own domain stands here, ``com.microsoft`` in ``contrib``, ``ai.onnx.ml`` in ``ml``.
+"""
 
 from rlx.importers.onnx.ops import (
     activations,
     attention,
+    contrib,
     control,
     convolution,
     detection,
     elementwise,
     losses,
+    ml,
     movement,
     normalization,
     pooling,
@@ -26,11 +31,13 @@ from rlx.importers.onnx.ops import (
 __all__ = [
     "activations",
     "attention",
+    "contrib",
     "control",
     "convolution",
     "detection",
     "elementwise",
     "losses",
+    "ml",
     "movement",
     "normalization",
     "pooling",

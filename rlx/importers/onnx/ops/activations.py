@@ -126,13 +126,6 @@ def dropout_by_attribute(call: Call) -> Any:
 onnx_op("Dropout", since=12, fold=False)(dropout)
 
 
-@onnx_op("Binarizer", domain="ai.onnx.ml")
-def binarizer(call: Call) -> Any:
-    """1 above a threshold, 0 elsewhere."""
-    g, x = call.g, call.x()
-    return g.cast(g.gt(x, call.real("threshold", 0.0)), x.dtype)
-
-
 @onnx_op("Hardmax", since=13)
 def hardmax(call: Call) -> Any:
     """1 at the first largest entry of an axis, 0 elsewhere."""

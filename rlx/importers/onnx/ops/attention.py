@@ -43,7 +43,7 @@ def _joined(g: Graph, x: Node) -> Node:
     return found
 
 
-def _repeated(g: Graph, x: Node, heads: int) -> Node:
+def repeated(g: Graph, x: Node, heads: int) -> Node:
     """Each key-value head once for every query head that shares it."""
     b, h, s, d = x.shape
     if h == heads:
@@ -77,7 +77,7 @@ def attention(call: Call) -> Any:
             num_kv_heads=k.shape[1],
         )  # fmt: skip
         return (_joined(g, y) if rank3 else y, *present)
-    k, v = _repeated(g, k, heads), _repeated(g, v, heads)
+    k, v = repeated(g, k, heads), repeated(g, v, heads)
     # The scale is split, so that half-precision products do not overflow.
     root = math.sqrt(scale)
     scores = g.matmul(g.mul(q, root), g.transpose(g.mul(k, root), (0, 1, 3, 2)))
@@ -178,7 +178,7 @@ def flex_attention(call: Call) -> Any:
     g, q, k, v = call.g, call.x(0), call.x(1), call.x(2)
     scale = call.real("scale") or 1 / math.sqrt(q.shape[-1])
     heads = q.shape[1]
-    k, v = _repeated(g, k, heads), _repeated(g, v, heads)
+    k, v = repeated(g, k, heads), repeated(g, v, heads)
     precision = call.integer("softmax_precision")
     wide = DType.F64 if q.dtype is DType.F64 else DType.F32
     if precision is not None:
@@ -209,7 +209,7 @@ def rotary(call: Call) -> Any:
     g, x = call.g, call.x(0)
     rank3 = len(x.shape) == 3
     wide = _heads(g, x, call.integer("num_heads", 0))
-    b, h, s, d = wide.shape
+    b, _, s, d = wide.shape
     rotated = call.integer("rotary_embedding_dim", 0) or d
     call.need(
         rotated % 2 == 0 and 0 <= rotated <= d, f"{rotated} of {d} entries of a head in pairs"
@@ -222,24 +222,8 @@ def rotary(call: Call) -> Any:
         if call.has(3):
             table = g.gather(table, call.x(3), 0)
         tables.append(g.reshape(table, (*((b, 1, s)), rotated // 2)))
-    cos, sin = tables
-    head = g.narrow(wide, 3, 0, rotated)
-    if call.integer("interleaved", 0):
-        pairs = g.reshape(head, (b, h, s, rotated // 2, 2))
-        first = g.reshape(g.narrow(pairs, 4, 0, 1), (b, h, s, rotated // 2))
-        second = g.reshape(g.narrow(pairs, 4, 1, 1), (b, h, s, rotated // 2))
-    else:
-        first = g.narrow(head, 3, 0, rotated // 2)
-        second = g.narrow(head, 3, rotated // 2, rotated // 2)
-    real = g.sub(g.mul(cos, first), g.mul(sin, second))
-    imaginary = g.add(g.mul(sin, first), g.mul(cos, second))
-    if call.integer("interleaved", 0):
-        both = g.concat([g.unsqueeze(real, (4,)), g.unsqueeze(imaginary, (4,))], 4)
-        head = g.reshape(both, (b, h, s, rotated))
-    else:
-        head = g.concat([real, imaginary], 3)
-    if rotated < d:
-        head = g.concat([head, g.narrow(wide, 3, rotated, d - rotated)], 3)
+    style = "gptj" if call.integer("interleaved", 0) else "neox"
+    head = g.rope(wide, *tables, n_rot=rotated, style=style)
     return _joined(g, head) if rank3 else head
 
 

@@ -118,8 +118,13 @@ def _wide(w: Node) -> str:
 @onnx_op("QLinearConv")
 def qlinear_conv(call: Call) -> Any:
     """Quantised operands and result; weights may have a scale per channel."""
-    g, x, w = call.g, call.x(0), call.x(3)
     spatial(call)
+    return quantized_conv(call, call.x(0))
+
+
+def quantized_conv(call: Call, x: Node) -> Node:
+    """A convolution of an 8-bit operand with the channels in front; the other operands are the node's."""
+    g, w = call.g, call.x(3)
     wide = _wide(w)
     left = g.cast(less_zero(g, x, call.x(2)), wide)
     right = g.cast(less_zero(g, w, call.x(5), 0), wide)

@@ -14,7 +14,7 @@ from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import RefusedError, Value
+from rlx.importers.onnx.values import Array, RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
 from rlx.ir.shape import as_axis
@@ -264,27 +264,37 @@ def compress(call: Call) -> Any:
     return g.gather(x, g.constant(keep.astype(np.int64)), axis)
 
 
+def different(array: Array, axis: int, by_size: bool) -> tuple[Array, Array, Array, Array]:
+    """The different entries of an axis.
+
+    Args:
+        array: What is searched.
+        axis: The axis.
+        by_size: Whether they are sorted; otherwise they stand in the order of their first places.
+
+    Returns:
+        The entries, their first places, the number of the entry at each place, and how often each is there.
+    """
+    values, first, inverse, counts = np.unique(
+        array, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = np.ravel(inverse)
+    if not by_size:
+        order = np.argsort(first, kind="stable")
+        values, first, counts = np.take(values, order, axis), first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    return values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
 @onnx_op("Unique", raw=True)
 def unique(call: Call) -> Any:
     """Different entries: as many as there are, so they must be known."""
     array, axis, element = call.known(0), call.integer("axis"), call.element()
     if axis is None:
         array, axis = array.ravel(), 0
-    values, first, inverse, counts = np.unique(
-        array, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = np.ravel(inverse)
-    if not call.integer("sorted", 1):
-        order = np.argsort(first, kind="stable")
-        values, first, counts = np.take(values, order, axis), first[order], counts[order]
-        inverse = np.argsort(order, kind="stable")[inverse]
+    values, first, inverse, counts = different(array, axis, bool(call.integer("sorted", 1)))
     found = store(values, DType.BF16) if element is BFLOAT16 else values
-    return (
-        Value(element, found),
-        first.astype(np.int64),
-        inverse.astype(np.int64),
-        counts.astype(np.int64),
-    )
+    return Value(element, found), first, inverse, counts
 
 
 @onnx_op("ReverseSequence")
@@ -322,16 +332,6 @@ def center_crop_pad(call: Call) -> Any:
             before = -spare // 2
             pads[axis] = (before, -spare - before)
     return g.pad(x, pads)
-
-
-@onnx_op("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def array_feature_extractor(call: Call) -> Any:
-    """Columns of the last axis."""
-    x, indices = call.x(0), call.x(1)
-    found = call.g.gather(x, call.g.reshape(indices, (math.prod(indices.shape),)), len(x.shape) - 1)
-    if len(x.shape) == 1:
-        return call.g.unsqueeze(found, (0,))
-    return found
 
 
 @onnx_op("Col2Im")

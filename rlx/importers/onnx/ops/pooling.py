@@ -13,11 +13,17 @@ from rlx.importers.onnx.ops.convolution import Pairs, paddings, per_axis, spatia
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Node
+from rlx.ir.shape import Shape
 
 
 def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Kernel and the other arguments of a pool."""
-    rank = spatial(call)
+    spatial(call)
+    return pool_window(call, call.shape())
+
+
+def pool_window(call: Call, shape: Shape) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Kernel and the other arguments of a pool over a tensor of a shape, channels in front."""
+    rank = len(shape) - 2
     if rank > 3:
         raise RefusedError(f"a pool over {rank} axes")
     call.need(bool(call.int_list("kernel_shape")), "attribute 'kernel_shape' is missing")
@@ -28,7 +34,7 @@ def _window(call: Call) -> tuple[tuple[int, ...], dict[str, Any]]:
         "NOTSET",
         "VALID",
     )
-    pads: Pairs = paddings(call, call.shape()[2:], reach, strides)
+    pads: Pairs = paddings(call, shape[2:], reach, strides)
     return kernel, {"stride": strides, "padding": pads, "dilation": dilations, "ceil_mode": ceil}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops.packed import packed_product
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -17,7 +18,11 @@ from rlx.ir.graph import Graph, Node
 @onnx_op("MatMul")
 def matmul(call: Call) -> Any:
     """NumPy's product; integers wrap."""
-    g, a, b = call.g, call.x(0), call.x(1)
+    g, a = call.g, call.x(0)
+    packed = packed_product(call, a, call.coded(1), 0)
+    if packed is not None:
+        return packed
+    b = call.x(1)
     return g.matmul(a, b) if a.dtype.is_float else _wrapping(g, a, b)
 
 
@@ -50,16 +55,20 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
 @onnx_op("Gemm")
 def gemm(call: Call) -> Any:
     """The sum alpha a b + beta c, with either factor transposed."""
-    g, a, b = call.g, call.x(0), call.x(1)
+    g, a = call.g, call.x(0)
     alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
     kind = a.dtype
     whole = not kind.is_float and alpha == 1 and beta in (0, 1)
-    call.need(len(a.shape) == len(b.shape) == 2, f"factors of shapes {a.shape} and {b.shape}")
+    shapes = call.shape(0), call.shape(1)
+    call.need(len(shapes[0]) == len(shapes[1]) == 2, f"factors of shapes {shapes}")
     if not kind.is_float and not whole:
-        a, b = g.cast(a, "f64"), g.cast(b, "f64")
+        a = g.cast(a, "f64")
     a = g.transpose(a) if call.integer("transA", 0) else a
-    b = g.transpose(b) if call.integer("transB", 0) else b
-    found = _wrapping(g, a, b) if whole else g.matmul(a, b)
+    found = packed_product(call, a, call.coded(1), call.integer("transB", 0))
+    if found is None:
+        b = call.x(1) if kind.is_float or whole else g.cast(call.x(1), "f64")
+        b = g.transpose(b) if call.integer("transB", 0) else b
+        found = _wrapping(g, a, b) if whole else g.matmul(a, b)
     found = found if alpha == 1 else g.mul(found, alpha)
     c = call.opt(2)
     if c is not None and beta != 0:
@@ -103,19 +112,26 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
 
 
 def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
-    """The product of two 8-bit operands less their zero points, exact in i32.
+    """The product of two 8-bit operands less their zero points, exact in i32."""
+    first, second = (call.opt(place) for place in zeros)
+    return exact_product(call.g, call.x(at[0]), call.x(at[1]), first, second)
+
+
+def exact_product(
+    g: Graph, a: Node, b: Node, left_zero: Node | None, right_zero: Node | None
+) -> Node:
+    """The product of 8-bit matrices less their zero points, exact in i32.
 
     (a - p)(b - q) is a b - p sum(b) - q sum(a) + K p q: the product is that of the 8-bit operands.
     """
-    g, a, b = call.g, call.x(at[0]), call.x(at[1])
     result = g.matmul_integer(a, b).shape
     # A vector is a matrix of one row, or of one column.
     a = g.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     b = g.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     found: Node = g.matmul_integer(a, b)
     rank, inner = len(found.shape), a.shape[-1]
-    p = _point(g, call.x(zeros[0]), rank, rank - 2) if call.has(zeros[0]) else None
-    q = _point(g, call.x(zeros[1]), rank, rank - 1) if call.has(zeros[1]) else None
+    p = None if left_zero is None else _point(g, left_zero, rank, rank - 2)
+    q = None if right_zero is None else _point(g, right_zero, rank, rank - 1)
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
         found = g.sub(found, g.mul(p, columns))

@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import UINT8, Element
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
+from rlx.importers.onnx.values import CARRIERS, Coded, RefusedError, Value
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import as_axis
 
 
 def _spread(call: Call, node: Node, x: Node) -> Node:
     """Scales or zero points shaped to go with x: one, one per entry of an axis, or one per block."""
-    g, rank = call.g, len(x.shape)
+    g, rank, named = call.g, len(x.shape), call.integer("axis", 1)
     if math.prod(node.shape) == 1 and len(node.shape) <= 1:
         call.need(
             not (node.shape == () and call.integer("block_size", 0)), "blocks have no single scale"
         )
         return g.reshape(node, ())  # type: ignore[no-any-return]
-    axis = as_axis(call.integer("axis", 1), rank, where="axis")
+    axis = as_axis(named, rank, where="axis")
     block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
         shape = [1] * rank
@@ -58,46 +57,82 @@ def quantize(call: Call) -> Any:
     """round(x / scale) + zero point, held within the type."""
     g, x, element = call.g, call.x(0), _target(call)
     dtype = element.dtype or CARRIERS.get(element.name)
-    if dtype is None or element.numpy.kind not in "iu":
+    saturate = bool(call.integer("saturate", 1))
+    if dtype is None or element.numpy.kind not in "iu" or element.dtype is DType.BF16:
         raise RefusedError(f"quantisation to {element.name}")
     scale = call.x(1)
     if not x.dtype.is_float:
         x = g.cast(x, scale.dtype)
     if scale.dtype is not x.dtype:
         x = g.cast(x, scale.dtype)
-    found = g.round(g.div(x, _spread(call, scale, x)))
+    found = g.div(x, _spread(call, scale, x))
+    if element.name in FORMATS:
+        wide = found if found.dtype is DType.F32 else g.cast(found, "f32")
+        if call.has(2):
+            wide = g.add(wide, _spread(call, decoded(g, call.x(2), element.name), x))
+        return Value(element, node=encoded(g, wide, element.name, saturate))
+    found = g.round(found)
     # A 16-bit range does not fit half precision, so the rest is in f32.
     found = found if found.dtype in (DType.F32, DType.F64) else g.cast(found, "f32")
     if call.has(2):
         found = g.add(found, g.cast(_spread(call, call.x(2), x), found.dtype))
-    info = np.iinfo(element.numpy)
-    held = g.minimum(g.maximum(found, float(info.min)), float(info.max))
+    low, high = element.limits
+    held = g.minimum(g.maximum(found, float(low)), float(high))
     return Value(element, node=g.cast(held, dtype))
 
 
 @onnx_op("DequantizeLinear", carried=True)
 def dequantize(call: Call) -> Any:
-    """(x - zero point) * scale."""
+    """(x - zero point) * scale. A large weight in 4-bit integers waits for the node that uses it."""
+    codes, scale = call.value(0), call.value(1)
+    zero = call.value(2) if call.has(2) else None
+    waits = codes.element.name in ("int4", "uint4") and call.site.params
+    if not waits or codes.array is None or codes.array.ndim != 2 or scale.array is None:
+        return _decoded(call)
+    if (zero is not None and zero.array is None) or call.integer("output_dtype", 0):
+        return _decoded(call)
+    return Coded(
+        scale.element,
+        name=codes.name,
+        codes=codes.array,
+        scale=scale.array,
+        zero=None if zero is None else zero.array,
+        axis=as_axis(call.integer("axis", 1), 2, where="axis"),
+        block=call.integer("block_size", 0),
+        decode=lambda: call.site.node(_decoded(call)),
+    )
+
+
+def _decoded(call: Call) -> Value:
     g, x, scale = call.g, call.x(0), call.x(1)
-    wide = g.cast(x, "i32") if x.dtype is not DType.I32 else x
-    if call.has(2):
-        zero = _spread(call, call.x(2), x)
-        wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
+    if call.element(0).name in FORMATS:
+        wide = decoded(g, x, call.element(0).name)
+        if call.has(2):
+            wide = g.sub(wide, _spread(call, decoded(g, call.x(2), call.element(2).name), x))
+    else:
+        wide = g.cast(x, "i32") if x.dtype is not DType.I32 else x
+        if call.has(2):
+            zero = _spread(call, call.x(2), x)
+            wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
     code = call.integer("output_dtype", 0)
     target = element_of(code, "output_dtype").dtype if code else scale.dtype
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
     spread = _spread(call, scale, x)
     spread = spread if spread.dtype is through else g.cast(spread, through)
-    found = g.mul(g.cast(wide, through), spread)
+    found = g.mul(wide if wide.dtype is through else g.cast(wide, through), spread)
     return Value.of(found if target is through else g.cast(found, target))
 
 
 @onnx_op("DynamicQuantizeLinear")
 def dynamic_quantize(call: Call) -> Any:
     """To u8 by the range of the elements, which 0 belongs to."""
-    g, x = call.g, call.x()
+    return quantized_by_range(call.g, call.x())
+
+
+def quantized_by_range(g: Graph, x: Node) -> tuple[Node, Node, Node]:
+    """A tensor as u8, the scale, and the zero point."""
     high, low = g.maximum(g.max(x), 0.0), g.minimum(g.min(x), 0.0)
-    scale = g.mul(g.sub(high, low), 1 / 255)
+    scale = g.div(g.sub(high, low), 255.0)
     # A tensor of zeros has no scale; 1 keeps its zeros.
     safe = g.where(g.eq(scale, 0.0), g.constant(1.0, x.dtype), scale)
     zero = g.round(g.minimum(g.maximum(g.div(g.neg(low), safe), 0.0), 255.0))

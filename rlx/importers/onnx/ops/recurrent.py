@@ -8,21 +8,20 @@ from typing import Any
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.values import RefusedError
+from rlx.ir.graph import Node
 
 
-def _common(call: Call, defaults: Sequence[str]) -> dict[str, Any]:
+def _common(call: Call, defaults: Sequence[str], w: Node, r: Node) -> dict[str, Any]:
     """The attributes that all recurrent layers share; activations have to be the usual ones."""
     direction = call.text("direction", "forward")
     given = [name.lower() for name in call.text_list("activations", ()) or ()]
-    hidden = call.shape(2)[-1]
+    hidden = r.shape[-1]
     call.need(
         call.integer("hidden_size", hidden) == hidden,
-        f"hidden_size {call.integer('hidden_size')} and weights {call.shape(2)}",
+        f"hidden_size {call.integer('hidden_size')} and weights {r.shape}",
     )
-    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.node.op]
-    call.need(
-        call.shape(1)[1:] == (gates * hidden, call.shape()[-1]), f"weights of shape {call.shape(1)}"
-    )
+    gates = {"GRU": 3, "RNN": 1}.get(call.node.op, 4)
+    call.need(w.shape[1:] == (gates * hidden, call.shape()[-1]), f"weights of shape {w.shape}")
     count = 2 if direction == "bidirectional" else 1
     if given and given != [d.lower() for d in defaults] * count:
         raise RefusedError(f"activations {', '.join(given)}")
@@ -40,10 +39,15 @@ def _operands(call: Call) -> dict[str, Any]:
 @onnx_op("LSTM")
 def lstm(call: Call) -> Any:
     """Long short-term memory."""
+    return lstm_layer(call, call.x(1), call.x(2))
+
+
+def lstm_layer(call: Call, w: Node, r: Node) -> Any:
+    """Long short-term memory with weights ``[directions, gates, inputs]``."""
     return call.g.lstm(
-        call.x(0), call.x(1), call.x(2), **_operands(call), c0=call.opt(6), p=call.opt(7),
+        call.x(0), w, r, **_operands(call), c0=call.opt(6), p=call.opt(7),
         input_forget=bool(call.integer("input_forget", 0)),
-        **_common(call, ("Sigmoid", "Tanh", "Tanh")),
+        **_common(call, ("Sigmoid", "Tanh", "Tanh"), w, r),
     )  # fmt: skip
 
 
@@ -53,7 +57,7 @@ def gru(call: Call) -> Any:
     return call.g.gru(
         call.x(0), call.x(1), call.x(2), **_operands(call),
         linear_before_reset=bool(call.integer("linear_before_reset", 0)),
-        **_common(call, ("Sigmoid", "Tanh")),
+        **_common(call, ("Sigmoid", "Tanh"), call.x(1), call.x(2)),
     )  # fmt: skip
 
 
@@ -66,5 +70,5 @@ def rnn(call: Call) -> Any:
         raise RefusedError(f"activation {first}")
     return call.g.rnn(
         call.x(0), call.x(1), call.x(2), **_operands(call), activation=first,
-        **_common(call, (first,)),
+        **_common(call, (first,), call.x(1), call.x(2)),
     )  # fmt: skip

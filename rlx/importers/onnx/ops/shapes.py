@@ -10,8 +10,9 @@ import numpy as np
 from rlx.budget import spend
 from rlx.errors import ImportModelError
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, UINT64, Element
+from rlx.importers.onnx.elements import BFLOAT16, FLOAT, INT64, NARROW, UINT64, Element
 from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.narrow import FORMATS, decoded, encoded
 from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import CARRIERS, RefusedError, Value
 from rlx.importers.onnx.wrap import cut
@@ -200,10 +201,17 @@ def cast_to(call: Call, element: Element, at: int = 0) -> Value:
         raise RefusedError(f"a cast to {element.name}")
     if source.dtype is None and source.name not in CARRIERS:
         raise RefusedError(f"a cast from {source.name}")
-    if value.array is not None and value.array.size <= 1 << 16:
+    plain = source not in NARROW and element not in NARROW
+    if plain and value.array is not None and value.array.size <= 1 << 16:
         return Value(element, _cast_array(value.array, source, element))
     g, x = call.g, call.x(at)
     dtype = element.dtype or CARRIERS[element.name]
+    saturate = bool(call.integer("saturate", 1))
+    if source.name in FORMATS:
+        x = decoded(g, x, source.name)
+    if element.name in FORMATS:
+        wide = x if x.dtype is DType.F32 else g.cast(x, "f32")
+        return Value(element, node=encoded(g, wide, element.name, saturate))
     if source is UINT64 and dtype.is_float:
         wide = g.cast(x, DType.F64)
         wide = g.where(g.lt(x, g.constant(np.int64(0))), g.add(wide, 2.0**64), wide)

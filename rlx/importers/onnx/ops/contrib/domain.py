@@ -1,0 +1,67 @@
+"""The decorator of this domain's operators, and the activations that some of them end with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.values import RefusedError
+from rlx.ir.graph import Graph, Node
+
+DOMAIN = "com.microsoft"
+contrib = partial(onnx_op, domain=DOMAIN)
+
+# What follows a product or a convolution: parameters by default, and the function of graph, node and them.
+Activation = Callable[..., Any]
+ACTIVATIONS: Mapping[str, tuple[Sequence[float], Activation]] = {
+    "Relu": ((), lambda g, y: g.relu(y)),
+    "Sigmoid": ((), lambda g, y: g.sigmoid(y)),
+    "Tanh": ((), lambda g, y: g.tanh(y)),
+    "LeakyRelu": ((0.01,), lambda g, y, alpha: g.leaky_relu(y, alpha)),
+    "HardSigmoid": ((0.2, 0.5), lambda g, y, alpha, beta: g.hard_sigmoid(y, alpha, beta)),
+    "Clip": ((-3.4028235e38, 3.4028235e38), lambda g, y, low, high: g.clip(y, low, high)),
+    "Elu": ((1.0,), lambda g, y, alpha: g.elu(y, alpha)),
+    "Softplus": ((), lambda g, y: g.softplus(y)),
+    "Softsign": ((), lambda g, y: g.softsign(y)),
+    "ThresholdedRelu": ((1.0,), lambda g, y, a: g.where(g.gt(y, a), y, g.constant(0.0, y.dtype))),
+}
+
+
+def activated(call: Call, y: Node, params: Sequence[float | None]) -> Node:
+    """A result followed by the activation that the node names.
+
+    Args:
+        call: The node; its attribute ``activation``.
+        y: The result.
+        params: The activation's parameters; where they are fewer or None, its defaults stand in.
+
+    Raises:
+        RefusedError: There is no such activation.
+    """
+    name = call.text("activation", "")
+    if not name:
+        return y
+    if name not in ACTIVATIONS:
+        raise RefusedError(f"activation {name!r}")
+    defaults, function = ACTIVATIONS[name]
+    given = [*params, *[None] * len(defaults)]
+    values = [d if v is None else v for v, d in zip(given, defaults, strict=False)]
+    found: Node = function(call.g, y, *values)
+    return found
+
+
+def heads_apart(g: Graph, x: Node, heads: int) -> Node:
+    """``[B, S, H D]`` as ``[B, H, S, D]``."""
+    b, s, width = x.shape
+    found: Node = g.transpose(g.reshape(x, (b, s, heads, width // heads)), (0, 2, 1, 3))
+    return found
+
+
+def heads_joined(g: Graph, x: Node) -> Node:
+    """``[B, H, S, D]`` as ``[B, S, H D]``."""
+    b, h, s, d = x.shape
+    found: Node = g.reshape(g.transpose(x, (0, 2, 1, 3)), (b, s, h * d))
+    return found

@@ -1,0 +1,97 @@
+"""Products of 8-bit matrices that give floats, and layers with 8-bit weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.contrib.domain import contrib
+from rlx.importers.onnx.ops.contrib.quantization import encoded
+from rlx.importers.onnx.ops.products import exact_product
+from rlx.importers.onnx.ops.quantization import quantized_by_range
+from rlx.importers.onnx.ops.recurrent import lstm_layer
+from rlx.ir.graph import Graph, Node
+
+
+def per_row_or_one(g: Graph, scale: Node) -> Node:
+    """A factor's scales of its rows, shaped to go with the rows of the product."""
+    found: Node = g.reshape(scale, () if math.prod(scale.shape) == 1 else (*scale.shape, 1))
+    return found
+
+
+def scaled_product(g: Graph, exact: Node, left: Node, right: Node) -> Node:
+    """An exact product as floats.
+
+    Args:
+        g: The graph.
+        exact: The product in i32.
+        left: Scale of the first factor: one, or one for each row.
+        right: Scale of the second: one, or one for each column.
+    """
+    scale = g.mul(per_row_or_one(g, left), right if math.prod(right.shape) > 1 else _one(g, right))
+    found: Node = g.mul(g.cast(exact, scale.dtype), scale)
+    return found
+
+
+def _one(g: Graph, scale: Node) -> Node:
+    found: Node = g.reshape(scale, ())
+    return found
+
+
+@contrib("MatMulIntegerToFloat")
+def integer_to_float(call: Call) -> Any:
+    """8-bit matrices; the result is scaled, and a bias added."""
+    g = call.g
+    exact = exact_product(g, call.x(0), call.x(1), call.opt(4), call.opt(5))
+    y = scaled_product(g, exact, call.x(2), call.x(3))
+    return g.add(y, call.x(6)) if call.has(6) else y
+
+
+@contrib("DynamicQuantizeMatMul")
+def dynamic_matmul(call: Call) -> Any:
+    """The first factor is quantised by the range of its elements as it comes."""
+    g = call.g
+    rows, scale, zero = quantized_by_range(g, call.x(0))
+    exact = exact_product(g, rows, call.x(1), zero, call.opt(3))
+    y = scaled_product(g, exact, scale, call.x(2))
+    return g.add(y, call.x(4)) if call.has(4) else y
+
+
+@contrib("QGemm")
+def quantized_gemm(call: Call) -> Any:
+    """The sum of an 8-bit product and i32 integers, scaled; quantised again where there is a scale for it."""
+    g, a, b = call.g, call.x(0), call.x(3)
+    a = g.transpose(a) if call.integer("transA", 0) else a
+    b = g.transpose(b) if call.integer("transB", 0) else b
+    exact = exact_product(g, a, b, call.opt(2), call.opt(5))
+    if call.has(6):
+        exact = g.add(exact, call.x(6))
+    y = scaled_product(g, exact, call.x(1), call.x(4))
+    alpha = call.real("alpha", 1.0)
+    y = y if alpha == 1 else g.mul(y, alpha)
+    if not call.has(7):
+        call.need(not call.has(8), "a zero point of the result without its scale")
+        return y
+    return encoded(call, y, 7, 8, call.dtype(8) if call.has(8) else call.dtype())
+
+
+@contrib("DynamicQuantizeLSTM")
+def dynamic_lstm(call: Call) -> Any:
+    """A recurrent layer with 8-bit weights, decoded; the operands of its products stay floats."""
+    weights = [_gates(call, at, scale) for at, scale in ((1, 8), (2, 10))]
+    call.ignore("activation_alpha", "activation_beta")  # the usual activations have none
+    return lstm_layer(call, *weights)
+
+
+def _gates(call: Call, at: int, scale: int) -> Node:
+    """Weights ``[directions, inputs, gates]`` as floats ``[directions, gates, inputs]``."""
+    g, w = call.g, call.x(at)
+    parts = []
+    for place in (scale, scale + 1):
+        node = call.x(place)
+        directions, gates = w.shape[0], node.shape[1] if len(node.shape) > 1 else 1
+        parts.append(g.reshape(g.cast(node, "f32"), (directions, 1, gates)))
+    found: Node = g.mul(g.sub(g.cast(w, "f32"), parts[1]), parts[0])
+    turned: Node = g.transpose(found, (0, 2, 1))
+    return turned

