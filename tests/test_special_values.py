@@ -115,8 +115,8 @@ def test_a_row_keeps_its_special_values(case, value, device):
     if case.sample.attrs.get("axis", -1) not in (-1, 1):
         return
     graph, operands = case.graph(), case.operands()
-    if operands[-1].dtype == np.int32 and operands[-1].tolist() == [0]:
-        return  # a filter of the first 0 samples
+    if operands[-1].dtype == np.int32 and operands[-1][0] == 0:
+        return  # a filter of the first 0 samples reads none of them
     clean = rlx.Session(device).compile(graph).run_slots(*operands)[0].copy()
     operands[0][0, 0] = value
     with np.errstate(all="ignore"):
