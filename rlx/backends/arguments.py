@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.errors import InputError, RlxError, describe
@@ -80,11 +81,12 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
     Raises:
         InputError: The dtype does not convert, or a value would be lost.
     """
-    import numpy as np
-
     if array.dtype == dtype:
         return array
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    import numpy as np
+
+    rule = _rule(array.dtype, np.dtype(dtype))
+    if rule is None:
         raise InputError(
             describe(
                 f"{where} has a dtype that does not convert",
@@ -95,8 +97,8 @@ def converted(array: Array, dtype: Any, where: str) -> Array:
         )
     with np.errstate(over="ignore", invalid="ignore"):
         found: Array = array.astype(dtype, order="C")
-        lost = _lost(array, found)
-    if lost is not None:
+        lost = rule(array, found)
+    if lost is not None and lost.any():
         at = np.unravel_index(int(np.argmax(lost)), lost.shape)
         place = f" at {[int(i) for i in at]}" if at else ""
         raise InputError(
@@ -123,24 +125,51 @@ _HINTS = {
 }
 
 
-def _lost(array: Array, found: Array) -> Array | None:
-    """Where a conversion lost a value that it has to keep; None where it lost none."""
+# Where a conversion lost a value that it has to keep; None where it lost none.
+_Rule = Callable[[Array, Array], Array | None]
+
+
+@functools.cache
+def _rule(given: Any, wanted: Any) -> _Rule | None:
+    """How a conversion from one NumPy dtype to another is checked; None where it is not made."""
     import numpy as np
 
-    # NumPy calls 64-bit integers to float64 safe, too.
-    wide = array.dtype.kind in "iu" and found.dtype.kind == "f" and array.dtype.itemsize == 8
-    if np.can_cast(array.dtype, found.dtype, "safe") and not wide:
+    if not np.can_cast(given, wanted, "same_kind"):
         return None
-    if array.dtype.kind == "f":
-        lost = np.isinf(found) & np.isfinite(array)
-    elif found.dtype.kind == "f":
-        limit = 2.0 ** (8 * array.dtype.itemsize - (array.dtype.kind == "i"))
-        lost = (found.astype(np.float64) >= limit) | (found.astype(array.dtype) != array)
-    else:
-        lost = found.astype(array.dtype) != array
-        if array.dtype.kind != found.dtype.kind:
-            lost |= found < 0  # an unsigned integer with the highest bit set
-    return lost if lost.any() else None
+    if given.kind == "f":
+        return _no_loss if given.itemsize <= wanted.itemsize else _became_infinite
+    if wanted.kind == "f":
+        # NumPy calls 64-bit integers to float64 safe, too.
+        exact = given.kind == "b" or 8 * given.itemsize <= np.finfo(wanted).nmant + 1
+        return _no_loss if exact else _was_rounded
+    return _no_loss if np.can_cast(given, wanted, "safe") else _was_cut
+
+
+def _no_loss(given: Array, found: Array) -> None:
+    """Every value is held."""
+
+
+def _became_infinite(given: Array, found: Array) -> Array | None:
+    import numpy as np
+
+    finite = np.isfinite(found)
+    return None if finite.all() else ~finite & np.isfinite(given)
+
+
+def _was_rounded(given: Array, found: Array) -> Array:
+    import numpy as np
+
+    # A float of 2^63 or 2^64 does not go back to the integer type.
+    limit = 2.0 ** (8 * given.dtype.itemsize - (given.dtype.kind == "i"))
+    lost: Array = (found.astype(np.float64) >= limit) | (found.astype(given.dtype) != given)
+    return lost
+
+
+def _was_cut(given: Array, found: Array) -> Array:
+    lost: Array = found.astype(given.dtype) != given
+    if given.dtype.kind != found.dtype.kind:
+        lost |= found < 0  # an unsigned integer with the highest bit set
+    return lost
 
 
 def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]) -> list[Array]:

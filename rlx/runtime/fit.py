@@ -26,11 +26,14 @@ def fit(value: Any, shape: tuple[int, ...], dtype: DType, where: str) -> Array:
         InputError: Wrong shape, a dtype that does not convert, or values that it can't hold.
     """
     array = as_array(value)
-    expected = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(dtype.numpy)
+    held = dtype.numpy
+    if array.dtype == held and array.shape == shape and dtype is not DType.BF16:
+        return np.asarray(array, order="C")
+    expected = "floats or bf16 in uint16 " if dtype is DType.BF16 else str(held)
     check_array(array, shape, expected, where)
     if dtype is not DType.BF16:
-        return np.asarray(converted(array, dtype.numpy, where), order="C")
-    if array.dtype == dtype.numpy:
+        return np.asarray(converted(array, held, where), order="C")
+    if array.dtype == held:
         return store(array, dtype)
     if array.dtype.kind != "f":
         raise InputError(
