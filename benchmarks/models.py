@@ -3,8 +3,8 @@
 usage: python benchmarks/models.py [cpu webgpu ...] [--only NAME ...] [--threads 1,2] [--seconds 1] [--json models.json]
 
 The models come from packages of the Python package index (``tests/fetched.py``). A row matches when every output
-is within 1e-4 of ONNX Runtime's by its norm, or within what ``tests/package_models.py`` says for it. ONNX Runtime and rlx run on as many threads each and take turns; the
-ratio is the median over pairs of bursts (``cpu_clock.py``).
+is within 1e-4 of ONNX Runtime's by its norm, or within what ``tests/package_models.py`` says for it. ONNX Runtime and
+rlx run on as many threads each and take turns; the ratio is the median over pairs of bursts (``cpu_clock.py``).
 """
 
 import argparse

@@ -7,11 +7,6 @@ MS = "com.microsoft"
 SHAPES = [(2, 3, 8), (1, 1, 5), (3, 7, 16), (2, 0, 4), (4, 33)]
 ROWS = [(2, 3, 8), (1, 1, 5), (3, 7, 16), (2, 9, 32), (1, 33, 64)]
 TYPES = ["u1", "i1", "u1", "i1", "u1"]
-F16 = (0, 0, 1, 0, 0)
-
-
-def kind(at):
-    return "f2" if F16[at] else "f4"
 
 
 @of(MS, "Gelu", "QuickGelu", "FastGelu")

@@ -122,10 +122,9 @@ def linear_regressor(rng, at):
 def linear_classifier(rng, at):
     n, c = ROWS[at]
     count, labels = [(3, [0, 1, 2]), (1, [3, 8]), (2, [5, -5]), (4, [4, 3, 2, 1]), (1, [0, 1])][at]
-    x = normal(rng, n, c).astype(["f4", "f8", "f4", "f4", "f4"][at])
     post = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "NONE"][at]
     return Sample(
-        [x.astype("f4")], outputs=2,
+        [normal(rng, n, c)], outputs=2,
         attrs={
             "coefficients": list(normal(rng, count * c)), "intercepts": list(normal(rng, count)),
             "classlabels_ints": labels, "post_transform": post, "multi_class": at % 2,

@@ -89,13 +89,12 @@ def test_no_rows_and_one_row(device):
         assert y.shape == (rows, 1)
 
 
-def test_trees_of_32_features_and_200_levels(device):
-    """A tree like a list: as many levels as nodes, of which each row goes down as far as it has to."""
-    depth = 200
+def like_a_list(depth):
+    """A tree with as many levels as splits, on 32 features."""
     total = 2 * depth + 1
     splits = np.arange(depth)
     modes = ["BRANCH_LEQ"] * depth + ["LEAF"] * (depth + 1)
-    attrs = {
+    return {
         "nodes_treeids": [0] * total, "nodes_nodeids": list(range(total)),
         "nodes_featureids": [int(s % 32) for s in splits] + [0] * (depth + 1),
         "nodes_values": [float(s) for s in splits] + [0.0] * (depth + 1), "nodes_modes": modes,
@@ -104,9 +103,22 @@ def test_trees_of_32_features_and_200_levels(device):
         "target_treeids": [0] * (depth + 1), "target_nodeids": list(range(depth, total)),
         "target_ids": [0] * (depth + 1), "target_weights": [float(n) for n in range(depth + 1)],
     }  # fmt: skip
+
+
+def test_trees_of_32_features_and_200_levels(device):
+    """Each row goes down as far as it has to."""
     x = np.repeat(np.float32([[-1], [57.5], [500]]), 32, 1)
-    (y,) = run("TreeEnsembleRegressor", [x], attrs, device)
+    (y,) = run("TreeEnsembleRegressor", [x], like_a_list(200), device)
     np.testing.assert_array_equal(y, [[0], [58], [200]])
+
+
+def test_a_tree_of_too_many_levels():
+    """Each level is nodes of the graph, and counts toward the limit of them."""
+    data, _ = node_model(
+        "TreeEnsembleRegressor", [np.zeros((1, 32), "f4")], like_a_list(3000), domain=ML
+    )
+    with pytest.raises(rlx.LimitError, match="levels of trees"), rlx.limits(nodes=10_000):
+        rlx.onnx.load(data)
 
 
 TREE = samples(ML, "TreeEnsembleRegressor")[0].attrs

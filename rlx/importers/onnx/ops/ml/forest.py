@@ -34,6 +34,8 @@ ASKED = {
     "BRANCH_NEQ": (EQ, True),
 }
 LEAF = "LEAF"
+# Nodes of a graph that one level of splits takes, about.
+NODES_OF_A_LEVEL = 12
 # Stands for what no leaf gave, where the least or the largest is taken.
 NOTHING = 3.0e38
 
@@ -79,6 +81,7 @@ def _depth(call: Call, roots: Array, yes: Array, no: Array, leaf: Array) -> int:
         if not level.size:
             return depth
         depth += 1
+        spend("the levels of trees", nodes=NODES_OF_A_LEVEL)
         call.need(depth <= leaf.size, "a tree in which a way leads back")
         level = np.unique(np.concatenate([yes[level], no[level]]))
 
