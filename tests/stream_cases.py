@@ -110,7 +110,7 @@ def resampled(up, down, **arguments):
     return Case(
         f"resampler {up}/{down} {arguments}",
         lambda **more: signal.StreamingResampler(3, up, down, **arguments, **more),
-        lambda x, device: signal.resample_poly(x, up, down, **offline, device=device),
+        lambda x, device: signal.resample_poly(x, up, down, -1, **offline, device=device),
         axis=-1,
     )
 

@@ -142,22 +142,22 @@ FACTORS = [(1, 2), (2, 1), (3, 7), (7, 3), (160, 147), (1, 100), (100, 1), (6, 4
 def test_resample_poly(device, rng, up, down):
     x, wide = noise(rng, (2, 501))
     expected = scipy.signal.resample_poly(wide, up, down, axis=-1)
-    close(signal.resample_poly(x, up, down, device=device), expected)
+    close(signal.resample_poly(x, up, down, -1, device=device), expected)
     expected = scipy.signal.resample_poly(wide, up, down, axis=-1, window="hamming")
-    close(signal.resample_poly(x, up, down, window="hamming", device=device), expected)
+    close(signal.resample_poly(x, up, down, -1, "hamming", device=device), expected)
 
 
 @pytest.mark.parametrize("taps", [30, 31])
 def test_resample_poly_with_coefficients(rng, taps):
     x, h = rng.standard_normal((2, 100)), rng.standard_normal(taps)
     expected = scipy.signal.resample_poly(x, 3, 2, axis=-1, window=h)
-    close(signal.resample_poly(x, 3, 2, window=h), expected, 1e-12)
+    close(signal.resample_poly(x, 3, 2, -1, window=h), expected, 1e-12)
 
 
 def test_resample_poly_errors():
     with pytest.raises(rlx.InputError, match="at least 1"):
         signal.resample_poly(np.ones(10), 0, 1)
-    assert signal.resample_poly(np.zeros((0, 30)), 2, 3).shape == (0, 20)
+    assert signal.resample_poly(np.zeros((0, 30)), 2, 3, -1).shape == (0, 20)
 
 
 CONDITIONS = (

@@ -165,6 +165,14 @@ AXES = {
 }  # fmt: skip
 
 
+def test_defaults_of_axis_are_scipys(rng):
+    x = rng.normal(size=(30, 12))
+    close(signal.resample_poly(x, 3, 2), scipy.signal.resample_poly(x, 3, 2), 1e-9)
+    close(signal.decimate(x, 3, ftype="fir"), scipy.signal.decimate(x, 3, ftype="fir"), 1e-9)
+    close(signal.hilbert(x), scipy.signal.hilbert(x), 1e-9)
+    close(signal.lfilter([0.5, 0.5], [1.0], x), scipy.signal.lfilter([0.5, 0.5], [1.0], x), 1e-9)
+
+
 @looped("name", sorted(AXES))
 @looped("axis", [0, 1, 2, -2, -3])
 def test_axis(device, rng, name, axis):

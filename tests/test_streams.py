@@ -148,7 +148,7 @@ def test_resampler_with_nan():
     x = recording(400)
     x[1, 100] = np.nan
     stream = signal.StreamingResampler(3, 3, 2, nan="skip")
-    close(joined(stream, x, (90, 9, 3), -1), signal.resample_poly(np.nan_to_num(x), 3, 2))
+    close(joined(stream, x, (90, 9, 3), -1), signal.resample_poly(np.nan_to_num(x), 3, 2, -1))
     stream = signal.StreamingResampler(3, 3, 2, nan="propagate")
     got = joined(stream, x, (90, 9, 3), -1)
     assert np.isnan(got[1, 150])

@@ -98,7 +98,7 @@ def envelope(x: Node, axis: int = -1) -> Node:
 
 @on_arrays
 def resample_poly(
-    x: Node, up: int, down: int, axis: int = -1, window: WindowLike = ("kaiser", 5.0)
+    x: Node, up: int, down: int, axis: int = 0, window: WindowLike = ("kaiser", 5.0)
 ) -> Node:
     """An axis at up / down times its sample rate (``scipy.signal.resample_poly``).
 
@@ -106,8 +106,7 @@ def resample_poly(
         x: Samples along ``axis``.
         up: Factor up, >= 1.
         down: Factor down, >= 1.
-        axis: The axis of time: the last one by default, as in all functions here. SciPy's default in
-            this function alone is 0.
+        axis: The axis of time. As in SciPy, the default is the first one, in this function alone.
         window: The window of the low-pass filter, or the filter's coefficients.
 
     Returns:
@@ -120,7 +119,7 @@ def resample_poly(
     Example:
         >>> import rlx
         >>> g = rlx.Graph()
-        >>> rlx.signal.resample_poly(g.input("x", (2, 1000)), 2, 5).shape
+        >>> rlx.signal.resample_poly(g.input("x", (2, 1000)), 2, 5, axis=-1).shape
         (2, 400)
     """
     taps, up, down, middle = polyphase("resample_poly", up, down, window)

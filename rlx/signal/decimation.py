@@ -75,7 +75,7 @@ def _decimate(x: Node, q: int, order: int, ftype: str, axis: int, zero_phase: bo
     if ftype == "fir":
         taps = low_pass(order + 1, 1 / q)
         if zero_phase:
-            return restore(resample_poly(last, 1, q, window=taps))
+            return restore(resample_poly(last, 1, q, -1, taps))
         count = -(-last.shape[-1] // q)
         return restore(banded(last, taps[::-1], 1, q, 1 - len(taps), count))
     sos = chebyshev(order, _RIPPLE, 0.8 / q)
