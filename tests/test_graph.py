@@ -41,7 +41,7 @@ def test_json_round_trip(case):
     assert again.to_json() == graph.to_json()
 
 
-@looped("text", ["", "{}", "[]", '{"rlx_graph": 9}', '{"rlx_graph": 1, "name": 1}'])
+@looped("text", ["", "{}", "[]", '{"rlx_graph": 9}', '{"rlx_graph": 1, "name": "no nodes"}'])
 def test_bad_json(text):
     with pytest.raises(rlx.GraphError, match="not a graph"):
         rlx.Graph.from_json(text)
@@ -313,3 +313,18 @@ def test_known_answers_of_concat_and_welch(device):
     assert error <= (4e-7 * 9 + 2e-7) * np.linalg.norm(expected)
     peaks = g.welch_peaks(g.input("spec", (4, 512)), 16, 2)
     assert peaks.type.nbytes == 2 * 16 * 2 * 4
+
+
+def test_names_are_text():
+    g = rlx.Graph()
+    x = g.input("x", (2,))
+    for make in (lambda: rlx.Graph(3), lambda: g.add_node("exp", [x], name=0.5)):
+        with pytest.raises(rlx.GraphError, match="a name is text"):
+            make()
+    g.set_outputs([g.exp(x)])
+    data = json.loads(g.to_json())
+    for change in (lambda d: d.update(name=1.5), lambda d: d["nodes"][-1].update(name=2.5)):
+        other = json.loads(json.dumps(data))
+        change(other)
+        with pytest.raises(rlx.GraphError, match="a name is text"):
+            rlx.Graph.from_json(json.dumps(other))

@@ -141,7 +141,7 @@ class Graph:
     param_values: dict[str, Array]
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = name
+        self.name = _text(name, "a graph")
         self.nodes = []
         self.outputs = ()
         self.param_values = {}
@@ -331,7 +331,7 @@ class Graph:
             check_size(one.shape, where=opdef.name)
         if source is None:
             source = _caller()
-        node = Node(self, opdef, tuple(inputs), normal, types, name, source)
+        node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)
         node.name = name or f"{opdef.name}_{node.id}"
         self.nodes.append(node)
         return node
@@ -425,6 +425,12 @@ class Graph:
         node = self.add_node(op, (), attrs, name)
         self._named[name] = node
         return node
+
+
+def _text(name: Any, of: str) -> str:
+    if not isinstance(name, str):
+        raise GraphError(describe(f"[{of}] a name is text", got=repr(name)))
+    return name
 
 
 def _elementwise(operands: int) -> list[str]:
