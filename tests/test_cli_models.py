@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 import rlx
-from rlx.cli.agreement import agreement
+from rlx.cli.agreement import agreement, precision_of
 from rlx.cli.bench import DIFFERS
 from rlx.cli.main import main
 from rlx.ir.spans import watched
@@ -148,6 +148,9 @@ def test_bench_goes_on_where_a_device_fails(tmp_path, capsys):
     path.write_text(g.to_json())
     assert main(["bench", str(path), "--devices", "cuda,cpu", "--seconds", "0.05", "--json"]) == 1
     failed, ran = json.loads(capsys.readouterr().out)["rows"]
+    # The first that ran is the one that others are compared with.
+    assert ran["first"] == "cpu"
+    assert ran["times_as_fast_as_first"]["p50"] == 1
     assert "cuda" in failed["error"]
     assert ran["error"] is None
 
@@ -455,3 +458,17 @@ def test_a_difference_of_one_element_or_of_infinity_fails():
     assert agreement("y", steps + np.uint8(1), steps, 0.0).failure is None
     assert agreement("y", steps + np.uint8(2), steps, 0.0).failure
     assert agreement("y", want[:5], want, 1e-4).failure == "shape (5,), expected (1000000,)"
+
+
+def test_the_precision_of_a_model_is_that_of_its_activations():
+    def precision(build):
+        g = rlx.Graph()
+        g.set_outputs([build(g, g.input("x", (2, 8)))])
+        return precision_of(g)
+
+    assert precision(lambda g, x: x + 1.0) == "f32"
+    assert precision(lambda g, x: g.cast(g.cast(x, "f16") * 2.0, "f32")) == "f16"
+    assert precision(lambda g, x: g.quantize(x, np.float32(0.1), np.int8(0))) == "8-bit"
+    weights = np.ones((8, 3), np.int8)
+    scales = np.float32(0.5), np.int8(0)
+    assert precision(lambda g, x: x @ g.dequantize(g.constant(weights), *scales)) == "f32"

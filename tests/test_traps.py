@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import rlx
 
@@ -227,6 +228,47 @@ def test_params_and_handles_are_converted_by_the_same_rule(device):
                 give(np.array([value]))
         give(np.array([2]))
     np.testing.assert_array_equal(cg.run({})[0], 4)
+
+
+def test_a_model_converts_by_the_same_rule(device):
+    kinds = {"f": TensorProto.FLOAT, "h": TensorProto.FLOAT16, "i": TensorProto.INT32}
+    ports = [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in kinds.items()]
+    nodes = [helper.make_node("Neg", [name], [f"-{name}"]) for name in kinds]
+    results = [helper.make_tensor_value_info(f"-{n}", kind, ["n"]) for n, kind in kinds.items()]
+    graph = helper.make_graph(nodes, "negated", ports, results)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    kept = {"f": [0.1, 3e38], "h": [0.1, 65504.0], "i": [2**31 - 1, -5]}
+    with rlx.onnx.Model(made.SerializeToString(), device) as model:
+        for found, value in zip(model.run(kept), kept.values(), strict=True):
+            np.testing.assert_allclose(found, -np.array(value), rtol=1e-3)
+        lost = [
+            ("f", 1e300),
+            ("f", 2**24 + 1),
+            ("h", 7e4),
+            ("i", 2**31),
+            ("i", 0.5),
+            ("f", 1j),
+            ("h", "a"),
+        ]
+        for name, value in lost:
+            with pytest.raises(rlx.InputError, match=f"input '{name}'"):
+                model.run({**kept, name: [0, value]})
+
+
+def test_a_value_that_decides_a_shape_is_not_cut(device):
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
+    ]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])]
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"])], "g", ports, out)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    raw = made.SerializeToString()
+    loaded = rlx.onnx.load(raw, values={"shape": [2, 2]})
+    assert rlx.compile(loaded, device).run(np.arange(4))[0].shape == (2, 2)
+    for wrong in ([2.7, 1.5], ["2", "2"], None):
+        with pytest.raises(rlx.InputError, match="'shape'"):
+            rlx.onnx.load(raw, values={"shape": wrong})
 
 
 # --- ways of calling --------------------------------------------------------------------------------

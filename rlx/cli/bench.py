@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib import metadata
@@ -22,7 +22,7 @@ import numpy as np
 import rlx
 from rlx.cli import bench_report, model, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
-from rlx.cli.bench_row import Row
+from rlx.cli.bench_row import Row, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.errors import describe, did_you_mean
 from rlx.files import open_regular
@@ -87,14 +87,17 @@ def run(args: argparse.Namespace) -> int:
         raise rlx.InputError(describe("--only is for --tune", got=args.only))
     if args.model is None:
         raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
-    for name, least in (("seconds", 0), ("tolerance", -1e-300), ("threads", 0)):
-        value = getattr(args, name)
-        if value is not None and not least < value < float("inf"):
+    for name, value in (("seconds", args.seconds), ("threads", args.threads)):
+        if value is not None and not 0 < value < math.inf:
             raise rlx.InputError(describe(f"--{name}", got=value, expected="a number above 0"))
+    if args.tolerance is not None and not 0 <= args.tolerance < math.inf:
+        raise rlx.InputError(describe("--tolerance", got=args.tolerance, expected="0 or more"))
     named = args.devices
     devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
     names = [args.against] if args.against else []
     names += [str(device) for device in devices]
+    if not names:
+        raise rlx.InputError(describe("--devices names none", got=repr(named)))
     with model.progress(args.json) as say, tempfile.TemporaryDirectory() as folder:
         say("load")
         graph, notes = model.load(args.model, model.dims_of(args))
@@ -145,7 +148,7 @@ class _Contest:
         np.savez(folder / "inputs.npz", **saved)
         self._spec = {
             "model": path,
-            "dims": _bound(path, graph),
+            "dims": model.sizes_in(path, graph),
             "names": list(inputs),
             "inputs": str(folder / "inputs.npz"),
             "threads": threads,
@@ -211,13 +214,6 @@ def _asked(process: subprocess.Popen[str], command: Mapping[str, Any], row: Row)
     return found
 
 
-def _bound(path: str, graph: Graph) -> dict[str, int]:
-    """The sizes of an ONNX model's symbolic dimensions, as the graph was loaded with them."""
-    if Path(path).suffix.lower() != ".onnx":
-        return {}
-    return model.sizes_in(path, graph)
-
-
 def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
     """What ``--expect`` gives, by the number of the output."""
     names, found = bench_report.output_names(graph), dict[int, Array]()
@@ -245,21 +241,17 @@ def _compare(
     allow_nan: bool,
 ) -> None:
     """Every contestant's outputs against what is expected, else against the first contestant's."""
-    first = next(iter(outputs.values()), [])
+    first, names = next(iter(outputs.values()), []), bench_report.output_names(graph)
     for row in rows:
-        for at, name, got in _named(graph, outputs.get(row.name, [])):
+        for at, got in enumerate(outputs.get(row.name, [])):
             want, dtype = expected.get(at, first[at]), graph.outputs[at].dtype
-            row.agreements.append(agreement(name, got, want, tolerance, dtype, allow_nan))
-
-
-def _named(graph: Graph, arrays: Sequence[Array]) -> Iterator[tuple[int, str, Array]]:
-    for at, (name, array) in enumerate(zip(bench_report.output_names(graph), arrays, strict=False)):
-        yield at, name, array
+            row.agreements.append(agreement(names[at], got, want, tolerance, dtype, allow_nan))
 
 
 def _as_json(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     """A row with its raw samples; what is not finite is null, since JSON has no infinity."""
-    speed = row.speed(rows[0])
+    first = first_that_ran(rows)
+    speed = row.speed(first)
     return {
         "name": row.name,
         "error": row.error,
@@ -268,6 +260,7 @@ def _as_json(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
         "p50_us": row.microseconds(50),
         "p75_us": row.microseconds(75),
         "p99_us": row.microseconds(99),
+        "first": first.name,
         "times_as_fast_as_first": None
         if speed is None
         else dict(zip(("p25", "p50", "p75"), speed, strict=True)),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlx.cli.agreement import Agreement
-from rlx.cli.bench_row import Row
+from rlx.cli.bench_row import Row, first_that_ran
 from rlx.ir.graph import Graph
 
 
@@ -50,11 +50,12 @@ def _times(title: str, rows: Sequence[Row]) -> Table:
     for heading in ("", "load ms", "compile ms", "first run ms", "p50 us", "p25 to p75", "p99 us"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_column("runs/s", justify="right")
-    table.add_column(f"x {rows[0].name if rows else ''} (quartiles)", justify="right")
+    first = first_that_ran(rows)
+    table.add_column(f"x {first.name} (quartiles)", justify="right")
     table.add_column("MB", justify="right")
     for row in rows:
         p25, p50, p75, p99 = (row.microseconds(q) for q in (25, 50, 75, 99))
-        speed = row.speed(rows[0])
+        speed = row.speed(first)
         table.add_row(
             row.name,
             _number(row.facts.get("load_ms"), ",.1f"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,3 +47,8 @@ class Row:
             return None
         low, middle, high = (float(np.percentile(ratios, q)) for q in (25, 50, 75))
         return low, middle, high
+
+
+def first_that_ran(rows: Sequence[Row]) -> Row:
+    """The row that others are compared with; the first one where none ran."""
+    return next((row for row in rows if row.error is None), rows[0])

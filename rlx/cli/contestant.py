@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -93,7 +94,7 @@ def _device(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         "api": info.api,
         "path": path_of(info),
     }
-    return (lambda: compiled.run_slots(*values)), outputs, facts
+    return partial(compiled.run_slots, *values), outputs, facts
 
 
 def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
@@ -113,7 +114,7 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
             spec["model"], options, providers=["CPUExecutionProvider"]
         )
         ready = time.perf_counter()
-        outputs = session.run(None, dict(inputs))
+        outputs = session.run(None, inputs)
     except Exception as error:  # its errors have no common type
         raise rlx.InputError(describe("onnxruntime refuses the model", got=error)) from error
     facts = {
@@ -123,8 +124,7 @@ def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
         "adapter": "CPU",
         "on_the_host": [],
     }
-    once = lambda: session.run(None, inputs)  # noqa: E731
-    return once, [np.asarray(one) for one in outputs], facts
+    return partial(session.run, None, inputs), [np.asarray(one) for one in outputs], facts
 
 
 _PEERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Array]], Ready]] = {

@@ -127,7 +127,12 @@ def _onnx(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str
 
 
 def sizes_in(path: str, graph: Graph) -> dict[str, int]:
-    """The sizes that an ONNX model's symbolic dimensions have in a graph that was loaded from it."""
+    """The sizes that a model's symbolic dimensions have in a graph that was loaded from it.
+
+    Only ONNX files have any.
+    """
+    if Path(path).suffix.lower() != ".onnx":
+        return {}
     return {
         dim: size
         for port in open_model(path).inputs

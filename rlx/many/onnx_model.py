@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from rlx._ext.owner import Owner
+from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.device.names import Device
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.importers.onnx.load import Lowered, Port, lower, open_model
 from rlx.importers.onnx.values import NeedsValueError
-from rlx.ir.dtype import DType, store
+from rlx.ir.casting import check_array, converted
+from rlx.ir.dtype import DType
 from rlx.lru import Lru
 from rlx.many.caches import CompileCache
 from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.fit import fit
 from rlx.runtime.owning import owned
 
 
@@ -183,20 +186,12 @@ def _carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
     """One input as an array of the model's type, its shape checked against the others'."""
-    array = np.asarray(given)
-    wanted = port.element.numpy
+    array, where = as_array(given), f"input {port.name!r}"
     if port.element.dtype is DType.BF16:
-        array = array if array.dtype == wanted else store(array.astype(np.float32), DType.BF16)
-    elif array.dtype != wanted:
-        if not np.can_cast(array.dtype, wanted, "same_kind"):
-            raise InputError(
-                describe(
-                    f"input {port.name!r} has another dtype",
-                    got=array.dtype,
-                    expected=port.element.name,
-                )
-            )
-        array = array.astype(wanted)
+        array = fit(array, array.shape, DType.BF16, where)
+    else:
+        check_array(array, array.shape, port.element.name, where)
+        array = converted(array, port.element.numpy, where)
     if port.dims is not None:
         fits = len(port.dims) == array.ndim
         for dim, size in zip(port.dims, array.shape, strict=False):

@@ -37,9 +37,9 @@ class CompiledGraph:
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
             same preallocated read-only views at every call; the next run overwrites them. Without
             arguments it computes from ``input_views``: what you wrote there, or the inputs of the last
-            run by name. Arguments of ``run_slots`` count for that call alone. It allocates nothing, looks nothing up and runs no Python
-            loop; the CPU reads contiguous arrays of the right dtype where they are. Others are
-            converted as ``run`` does. Raises ``InputError`` for a wrong count or shape, a dtype or
+            run by name. Arguments of ``run_slots`` count for that call alone. It allocates nothing,
+            looks nothing up and runs no Python loop; the CPU reads contiguous arrays of the right
+            dtype where they are. Others are converted as ``run`` does. Raises ``InputError`` for a wrong count or shape, a dtype or
             value that does not convert, or a param that was never set, ``BusyError`` where another
             call is under way.
         capabilities: What this device's executable can do.

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.arguments import as_array, check_array, converted
+from rlx.backends.arguments import as_array
 from rlx.errors import InputError, describe
+from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType, DTypeLike, store, widen
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array

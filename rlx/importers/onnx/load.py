@@ -37,6 +37,7 @@ from rlx.importers.onnx.values import (
     Value,
 )
 from rlx.importers.onnx.walk import Lowering
+from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
 
 # The modules that fill the table of operators.
@@ -329,10 +330,9 @@ def _input(
     port: Port, graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
 ) -> Value:
     if port.name in values:
-        array = np.asarray(values[port.name])
-        if array.dtype != port.element.numpy:
-            array = array.astype(port.element.numpy)
-        return Value(port.element, array)
+        array, where = np.asarray(values[port.name]), f"the value of input {port.name!r}"
+        check_array(array, array.shape, port.element.name, where)
+        return Value(port.element, converted(array, port.element.numpy, where))
     dtype = port.element.dtype or CARRIERS.get(port.element.name)
     if dtype is None:
         raise UnsupportedOpError(

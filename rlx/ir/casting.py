@@ -1,0 +1,133 @@
+"""Conversions of values to a declared dtype: which are made, and which values would be lost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import InputError, describe
+from rlx.ir.opdef import Array
+
+
+def check_array(array: Array, shape: tuple[int, ...], expected: str, where: str) -> None:
+    """Refuses arrays of another shape, and those that hold no real numbers.
+
+    Args:
+        array: The array.
+        shape: The declared shape.
+        expected: The declared dtype, for messages.
+        where: What messages call the array.
+
+    Raises:
+        InputError: It does not fit.
+    """
+    hint = _HINTS.get(array.dtype.kind)
+    if hint is not None or array.shape != shape:
+        raise InputError(
+            describe(
+                f"{where} does not fit",
+                got=f"{array.dtype}{list(array.shape)}",
+                expected=f"{expected}{list(shape)}",
+                hint=hint,
+            )
+        )
+
+
+def converted(array: Array, dtype: Any, where: str) -> Array:
+    """An array in another dtype, by NumPy's casting rule "same_kind", where that keeps the values.
+
+    Floats may be rounded. A finite float must not become infinite, and an integer must be held exactly. An
+    array that has the dtype is returned as it is, whatever it holds.
+
+    Args:
+        array: The array.
+        dtype: The declared dtype.
+        where: What messages call it.
+
+    Raises:
+        InputError: The dtype does not convert, or a value would be lost.
+    """
+    if array.dtype == dtype:
+        return array
+    rule = _rule(array.dtype, np.dtype(dtype))
+    if rule is None:
+        raise InputError(
+            describe(
+                f"{where} has a dtype that does not convert",
+                got=str(array.dtype),
+                expected=str(np.dtype(dtype)),
+                hint=f"convert it with .astype({str(np.dtype(dtype))!r})",
+            )
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Array = array.astype(dtype, order="C")
+        lost = rule(array, found)
+    if lost is not None and lost.any():
+        at = np.unravel_index(int(np.argmax(lost)), lost.shape)
+        place = f" at {[int(i) for i in at]}" if at else ""
+        raise InputError(
+            describe(
+                f"{where} holds a value that {found.dtype} can't hold",
+                got=f"{array[at]!r}{place}",
+                expected=f"values in the range of {found.dtype}, and integers that it holds exactly",
+                hint=f"to accept the loss, convert it with .astype({str(found.dtype)!r})",
+            )
+        )
+    return found
+
+
+# What to do with values that are no real numbers, by the kind of their NumPy dtype.
+_NUMBERS = "pass a NumPy array of numbers, or nested lists of them"
+_HINTS = {
+    "O": _NUMBERS,
+    "U": _NUMBERS,
+    "S": _NUMBERS,
+    "M": _NUMBERS,
+    "m": _NUMBERS,
+    "V": _NUMBERS,
+    "c": "pass x.real and x.imag as two inputs, or rlx.signal.complex_block(x)",
+}
+
+
+# Where a conversion lost a value that it has to keep; None where it lost none.
+_Rule = Callable[[Array, Array], Array | None]
+
+
+@functools.cache
+def _rule(given: Any, wanted: Any) -> _Rule | None:
+    """How a conversion from one NumPy dtype to another is checked; None where it is not made."""
+    if not np.can_cast(given, wanted, "same_kind"):
+        return None
+    if given.kind == "f":
+        return _no_loss if given.itemsize <= wanted.itemsize else _became_infinite
+    if wanted.kind == "f":
+        # NumPy calls 64-bit integers to float64 safe, too.
+        exact = given.kind == "b" or 8 * given.itemsize <= np.finfo(wanted).nmant + 1
+        return _no_loss if exact else _was_rounded
+    return _no_loss if np.can_cast(given, wanted, "safe") else _was_cut
+
+
+def _no_loss(given: Array, found: Array) -> None:
+    """Every value is held."""
+
+
+def _became_infinite(given: Array, found: Array) -> Array | None:
+    finite = np.isfinite(found)
+    return None if finite.all() else ~finite & np.isfinite(given)
+
+
+def _was_rounded(given: Array, found: Array) -> Array:
+    # A float of 2^63 or 2^64 does not go back to the integer type.
+    limit = 2.0 ** (8 * given.dtype.itemsize - (given.dtype.kind == "i"))
+    lost: Array = (found.astype(np.float64) >= limit) | (found.astype(given.dtype) != given)
+    return lost
+
+
+def _was_cut(given: Array, found: Array) -> Array:
+    lost: Array = found.astype(given.dtype) != given
+    if given.dtype.kind != found.dtype.kind:
+        lost |= found < 0  # an unsigned integer with the highest bit set
+    return lost
