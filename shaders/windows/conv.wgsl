@@ -36,8 +36,9 @@ fn load_w(base: u32, row: u32, k: u32) -> vec4<f32> {
 
 fn load_x(base: u32, start: vec3<i32>, step: vec3<i32>) -> f32 {
     let p = start + step;
-    if (inside(p)) { return x[base + offset_in_plane(p)]; }
-    return 0.0;
+    var value = 0.0;
+    if (inside(p)) { value = x[base + offset_in_plane(p)]; }
+    return value;
 }
 
 @compute @workgroup_size(256)
