@@ -27,6 +27,9 @@ from rlx.regress.statistics import (
 CONTENDED = 0.1
 """A process that other programs took this share of all cores from is left out."""
 
+FLOORS = 2.5
+"""The least change of a time that counts is this many noise floors."""
+
 
 class Verdict(StrEnum):
     """What is said of a time. ``MACHINE``: it differs by no more than the hardware itself does."""
@@ -202,7 +205,7 @@ def _compare(samples: Sequence[_Samples], min_effect: float) -> float:
     threshold = math.log1p(min_effect)
     for side in (0, 1):
         floor = noise_floor(one.quiet[side] for one in ready)
-        threshold = max(threshold, 2 * (floor or 0.0))
+        threshold = max(threshold, FLOORS * (floor or 0.0))
     spread = typical_spread(group for one in ready for group in one.quiet)
     for one in ready:
         one.effect = effect(*one.quiet, spread)
@@ -254,7 +257,7 @@ def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict
                 percent = 100 * (ratio_of(sign * machine) - 1)
                 return Verdict.MACHINE, f"the machine itself takes {percent:+.0f} % of the time"
             return verdict, ""
-    if -threshold < found.low and found.high < threshold:
+    if -threshold < found.least and found.most < threshold:
         return Verdict.SAME, ""
     return (
         Verdict.INCONCLUSIVE,
