@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlx.regress.findings import EPSILON, size
 from rlx.regress.recording import Recording
 from rlx.regress.schema import Difference
 
 STANDS_OUT = 10.0
 """An error of this many times that of the other adapters is flagged, though it may pass the tolerance."""
 
-# Relative errors up to this are ordinary rounding of the dtype that has it (4 units in the last place).
-_ROUNDING = {"f64": 4 * 2.0**-52, "f32": 4 * 2.0**-23, "f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
+# Relative errors of up to so many units in the last place are ordinary rounding.
+_ROUNDING = 2.0
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,11 @@ class _Found:
 
     @property
     def relative(self) -> float:
-        return _size(self.difference.relative)
+        return size(self.difference.relative)
 
     @property
     def share(self) -> float | None:
         return self.relative / self.tolerance if self.tolerance else None
-
-
-def _size(value: float | None) -> float:
-    """A figure of ``Difference``, which is None where it is infinite."""
-    return math.inf if value is None else value
 
 
 def ledger(recordings: Sequence[Recording]) -> list[Entry]:
@@ -122,14 +118,14 @@ def _entry(
     nearest = max(shares, key=lambda one: one.share or 0.0, default=None)
     ulps = [u for one in rows if (u := one.difference.max_ulp) is not None]
     usual = others[(len(others) - 1) // 2] if others else None
-    rounding = _ROUNDING.get(dtype, 0.0)
+    rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
     return Entry(
         op,
         dtype,
         *key,
         len(rows),
         max(ulps, default=None),
-        max(_size(one.difference.rms) for one in rows),
+        max(size(one.difference.rms) for one in rows),
         worst.relative,
         nearest.tolerance if nearest else None,
         nearest.share if nearest else None,

@@ -142,6 +142,17 @@ def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, .
     return tuple(found)
 
 
+def peak_medians(recording: Recording, device: str) -> list[tuple[str, float]]:
+    """What the machine itself did in one recording: each figure's title, and its median over processes."""
+    found = []
+    for name, title, _, _ in _PEAKS:
+        lines = recording.peaks.get(device, {}).values()
+        values = sorted(value for line in lines if (value := getattr(line, name)))
+        if values:
+            found.append((title, float(values[len(values) // 2])))
+    return found
+
+
 def machine_differences(
     base: Recording, new: Recording, paired: list[DevicePair]
 ) -> list[tuple[str, str, str]]:

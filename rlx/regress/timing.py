@@ -142,6 +142,23 @@ def floors(recording: Recording) -> dict[str, float]:
     return found
 
 
+def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
+    """Cases by the time that decides: name, nanoseconds, standard deviation of the processes' logarithms."""
+    found = []
+    for one in measured:
+        if one.case is not None:
+            logs = {m: _logs(one.times.values(), m) for m in METRICS}
+            for metric in judged(one.case.suite, [m for m in METRICS if logs[m]])[:1]:
+                if logs[metric]:
+                    middle = math.exp(float(np.median(logs[metric])))
+                    found.append((one.case.name, middle, _spread(logs[metric])))
+    return sorted(found, key=lambda row: -row[1])
+
+
+def _spread(logs: Sequence[float]) -> float:
+    return float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
+
+
 def _logs(times: Iterable[Times], metric: str) -> list[float]:
     found = (METRICS[metric].of(one) for one in times)
     return [math.log(value) for value in found if value]

@@ -2,89 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from rlx.cli.regressions import plain
+from rlx.cli.regressions.tables import console, table, when
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.findings import KINDS
 from rlx.regress.pairing import DevicePair
 from rlx.regress.statistics import Effect, ratio_of
 from rlx.regress.timing import Timing, Verdict
 
-# Lines of one list at most; --json and --html have all.
-_MOST = 30
-
 
 def show(comparison: Comparison, fail_on: Collection[str]) -> None:
     """Prints a comparison."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    title = f"{_name(comparison.base.run.began)} -> {_name(comparison.new.run.began)}"
+    out = console()
+    title = f"{when(comparison.base.run.began)} -> {when(comparison.new.run.began)}"
     status = comparison.exit_code(fail_on)
-    console.print(f"{title}: {comparison.headline} (exit status {status})", style="bold")
-    _table(
-        console, "what differs between the machines", ("", "before", "now"), comparison.differences
-    )
+    out.print(f"{title}: {comparison.headline} (exit status {status})", style="bold")
+    table(out, "what differs between the machines", ("", "before", "now"), comparison.differences)
     peaks = [
         (pair.title, peak.title, f"{peak.base:,.4g}", f"{peak.new:,.4g}", interval(peak.slowdown))
         for pair in comparison.pairs
         for peak in pair.peaks
     ]
-    _table(
-        console, "the machines themselves", ("", "", "before", "now", "time, new by base"), peaks
-    )
+    table(out, "the machines themselves", ("", "", "before", "now", "time, new by base"), peaks)
     for pair in comparison.pairs:
-        _results(console, pair, [case for case in comparison.cases if case.pair is pair])
-        _times(console, pair, [case for case in comparison.cases if case.pair is pair])
-    _reported(console, comparison)
+        _results(out, pair, [case for case in comparison.cases if case.pair is pair])
+        _times(out, pair, [case for case in comparison.cases if case.pair is pair])
+    _reported(out, comparison)
     for which, names in (("before", comparison.only_base), ("now", comparison.only_new)):
         if names:
-            console.print(f"only {which}: {len(names)} cases: {plain(', '.join(names[:5]))}, ...")
+            out.print(f"only {which}: {len(names)} cases: {plain(', '.join(names[:5]))}, ...")
     for which, one in (("before", comparison.base), ("now", comparison.new)):
         if one.end is None:
-            console.print(f"The recording {which} was interrupted; what it has is compared.")
+            out.print(f"The recording {which} was interrupted; what it has is compared.")
 
 
-def _name(began: str) -> str:
-    return plain(began[:19].replace("T", " "))
-
-
-def _table(
-    console: Console, title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
-    listed = list(rows)
-    if not listed:
-        return
-    table = Table(title=title, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in listed[:_MOST]:
-        table.add_row(*(plain(cell) for cell in row))
-    console.print(table)
-    if len(listed) > _MOST:
-        console.print(f"and {len(listed) - _MOST} more (--json and --html have all)")
-
-
-def _results(console: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
+def _results(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
     rows = [
         (case.name, KINDS[finding.kind].title, finding.text)
         for case in cases
         for finding in case.findings
         if finding.changed
     ]
-    _table(console, f"results that changed on {where(pair)}", ("case", "", ""), rows)
+    table(out, f"results that changed on {where(pair)}", ("case", "", ""), rows)
 
 
-def _reported(console: Console, comparison: Comparison) -> None:
+def _reported(out: Console, comparison: Comparison) -> None:
     rows = [
         (count, kind.title, kind.reason)
         for name, kind in KINDS.items()
         if not kind.changed and (count := comparison.kinds.get(name))
     ]
     headings = ("cases", "", "not counted as changed results, because")
-    _table(console, "other differences", headings, rows)
+    table(out, "other differences", headings, rows)
 
 
 def where(pair: DevicePair) -> str:
@@ -92,7 +65,7 @@ def where(pair: DevicePair) -> str:
     return plain(f"{pair.title}, {pair.new.adapter}")
 
 
-def _times(console: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
+def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
     order = [Verdict.SLOWER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.FASTER]
     found = [(case, timing) for case in cases if (timing := case.decisive)]
     least = sorted({timing.threshold for _, timing in found})
@@ -111,13 +84,13 @@ def _times(console: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> N
         for case, timing in found
     ]
     headings = ("case", "time", "us before", "us now", "new by base", "machine", "")
-    _table(console, f"times that are not the same on {where(pair)}", headings, rows)
+    table(out, f"times that are not the same on {where(pair)}", headings, rows)
     if least:
         parts = ", ".join(f"{100 * (ratio_of(one) - 1):.1f} %" for one in least)
         text = (
             f"A change counts from {parts} on: by --min-effect, or by the noise of the recordings."
         )
-        console.print(text)
+        out.print(text)
 
 
 def _size(timing: Timing) -> float:
