@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
@@ -174,7 +175,7 @@ def change_points(levels: Sequence[float]) -> list[int]:
     search = ruptures.Pelt(model="l2", min_size=_SHORTEST, jump=1).fit(values[:, None])
     ends = [int(end) for end in search.predict(pen=_PENALTY * noise**2 * math.log(count))][:-1]
     kept: list[int] = []
-    for at, after in zip(ends, [*ends[1:], count], strict=True):
+    for at, after in pairwise([*ends, count]):
         before = values[kept[-1] if kept else 0 : at]
         if abs(float(np.median(values[at:after]) - np.median(before))) >= _LEAST_CHANGE:
             kept.append(at)

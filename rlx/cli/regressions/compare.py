@@ -112,7 +112,9 @@ def _write_html(
     others: Sequence[Recording],
     found: Sequence[Comparison],
 ) -> None:
-    from rlx.regress import history, html
+    from rlx.regress import history, report
 
     series = history.load(args.history) if args.history else []
-    Path(args.html).write_text(html.report(found, [base, *others], series), encoding="utf-8")
+    Path(args.html).write_text(
+        report.compare_report(found, [base, *others], series), encoding="utf-8"
+    )

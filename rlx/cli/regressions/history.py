@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: A file can't be read or written.
     """
     require()
-    from rlx.regress import history, html
+    from rlx.regress import history, report
 
     found = history.load(args.folder)
     rows = []
@@ -44,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
     headings = ("since", "adapter", "case", "change", "what else changed then")
     table(out, "changes", headings, sorted(rows))
     if args.html:
-        Path(args.html).write_text(html.history_report(found), encoding="utf-8")
+        Path(args.html).write_text(report.history_report(found), encoding="utf-8")
     return 0

@@ -12,6 +12,9 @@ from rlx.cli.regressions import plain
 MOST = 30
 """Rows of a table; the files of ``--json`` and ``--html`` have all."""
 
+# A column of texts up to this length is not made narrower.
+_SHORT = 14
+
 
 def console() -> Console:
     """A console that takes texts as they are."""
@@ -38,10 +41,12 @@ def table(
     if not listed:
         return
     made = Table(title=plain(title), title_justify="left")
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for row in listed[:most]:
-        made.add_row(*(plain(cell) for cell in row))
+    cells = [[plain(cell) for cell in row] for row in listed[:most]]
+    for at, heading in enumerate(headings):
+        short = max(len(row[at]) for row in cells) <= _SHORT
+        made.add_column(heading, overflow="fold", no_wrap=short)
+    for row in cells:
+        made.add_row(*row)
     out.print(made)
     if len(listed) > most:
         out.print(f"and {len(listed) - most} more")
@@ -54,4 +59,4 @@ def when(began: str) -> str:
 
 def figure(value: float | None) -> str:
     """A number of any size; "-" for none."""
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.2g}"
