@@ -90,9 +90,9 @@ class Line:
 
 
 def ratio_axis(effects: Sequence[Effect]) -> Axis:
-    """An axis of ratios that holds 1 in its middle and most intervals: what is beyond 10 is cut off."""
+    """An axis of ratios that holds 1 in its middle and every interval up to a factor of 100."""
     ends = [abs(end) for one in effects for end in (one.low, one.high)]
-    most = min(max([*ends, math.log(1.12)]), math.log(10))
+    most = min(max([*ends, math.log(1.12)]), math.log(100))
     low, high = -1.05 * most, 1.05 * most
     axis = Axis(low, high, ())
     chosen: list[Tick] = []

@@ -145,7 +145,9 @@ def _bits(base: Measured, new: Measured, at: int, same_hardware: bool) -> Iterat
         ]
         seen = f"; of the sample {', '.join(samples[:2])}" if samples else ""
         kind = "bits" if same_hardware else "other-hardware"
-        yield Finding(kind, f"{name}: {_error_of(one)} before, {_error_of(other)} now{seen}")
+        was_off, is_off = _error_of(one), _error_of(other)
+        far = f"{is_off} as before" if was_off == is_off else f"{is_off}, before {was_off}"
+        yield Finding(kind, f"{name}: {far}{seen}")
 
 
 def _error_of(output: Output) -> str:
@@ -164,7 +166,7 @@ def _errors(one: Output, other: Output, tolerance: float | None) -> Iterator[Fin
     name = f"output {other.name!r}"
     for what, had, has, expected in (
         ("NaN", was.nan, now.nan, now.nan_expected),
-        ("infinite", was.inf, now.inf, now.inf_expected),
+        ("infinity", was.inf, now.inf, now.inf_expected),
     ):
         if had != has:
             kind = "mended" if has == expected else "not-finite"

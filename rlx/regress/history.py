@@ -199,8 +199,10 @@ def causes(before: Point, after: Point) -> tuple[str, ...]:
     found.append(("driver", before.device.driver, after.device.driver))
     for name in sorted({*before.run.versions, *after.run.versions}):
         found.append((name, before.run.versions.get(name, "-"), after.run.versions.get(name, "-")))
-    return tuple(
-        f"{name} {str(was)[:40] or '-'} -> {str(now)[:40] or '-'}"
-        for name, was, now in found
-        if was != now
-    )
+    return tuple(f"{name} {_short(was)} -> {_short(now)}" for name, was, now in found if was != now)
+
+
+def _short(value: object) -> str:
+    """A commit or a digest in its first digits; what is no such name as it is."""
+    text = str(value) or "-"
+    return text[:12] if len(text) >= 32 and " " not in text else text

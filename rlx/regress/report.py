@@ -12,7 +12,6 @@ import jinja2
 from rlx.regress import charts
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.differing import TextDiff, text_diffs
-from rlx.regress.exports import said
 from rlx.regress.findings import KINDS
 from rlx.regress.history import Series
 from rlx.regress.numerics import Entry, ledger
@@ -36,6 +35,19 @@ class _Row:
     timing: Timing | None
     interval: charts.Interval | None
     note: str
+
+    @property
+    def ratios(self) -> dict[str, float | None]:
+        """New by base for every kind of time."""
+        found: dict[str, float | None] = dict.fromkeys(METRICS)
+        return found | {one.metric: one.new_ns / one.base_ns for one in self.case.timings}
+
+    @property
+    def machine(self) -> str:
+        """The time that the hardware's peaks stand for, new by base: the least and the most."""
+        peaks = self.case.pair.peaks
+        found = [peak.slowdown.ratio for peak in peaks if peak.hardware and peak.slowdown]
+        return f"{min(found):.2f} to {max(found):.2f}" if found else ""
 
     @property
     def rank(self) -> int:
@@ -106,8 +118,13 @@ def _render(name: str, **values: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = {"ratio": ratio_of, "time": _time, "figure": _figure, "said": said, "when": _when}
-    environment.filters.update(filters)
+    environment.filters |= {
+        "ratio": ratio_of,
+        "time": _time,
+        "figure": _figure,
+        "ratio_text": _ratio_text,
+        "when": _when,
+    }
     script = environment.get_template("page.js.j2").render()
     # The browser runs this script alone, whatever a name in a record file says.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -125,6 +142,10 @@ def _time(ns: float) -> str:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
+
+
+def _ratio_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _when(began: str) -> str:

@@ -271,8 +271,8 @@ def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict
         nearest = found.low if sign > 0 else -found.high
         if size >= threshold and nearest > 0 and certain:
             if machine and size - machine < threshold:
-                percent = 100 * (ratio_of(sign * machine) - 1)
-                return Verdict.MACHINE, f"the machine itself takes {percent:+.0f} % of the time"
+                times = f"{ratio_of(sign * machine):.2f} times as long"
+                return Verdict.MACHINE, f"the machine's own peaks take {times}"
             return verdict, ""
     if -threshold < found.least and found.most < threshold:
         return Verdict.SAME, ""
