@@ -67,13 +67,13 @@ def ratio_of(log_ratio: float) -> float:
     return math.exp(min(max(log_ratio, -700.0), 700.0))
 
 
-def typical_spread(groups: Iterable[Sequence[float]]) -> float:
-    """The median, over groups of logarithms, of the standard deviation within a group.
+def calm_spread(groups: Iterable[Sequence[float]]) -> float:
+    """The standard deviation within a group of logarithms that a quarter of the groups stays below.
 
     It is the least spread that ``effect`` believes: with five processes, some cases look far calmer than they are.
     """
     found = [float(np.std(group, ddof=1)) for group in groups if len(group) > 1]
-    return max(float(np.median(found)) if found else 0.0, _LEAST_SPREAD)
+    return max(float(np.quantile(found, 0.25)) if found else 0.0, _LEAST_SPREAD)
 
 
 def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.0) -> Effect:
@@ -85,7 +85,7 @@ def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.
     Args:
         base: Logarithms of the processes' medians, at least two.
         new: Those of the other recording, at least two.
-        least_spread: Standard deviation that neither group is believed to be below (``typical_spread``).
+        least_spread: Standard deviation that neither group is believed to be below (``calm_spread``).
 
     Returns:
         The difference of the means, with its interval and p-value.

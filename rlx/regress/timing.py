@@ -21,7 +21,7 @@ from rlx.regress.statistics import (
     noise_floor,
     processes_to_decide,
     ratio_of,
-    typical_spread,
+    calm_spread,
 )
 
 CONTENDED = 0.1
@@ -230,7 +230,7 @@ def _samples(
 def _compare(samples: Sequence[_Samples], min_effect: float) -> None:
     """Fills in effects, adjusted p-values and the least changes that count."""
     ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
-    spread = typical_spread(group for one in ready for group in one.quiet)
+    spread = calm_spread(group for one in ready for group in one.quiet)
     for one in ready:
         one.effect = effect(*one.quiet, spread)
         one.threshold = FLOORS * (noise_floor(one.quiet, spread) or 0.0)
