@@ -15,7 +15,7 @@ import ruptures
 from rlx.errors import InputError, describe
 from rlx.regress.recording import Measured, Recording, read
 from rlx.regress.schema import DeviceLine, Run
-from rlx.regress.statistics import ratio_of, calm_spread
+from rlx.regress.statistics import calm_spread, ratio_of
 from rlx.regress.timing import METRICS, judged
 
 # A level lasts for at least so many recordings.

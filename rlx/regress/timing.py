@@ -17,11 +17,11 @@ from rlx.regress.statistics import (
     FEWEST,
     Effect,
     adjusted,
+    calm_spread,
     effect,
     noise_floor,
     processes_to_decide,
     ratio_of,
-    calm_spread,
 )
 
 CONTENDED = 0.1
