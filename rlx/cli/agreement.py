@@ -59,7 +59,9 @@ def precision_of(graph: Graph) -> str:
     found = {node.dtype for node in graph.nodes}
     # Weights alone in 8 bits are exact numbers; what rounds is an activation that becomes 8 bits.
     eight = (DType.I8, DType.U8)
-    if any(node.dtype in eight and any(x.dtype.is_float for x in node.inputs) for node in graph.nodes):
+    if any(
+        node.dtype in eight and any(x.dtype.is_float for x in node.inputs) for node in graph.nodes
+    ):
         return "8-bit"
     narrow = [dtype for dtype in (DType.BF16, DType.F16, DType.F32) if dtype in found]
     return str(narrow[0]) if narrow else "f64"
