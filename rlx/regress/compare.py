@@ -1,0 +1,232 @@
+"""Two recordings compared: what changed in the results, what changed in time, and the exit status of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from rlx.errors import InputError, describe, did_you_mean
+from rlx.regress.findings import KINDS, Finding, findings
+from rlx.regress.pairing import DevicePair, machine_differences, pairs
+from rlx.regress.recording import Measured, Recording
+from rlx.regress.timing import Timing, Verdict, timings
+
+NOT_COMPARABLE = 5
+"""The exit status of two recordings without a case in common."""
+
+CHANGED = "changed"
+"""What ``fail_on`` calls any finding that means that results have changed."""
+
+# Exit status of what can fail, the most important first: a wrong result is worse than a slow one.
+_EXITS: tuple[tuple[str, int], ...] = (
+    (CHANGED, 4),
+    *((kind, 4) for kind in KINDS),
+    (Verdict.SLOWER, 1),
+    (Verdict.INCONCLUSIVE, 3),
+    (Verdict.MACHINE, 3),
+)
+FAIL_ON = (CHANGED, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE)
+"""What fails unless ``--fail-on`` says otherwise."""
+
+# The verdict on a case is the first of these that a time which decides has.
+_WORST = (Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE, Verdict.FASTER, Verdict.SAME)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case on a device in two recordings.
+
+    Attributes:
+        pair: The device of both.
+        case: The case's digest.
+        name: The case for people.
+        suite: Its suite.
+        op: Its operation, pipeline or model.
+        base: What was measured before.
+        new: What was measured now.
+        findings: What differs apart from time.
+        timings: What is said of each kind of time.
+    """
+
+    pair: DevicePair
+    case: str
+    name: str
+    suite: str
+    op: str
+    base: Measured = field(repr=False)
+    new: Measured = field(repr=False)
+    findings: tuple[Finding, ...]
+    timings: tuple[Timing, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether results have changed."""
+        return any(one.changed for one in self.findings)
+
+    @property
+    def decisive(self) -> Timing | None:
+        """The time that gives the verdict; None where none was measured in both."""
+        deciding = [one for one in self.timings if one.judged]
+        return min(deciding, key=lambda one: _WORST.index(one.verdict), default=None)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the time; None where none was measured in both."""
+        return None if self.decisive is None else self.decisive.verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two recordings compared.
+
+    Attributes:
+        base: The recording before.
+        new: The recording now.
+        min_effect: The least change of a time that counts, as a part of it.
+        pairs: Devices that are in both.
+        cases: Cases that are in both.
+        only_base: Names of cases, with their devices, that are only in the first.
+        only_new: Names of cases, with their devices, that are only in the second.
+        differences: What differs between the machines: name, before, now.
+    """
+
+    base: Recording = field(repr=False)
+    new: Recording = field(repr=False)
+    min_effect: float
+    pairs: tuple[DevicePair, ...]
+    cases: tuple[CaseResult, ...]
+    only_base: tuple[str, ...]
+    only_new: tuple[str, ...]
+    differences: tuple[tuple[str, str, str], ...]
+
+    @property
+    def verdicts(self) -> Mapping[str, int]:
+        """How many cases have each verdict."""
+        return Counter(str(one.verdict) for one in self.cases if one.verdict is not None)
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """How many cases have each kind of finding."""
+        return Counter(kind for one in self.cases for kind in {f.kind for f in one.findings})
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be compared; empty where something can."""
+        if not self.pairs:
+            return "no device of the one is like a device of the other"
+        return "" if self.cases else "no case is in both recordings"
+
+    def happened(self) -> Collection[str]:
+        """What there is of all that ``fail_on`` can name."""
+        changed = [CHANGED] if any(one.changed for one in self.cases) else []
+        return {*changed, *self.kinds, *self.verdicts}
+
+    def exit_code(self, fail_on: Collection[str] = FAIL_ON) -> int:
+        """The exit status.
+
+        Args:
+            fail_on: What fails: "changed", verdicts, or kinds of findings (``KINDS``).
+
+        Returns:
+            5 where nothing can be compared, else the first that there is of 4 (results changed), 1 (slower) and
+            3 (inconclusive), else 0.
+        """
+        if self.why_not:
+            return NOT_COMPARABLE
+        happened = self.happened()
+        return next((code for what, code in _EXITS if what in fail_on and what in happened), 0)
+
+
+def fail_on(text: str) -> tuple[str, ...]:
+    """What ``--fail-on`` names, separated by commas.
+
+    Raises:
+        InputError: It names something else.
+    """
+    known = [what for what, _ in _EXITS]
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    for one in named:
+        if one not in known:
+            raise InputError(describe("--fail-on", got=one, hint=did_you_mean(one, known)))
+    return named
+
+
+def compare(
+    base: Recording,
+    new: Recording,
+    min_effect: float = 0.05,
+    devices: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Compares two recordings.
+
+    Args:
+        base: The recording before.
+        new: The recording now.
+        min_effect: The least change of a time that counts, as a part of it. Where twice the noise floor is more,
+            that counts instead.
+        devices: Names of devices of ``base``, each with the device of ``new`` that it is compared with; by default
+            all that fit.
+
+    Returns:
+        What differs. Two recordings without a common case give one whose exit status is 5.
+
+    Raises:
+        InputError: ``min_effect`` is no part, or a recording has no such device.
+
+    Example:
+        >>> from rlx.regress.compare import compare
+        >>> from rlx.regress.recording import read
+        >>> base, new = read(["before.rlxreg", "after.rlxreg"])  # doctest: +SKIP
+        >>> compare(base, new).exit_code()  # doctest: +SKIP
+        0
+    """
+    if not 0 <= min_effect < 10:
+        raise InputError(describe("min_effect", got=min_effect, expected="a part from 0 to 10"))
+    paired = pairs(base, new, devices or {})
+    cases: list[CaseResult] = []
+    only: tuple[list[str], list[str]] = ([], [])
+    for pair in paired:
+        before, now = _of(base, pair.base.device), _of(new, pair.new.device)
+        both = {case: (measured, now[case]) for case, measured in before.items() if case in now}
+        timed = timings(base, new, pair, both, min_effect)
+        for case, (was, is_) in both.items():
+            found = findings(was, is_, pair.same_hardware)
+            named = is_.case or was.case
+            cases.append(
+                CaseResult(
+                    pair,
+                    case,
+                    _name(is_),
+                    named.suite if named else "",
+                    named.op if named else "",
+                    was,
+                    is_,
+                    tuple(found),
+                    tuple(timed.get(case, [])),
+                )
+            )
+        for found_only, one, other in ((only[0], before, now), (only[1], now, before)):
+            found_only += [
+                f"{_name(m)} on {pair.title}" for case, m in one.items() if case not in other
+            ]
+    return Comparison(
+        base,
+        new,
+        min_effect,
+        tuple(paired),
+        tuple(cases),
+        tuple(only[0]),
+        tuple(only[1]),
+        tuple(machine_differences(base, new, paired)),
+    )
+
+
+def _of(recording: Recording, device: str) -> dict[str, Measured]:
+    return {case: one for (name, case), one in recording.measured.items() if name == device}
+
+
+def _name(measured: Measured) -> str:
+    if measured.case is not None:
+        return measured.case.name
+    return next((failure.name for failure in measured.failures.values()), "")

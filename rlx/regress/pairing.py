@@ -1,0 +1,177 @@
+"""Which device of one recording is compared with which of another, and what differs between the two machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from rlx.errors import InputError, describe, did_you_mean
+from rlx.regress.recording import Recording
+from rlx.regress.schema import DeviceLine, Peaks
+from rlx.regress.statistics import FEWEST, Effect, effect
+
+_NATIVE = "native"
+# A device is paired by the first of these that finds one partner for it: the same device, the same hardware under
+# another name, the same name, the same kind of device.
+_KEYS: tuple[Callable[[DeviceLine], Hashable], ...] = (
+    lambda d: (d.device, d.adapter, d.api),
+    lambda d: (d.adapter, d.api),
+    lambda d: d.device,
+    lambda d: d.device.split(":")[0],
+)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A figure of the machine in two recordings.
+
+    Attributes:
+        title: What it is, with its unit.
+        hardware: Whether it shows the hardware and its clock alone; a dispatch goes through rlx as well.
+        base: The median of the processes before.
+        new: The median now.
+        slowdown: The time that it stands for, new by base; None with too few processes.
+    """
+
+    title: str
+    hardware: bool
+    base: float
+    new: float
+    slowdown: Effect | None
+
+
+# Field of ``Peaks``, its title, whether it shows the hardware alone, whether it is a time rather than a rate.
+_PEAKS = (
+    ("copy_gb_s", "copy, GB/s", True, False),
+    ("fma_gflop_s", "multiply-adds, GFLOP/s", True, False),
+    ("upload_gb_s", "upload, GB/s", True, False),
+    ("dispatch_us", "dispatch, us", False, True),
+)
+
+
+@dataclass(frozen=True)
+class DevicePair:
+    """A device of each recording.
+
+    Attributes:
+        base: The device before.
+        new: The device now.
+        same_hardware: Whether the same bits are to be expected: one adapter and, on the CPU, one instruction set.
+        peaks: What the machine itself does.
+    """
+
+    base: DeviceLine
+    new: DeviceLine
+    same_hardware: bool
+    peaks: tuple[Peak, ...]
+
+    @property
+    def title(self) -> str:
+        """Both names, or the one that they share."""
+        one, other = self.base.device, self.new.device
+        return one if one == other else f"{one} -> {other}"
+
+    @property
+    def slower_by(self) -> float:
+        """The logarithm by which the hardware itself is certainly slower; 0 where it is not."""
+        found = (p.slowdown for p in self.peaks if p.hardware and p.slowdown)
+        return max((one.log_ratio for one in found if one.low > 0), default=0.0)
+
+    @property
+    def faster_by(self) -> float:
+        """The logarithm by which the hardware itself is certainly faster; 0 where it is not."""
+        found = (p.slowdown for p in self.peaks if p.hardware and p.slowdown)
+        return max((-one.log_ratio for one in found if one.high < 0), default=0.0)
+
+
+def pairs(base: Recording, new: Recording, wanted: Mapping[str, str]) -> list[DevicePair]:
+    """Pairs the devices of two recordings.
+
+    Args:
+        base: The recording before.
+        new: The recording now.
+        wanted: Names of devices of ``base``, each with the device of ``new`` to compare it with; empty for all
+            that fit: the same device, else the same adapter, else the same name, else the same kind.
+
+    Raises:
+        InputError: A recording has no such device.
+    """
+    for name, recording in (*((n, base) for n in wanted), *((n, new) for n in wanted.values())):
+        if name not in recording.devices:
+            hint = did_you_mean(name, recording.devices)
+            raise InputError(describe(f"the recording has no device {name!r}", hint=hint))
+    found = {one: new.devices[other] for one, other in wanted.items()}
+    if not wanted:
+        for key in _KEYS:
+            for line in base.devices.values():
+                taken = {other.device for other in found.values()}
+                fit = [
+                    d for d in new.devices.values() if d.device not in taken and key(d) == key(line)
+                ]
+                if line.device not in found and fit:
+                    found[line.device] = fit[0]
+    return [_pair(base, new, base.devices[one], other) for one, other in found.items()]
+
+
+def _pair(base: Recording, new: Recording, one: DeviceLine, other: DeviceLine) -> DevicePair:
+    # The CPU kernels of each instruction set add up in an order of their own; a software GPU runs on the CPU, too.
+    same = (one.adapter, one.api) == (other.adapter, other.api)
+    if one.api == _NATIVE or one.software:
+        same = same and (base.run.isa, base.run.machine) == (new.run.isa, new.run.machine)
+    before = base.peaks.get(one.device, {})
+    now = new.peaks.get(other.device, {})
+    return DevicePair(one, other, same, _peaks(before, now))
+
+
+def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, ...]:
+    found = []
+    for name, title, hardware, is_time in _PEAKS:
+        was, now = (
+            [value for line in lines.values() if (value := getattr(line, name))]
+            for lines in (base, new)
+        )
+        if was and now:
+            sign = 1.0 if is_time else -1.0
+            one, other = ([sign * math.log(value) for value in values] for values in (was, now))
+            enough = min(len(was), len(now)) >= FEWEST
+            middle, later = (sorted(values)[len(values) // 2] for values in (was, now))
+            found.append(
+                Peak(title, hardware, middle, later, effect(one, other) if enough else None)
+            )
+    return tuple(found)
+
+
+def machine_differences(
+    base: Recording, new: Recording, paired: list[DevicePair]
+) -> list[tuple[str, str, str]]:
+    """What differs between the machines: its name, the value before, the value now."""
+    found = [
+        (title, str(getattr(base.run, name)), str(getattr(new.run, name)))
+        for title, name in (
+            ("rlx", "rlx"),
+            ("commit", "commit"),
+            ("build of rlx", "build"),
+            ("system", "system"),
+            ("architecture", "machine"),
+            ("processor", "cpu"),
+            ("instruction set", "isa"),
+            ("cores", "cores"),
+            ("threads", "threads"),
+            ("memory, bytes", "memory"),
+        )
+    ]
+    for name in sorted({*base.run.versions, *new.run.versions}):
+        found.append((name, base.run.versions.get(name, "-"), new.run.versions.get(name, "-")))
+    for pair in paired:
+        for name in ("device", "adapter", "api", "driver", "vendor_id", "device_id"):
+            one, other = getattr(pair.base, name), getattr(pair.new, name)
+            found.append((f"{pair.title}: {name.replace('_', ' ')}", str(one), str(other)))
+        limits = sorted({*pair.base.limits, *pair.new.limits})
+        for name in limits:
+            was, now = pair.base.limits.get(name, "-"), pair.new.limits.get(name, "-")
+            found.append((f"{pair.title}: limit {name}", str(was), str(now)))
+        gone = sorted(set(pair.base.features) - set(pair.new.features))
+        added = sorted(set(pair.new.features) - set(pair.base.features))
+        found.append((f"{pair.title}: features of one only", ", ".join(gone), ", ".join(added)))
+    return [(name, was or "-", now or "-") for name, was, now in found if was != now]

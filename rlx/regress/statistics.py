@@ -1,0 +1,175 @@
+"""What a handful of noisy processes say about a ratio of times: intervals, noise floors, many cases at once.
+
+The process is the unit: runs within one process share its memory layout and its luck, so each process gives one
+number, the logarithm of its median. docs/explanation/regression_statistics.md explains the choices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats: TypeAlias = NDArray[np.float64]
+
+LEVEL = 0.95
+"""How often an interval holds the true ratio."""
+
+FALSE_DISCOVERIES = 0.02
+"""Share of the cases called slower or faster that may be so by chance."""
+
+FEWEST = 3
+"""Processes on each side without which nothing is decided."""
+
+# Nothing is repeated better than this (standard deviation of the logarithm); equal numbers mean a coarse clock.
+_LEAST_SPREAD = 0.002
+_RESAMPLES = 2000
+_MOST_PROCESSES = 200
+_SEED = 21
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How the times of two recordings differ.
+
+    Attributes:
+        log_ratio: Logarithm of new by base; above 0 is slower.
+        low: Lower end of the interval of ``LEVEL``.
+        high: Its upper end.
+        p: Chance of a difference at least as large where nothing has changed.
+        spread: Standard deviation of one process's logarithm.
+    """
+
+    log_ratio: float
+    low: float
+    high: float
+    p: float
+    spread: float
+
+    @property
+    def ratio(self) -> float:
+        """New by base."""
+        return ratio_of(self.log_ratio)
+
+
+def ratio_of(log_ratio: float) -> float:
+    """A ratio from its logarithm, cut off where a float ends."""
+    return math.exp(min(max(log_ratio, -700.0), 700.0))
+
+
+def typical_spread(groups: Iterable[Sequence[float]]) -> float:
+    """The median, over groups of logarithms, of the standard deviation within a group.
+
+    It is the least spread that ``effect`` believes: with five processes, some cases look far calmer than they are.
+    """
+    found = [float(np.std(group, ddof=1)) for group in groups if len(group) > 1]
+    return max(float(np.median(found)) if found else 0.0, _LEAST_SPREAD)
+
+
+def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.0) -> Effect:
+    """Compares two groups of processes.
+
+    The interval is a bootstrap-t: resamples tell how skewed the studentized difference is. It is never narrower than
+    Welch's t interval, since ten numbers can't show their own tails. The same numbers give the same interval.
+
+    Args:
+        base: Logarithms of the processes' medians, at least two.
+        new: Those of the other recording, at least two.
+        least_spread: Standard deviation that neither group is believed to be below (``typical_spread``).
+
+    Returns:
+        The difference of the means, with its interval and p-value.
+    """
+    one, other = np.asarray(base, np.float64), np.asarray(new, np.float64)
+    least = max(least_spread, _LEAST_SPREAD)
+    difference = float(other.mean() - one.mean())
+    error, freedom = _standard_error(one[None], other[None], least)
+    student = float(stats.t.ppf((1 + LEVEL) / 2, freedom[0]))
+    p = float(2 * stats.t.sf(abs(difference) / error[0], freedom[0]))
+    pick_one, pick_other = _picks(one.size, other.size)
+    again, again_other = one[pick_one], other[pick_other]
+    errors, _ = _standard_error(again, again_other, least)
+    t = (again_other.mean(1) - again.mean(1) - difference) / errors
+    below, above = np.quantile(t, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Effect(
+        difference,
+        difference - max(float(above), student) * float(error[0]),
+        difference + max(float(-below), student) * float(error[0]),
+        p,
+        float(error[0]) / math.sqrt(1 / one.size + 1 / other.size),
+    )
+
+
+def _standard_error(one: Floats, other: Floats, least: float) -> tuple[Floats, Floats]:
+    """Of the difference of means, by rows, and Welch's degrees of freedom."""
+    parts = [np.maximum(x.var(1, ddof=1), least**2) / x.shape[1] for x in (one, other)]
+    total = parts[0] + parts[1]
+    freedom = total**2 / sum(part**2 / (x.shape[1] - 1) for part, x in zip(parts, (one, other)))
+    return np.sqrt(total), freedom
+
+
+@lru_cache(maxsize=64)
+def _picks(count: int, other: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Which processes each resample has; the same in every call."""
+    random = np.random.default_rng((_SEED, count, other))
+    return (
+        random.integers(0, count, (_RESAMPLES, count)),
+        random.integers(0, other, (_RESAMPLES, other)),
+    )
+
+
+def noise_floor(groups: Iterable[Sequence[float]]) -> float | None:
+    """The |log ratio| that 95 of 100 comparisons of unchanged code stay within (an A/A comparison).
+
+    Each group is taken apart into two made-up recordings of as many processes, many times, by drawing from its
+    deviations from its mean.
+
+    Args:
+        groups: For each case the logarithms of its processes' medians.
+
+    Returns:
+        The floor; None where no group has two processes.
+    """
+    found = []
+    for group in groups:
+        count = len(group)
+        if count > 1:
+            x = np.asarray(group, np.float64)
+            # Deviations from a mean of the same numbers are too small by this factor.
+            x = (x - x.mean()) * math.sqrt(count / (count - 1))
+            one, other = _picks(count, count)
+            found.append(np.abs(x[one[:200]].mean(1) - x[other[:200]].mean(1)))
+    return float(np.quantile(np.concatenate(found), 0.95)) if found else None
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """p-values of many cases by Benjamini and Hochberg: what is at most q among them is false in a share q."""
+    if not p_values:
+        return []
+    return [float(q) for q in stats.false_discovery_control(np.asarray(p_values), method="bh")]
+
+
+def processes_to_decide(found: Effect, threshold: float) -> int | None:
+    """How many processes on each side would probably decide an inconclusive case.
+
+    Args:
+        found: What is known of it.
+        threshold: The least |log ratio| that counts.
+
+    Returns:
+        The number; None where 200 would not do, since the difference is too close to the threshold.
+    """
+    size = abs(found.log_ratio)
+    # Beyond the threshold the interval has to leave 0 out; below it, the threshold.
+    room = size if size >= threshold else threshold - size
+    for count in range(FEWEST, _MOST_PROCESSES + 1):
+        half = float(stats.t.ppf((1 + LEVEL) / 2, 2 * count - 2)) * found.spread
+        if half * math.sqrt(2 / count) < room:
+            return count
+    return None

@@ -1,0 +1,266 @@
+"""The verdict on the time of each case: same, slower, faster, inconclusive, or explained by the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from rlx.regress.pairing import DevicePair
+from rlx.regress.recording import Measured, Recording
+from rlx.regress.schema import CaseLine, Times
+from rlx.regress.statistics import (
+    FALSE_DISCOVERIES,
+    FEWEST,
+    Effect,
+    adjusted,
+    effect,
+    noise_floor,
+    processes_to_decide,
+    ratio_of,
+    typical_spread,
+)
+
+CONTENDED = 0.1
+"""A process that other programs took this share of all cores from is left out."""
+
+
+class Verdict(StrEnum):
+    """What is said of a time. ``MACHINE``: it differs by no more than the hardware itself does."""
+
+    SAME = "same"
+    SLOWER = "slower"
+    FASTER = "faster"
+    MACHINE = "machine"
+    INCONCLUSIVE = "inconclusive"
+
+
+def _median(values: Sequence[int]) -> float | None:
+    return float(np.median(values)) or None if values else None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A kind of time.
+
+    Attributes:
+        title: Its name.
+        of: A process's figure in nanoseconds; None where it was not measured.
+    """
+
+    title: str
+    of: Callable[[Times], float | None]
+
+
+METRICS: Mapping[str, Metric] = {
+    "gpu": Metric("kernels on the GPU", lambda times: _median(times.gpu_ns)),
+    "run": Metric("a run", lambda times: _median(times.ns)),
+    "compile": Metric("compile", lambda times: float(times.compile_ns) or None),
+    "first": Metric("first run", lambda times: float(times.first_ns) or None),
+}
+"""Every kind of time. ``judged`` says which of them decide about a case."""
+
+_COLD = "cold"
+
+
+def judged(suite: str, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
+    if suite == _COLD:
+        return ("compile", "first")
+    return ("gpu",) if "gpu" in metrics else ("run",)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One kind of time of a case in two recordings.
+
+    Attributes:
+        metric: A key of ``METRICS``.
+        judged: Whether it decides about the case.
+        base_ns: Median of the quiet processes before, or of all where none was quiet.
+        new_ns: The same now.
+        effect: How they differ; None with too few processes.
+        q: Its p-value, adjusted for the number of cases; 1 where there is none.
+        threshold: The least |log ratio| that counts.
+        verdict: What is said.
+        reason: Why it is inconclusive or explained; else empty.
+        processes: How many on each side would probably decide an inconclusive one; None where that is unknown.
+    """
+
+    metric: str
+    judged: bool
+    base_ns: float
+    new_ns: float
+    effect: Effect | None
+    q: float
+    threshold: float
+    verdict: Verdict
+    reason: str = ""
+    processes: int | None = None
+
+
+@dataclass
+class _Samples:
+    """Logarithms of one kind of time of one case: those of quiet processes, and how many there were in all."""
+
+    case: CaseLine
+    metric: str
+    quiet: tuple[list[float], list[float]]
+    every: tuple[list[float], list[float]]
+    judged: bool = False
+    effect: Effect | None = None
+    q: float = 1.0
+
+
+def busy(recording: Recording, times: Times) -> bool:
+    """Whether other programs disturbed a process; by the load before and after where the process does not know."""
+    if times.contention is not None:
+        return times.contention >= CONTENDED
+    loads = [recording.run.load, *([recording.end.load] if recording.end else [])]
+    return any(load.busy >= CONTENDED for load in loads)
+
+
+def floors(recording: Recording) -> dict[str, float]:
+    """The noise floor of each device of a recording, by how its own processes differ (``noise_floor``)."""
+    found: dict[str, float] = {}
+    for device in recording.devices:
+        groups: list[list[float]] = []
+        for (name, _), measured in recording.measured.items():
+            if name == device and measured.case is not None:
+                logs = {m: _logs(measured.times.values(), m) for m in METRICS}
+                present = [metric for metric, values in logs.items() if values]
+                groups += [logs[m] for m in judged(measured.case.suite, present)]
+        floor = noise_floor(groups)
+        if floor is not None:
+            found[device] = floor
+    return found
+
+
+def _logs(times: Iterable[Times], metric: str) -> list[float]:
+    found = (METRICS[metric].of(one) for one in times)
+    return [math.log(value) for value in found if value]
+
+
+def timings(
+    base: Recording,
+    new: Recording,
+    pair: DevicePair,
+    cases: Mapping[str, tuple[Measured, Measured]],
+    min_effect: float,
+) -> dict[str, list[Timing]]:
+    """Judges the times of all cases of a device.
+
+    Args:
+        base: The recording before.
+        new: The recording now.
+        pair: The device of both.
+        cases: By digest what was measured in both.
+        min_effect: The least change of a time that counts, as a part of it (0.05).
+
+    Returns:
+        For each case what is said of each kind of time that both have.
+    """
+    found: dict[str, list[Timing]] = {}
+    for metric in METRICS:
+        samples = {
+            digest: one
+            for digest, (was, now) in cases.items()
+            if (one := _samples(base, new, was, now, metric)) is not None
+        }
+        for digest, one in samples.items():
+            earlier = [timing.metric for timing in found.get(digest, [])]
+            one.judged = metric in judged(one.case.suite, [*earlier, metric])
+        # A time that decides is compared with the noise of those that decide, not with that of the others.
+        for decides in (True, False):
+            chosen = {k: one for k, one in samples.items() if one.judged is decides}
+            threshold = _compare(list(chosen.values()), min_effect)
+            for digest, one in chosen.items():
+                found.setdefault(digest, []).append(_timing(one, threshold, pair))
+    return found
+
+
+def _samples(
+    base: Recording, new: Recording, was: Measured, now: Measured, metric: str
+) -> _Samples | None:
+    sides = ((base, was), (new, now))
+    every = [_logs(measured.times.values(), metric) for _, measured in sides]
+    if was.case is None or not all(every):
+        return None
+    quiet = [
+        _logs((t for t in measured.times.values() if not busy(recording, t)), metric)
+        for recording, measured in sides
+    ]
+    return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]))
+
+
+def _compare(samples: Sequence[_Samples], min_effect: float) -> float:
+    """Fills in effects and adjusted p-values; gives the least |log ratio| that counts."""
+    ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
+    threshold = math.log1p(min_effect)
+    for side in (0, 1):
+        floor = noise_floor(one.quiet[side] for one in ready)
+        threshold = max(threshold, 2 * (floor or 0.0))
+    spread = typical_spread(group for one in ready for group in one.quiet)
+    for one in ready:
+        one.effect = effect(*one.quiet, spread)
+    p_values = [one.effect.p for one in ready if one.effect]
+    for one, q in zip(ready, adjusted(p_values), strict=True):
+        one.q = q
+    return threshold
+
+
+def _timing(one: _Samples, threshold: float, pair: DevicePair) -> Timing:
+    shown = one.quiet if all(one.quiet) else one.every
+    base_ns, new_ns = (math.exp(float(np.median(values))) for values in shown)
+    verdict, reason = _verdict(one, threshold, pair)
+    open_ = verdict is Verdict.INCONCLUSIVE
+    processes = processes_to_decide(one.effect, threshold) if open_ and one.effect else None
+    return Timing(
+        one.metric,
+        one.judged,
+        base_ns,
+        new_ns,
+        one.effect,
+        one.q,
+        threshold,
+        verdict,
+        reason,
+        processes,
+    )
+
+
+def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict, str]:
+    found = one.effect
+    if found is None:
+        every, quiet = min(map(len, one.every)), min(map(len, one.quiet))
+        if every < FEWEST:
+            return Verdict.INCONCLUSIVE, f"{every} processes; {FEWEST} decide at the earliest"
+        return (
+            Verdict.INCONCLUSIVE,
+            f"the machine was busy: {quiet} of {every} processes were left alone",
+        )
+    certain = one.q <= FALSE_DISCOVERIES
+    for sign, verdict, machine in (
+        (1.0, Verdict.SLOWER, pair.slower_by),
+        (-1.0, Verdict.FASTER, pair.faster_by),
+    ):
+        size = sign * found.log_ratio
+        nearest = found.low if sign > 0 else -found.high
+        if size >= threshold and nearest > 0 and certain:
+            if machine and size - machine < threshold:
+                percent = 100 * (ratio_of(sign * machine) - 1)
+                return Verdict.MACHINE, f"the machine itself takes {percent:+.0f} % of the time"
+            return verdict, ""
+    if -threshold < found.low and found.high < threshold:
+        return Verdict.SAME, ""
+    return (
+        Verdict.INCONCLUSIVE,
+        "the interval holds both no change and one that counts"
+        if found.low <= 0 <= found.high
+        else "not certain enough among so many cases"
+        if abs(found.log_ratio) >= threshold
+        else "the interval reaches past the least change that counts",
+    )
