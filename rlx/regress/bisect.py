@@ -95,6 +95,10 @@ def first_bad(
             )
         )
     opinion = opinion_of(bad)
+    if opinion.bad is None:
+        raise InputError(
+            describe("nothing can be said of the bad commit", where=bad, got=opinion.reason)
+        )
     if not opinion.bad:
         raise InputError(
             describe(
