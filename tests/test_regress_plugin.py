@@ -1,12 +1,17 @@
-"""The pytest plug-in: projects of their own that test their graphs, run by pytest in processes of their own."""
+"""The pytest plug-in: projects of their own that test their graphs, run by a pytest inside this one."""
 
+import itertools
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from rlx.regress import application, contention, fresh
+from rlx.regress.record_schema import Load, Times
 from rlx.regress.recording import read
+
+# The pytest inside drops what it imports first.
+assert application
 
 pytest_plugins = ["pytester"]
 
@@ -35,43 +40,54 @@ def test_mine(rlx_regress):
         found, _ = rlx_regress(cg, X)
     np.testing.assert_allclose(found, np.tanh(X) * WEIGHT, rtol=1e-5)
 """
-# Times that are as long as the environment says, on a machine that does nothing else.
-TIMES = """
-import itertools, os
-from rlx.regress import fresh
-from rlx.regress.measure import bits
-from rlx.regress.record_schema import Times
-
-WIGGLE = itertools.cycle([0, 3, -2, 1, 4, -3, 2])
-SLOW = iter(os.environ.get("TEST_SLOW", "1").split())
-state = {"slow": 1.0}
-
-
-def times(graph, job, processes):
-    state["slow"] = float(next(SLOW, state["slow"]))
-    noise = float(os.environ.get("TEST_NOISE", "1"))
-    for process in processes:
-        ns = round(state["slow"] * (1_000_000 + 1000 * noise * next(WIGGLE)))
-        yield Times(job.run, job.device, job.case, process, [ns] * 5, [], ns, ns, 1, 0.0, [])
+# A pytest inside this one does without the plug-ins of others, and rlx is imported already.
+INSIDE = (
+    "-p",
+    "rlx_pytest",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
 
 
-fresh.times = times
-"""
+def made_up(slow, noise=1.0):
+    """``fresh.times`` of a machine that does nothing else.
+
+    Args:
+        slow: How much longer each call finds the runs; the last one counts for all later calls.
+        noise: Thousandths by which processes differ, more or less.
+    """
+    wiggle, turns = itertools.cycle([0, 3, -2, 1, 4, -3, 2]), iter(slow)
+    factor = 1.0
+
+    def times(graph, job, processes):
+        nonlocal factor
+        factor = next(turns, factor)
+        for process in processes:
+            ns = round(factor * (1_000_000 + 1000 * noise * next(wiggle)))
+            yield Times(job.run, job.device, job.case, process, [ns] * 5, [], ns, ns, 1, 0.0, [])
+
+    return times
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A project; ``project(*options, **environment)`` runs its tests."""
+    """A project; ``project(*options, **environment)`` runs its tests, in a process of its own if ``apart``."""
     monkeypatch.setenv("RLX_CACHE", "off")
-    # Beside this suite's own workers; the project's run is one of its own.
+    # This suite's own workers and options are no business of the project's run.
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(contention, "load", lambda: Load(0.0))
 
-    def run(*options, **environment):
+    def run(*options, apart=False, **environment):
         with monkeypatch.context() as patch:
             for key, value in environment.items():
                 patch.setenv(key, str(value))
-            return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+            if apart:
+                return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+            return pytester.runpytest_inprocess(*INSIDE, *options)
 
     run.path = pytester.path
     run.files = pytester.makepyfile
@@ -88,33 +104,19 @@ def test_nothing_is_imported_until_it_is_needed(project):
 import sys
 
 def test_plain(pytestconfig):
-    assert pytestconfig.pluginmanager.hasplugin("rlx")
+    assert pytestconfig.pluginmanager.hasplugin("rlx_pytest")
     found = {name.partition(".")[0] for name in sys.modules}
     assert not found & {"rlx", "wgpu", "numpy", "msgspec", "scipy"}
 """
     )
-    # Others may import NumPy; only this plug-in and none else is of interest.
-    options = (
-        "-p",
-        "rlx_pytest",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:hypothesispytest",
-        "-p",
-        "no:benchmark",
-    )
-    result = project(*options, PYTEST_DISABLE_PLUGIN_AUTOLOAD=1)
-    result.assert_outcomes(failed=1)  # named by its module, not by its entry point
-    project.files(
-        test_plain=(project.path / "test_plain.py").read_text().replace('"rlx")', '"rlx_pytest")')
-    )
-    project(*options, PYTEST_DISABLE_PLUGIN_AUTOLOAD=1).assert_outcomes(passed=1)
+    # Other plug-ins may import any of these.
+    options = ("-p", "rlx_pytest")
+    project(*options, apart=True, PYTEST_DISABLE_PLUGIN_AUTOLOAD=1).assert_outcomes(passed=1)
 
 
 def test_the_entry_point_brings_it(project):
     project.files(test_one="def test_one(rlx_regress):\n    pass\n")
-    project().assert_outcomes(passed=1)
+    project(apart=True).assert_outcomes(passed=1)
 
 
 def test_results_are_checked_and_nothing_is_measured(project):
@@ -196,36 +198,46 @@ def test_changed_results_fail(project):
 
 
 @pytest.fixture
-def timed(project):
-    """A project whose times are made up, with a baseline."""
-    project.files(test_one=ONE, conftest=TIMES)
-    project("--rlx-record", "a.rlxreg").assert_outcomes(passed=1)
-    return project
+def timed(project, monkeypatch):
+    """A project with a baseline; ``slow`` of a run says how long its graph takes, ``noise`` how evenly."""
+    project.files(test_one=ONE)
+
+    def run(*options, slow=(1.0,), noise=1.0):
+        monkeypatch.setattr(fresh, "times", made_up(slow, noise))
+        return project(*options)
+
+    run("--rlx-record", "a.rlxreg").assert_outcomes(passed=1)
+    run.path, run.files = project.path, project.files
+    return run
 
 
 @pytest.mark.parametrize(
     ("slow", "passed", "said"),
     [
-        ("1", True, ""),
-        ("1.02", True, ""),
-        ("0.7", True, ""),
-        ("1.3", False, "slower: 1.30 times as long"),
-        ("1.3 1", True, "slower at first, and not when it was measured again"),
+        ([1], True, ""),
+        ([1.02], True, ""),
+        ([0.7], True, ""),
+        ([1.3], False, "slower: 1.30 times as long"),
+        ([1.3, 1], True, "slower at first, and not when it was measured again"),
     ],
 )
 def test_slower_graphs_fail(timed, slow, passed, said):
-    result = timed("--rlx-baseline", "a.rlxreg", TEST_SLOW=slow)
+    result = timed("--rlx-baseline", "a.rlxreg", slow=slow)
     result.assert_outcomes(passed=passed, failed=not passed, warnings=int(passed and bool(said)))
     assert said in output(result)
 
 
 def test_what_is_undecided_warns(timed):
-    result = timed("--rlx-baseline", "a.rlxreg", TEST_NOISE=100)
+    result = timed("--rlx-baseline", "a.rlxreg", slow=[1.045], noise=3)
     result.assert_outcomes(passed=1, warnings=1)
     assert "RegressWarning: test_one.py::test_mine: inconclusive" in output(result)
     few = timed("--rlx-baseline", "a.rlxreg", "--rlx-processes", "2")
     few.assert_outcomes(passed=1, warnings=1)
     assert "2 processes; 3 decide at the earliest" in output(few)
+    strict = timed(
+        "--rlx-baseline", "a.rlxreg", "--rlx-processes", "2", "--rlx-fail-on", "inconclusive"
+    )
+    strict.assert_outcomes(failed=1)
 
 
 def test_a_graph_that_the_baseline_lacks_warns(timed):
@@ -236,8 +248,17 @@ def test_a_graph_that_the_baseline_lacks_warns(timed):
 
 
 def test_the_newest_recording_that_has_the_graph_counts(timed):
-    timed("--rlx-record", "a.rlxreg", TEST_SLOW="1.3").assert_outcomes(passed=1)
-    timed("--rlx-baseline", "a.rlxreg", TEST_SLOW="1.3").assert_outcomes(passed=1)
+    timed("--rlx-record", "a.rlxreg", slow=[1.3]).assert_outcomes(passed=1)
+    timed("--rlx-baseline", "a.rlxreg", slow=[1.3]).assert_outcomes(passed=1)
+
+
+# In the project's own processes: times that need no processes.
+QUICK = """
+from rlx.regress import fresh
+from test_regress_plugin import made_up
+
+fresh.times = made_up([1.0])
+"""
 
 
 def test_workers_of_xdist_write_one_recording(project):
@@ -248,13 +269,14 @@ def test_many(rlx_regress, number):
         rlx_regress(cg, X)
         rlx_regress(cg, X + number)
 """
-    project.files(test_many=many, conftest=TIMES)
-    project("-n", "2", "--rlx-record", "a.rlxreg").assert_outcomes(passed=6)
+    project.files(test_many=many, conftest=QUICK)
+    here = {"apart": True, "PYTHONPATH": Path(__file__).parent}
+    project("-n", "2", "--rlx-record", "a.rlxreg", **here).assert_outcomes(passed=6)
     (found,) = read([project.path / "a.rlxreg"])
     assert len(found.measured) == 12
     assert all(len(measured.times) == 5 for measured in found.measured.values())
     assert found.end is not None
-    result = project("-n", "2", "--rlx-baseline", "a.rlxreg", TEST_SLOW="1.3")
+    result = project("-n", "2", "--rlx-baseline", "a.rlxreg", TEST_WEIGHT=3, **here)
     result.assert_outcomes(failed=6)
 
 
@@ -266,11 +288,10 @@ def test_bench(rlx_regress, benchmark):
         rlx_regress(cg, X)
         benchmark(cg.run_slots, X)
 """,
-        conftest=TIMES,
+        conftest=QUICK,
     )
-    result = project(
-        "--benchmark-json=b.json", "--benchmark-max-time=0.01", "--rlx-record", "a.rlxreg"
-    )
+    options = ("--benchmark-json=b.json", "--benchmark-max-time=0.01", "--rlx-record", "a.rlxreg")
+    result = project(*options, apart=True, PYTHONPATH=Path(__file__).parent)
     result.assert_outcomes(passed=1)
     (one,) = json.loads((project.path / "b.json").read_text())["benchmarks"]
     (figures,) = one["extra_info"]["rlx"]
