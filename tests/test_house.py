@@ -15,7 +15,7 @@ LONG: set[str] = set()
 # Folders that have a file for each family of operations: one name there is one family.
 BY_FAMILY = ("rlx/ops", "rlx/importers/onnx/ops", "rlx/passes/patterns", "rlx/abi")
 # A command is named for what it shows, and each backend has a module of these names.
-ALIKE = ("rlx/cli", "rlx/backends/cpu", "rlx/backends/webgpu")
+ALIKE = ("rlx/cli", "rlx/cli/regressions", "rlx/backends/cpu", "rlx/backends/webgpu")
 
 
 def sources(*folders):

@@ -163,7 +163,10 @@ def evidence(
     schedule = _ORIGIN.sub("", compiled.as_text("schedule"))
     kernels, texts = _kernels(_ORIGIN.sub("", compiled.as_text("kernels")))
     texts[digest(schedule.encode())] = schedule
-    moved, memory = compiled.bytes_moved, compiled.memory()
+    memory = compiled.memory()
+    before = compiled.bytes_moved
+    compiled.run_slots(*one.inputs)
+    after = compiled.bytes_moved
     line = CaseLine(
         run=run,
         device=device,
@@ -180,8 +183,8 @@ def evidence(
         schedule=digest(schedule.encode()),
         kernels=kernels,
         bytes=_bytes(one),
-        uploaded=moved.uploaded,
-        read_back=moved.read_back,
+        uploaded=after.uploaded - before.uploaded,
+        read_back=after.read_back - before.read_back,
         arena=memory["arena"],
         params=memory["params"],
         peak=memory["peak"],

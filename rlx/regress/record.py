@@ -26,8 +26,8 @@ from rlx.ir.spans import progress
 from rlx.regress import contention, machine
 from rlx.regress.record_schema import End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
-from rlx.regress.timing import floors
 from rlx.regress.subjects import SUITES
+from rlx.regress.timing import floors
 from rlx.regress.worker import Begin, Command, Header, Listed, Look, Measure
 
 # Seconds of runs of a case in one process, and with --quick.
@@ -343,5 +343,3 @@ class _Worker:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
-
-

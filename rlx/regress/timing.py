@@ -10,8 +10,8 @@ from enum import StrEnum
 import numpy as np
 
 from rlx.regress.pairing import DevicePair
+from rlx.regress.record_schema import CaseLine, Times
 from rlx.regress.recording import Measured, Recording
-from rlx.regress.schema import CaseLine, Times
 from rlx.regress.statistics import (
     FALSE_DISCOVERIES,
     FEWEST,

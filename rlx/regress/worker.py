@@ -103,8 +103,15 @@ class Worker:
             one = measure.loaded(graph, inputs, command.device)
             try:
                 seconds = command.seconds if subject.timed else 0.0
-                found = [command.run, command.device, command.case]
-                times = measure.times(one, seconds, self._watch, *found, command.process)
+                times = measure.times(
+                    one,
+                    seconds,
+                    self._watch,
+                    run=command.run,
+                    device=command.device,
+                    case=command.case,
+                    process=command.process,
+                )
                 if command.evidence:
                     expected = self._expected(command.case)
                     line, texts = measure.evidence(
