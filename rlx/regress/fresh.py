@@ -63,7 +63,7 @@ def times(graph: Graph, job: Job, processes: Sequence[int]) -> Iterator[Times]:
         save_model(graph, Path(folder, _GRAPH))
         Path(folder, _REST).write_bytes(pickle.dumps(job))
         for process in processes:
-            command = [sys.executable, "-m", _MODULE, folder, str(process)]
+            command = [sys.executable, "-P", "-m", _MODULE, folder, str(process)]
             done = subprocess.run(command, capture_output=True, check=False)
             if done.returncode:
                 said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]

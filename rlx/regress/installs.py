@@ -122,7 +122,15 @@ def pip(*arguments: str) -> None:
         raise InputError(
             describe("pip is not installed here", got=sys.prefix, hint="python -m ensurepip")
         )
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    ]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -81,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     judge = RecordedCase(plan, args.by, _part(args.min_effect))
     say = functools.partial(print, flush=True)
     with tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch, progress(False) as show:
-        installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), show)
+        show("bisect")
+        installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
         found = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
     print(_text(found))
     return FOUND if len(found.commits) == 1 else SEVERAL
