@@ -170,7 +170,7 @@ def test_what_can_not_be_searched(sixteen, tmp_path):
         Checkout(tmp_path / "none")
     installs = Installs(checkout, tmp_path / "scratch", tmp_path / "wheels", print)
     with pytest.raises(InputError, match="the good commit can't be built"):
-        built(checkout.commit("HEAD~8"), installs.python, worse)
+        built(checkout.commit("HEAD~8"), installs.python, worse)(last)
 
 
 def test_a_failing_build_leaves_no_worktree(sixteen, tmp_path):

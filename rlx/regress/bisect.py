@@ -151,17 +151,17 @@ def built(
         python: The Python that has a commit, as ``Installs.python``.
         judge: Compares two of them.
 
-    Raises:
-        InputError: The good commit does not build.
+    Returns:
+        A function of a commit; it raises ``InputError`` where the good commit does not build.
     """
-    try:
-        before = python(good)
-    except BuildError as error:
-        raise InputError(
-            describe("the good commit can't be built", where=good, got=error)
-        ) from error
 
     def opinion_of(commit: Commit) -> Opinion:
+        try:
+            before = python(good)
+        except BuildError as error:
+            raise InputError(
+                describe("the good commit can't be built", where=good, got=error)
+            ) from error
         try:
             candidate = python(commit)
         except BuildError as error:

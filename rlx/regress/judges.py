@@ -30,6 +30,7 @@ BY: Mapping[str, frozenset[str]] = {
 _FOR_BITS = 2
 # An undecided time is measured again with this many times the processes, so often.
 _MORE, _AGAIN = 2, 2
+_UNDECIDED = (Verdict.INCONCLUSIVE, Verdict.MACHINE)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class RecordedCase:
             except RlxError as error:
                 return Opinion(None, f"can't be measured: {' '.join(str(error).split())}")
             opinion = opinion_of(found, self.by)
-            if opinion.bad is not None or self.by != TIME:
+            undecided = any(one.verdict in _UNDECIDED for one in found.cases)
+            if opinion.bad is not None or not undecided:
                 break
             processes *= _MORE
         return opinion

@@ -13,8 +13,8 @@ from rlx.regress.bisect import Found, built, first_bad
 from rlx.regress.commits import Checkout
 from rlx.regress.installs import Installs, default_folder
 from rlx.regress.judges import BY, TIME, RecordedCase
-from rlx.regress.record import Plan
-from rlx.regress.subjects import SUITES
+from rlx.regress.record import Plan, checked
+from rlx.regress.subjects import SUITES, subjects
 
 FOUND, SEVERAL = 0, 3
 
@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
     """
     checkout = Checkout(args.repository)
     good, bad = checkout.commit(args.good), checkout.commit(args.bad)
-    plan = Plan(tuple(args.suite), (args.device,), args.processes, only=args.case)
+    plan = checked(Plan(tuple(args.suite), (args.device,), args.processes, only=args.case))
+    if not any(plan.chooses(one.name, one.digest) for one in subjects(plan.suites)):
+        raise InputError(describe("no case is chosen", got=args.case))
     judge = RecordedCase(plan, args.by, _part(args.min_effect))
     say = functools.partial(print, flush=True)
     with tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch, progress(False) as show:
