@@ -30,8 +30,10 @@ from rlx.runtime.session import Session
 OPTIONS = CompileOptions(fold=False)
 # Runs of one process: for so many seconds, within these numbers; what is kept of them.
 _FEWEST, _MOST, KEPT = 5, 5000, 60
-# Seconds of runs before a GPU's clock counts as warm, and profiles whose kernel times are kept.
-_WARM_S, _PROFILES = 0.05, 5
+# Before a GPU's times count it runs for this part of the time, so that its clock is that of a busy one.
+_WARMING = 0.4
+# Profiles whose kernel times are kept.
+_PROFILES = 5
 # Where in the program a node was made: a path of whoever built the graph.
 _ORIGIN = re.compile(r" <- \S+:\d+")
 _SECTION = re.compile(r"^// --- ", re.MULTILINE)
@@ -98,7 +100,7 @@ def times(
     call, inputs = one.compiled.run_slots, one.inputs
     gpu = one.compiled.device.backend != "cpu"
     clock = time.perf_counter_ns
-    warm = clock() + int((_WARM_S if gpu and seconds else 0.0) * 1e9)
+    warm = clock() + int((_WARMING * seconds if gpu else 0.0) * 1e9)
     call(*inputs)
     while clock() < warm:
         call(*inputs)
@@ -130,7 +132,7 @@ def _gpu_times(one: Loaded) -> list[int]:
     if not one.compiled.capabilities.device_timestamps:
         return []
     given = _named(one)
-    return [round(one.compiled.profile(given, runs=3).us * 1e3) for _ in range(_PROFILES)]
+    return [round(one.compiled.profile(given, runs=1).us * 1e3) for _ in range(_PROFILES)]
 
 
 def _named(one: Loaded) -> dict[str, Any]:
@@ -251,7 +253,7 @@ def _bytes(one: Loaded) -> int | None:
 
 def _left_behind(one: Loaded) -> int:
     """Blocks of Python's memory that each run leaves behind; those of the first runs do not count."""
-    call, inputs, runs = one.compiled.run_slots, one.inputs, 20
+    call, inputs, runs = one.compiled.run_slots, one.inputs, 8
     call(*inputs)
     before = sys.getallocatedblocks()
     for _ in repeat(None, runs):

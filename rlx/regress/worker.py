@@ -87,6 +87,10 @@ class Worker:
                 self._found = {one.digest: one for one in subjects(command.suites, command.quick)}
                 for digest, one in self._found.items():
                     yield Listed(digest, one.name, one.suite, one.timed)
+                # Python looks for garbage between cases only, and not among what is there for good.
+                gc.disable()
+                gc.collect()
+                gc.freeze()
             case Header():
                 begin = self._begin
                 yield machine.header(begin.suites, begin.processes, begin.quick)
