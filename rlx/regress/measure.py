@@ -60,9 +60,11 @@ class Loaded:
     first_ns: int
 
 
-def loaded(graph: Graph, inputs: Sequence[Array], device: str) -> Loaded:
+def loaded(
+    graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions = OPTIONS
+) -> Loaded:
     """Compiles a graph and runs it once."""
-    session = Session(device, options=OPTIONS)
+    session = Session(device, options=options)
     began = time.perf_counter_ns()
     compiled = session.compile(graph)
     ready = time.perf_counter_ns()

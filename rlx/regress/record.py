@@ -78,6 +78,11 @@ class Plan:
     only: str = ""
     texts: bool = True
 
+    def chooses(self, name: str, case: str) -> bool:
+        """Whether a case is measured, by its name and its digest."""
+        begins = bool(self.only) and case.startswith(self.only)
+        return begins or re.search(self.only, name) is not None
+
 
 def record(targets: Sequence[Target], plan: Plan) -> None:
     """Measures the plan's cases on every target.
@@ -91,7 +96,7 @@ def record(targets: Sequence[Target], plan: Plan) -> None:
             install has no rlx that can measure.
         OSError: A file can't be read.
     """
-    plan = _checked(plan)
+    plan = checked(plan)
     with ExitStack() as stack:
         sides = [stack.enter_context(_opened(target, plan)) for target in targets]
         for number in range(plan.processes):
@@ -100,8 +105,13 @@ def record(targets: Sequence[Target], plan: Plan) -> None:
             side.finish()
 
 
-def _checked(plan: Plan) -> Plan:
-    """The plan with devices by name and models by their whole paths."""
+def checked(plan: Plan) -> Plan:
+    """The plan with devices by name and models by their whole paths.
+
+    Raises:
+        InputError: There are too few processes, or ``only`` is no regular expression.
+        DeviceParseError: A device has no such name.
+    """
     if plan.processes < 1:
         raise InputError(describe("--processes", got=plan.processes, expected="1 or more"))
     try:
@@ -115,7 +125,8 @@ def _checked(plan: Plan) -> Plan:
         if not plan.devices
         else rlx.parse_device_list(",".join(plan.devices))
     )
-    suites = [one if one in SUITES else os.path.abspath(one) for one in plan.suites]
+    # What has no suffix is a suite, or its name misspelt.
+    suites = [os.path.abspath(one) if Path(one).suffix else one for one in plan.suites]
     return Plan(
         suites,
         [str(device) for device in found],
@@ -154,12 +165,8 @@ class _Side:
         self.worker = _Worker(self.target.python)
         plan = self.plan
         begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes))
-        chosen = re.compile(plan.only)
         self.listed = [
-            one
-            for one in begun
-            if isinstance(one, Listed)
-            and (chosen.search(one.name) or (plan.only and one.case.startswith(plan.only)))
+            one for one in begun if isinstance(one, Listed) and plan.chooses(one.name, one.case)
         ]
         if not self.listed:
             raise InputError(describe("no case is chosen", got=plan.only or ", ".join(plan.suites)))
