@@ -23,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="BASE, NEW, and more: each is compared with BASE"
     )
+    add_report(parser)
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """What decides, and where reports go: the same for every command that compares."""
     parser.add_argument(
         "--min-effect",
         default="5%",
@@ -61,12 +66,17 @@ def run(args: argparse.Namespace) -> int:
         InputError: A file is no record file, or an option is wrong.
         OSError: A file can't be read or written.
     """
+    return report(args.files, args)
+
+
+def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
+    """Compares the recordings of some files as the options say; see ``run``."""
     require()
     from rlx.cli.regressions import compare_text
     from rlx.regress import compare, exports
 
     fail_on = compare.FAIL_ON if args.fail_on is None else compare.fail_on(args.fail_on)
-    base, *others = _recordings(args.files)
+    base, *others = _recordings(paths)
     devices = _devices(args.device)
     found = [compare.compare(base, one, part(args.min_effect), devices) for one in others]
     if args.json:
@@ -87,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     return compare.worst(one.exit_code(fail_on) for one in found)
 
 
-def _recordings(paths: Sequence[str]) -> list[Recording]:
+def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
     """The recordings, in the order of the files; a file may hold several."""
     from rlx.regress.recording import read
 
