@@ -134,7 +134,7 @@ def _points(
                 bits,
             ),
         )
-        for metric in judged(measured.case.suite, [name for name in logs if logs[name]])
+        for metric in judged(measured.case, [name for name in logs if logs[name]])
         if logs[metric]
     ]
 

@@ -69,9 +69,11 @@ METRICS: Mapping[str, Metric] = {
 _COLD = "cold"
 
 
-def judged(suite: str, metrics: Iterable[str]) -> tuple[str, ...]:
+def judged(case: CaseLine, metrics: Iterable[str]) -> tuple[str, ...]:
     """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
-    if suite == _COLD:
+    if not case.timed:
+        return ()
+    if case.suite == _COLD:
         return ("compile", "first")
     return ("gpu",) if "gpu" in metrics else ("run",)
 
@@ -135,7 +137,7 @@ def floors(recording: Recording) -> dict[str, float]:
             if name == device and measured.case is not None:
                 logs = {m: _logs(measured.times.values(), m) for m in METRICS}
                 present = [metric for metric, values in logs.items() if values]
-                groups += [logs[m] for m in judged(measured.case.suite, present)]
+                groups += [logs[m] for m in judged(measured.case, present)]
         floor = noise_floor(groups)
         if floor is not None:
             found[device] = floor
@@ -148,7 +150,7 @@ def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
     for one in measured:
         if one.case is not None:
             logs = {m: _logs(one.times.values(), m) for m in METRICS}
-            for metric in judged(one.case.suite, [m for m in METRICS if logs[m]])[:1]:
+            for metric in judged(one.case, [m for m in METRICS if logs[m]])[:1]:
                 if logs[metric]:
                     middle = math.exp(float(np.median(logs[metric])))
                     found.append((one.case.name, middle, _spread(logs[metric])))
@@ -192,7 +194,7 @@ def timings(
         }
         for digest, one in samples.items():
             earlier = [timing.metric for timing in found.get(digest, [])]
-            one.judged = metric in judged(one.case.suite, [*earlier, metric])
+            one.judged = metric in judged(one.case, [*earlier, metric])
         # A time that decides is compared with the noise of those that decide, not with that of the others.
         for decides in (True, False):
             chosen = {k: one for k, one in samples.items() if one.judged is decides}
