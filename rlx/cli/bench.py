@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import rlx
+from rlx import model_files
 from rlx.cli import bench_report, model, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import Row, first_that_ran
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         raise rlx.InputError(describe("--devices names none", got=repr(named)))
     with model.progress(args.json) as say, tempfile.TemporaryDirectory() as folder:
         say("load")
-        graph, notes = model.load(args.model, model.dims_of(args))
+        graph, notes = model_files.load(args.model, model.dims_of(args))
         inputs = model.inputs_of(args, graph)
         expected = _expected(args, graph)
         threads = thread_count(args.threads)
@@ -148,7 +149,7 @@ class _Contest:
         np.savez(folder / "inputs.npz", **saved)
         self._spec = {
             "model": path,
-            "dims": model.sizes_in(path, graph),
+            "dims": model_files.sizes_in(path, graph),
             "names": list(inputs),
             "inputs": str(folder / "inputs.npz"),
             "threads": threads,

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import rlx
+from rlx import model_files
 from rlx.backends.plugins import path_of
-from rlx.cli import model
 from rlx.device.names import info_of
 from rlx.errors import describe
 from rlx.ir.opdef import Array
@@ -74,7 +74,7 @@ def _burst(once: Once, seconds: float) -> list[int]:
 
 def _device(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
     began = time.perf_counter()
-    graph, _ = model.load(spec["model"], spec["dims"])
+    graph, _ = model_files.load(spec["model"], spec["dims"])
     loaded = time.perf_counter()
     options = rlx.CompileOptions(threads=spec["threads"])
     compiled = rlx.compile(graph, spec["contestant"], options=options)

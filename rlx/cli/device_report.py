@@ -12,43 +12,8 @@ from rich.table import Table
 
 from rlx.device.candidates import DeviceCandidate
 from rlx.device.policy import DevicePolicy
-from rlx.errors import ImportModelError, RlxError, describe
-from rlx.files import UnfitFileError, read_regular
-from rlx.ir.graph import Graph
 from rlx.many.graph_devices import GraphDevices
-
-# The largest text of a graph that is read.
-_MOST_BYTES = 1 << 30
-
-
-def load_graph(path: str) -> Graph:
-    """The graph in a file that ``g.to_json()`` wrote.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ImportModelError: It holds no graph.
-        OSError: It can't be read.
-    """
-    try:
-        return Graph.from_json(read_regular(path, _MOST_BYTES).decode("utf-8"))
-    except (
-        RlxError,
-        UnfitFileError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-    ) as error:
-        raise ImportModelError(
-            describe(
-                f"{path} holds no graph",
-                got=f"{type(error).__name__}: {error}",
-                expected="what g.to_json() gives",
-            )
-        ) from error
+from rlx.model_files import load_graph
 
 
 def run(args: argparse.Namespace) -> int:

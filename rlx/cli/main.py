@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.build_digest import build_digest
-from rlx.cli import bench, convert, demo, devices, profile
+from rlx.cli import bench, convert, demo, devices, profile, regress
 from rlx.cli import ops as support
 from rlx.cli import run as run_once
 
@@ -135,6 +135,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = commands.add_parser("demo", help="alpha peaks of a 64-channel EEG on every device")
     demo.add_arguments(command)
     command.set_defaults(run=demo.run)
+    text = "did a driver, a GPU or a release change a result or a speed?"
+    command = commands.add_parser("regress", help=text, description=text)
+    regress.add_arguments(command)
+    command.set_defaults(run=regress.run)
     args = parser.parse_args(argv)
     try:
         status: int = args.run(args)

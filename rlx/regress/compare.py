@@ -162,7 +162,7 @@ def fail_on(text: str) -> tuple[str, ...]:
     Raises:
         InputError: It names something else.
     """
-    known = [what for what, _ in _EXITS]
+    known = [str(what) for what, _ in _EXITS]
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for one in named:
         if one not in known:

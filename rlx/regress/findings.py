@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from rlx.regress.record_schema import CaseLine, Difference, Kernel, Output
 from rlx.regress.recording import Measured
-from rlx.regress.schema import CaseLine, Difference, Kernel, Output
 
 
 @dataclass(frozen=True)

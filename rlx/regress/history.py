@@ -13,8 +13,8 @@ import numpy as np
 import ruptures
 
 from rlx.errors import InputError, describe
+from rlx.regress.record_schema import DeviceLine, Run
 from rlx.regress.recording import Measured, Recording, read
-from rlx.regress.schema import DeviceLine, Run
 from rlx.regress.statistics import calm_spread, ratio_of
 from rlx.regress.timing import METRICS, judged
 
@@ -134,7 +134,7 @@ def _points(
                 bits,
             ),
         )
-        for metric in judged(measured.case.suite, [name for name in logs if logs[name]])
+        for metric in judged(measured.case, [name for name in logs if logs[name]])
         if logs[metric]
     ]
 

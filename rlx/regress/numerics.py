@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlx.regress.findings import EPSILON, size
+from rlx.regress.record_schema import Difference
 from rlx.regress.recording import Recording
-from rlx.regress.schema import Difference
 
 STANDS_OUT = 10.0
 """An error of this many times that of the other adapters is flagged, though it may pass the tolerance."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from rlx.errors import InputError, describe, did_you_mean
+from rlx.regress.record_schema import DeviceLine, Peaks
 from rlx.regress.recording import Recording
-from rlx.regress.schema import DeviceLine, Peaks
 from rlx.regress.statistics import FEWEST, Effect, effect
 
 _NATIVE = "native"

@@ -15,8 +15,8 @@ import msgspec
 
 from rlx.errors import InputError, describe
 from rlx.files import UnfitFileError, open_regular
-from rlx.regress import schema
-from rlx.regress.schema import (
+from rlx.regress import record_schema as schema
+from rlx.regress.record_schema import (
     CaseLine,
     DeviceLine,
     End,

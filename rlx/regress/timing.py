@@ -10,8 +10,8 @@ from enum import StrEnum
 import numpy as np
 
 from rlx.regress.pairing import DevicePair
+from rlx.regress.record_schema import CaseLine, Times
 from rlx.regress.recording import Measured, Recording
-from rlx.regress.schema import CaseLine, Times
 from rlx.regress.statistics import (
     FALSE_DISCOVERIES,
     FEWEST,
@@ -72,9 +72,11 @@ METRICS: Mapping[str, Metric] = {
 _COLD = "cold"
 
 
-def judged(suite: str, metrics: Iterable[str]) -> tuple[str, ...]:
+def judged(case: CaseLine, metrics: Iterable[str]) -> tuple[str, ...]:
     """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
-    if suite == _COLD:
+    if not case.timed:
+        return ()
+    if case.suite == _COLD:
         return ("compile", "first")
     return ("gpu",) if "gpu" in metrics else ("run",)
 
@@ -116,7 +118,6 @@ class _Samples:
     metric: str
     quiet: tuple[list[float], list[float]]
     every: tuple[list[float], list[float]]
-    timed: bool
     judged: bool = False
     effect: Effect | None = None
     q: float = 1.0
@@ -141,7 +142,7 @@ def floors(recording: Recording) -> dict[str, float]:
             if name == device and measured.case is not None:
                 logs = {m: _logs(measured.times.values(), m) for m in METRICS}
                 present = [metric for metric, values in logs.items() if values]
-                groups += [logs[m] for m in judged(measured.case.suite, present)]
+                groups += [logs[m] for m in judged(measured.case, present)]
         floor = noise_floor(groups)
         if floor is not None:
             found[device] = floor
@@ -154,7 +155,7 @@ def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
     for one in measured:
         if one.case is not None:
             logs = {m: _logs(one.times.values(), m) for m in METRICS}
-            for metric in judged(one.case.suite, [m for m in METRICS if logs[m]])[:1]:
+            for metric in judged(one.case, [m for m in METRICS if logs[m]])[:1]:
                 if logs[metric]:
                     middle = math.exp(float(np.median(logs[metric])))
                     found.append((one.case.name, middle, _spread(logs[metric])))
@@ -198,7 +199,7 @@ def timings(
         }
         for digest, one in samples.items():
             earlier = [timing.metric for timing in found.get(digest, [])]
-            one.judged = one.timed and metric in judged(one.case.suite, [*earlier, metric])
+            one.judged = metric in judged(one.case, [*earlier, metric])
         # A time that decides is compared with the noise of those that decide, not with that of the others.
         for decides in (True, False):
             chosen = {k: one for k, one in samples.items() if one.judged is decides}
@@ -219,12 +220,7 @@ def _samples(
         _logs((t for t in measured.times.values() if not busy(recording, t)), metric)
         for recording, measured in sides
     ]
-    # Cases that are there for their results alone run in a few of the processes; their times decide nothing.
-    timed = any(
-        len(measured.times) + len(measured.failures) >= min(FEWEST, recording.run.processes)
-        for recording, measured in sides
-    )
-    return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]), timed)
+    return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]))
 
 
 def _compare(samples: Sequence[_Samples], min_effect: float) -> None:

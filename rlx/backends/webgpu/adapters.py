@@ -110,6 +110,8 @@ def device_infos() -> list[DeviceInfo]:
                 software=info["adapter_type"] == "CPU",
                 limits=limits_of(adapter),
                 features=frozenset(features_of(adapter)),
+                vendor_id=int(info["vendor_id"]),
+                device_id=int(info["device_id"]),
             )
         )
     return found

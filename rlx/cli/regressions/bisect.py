@@ -1,0 +1,108 @@
+"""``rlx regress bisect``: the commit that made a case slower, or changed its results."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import tempfile
+from pathlib import Path
+
+from rlx.cli.model import progress
+from rlx.errors import InputError, describe
+from rlx.regress.bisect import Found, built, first_bad
+from rlx.regress.commits import Checkout
+from rlx.regress.installs import Installs, default_folder
+from rlx.regress.judges import BY, TIME, RecordedCase
+from rlx.regress.record import Plan, checked
+from rlx.regress.subjects import SUITES, subjects
+
+FOUND, SEVERAL = 0, 3
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument("--good", required=True, metavar="COMMIT", help="one that was well")
+    command.add_argument("--bad", default="HEAD", metavar="COMMIT", help="one that is not (HEAD)")
+    command.add_argument(
+        "--case",
+        required=True,
+        metavar="ID",
+        help="the case: its id or the beginning of that, or a regular expression that its name matches; "
+        "of several cases, one that is worse is enough",
+    )
+    command.add_argument(
+        "--by", choices=tuple(BY), default=TIME, help=f"what became worse ({TIME})"
+    )
+    command.add_argument(
+        "--suite",
+        nargs="+",
+        default=list(SUITES),
+        metavar="NAME",
+        help=f"where the case is: {', '.join(SUITES)}, or a file that holds a model (all suites)",
+    )
+    command.add_argument("--device", default="cpu", help="the device (cpu)")
+    command.add_argument(
+        "--processes",
+        type=int,
+        default=5,
+        help="fresh processes of each side; undecided times get more (5)",
+    )
+    command.add_argument(
+        "--min-effect",
+        default="5%",
+        metavar="PERCENT",
+        help="the least change of a time that counts (5%%)",
+    )
+    command.add_argument(
+        "--repository",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="the checkout of rlx (here)",
+    )
+    command.add_argument(
+        "--wheels",
+        type=Path,
+        metavar="FOLDER",
+        help="where built wheels are kept (the user's cache folder)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Searches. 0 when the commit was found, 3 when skipped ones leave open which of several it is.
+
+    Raises:
+        RlxError: There is no such checkout, commit or case, or the bad commit is not worse than the good one.
+        OSError: A file can't be read or written.
+    """
+    checkout = Checkout(args.repository)
+    good, bad = checkout.commit(args.good), checkout.commit(args.bad)
+    plan = checked(Plan(tuple(args.suite), (args.device,), args.processes, only=args.case))
+    if not any(plan.chooses(one.name, one.digest) for one in subjects(plan.suites)):
+        raise InputError(describe("no case is chosen", got=args.case))
+    judge = RecordedCase(plan, args.by, _part(args.min_effect))
+    say = functools.partial(print, flush=True)
+    with tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch, progress(False) as show:
+        show("bisect")
+        installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
+        found = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
+    print(_text(found))
+    return FOUND if len(found.commits) == 1 else SEVERAL
+
+
+def _text(found: Found) -> str:
+    if len(found.commits) == 1:
+        return f"first bad commit: {found.commits[0]}"
+    listed = "\n".join(f"  {commit}" for commit in found.commits)
+    return f"the first bad commit is one of these, of which some had to be skipped:\n{listed}"
+
+
+def _part(text: str) -> float:
+    """A part of one, as "5%" or as "0.05"."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 10:
+        raise InputError(describe("--min-effect", got=text, expected="a part such as 5% or 0.05"))
+    return value

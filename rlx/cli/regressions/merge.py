@@ -1,0 +1,38 @@
+"""``rlx regress merge``: several record files as one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlx.errors import InputError, describe
+from rlx.regress.record_schema import SourceText
+from rlx.regress.recording import encoded, lines, read
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
+    command.add_argument("-o", "--output", required=True, type=Path, help="the file to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Merges the files, which are checked first.
+
+    Raises:
+        InputError: A file is no record file, or the output is one of them.
+        OSError: A file can't be read or written.
+    """
+    if args.output.exists():
+        raise InputError(describe("the output is there already", got=args.output))
+    read(args.files)
+    known: set[str] = set()
+    with args.output.open("wb") as out:
+        for path in args.files:
+            for line in lines(path):
+                if isinstance(line, SourceText):
+                    if line.digest in known:
+                        continue
+                    known.add(line.digest)
+                out.write(encoded(line))
+    return 0

@@ -1,0 +1,49 @@
+"""``rlx regress peak``: what the machine itself can do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import rlx
+from rlx.regress.peaks import peaks
+
+_COLUMNS = {
+    "copy_gb_s": "copy GB/s",
+    "fma_gflop_s": "multiply-add GFLOP/s",
+    "dispatch_us": "dispatch us",
+    "upload_gb_s": "upload GB/s",
+}
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument("--devices", default="all", help='separated by commas, or "all"')
+    command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measures the devices and prints a row for each.
+
+    Raises:
+        RlxError: A device does not exist.
+    """
+    named = args.devices
+    devices = rlx.available_devices() if named == "all" else rlx.parse_device_list(named)
+    rows = []
+    for device in devices:
+        found = msgspec.to_builtins(peaks("0" * 16, str(device), 0))
+        rows.append({"device": str(device), **{name: found[name] for name in _COLUMNS}})
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    table = Table("device", *_COLUMNS.values())
+    for row in rows:
+        figures = ["-" if row[name] is None else f"{row[name]:.3g}" for name in _COLUMNS]
+        table.add_row(row["device"], *figures)
+    Console().print(table)
+    return 0

@@ -1,0 +1,65 @@
+"""``rlx regress record``: measures this machine with this install of rlx."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rlx.cli.model import progress
+from rlx.regress.record import Plan, Target, record
+from rlx.regress.subjects import SUITES
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add_plan(command)
+    command.add_argument(
+        "-o", "--output", required=True, type=Path, help="the record file; lines are added to it"
+    )
+    command.add_argument(
+        "--no-texts",
+        action="store_true",
+        help="a smaller file, without the schedules and WGSL that a report shows where they changed",
+    )
+
+
+def add_plan(command: argparse.ArgumentParser) -> None:
+    """What is measured: the same for every command that measures."""
+    command.add_argument(
+        "--suite",
+        nargs="+",
+        default=list(SUITES),
+        metavar="NAME",
+        help=f"{', '.join(SUITES)}, and files that hold models (all suites)",
+    )
+    command.add_argument("--devices", default="all", help='separated by commas, or "all"')
+    command.add_argument(
+        "--processes", type=int, default=5, help="fresh processes that measure each case (5)"
+    )
+    command.add_argument("--quick", action="store_true", help="fewer cases, less time for each")
+    command.add_argument(
+        "--only",
+        default="",
+        metavar="REGEX",
+        help="cases whose name it matches, or whose id begins with it",
+    )
+
+
+def plan_of(args: argparse.Namespace, texts: bool = True) -> Plan:
+    """The plan that the options say."""
+    devices = () if args.devices == "all" else tuple(args.devices.split(","))
+    return Plan(tuple(args.suite), devices, args.processes, args.quick, args.only, texts)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Records.
+
+    Raises:
+        RlxError: A suite, device or case does not exist, or the file can't be written.
+        OSError: A file can't be read.
+    """
+    with progress(False) as say:
+        say("record")
+        record([Target(sys.executable, args.output)], plan_of(args, not args.no_texts))
+    return 0

@@ -1,0 +1,257 @@
+"""An application's test run: its own graphs measured, recorded, and compared with what was recorded before.
+
+``rlx_pytest`` is the way in: each call of its fixture is a ``look`` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rlx.errors import InputError, RlxError, describe
+from rlx.ir.opdef import Array
+from rlx.regress import contention, fresh, machine, measure
+from rlx.regress.compare import CHANGED, CaseResult, compare, fail_on
+from rlx.regress.judges import figures
+from rlx.regress.own_graph import SUITE, OwnGraph, own_graph
+from rlx.regress.record_schema import End, Line, Run, SourceText, Times
+from rlx.regress.recording import Measured, Recording, encoded, lines, read
+from rlx.regress.timing import Verdict, floors
+from rlx.runtime.compiled import CompiledGraph
+
+
+class RegressWarning(UserWarning):
+    """A test could not tell whether a graph became slower, or had nothing to compare it with."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks for.
+
+    Attributes:
+        baseline: The recordings to compare with, the newest first; none for no comparison.
+        record: The file that a recording is added to; None for none.
+        processes: Fresh processes that time each graph.
+        min_effect: The least change of a time that counts, as a part of it.
+        fails: What fails a test: "changed", verdicts, or kinds of findings.
+    """
+
+    baseline: tuple[Recording, ...]
+    record: Path | None
+    processes: int
+    min_effect: float
+    fails: Collection[str]
+
+    @classmethod
+    def of(
+        cls,
+        baseline: Path | None,
+        record: Path | None,
+        processes: int,
+        min_effect: float,
+        fails: str,
+    ) -> Settings:
+        """Reads the baseline, and looks at the file that is added to.
+
+        Raises:
+            InputError: A file is no record file, or a value is out of range.
+            OSError: A file can't be read.
+        """
+        if not 0 <= processes <= 1000:
+            raise InputError(describe("--rlx-processes", got=processes, expected="0 to 1000"))
+        if not 0 < min_effect < 10:
+            raise InputError(describe("--rlx-min-effect", got=min_effect, expected="0 to 10"))
+        if record is not None and record.exists() and record.stat().st_size:
+            next(lines(record))
+        found = read([baseline]) if baseline is not None else []
+        # Of two that began in the same second, the later one in the file is the newer one.
+        newest = sorted(reversed(found), key=lambda one: one.run.began, reverse=True)
+        return cls(tuple(newest), record, processes, min_effect, fail_on(fails))
+
+
+@dataclass
+class Look:
+    """What was found of one call.
+
+    Attributes:
+        outputs: The outputs, copied.
+        figures: What other benchmarks may keep beside theirs: numbers and texts.
+        failures: Why the test fails; empty where it passes.
+        warnings: What could not be decided.
+    """
+
+    outputs: list[Array]
+    figures: dict[str, object]
+    failures: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class Application:
+    """The graphs of one test run.
+
+    Args:
+        settings: What is asked for.
+        header: The recording's header from the process that began it; None where this one begins.
+
+    Raises:
+        OSError: The record file can't be written.
+    """
+
+    def __init__(self, settings: Settings, header: str | None = None) -> None:
+        self._settings, self._given = settings, header
+        self._texts: set[str] = set()
+        if settings.record is not None and header is None:
+            self._write([self._run])
+
+    @cached_property
+    def _run(self) -> Run:
+        if self._given is not None:
+            return msgspec.json.decode(self._given, type=Run)
+        return machine.header([SUITE], max(1, self._settings.processes), False)
+
+    @property
+    def header(self) -> str | None:
+        """What other processes that add to the same recording are given; None where nothing is recorded."""
+        return None if self._settings.record is None else msgspec.json.encode(self._run).decode()
+
+    def close(self) -> None:
+        """Writes the last line of the recording, where this process began one."""
+        path = self._settings.record
+        if path is not None and self._given is None:
+            (recording,) = [one for one in read([path]) if one.run.run == self._run.run]
+            self._write([End(self._run.run, machine.now(), contention.load(), floors(recording))])
+
+    def look(
+        self, name: str, compiled: CompiledGraph, inputs: Sequence[Any], tolerance: float | None
+    ) -> Look:
+        """Runs a graph once and checks its outputs; measures, records and compares it where that is asked for.
+
+        Args:
+            name: Names the case, together with the graph and the inputs.
+            compiled: The graph.
+            inputs: Every input in declaration order, or one table of them by name.
+            tolerance: The largest difference of an element from the reference that passes, in parts of the
+                output's largest element; None for 1e-9 (f64), 1e-4 (f32), 1e-2 (f16), 5e-2 (bf16), 0 (integers).
+
+        Raises:
+            InputError: ``compiled`` is no compiled graph, or the inputs do not fit.
+        """
+        one = own_graph(name, compiled, inputs, tolerance)
+        found = Look(one.loaded.outputs, {"case": one.subject.digest, "device": one.device})
+        found.failures += one.wrong()
+        if not one.complete:
+            found.warnings.append(
+                f"{name}: its weights are not in graph.param_values, so that there is no reference"
+            )
+        for output, far in one.differences:
+            found.figures[f"{output}: relative error"] = far.relative
+            found.figures[f"{output}: largest error, ULP"] = far.max_ulp
+        if self._settings.baseline or self._settings.record is not None:
+            self._measure(one, found)
+        return found
+
+    def _measure(self, one: OwnGraph, found: Look) -> None:
+        run, device = self._run.run, one.device
+        case, texts = measure.evidence(one.loaded, one.subject, one.expected, run, device)
+        measured = Measured(case, self._times(one, 0, found))
+        if measured.times:
+            runs = [ns for times in measured.times.values() for ns in times.ns]
+            found.figures["median, us"] = float(np.median(runs)) / 1e3
+        line = machine.device_line(run, device)
+        if self._settings.record is not None:
+            self._write([*texts, line, case, *measured.times.values()])
+        if self._settings.baseline:
+            own = Recording(self._run, {device: line}, {}, {(device, case.case): measured})
+            self._compare(one, own, found)
+
+    def _times(self, one: OwnGraph, first: int, found: Look) -> dict[int, Times]:
+        """Times of fresh processes, numbered from ``first`` on; of this one where there can be none."""
+        numbers = range(first, first + self._settings.processes)
+        run, case = self._run.run, one.subject.digest
+        job = fresh.Job(one.device, one.options, one.loaded.inputs, run, case)
+        try:
+            if numbers and not one.complete:
+                raise RlxError("its weights are not in graph.param_values")
+            return {one.process: one for one in fresh.times(one.loaded.graph, job, numbers)}
+        except RlxError as error:
+            reason = " ".join(str(error).split())
+            found.warnings.append(
+                f"{one.subject.name}: timed by the tests' own process alone: {reason}"
+            )
+            arguments = fresh.SECONDS, contention.Watch(), run, one.device, case, first
+            return {first: measure.times(one.loaded, *arguments)}
+
+    def _compare(self, one: OwnGraph, own: Recording, found: Look) -> None:
+        result = self._newest(own)
+        if result is None:
+            found.warnings.append(
+                f"{one.subject.name}: the baseline has no such graph with these inputs on such a device"
+            )
+            return
+        base, worst = result
+        timing = worst.decisive
+        if timing is not None:
+            found.figures["verdict"] = str(timing.verdict)
+            found.figures["compared with the baseline"] = figures(timing)
+        told = [
+            f"{finding.kind}: {finding.text}"
+            for finding in worst.findings
+            if finding.kind in self._settings.fails
+            or (finding.changed and CHANGED in self._settings.fails)
+        ]
+        if timing is not None and timing.verdict in self._settings.fails:
+            if timing.verdict is not Verdict.SLOWER or self._still_slower(one, own, found):
+                told.append(f"{timing.verdict}: {figures(timing)}")
+        elif timing is not None and timing.verdict in (Verdict.INCONCLUSIVE, Verdict.MACHINE):
+            found.warnings.append(f"{one.subject.name}: {timing.verdict}: {figures(timing)}")
+        if told:
+            about = f"{base.run.began}, rlx {base.run.rlx} {base.run.commit[:10]}".rstrip()
+            head = (
+                f"{one.subject.name} on {worst.pair.title}, compared with the recording of {about}:"
+            )
+            found.failures.append("\n  ".join([head, *told]))
+
+    def _newest(self, own: Recording) -> tuple[Recording, CaseResult] | None:
+        """The newest recording that has the case, and how it compares; None where none has."""
+        (case,) = [digest for _, digest in own.measured]
+        for base in self._settings.baseline:
+            known = {key: value for key, value in base.measured.items() if key[1] == case}
+            only = Recording(base.run, base.devices, base.peaks, known, base.end)
+            cases = compare(only, own, self._settings.min_effect).cases if known else ()
+            if cases:
+                return base, cases[0]
+        return None
+
+    def _still_slower(self, one: OwnGraph, own: Recording, found: Look) -> bool:
+        """Whether as many processes again find the same: one measurement in a hundred is slower by chance."""
+        (key,) = own.measured
+        before = own.measured[key]
+        again = Recording(own.run, own.devices, {}, {})
+        again.measured[key] = Measured(before.case, self._times(one, len(before.times), found))
+        result = self._newest(again)
+        timing = result[1].decisive if result else None
+        if timing is not None and timing.verdict is Verdict.SLOWER:
+            return True
+        found.warnings.append(
+            f"{one.subject.name}: slower at first, and not when it was measured again"
+        )
+        return False
+
+    def _write(self, found: Sequence[Line]) -> None:
+        """Adds lines to the record file in one piece: other processes add to it as well."""
+        assert self._settings.record is not None
+        raw = b""
+        for line in found:
+            if isinstance(line, SourceText):
+                if line.digest in self._texts:
+                    continue
+                self._texts.add(line.digest)
+            raw += encoded(line)
+        with open(self._settings.record, "ab", buffering=0) as file:
+            file.write(raw)

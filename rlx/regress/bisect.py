@@ -1,0 +1,171 @@
+"""The first commit that made a case slower or changed its results, found by halving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rlx.errors import InputError, describe
+from rlx.regress.commits import Checkout, Commit
+from rlx.regress.installs import BuildError
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What is thought of a commit.
+
+    Attributes:
+        bad: Whether it shows the regression; None where that can't be told, and the commit is skipped.
+        reason: Why, in a few words.
+    """
+
+    bad: bool | None
+    reason: str
+
+
+class Judge(Protocol):
+    """Compares a candidate with the good commit; both are Pythons of environments that have one of them each."""
+
+    def __call__(self, good: Path, candidate: Path) -> Opinion:
+        """Whether the candidate shows the regression that the good one does not have."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One commit that was looked at.
+
+    Attributes:
+        commit: The commit.
+        opinion: What was found.
+        left: Commits of which one is the first bad one, after this step.
+    """
+
+    commit: Commit
+    opinion: Opinion
+    left: int
+
+    def __str__(self) -> str:
+        verdict = {True: "bad", False: "good", None: "skipped"}[self.opinion.bad]
+        trials = math.ceil(math.log2(self.left)) if self.left else 0
+        left = f"{self.left} left, about {trials} steps" if self.left > 1 else "found"
+        return f"{verdict}: {self.commit} ({self.opinion.reason}; {left})"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search.
+
+    Attributes:
+        commits: The first bad commit; several where skipped ones leave open which of them it is.
+        steps: What was looked at, in order.
+    """
+
+    commits: tuple[Commit, ...]
+    steps: tuple[Step, ...]
+
+
+def first_bad(
+    checkout: Checkout,
+    good: Commit,
+    bad: Commit,
+    opinion_of: Callable[[Commit], Opinion],
+    say: Callable[[str], None],
+) -> Found:
+    """Finds the commit that turned good into bad.
+
+    Args:
+        checkout: Where the commits are.
+        good: A commit without the regression, an ancestor of ``bad``.
+        bad: A commit that has it.
+        opinion_of: Looks at one commit.
+        say: Is told each step.
+
+    Raises:
+        InputError: ``good`` is no ancestor of ``bad`` or ``bad`` itself, or ``bad`` is not bad.
+    """
+    if good == bad or not checkout.precedes(good, bad):
+        raise InputError(
+            describe(
+                "the good commit is no ancestor of the bad one",
+                got=f"good {good}, bad {bad}",
+                hint="for a result that became right, or a time that became short, take --good and --bad the other way",
+            )
+        )
+    opinion = opinion_of(bad)
+    if opinion.bad is None:
+        raise InputError(
+            describe("nothing can be said of the bad commit", where=bad, got=opinion.reason)
+        )
+    if not opinion.bad:
+        raise InputError(
+            describe(
+                "the bad commit does not differ from the good one",
+                got=opinion.reason,
+                expected=f"{bad.digest[:10]} to be worse than {good.digest[:10]}",
+                hint="the good commit may show it already; else ask for more processes or a smaller effect",
+            )
+        )
+    return _halved(checkout, good, bad, opinion_of, say, opinion)
+
+
+def _halved(
+    checkout: Checkout,
+    good: Commit,
+    bad: Commit,
+    opinion_of: Callable[[Commit], Opinion],
+    say: Callable[[str], None],
+    opinion: Opinion,
+) -> Found:
+    """The search itself. ``bad`` and the good commits close in on the suspects."""
+    goods, skipped = {good.digest}, set[str]()
+    steps: list[Step] = []
+    commit = bad
+    while True:
+        suspects = checkout.suspects(bad.digest, goods)
+        steps.append(Step(commit, opinion, len(suspects)))
+        say(str(steps[-1]))
+        untried = [one for one in suspects if one != bad.digest and one not in skipped]
+        if not untried:
+            first = [checkout.commit(one) for one in suspects if one in skipped]
+            return Found((*first, bad), tuple(steps))
+        commit = checkout.commit(untried[0])
+        opinion = opinion_of(commit)
+        if opinion.bad is None:
+            skipped.add(commit.digest)
+        elif opinion.bad:
+            bad = commit
+        else:
+            goods.add(commit.digest)
+
+
+def built(
+    good: Commit, python: Callable[[Commit], Path], judge: Judge
+) -> Callable[[Commit], Opinion]:
+    """Looks at commits by building them and judging them beside the good one.
+
+    Args:
+        good: The good commit.
+        python: The Python that has a commit, as ``Installs.python``.
+        judge: Compares two of them.
+
+    Returns:
+        A function of a commit; it raises ``InputError`` where the good commit does not build.
+    """
+
+    def opinion_of(commit: Commit) -> Opinion:
+        try:
+            before = python(good)
+        except BuildError as error:
+            raise InputError(
+                describe("the good commit can't be built", where=good, got=error)
+            ) from error
+        try:
+            candidate = python(commit)
+        except BuildError as error:
+            return Opinion(None, f"can't be built: {error}")
+        return judge(before, candidate)
+
+    return opinion_of

@@ -1,0 +1,170 @@
+"""Installs of commits: wheels built once for each commit, and environments that have one of them each."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from rlx.errors import InputError, RlxError, describe
+from rlx.files import is_private
+from rlx.regress.commits import Checkout, Commit
+
+# The wheels that were used last are kept.
+_MOST_WHEELS = 64
+_BUILDING = "building-"
+_BIN = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+# Imported names of build requirements that differ from their packages' names.
+_MODULES = {"cython": "Cython"}
+
+
+class BuildError(RlxError):
+    """A commit could not be built or installed; the message ends with what the builder said."""
+
+
+def default_folder() -> Path:
+    """The user's cache folder for wheels of commits; it need not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rlx", appauthor=False)) / "wheels"
+
+
+class Installs:
+    """Installs of a checkout's commits.
+
+    An environment has the commit's wheel, and every other package from the environment that runs this: nothing is
+    downloaded where the build requirements are installed here.
+
+    Args:
+        checkout: Where the commits are.
+        scratch: A folder for the environments. Whoever made it removes it.
+        wheels: A folder where wheels are kept; one that others could write to is not used.
+        say: Is told what takes time.
+    """
+
+    def __init__(
+        self, checkout: Checkout, scratch: Path, wheels: Path, say: Callable[[str], None]
+    ) -> None:
+        self._checkout, self._say = checkout, say
+        self._scratch = scratch
+        self._wheels = wheels if is_private(wheels) else scratch / "wheels"
+        self._pythons: dict[str, Path] = {}
+
+    def python(self, commit: Commit) -> Path:
+        """The Python of an environment with that commit.
+
+        Raises:
+            BuildError: The commit can't be built or installed.
+        """
+        if commit.digest not in self._pythons:
+            self._pythons[commit.digest] = self._install(commit, self.wheel(commit))
+        return self._pythons[commit.digest]
+
+    def wheel(self, commit: Commit) -> Path:
+        """The commit's wheel; it is built where it was not kept.
+
+        Raises:
+            BuildError: It can't be built.
+        """
+        kept = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{_platform()}"
+        found = next(kept.glob("*.whl"), None)
+        if found is None:
+            self._say(f"building {commit}")
+            found = self._build(commit, kept)
+        os.utime(kept)
+        return found
+
+    def _build(self, commit: Commit, kept: Path) -> Path:
+        self._wheels.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (
+            tempfile.TemporaryDirectory(prefix=_BUILDING, dir=self._wheels) as folder,
+            self._checkout.files(commit) as tree,
+        ):
+            isolation = () if _needs_download(tree) else ("--no-build-isolation",)
+            out = Path(folder) / "out"
+            pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(out), str(tree))
+            if next(out.glob("*.whl"), None) is None:
+                raise BuildError(describe("the build made no wheel", where=commit))
+            _make_room(self._wheels)
+            # A folder appears whole or not at all. Another process may have been faster.
+            if not kept.exists():
+                out.rename(kept)
+        return next(kept.glob("*.whl"))
+
+    def _install(self, commit: Commit, wheel: Path) -> Path:
+        folder = self._scratch / commit.digest
+        venv.create(folder, symlinks=os.name != "nt")
+        names = {"base": str(folder), "platbase": str(folder)}
+        site = sysconfig.get_path("purelib", "venv", names)
+        pip("install", "--no-deps", "--no-index", "--target", site, str(wheel))
+        # They come after the commit's own package on the path, and .pth files in them are not read: an editable
+        # install here does not hide it.
+        Path(site, "dependencies.pth").write_text("\n".join(_packages()) + "\n", encoding="utf-8")
+        return folder / _BIN
+
+
+def pip(*arguments: str) -> None:
+    """Runs pip of this environment.
+
+    Raises:
+        BuildError: It failed.
+        InputError: There is no pip.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise InputError(
+            describe("pip is not installed here", got=sys.prefix, hint="python -m ensurepip")
+        )
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    ]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        errors = [line for line in said if "error" in line.lower()]
+        raise BuildError((errors or said or [f"pip ended with status {done.returncode}"])[-1][:300])
+
+
+def _needs_download(tree: Path) -> bool:
+    """Whether a build requirement of a project is missing here; pip then downloads all of them."""
+    try:
+        with open(tree / "pyproject.toml", "rb") as file:
+            wanted = tomllib.load(file).get("build-system", {}).get("requires", ["setuptools"])
+    except (OSError, tomllib.TOMLDecodeError):
+        return False
+    names = [
+        "".join(c if c.isalnum() or c in "_-" else " " for c in one).split()[0] for one in wanted
+    ]
+    modules = [_MODULES.get(name.lower(), name.replace("-", "_")) for name in names]
+    return any(importlib.util.find_spec(module) is None for module in modules)
+
+
+def _make_room(folder: Path) -> None:
+    """Removes wheels that were not used for the longest time."""
+    kept = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
+    for path in sorted(kept, key=lambda one: one.stat().st_mtime)[: 1 - _MOST_WHEELS]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _packages() -> list[str]:
+    """The folders of installed packages that this process sees."""
+    return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+
+
+def _platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")

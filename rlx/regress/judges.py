@@ -1,0 +1,111 @@
+"""What bisect thinks of an install: the case measured beside the good one, and the comparison of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlx.errors import RlxError
+from rlx.regress.bisect import Opinion
+from rlx.regress.compare import CaseResult, Comparison, compare
+from rlx.regress.findings import KINDS
+from rlx.regress.record import Plan, Target, record
+from rlx.regress.recording import read
+from rlx.regress.statistics import ratio_of
+from rlx.regress.timing import Timing, Verdict
+
+TIME = "time"
+_CHANGED = frozenset(name for name, kind in KINDS.items() if kind.changed)
+
+BY: Mapping[str, frozenset[str]] = {
+    TIME: frozenset(),
+    "bits": _CHANGED,
+    "error": _CHANGED - {"bits", "outputs"},
+}
+"""What a regression is, with the kinds of findings that show it; a time has a verdict instead."""
+
+# One process can't show that bits vary by themselves.
+_FOR_BITS = 2
+# An undecided time is measured again with this many times the processes, so often.
+_MORE, _AGAIN = 2, 2
+_UNDECIDED = (Verdict.INCONCLUSIVE, Verdict.MACHINE)
+
+
+@dataclass(frozen=True)
+class RecordedCase:
+    """A judge (``bisect.Judge``) that measures cases in fresh processes, which take turns.
+
+    Attributes:
+        plan: The cases, devices and processes.
+        by: A key of ``BY``.
+        min_effect: The least change of a time that counts, as a part of it.
+    """
+
+    plan: Plan
+    by: str
+    min_effect: float
+
+    def __call__(self, good: Path, candidate: Path) -> Opinion:
+        """Measures both; an undecided time again, by more processes."""
+        processes = self.plan.processes if self.by == TIME else _FOR_BITS
+        for _ in range(_AGAIN + 1):
+            try:
+                found = self._compared(good, candidate, processes)
+            except RlxError as error:
+                return Opinion(None, f"can't be measured: {' '.join(str(error).split())}")
+            opinion = opinion_of(found, self.by)
+            undecided = any(one.verdict in _UNDECIDED for one in found.cases)
+            if opinion.bad is not None or not undecided:
+                break
+            processes *= _MORE
+        return opinion
+
+    def _compared(self, good: Path, candidate: Path, processes: int) -> Comparison:
+        with TemporaryDirectory(prefix="rlx-bisect-") as folder:
+            paths = Path(folder, "good"), Path(folder, "candidate")
+            targets = [Target(str(p), path) for p, path in zip((good, candidate), paths)]
+            record(targets, replace(self.plan, processes=processes, texts=False))
+            one, other = (read([path])[0] for path in paths)
+            return compare(one, other, self.min_effect)
+
+
+def opinion_of(found: Comparison, by: str) -> Opinion:
+    """What a comparison says: bad where any of its cases is worse.
+
+    Args:
+        found: The comparison.
+        by: A key of ``BY``.
+    """
+    if found.why_not:
+        return Opinion(None, found.why_not)
+    opinions = [_by_time(one) if by == TIME else _by_findings(one, BY[by]) for one in found.cases]
+    for bad in (True, None):
+        for opinion in opinions:
+            if opinion.bad is bad:
+                return opinion
+    return opinions[0]
+
+
+def _by_findings(one: CaseResult, kinds: frozenset[str]) -> Opinion:
+    texts = [finding.text for finding in one.findings if finding.kind in kinds]
+    return Opinion(bool(texts), texts[0] if texts else "same results")
+
+
+def _by_time(one: CaseResult) -> Opinion:
+    timing = one.decisive
+    if timing is None:
+        failures = [finding.text for finding in one.findings if finding.kind == "failure"]
+        return Opinion(None, failures[0] if failures else "it was not timed")
+    bad = {Verdict.SLOWER: True, Verdict.SAME: False, Verdict.FASTER: False}.get(timing.verdict)
+    return Opinion(bad, figures(timing))
+
+
+def figures(timing: Timing) -> str:
+    """A time beside another one, in a few words."""
+    text = f"{timing.new_ns / 1e3:.1f} us, {timing.base_ns / 1e3:.1f} us before"
+    if timing.effect is not None:
+        low, high = ratio_of(timing.effect.low), ratio_of(timing.effect.high)
+        text = f"{timing.effect.ratio:.2f} times as long ({low:.2f} to {high:.2f}; {text})"
+    return f"{text}: {timing.reason}" if timing.reason else text

@@ -1,0 +1,262 @@
+"""Measuring one case on one device in this process: the evidence that is the same in each run, and the times."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import psutil
+
+from rlx.backends.base import CompileOptions
+from rlx.ir.dtype import widen
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.regress.contention import Watch
+from rlx.regress.exact import difference, exact_outputs
+from rlx.regress.record_schema import CaseLine, Difference, Kernel, Output, SourceText, Times
+from rlx.regress.recording import packed
+from rlx.regress.subjects import COLD, Subject
+from rlx.runtime.compiled import CompiledGraph
+from rlx.runtime.session import Session
+
+# Compiled as it is written: folding would compute a composite of constants by the reference.
+OPTIONS = CompileOptions(fold=False)
+# Runs of one process: for so many seconds, within these numbers; what is kept of them.
+_FEWEST, _MOST, KEPT = 5, 5000, 60
+# Before a GPU's times count it runs for this part of the time, so that its clock is that of a busy one.
+_WARMING = 0.4
+# Profiles whose kernel times are kept.
+_PROFILES = 5
+# Where in the program a node was made: a path of whoever built the graph.
+_ORIGIN = re.compile(r" <- \S+:\d+")
+_SECTION = re.compile(r"^// --- ", re.MULTILINE)
+
+
+@dataclass
+class Loaded:
+    """A case on a device, after its first run.
+
+    Attributes:
+        graph: The graph.
+        compiled: The graph on the device.
+        inputs: Its inputs.
+        outputs: Copies of the outputs of the first run.
+        compile_ns: Nanoseconds of the compile.
+        first_ns: Nanoseconds of the first run.
+    """
+
+    graph: Graph
+    compiled: CompiledGraph
+    inputs: Sequence[Array]
+    outputs: list[Array]
+    compile_ns: int
+    first_ns: int
+
+
+def loaded(
+    graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions = OPTIONS
+) -> Loaded:
+    """Compiles a graph and runs it once."""
+    session = Session(device, options=options)
+    began = time.perf_counter_ns()
+    compiled = session.compile(graph)
+    ready = time.perf_counter_ns()
+    outputs = [np.array(view) for view in compiled.run_slots(*inputs)]
+    first = time.perf_counter_ns()
+    return Loaded(graph, compiled, inputs, outputs, ready - began, first - ready)
+
+
+def digest(data: bytes) -> str:
+    """The digest by which lines name outputs, schedules and texts."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def bits(outputs: Sequence[Array]) -> list[str]:
+    """The digests of some outputs' elements."""
+    return [digest(np.ascontiguousarray(array).tobytes()) for array in outputs]
+
+
+def times(
+    one: Loaded, seconds: float, watch: Watch, run: str, device: str, case: str, process: int
+) -> Times:
+    """Runs a case for a while.
+
+    Args:
+        one: The case.
+        seconds: How long.
+        watch: Tells what other processes took meanwhile.
+        run: The recording.
+        device: The device.
+        case: The case's digest.
+        process: Number of this process.
+    """
+    call, inputs = one.compiled.run_slots, one.inputs
+    gpu = one.compiled.device.backend != "cpu"
+    clock = time.perf_counter_ns
+    warm = clock() + int((_WARMING * seconds if gpu else 0.0) * 1e9)
+    call(*inputs)
+    while clock() < warm:
+        call(*inputs)
+    found: list[int] = []
+    end = clock() + int(seconds * 1e9)
+    while (clock() < end and len(found) < _MOST) or len(found) < _FEWEST:
+        start = clock()
+        call(*inputs)
+        found.append(clock() - start)
+    # Runs that are left out are spread over all of them, so that those kept span the same time.
+    kept = found[:: -(-len(found) // KEPT)]
+    return Times(
+        run,
+        device,
+        case,
+        process,
+        kept,
+        _gpu_times(one) if gpu and seconds else [],
+        one.compile_ns,
+        one.first_ns,
+        _memory(),
+        watch.contention(),
+        bits(one.outputs),
+    )
+
+
+def _gpu_times(one: Loaded) -> list[int]:
+    """Nanoseconds of the kernels of a run, by timestamps of the device; none where it has none."""
+    if not one.compiled.capabilities.device_timestamps:
+        return []
+    given = _named(one)
+    return [round(one.compiled.profile(given, runs=1).us * 1e3) for _ in range(_PROFILES)]
+
+
+def _named(one: Loaded) -> dict[str, Any]:
+    return dict(zip(one.graph.input_names, one.inputs, strict=True))
+
+
+def _memory() -> int:
+    """The most bytes of memory that this process used so far."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def evidence(
+    one: Loaded, subject: Subject, expected: Sequence[Array] | None, run: str, device: str
+) -> tuple[CaseLine, list[SourceText]]:
+    """All of a case that does not depend on the clock, and the texts that it names.
+
+    Args:
+        one: The case.
+        subject: What it is.
+        expected: The reference's outputs in float64; None where there is none.
+        run: The recording.
+        device: The device.
+    """
+    compiled = one.compiled
+    schedule = _ORIGIN.sub("", compiled.as_text("schedule"))
+    kernels, texts = _kernels(_ORIGIN.sub("", compiled.as_text("kernels")))
+    texts[digest(schedule.encode())] = schedule
+    memory = compiled.memory()
+    before = compiled.bytes_moved
+    compiled.run_slots(*one.inputs)
+    after = compiled.bytes_moved
+    line = CaseLine(
+        run=run,
+        device=device,
+        case=subject.digest,
+        name=subject.name,
+        suite=subject.suite,
+        op=subject.op,
+        shapes=[list(shape) for shape in subject.shapes],
+        dtypes=list(subject.dtypes),
+        attributes=subject.attributes[:4000],
+        seed=subject.seed,
+        tolerance=subject.tolerance,
+        outputs=_outputs(one, expected),
+        schedule=digest(schedule.encode()),
+        kernels=kernels,
+        bytes=_bytes(one),
+        uploaded=after.uploaded - before.uploaded,
+        read_back=after.read_back - before.read_back,
+        arena=memory["arena"],
+        params=memory["params"],
+        peak=memory["peak"],
+        allocations=_left_behind(one),
+        timed=subject.timed or subject.suite == COLD,
+        on_the_host=[_ORIGIN.sub("", text)[:400] for text in compiled.host_fallbacks],
+    )
+    packs = ((name, packed(text)) for name, text in texts.items())
+    return line, [SourceText(name, data) for name, data in packs if data is not None]
+
+
+def _outputs(one: Loaded, expected: Sequence[Array] | None) -> list[Output]:
+    found = []
+    for at, (node, got) in enumerate(zip(one.graph.outputs, one.outputs, strict=True)):
+        wide = widen(got, node.dtype) if node.dtype.is_float else got
+        flat = wide.ravel()
+        chosen = flat[np.linspace(0, flat.size - 1, min(8, flat.size)).astype(int)]
+        apart: Difference | None = None
+        if expected is not None:
+            apart = difference(got, node.dtype, expected[at])
+        found.append(
+            Output(
+                (node.name or f"output_{at}")[:400],
+                str(node.dtype),
+                list(got.shape),
+                bits([got])[0],
+                [str(value.item()) for value in chosen],
+                apart,
+            )
+        )
+    return found
+
+
+def reference(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs in float64."""
+    leaves = {**graph.param_values, **dict(zip(graph.input_names, inputs, strict=True))}
+    return exact_outputs(graph, leaves)
+
+
+def _kernels(text: str) -> tuple[list[Kernel], dict[str, str]]:
+    """The kernels that ``as_text("kernels")`` names, and the WGSL of each by digest."""
+    sections = _SECTION.split(text)
+    counts: dict[tuple[str, str], int] = {}
+    texts: dict[str, str] = {}
+    if len(sections) == 1:
+        # Without WGSL there is one line for each call; the first line names the instruction set.
+        for line in text.splitlines()[1:]:
+            key = line.split(",")[0].strip()[:400], ""
+            counts[key] = counts.get(key, 0) + 1
+    for section in sections[1:]:
+        head, _, body = section.partition("\n")
+        name = digest(body.encode())
+        texts[name] = body
+        key = head.split(",")[0].strip()[:400], name
+        counts[key] = counts.get(key, 0) + 1
+    return [Kernel(name, count, wgsl) for (name, wgsl), count in counts.items()], texts
+
+
+def _bytes(one: Loaded) -> int | None:
+    """Bytes that the kernels of a run read and write; None where the device can't time kernels."""
+    if not one.compiled.capabilities.device_timestamps:
+        return None
+    return sum(row.nbytes for row in one.compiled.profile(_named(one), runs=1).rows)
+
+
+def _left_behind(one: Loaded) -> int:
+    """Blocks of Python's memory that each run leaves behind; those of the first runs do not count."""
+    call, inputs, runs = one.compiled.run_slots, one.inputs, 8
+    call(*inputs)
+    before = sys.getallocatedblocks()
+    for _ in repeat(None, runs):
+        call(*inputs)
+    return max(0, sys.getallocatedblocks() - before) // runs

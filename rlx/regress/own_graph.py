@@ -1,0 +1,165 @@
+"""A graph that an application compiled itself, as a case: what identifies it, its reference, and whether its results hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import CompileOptions
+from rlx.errors import InputError, describe
+from rlx.ir.content import OpaqueError, content_hash
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+from rlx.regress import measure
+from rlx.regress.exact import difference
+from rlx.regress.record_schema import Difference
+from rlx.regress.subjects import Subject
+from rlx.runtime.compiled import CompiledGraph
+
+SUITE = "application"
+"""The suite of such cases."""
+
+# The largest difference of an output's element from the reference that passes, in parts of the output's largest
+# element, by dtype. Rounding adds up over a graph's operations. Integers have to be equal.
+_TOLERANCES = {DType.F64: 1e-9, DType.F32: 1e-4, DType.F16: 1e-2, DType.BF16: 5e-2}
+# Names in a record file are not longer.
+_MOST_NAME = 400
+
+
+@dataclass(frozen=True)
+class OwnGraph:
+    """A compiled graph after one run.
+
+    Attributes:
+        subject: What identifies it.
+        loaded: The graph, its inputs in storage, and copies of its outputs.
+        tolerances: The largest difference that passes, by output.
+    """
+
+    subject: Subject
+    loaded: measure.Loaded
+    tolerances: tuple[float, ...]
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return str(self.loaded.compiled.device)
+
+    @property
+    def options(self) -> CompileOptions:
+        """How it was compiled."""
+        return self.loaded.compiled._loaded.target.options
+
+    @property
+    def complete(self) -> bool:
+        """Whether the graph has its weights, so that it can be computed elsewhere."""
+        graph = self.loaded.graph
+        return set(graph.param_names) <= set(graph.param_values)
+
+    @cached_property
+    def expected(self) -> list[Array] | None:
+        """The outputs in float64; None without the weights."""
+        if not self.complete:
+            return None
+        return measure.reference(self.loaded.graph, self.loaded.inputs)
+
+    @cached_property
+    def differences(self) -> list[tuple[str, Difference]]:
+        """How far each output is from the reference; none without the weights."""
+        if self.expected is None:
+            return []
+        nodes = self.loaded.graph.outputs
+        return [
+            (node.name or f"output_{at}", difference(got, node.dtype, want))
+            for at, (node, got, want) in enumerate(
+                zip(nodes, self.loaded.outputs, self.expected, strict=True)
+            )
+        ]
+
+    def wrong(self) -> list[str]:
+        """What is wrong with the results: a line for each output that is too far off."""
+        found = []
+        for (name, one), tolerance in zip(self.differences, self.tolerances):
+            if one.relative is None:
+                text = f"{one.nan} NaN ({one.nan_expected} expected), {one.inf} infinite ({one.inf_expected} expected)"
+            elif one.relative > tolerance:
+                text = f"{one.relative:.3g} of its largest element off, tolerance {tolerance:.3g}"
+            else:
+                continue
+            found.append(f"{self.subject.name}: output {name!r} on {self.device}: {text}")
+        return found
+
+
+def own_graph(
+    name: str, compiled: CompiledGraph, inputs: Sequence[Any], tolerance: float | None
+) -> OwnGraph:
+    """Runs a graph once.
+
+    Args:
+        name: Names the case, together with the graph and the inputs.
+        compiled: The graph.
+        inputs: Every input in declaration order, or one table of them by name.
+        tolerance: The largest difference that passes; None for that of each output's dtype.
+
+    Raises:
+        InputError: ``compiled`` is no compiled graph, or the inputs do not fit.
+    """
+    if not isinstance(compiled, CompiledGraph):
+        raise InputError(
+            describe(
+                "[rlx_regress] not a compiled graph",
+                got=type(compiled).__name__,
+                expected="what rlx.compile gives",
+            )
+        )
+    graph: Graph = compiled._loaded.graph
+    outputs = compiled.run(_by_name(graph, inputs))
+    # What the graph read: converted to the dtypes of the inputs.
+    stored = [np.array(view) for view in compiled.input_views]
+    one = measure.Loaded(graph, compiled, stored, outputs, 0, 0)
+    default = [_TOLERANCES.get(node.dtype, 0.0) for node in graph.outputs]
+    tolerances = tuple(default if tolerance is None else [tolerance] * len(default))
+    return OwnGraph(_subject(name, one, max(tolerances, default=0.0)), one, tolerances)
+
+
+def _by_name(graph: Graph, inputs: Sequence[Any]) -> Mapping[str, Any]:
+    names = graph.input_names
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        return inputs[0]
+    if len(inputs) != len(names):
+        raise InputError(
+            describe(
+                "[rlx_regress] not one array for each input",
+                got=len(inputs),
+                expected=f"{len(names)}: {', '.join(names)}",
+            )
+        )
+    return dict(zip(names, inputs))
+
+
+def _subject(name: str, one: measure.Loaded, tolerance: float) -> Subject:
+    graph = one.graph
+    try:
+        content = content_hash(graph)
+    except OpaqueError:
+        # The text names the operations that are defined outside of rlx; what they do is not known.
+        content = hashlib.sha256(str(graph).encode()).hexdigest()
+    read = hashlib.sha256(b"".join(map(np.ndarray.tobytes, one.inputs))).hexdigest()
+    nodes = [graph.named(each) for each in graph.input_names]
+    found = Subject(
+        SUITE,
+        name,
+        graph.name[:_MOST_NAME],
+        tuple(node.shape for node in nodes),
+        tuple(str(node.dtype) for node in nodes),
+        f"{name}; graph {content}; inputs {read}",
+        lambda: (graph, list(one.inputs)),
+        tolerance,
+    )
+    return replace(found, name=name[:_MOST_NAME])

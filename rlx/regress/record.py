@@ -1,0 +1,352 @@
+"""Recording: fresh processes measure every case in turn, of one install of rlx or of several side by side.
+
+The process is what a comparison counts, since two processes of the same code differ more than runs within one do: by
+the addresses that they got and by what the machine did meanwhile. So each case is measured by several of them, in
+another order each time. Installs that are compared take turns case by case.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+
+import rlx
+from rlx.errors import InputError, describe
+from rlx.ir.spans import progress
+from rlx.regress import contention, machine
+from rlx.regress.record_schema import End, Failure, Line, Run, SourceText
+from rlx.regress.recording import encoded, read
+from rlx.regress.subjects import COLD, SUITES
+from rlx.regress.timing import floors
+from rlx.regress.worker import Begin, Command, Header, Listed, Look, Measure
+
+# Seconds of runs of a case in one process, and with --quick.
+_SECONDS, _QUICK_SECONDS = 0.15, 0.05
+# Cases that are there for their numbers alone are measured by so many processes: enough to see whether bits differ.
+_UNTIMED_PROCESSES = 2
+# A command that is not answered after so many seconds is given up.
+_PATIENCE_S = 600.0
+# Nothing that an earlier process left behind may count, and no figures that were measured at another time may choose.
+_ENVIRONMENT = {
+    "RLX_CACHE": "off",
+    "RLX_CALIBRATION": "off",
+    "MESA_SHADER_CACHE_DISABLE": "true",
+    "__GL_SHADER_DISK_CACHE": "0",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """An install of rlx, and where its recording goes.
+
+    Attributes:
+        python: The interpreter of the environment that it is installed in.
+        path: The record file; lines are added to its end.
+    """
+
+    python: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is recorded.
+
+    Attributes:
+        suites: Names of suites, and models' files.
+        devices: Names of devices; empty for all.
+        processes: How many processes measure each case.
+        quick: Fewer cases, and less time for each.
+        only: A regular expression that a case's name or the beginning of its digest matches; empty for all.
+        texts: Whether schedules and WGSL are kept, so that a report can show what changed.
+    """
+
+    suites: Sequence[str] = tuple(SUITES)
+    devices: Sequence[str] = ()
+    processes: int = 5
+    quick: bool = False
+    only: str = ""
+    texts: bool = True
+
+    def chooses(self, name: str, case: str) -> bool:
+        """Whether a case is measured, by its name and its digest."""
+        begins = bool(self.only) and case.startswith(self.only)
+        return begins or re.search(self.only, name) is not None
+
+
+def record(targets: Sequence[Target], plan: Plan) -> None:
+    """Measures the plan's cases on every target.
+
+    Args:
+        targets: The installs.
+        plan: What is measured.
+
+    Raises:
+        InputError: There is no such suite, device or case, a record file can't be written, or an
+            install has no rlx that can measure.
+        OSError: A file can't be read.
+    """
+    plan = checked(plan)
+    with ExitStack() as stack:
+        sides = [stack.enter_context(_opened(target, plan)) for target in targets]
+        for number in range(plan.processes):
+            _process(sides, plan, number)
+        for side in sides:
+            side.finish()
+
+
+def checked(plan: Plan) -> Plan:
+    """The plan with devices by name and models by their whole paths.
+
+    Raises:
+        InputError: There are too few processes, or ``only`` is no regular expression.
+        DeviceParseError: A device has no such name.
+    """
+    if plan.processes < 1:
+        raise InputError(describe("--processes", got=plan.processes, expected="1 or more"))
+    try:
+        re.compile(plan.only)
+    except re.error as error:
+        raise InputError(
+            describe("--only is no regular expression", got=plan.only, hint=str(error))
+        ) from error
+    found = (
+        rlx.available_devices()
+        if not plan.devices
+        else rlx.parse_device_list(",".join(plan.devices))
+    )
+    # What has no suffix is a suite, or its name misspelt.
+    suites = [os.path.abspath(one) if Path(one).suffix else one for one in plan.suites]
+    return Plan(
+        suites,
+        [str(device) for device in found],
+        plan.processes,
+        plan.quick,
+        plan.only,
+        plan.texts,
+    )
+
+
+@dataclass
+class _Side:
+    """A target while it is recorded.
+
+    Attributes:
+        target: The target.
+        plan: What is measured.
+        file: Its record file.
+        run: Name of the recording.
+        worker: The process that measures.
+        listed: The cases.
+        written: Digests of texts that the file has.
+    """
+
+    target: Target
+    plan: Plan
+    file: BinaryIO
+    run: str = ""
+    worker: _Worker | None = None
+    listed: list[Listed] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+
+    def start(self) -> None:
+        """Begins a fresh process; the first one writes the header."""
+        self.stop()
+        self.worker = _Worker(self.target.python)
+        plan = self.plan
+        begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes))
+        self.listed = [
+            one for one in begun if isinstance(one, Listed) and plan.chooses(one.name, one.case)
+        ]
+        if not self.listed:
+            raise InputError(describe("no case is chosen", got=plan.only or ", ".join(plan.suites)))
+        if not self.run:
+            header = self.worker.ask(Header())[0]
+            assert isinstance(header, Run)
+            self.run = header.run
+            self.write([header])
+            for device in plan.devices:
+                self.ask(Look(self.run, device))
+
+    def ask(self, command: Command) -> None:
+        """Writes what the process answers."""
+        if self.worker is None:
+            self.start()
+        assert self.worker is not None
+        try:
+            self.write([line for line in self.worker.ask(command) if not isinstance(line, Listed)])
+        except _GoneError as error:
+            self.stop()
+            if not isinstance(command, Measure):
+                raise InputError(describe("a measuring process ended", got=error)) from error
+            names = {one.case: one.name for one in self.listed}
+            name = names[command.case]
+            where = command.run, command.device, command.case
+            self.write([Failure(*where, name, command.process, str(error))])
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """Adds lines to the record file, texts once and only where they are wanted."""
+        for line in lines:
+            if isinstance(line, SourceText):
+                if line.digest in self.written or not self.plan.texts:
+                    continue
+                self.written.add(line.digest)
+            self.file.write(encoded(line))
+        self.file.flush()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def finish(self) -> None:
+        """Writes the last line."""
+        self.stop()
+        (recording,) = [one for one in read([self.target.path]) if one.run.run == self.run]
+        found = floors(recording)
+        self.write([End(self.run, machine.now(), contention.load(), found)])
+
+
+@contextmanager
+def _opened(target: Target, plan: Plan) -> Iterator[_Side]:
+    try:
+        file = target.path.open("ab")
+    except OSError as error:
+        raise InputError(
+            describe("the record file can't be written", got=target.path, hint=str(error))
+        ) from error
+    with file:
+        side = _Side(target, plan, file)
+        try:
+            yield side
+        finally:
+            side.stop()
+
+
+def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
+    """One fresh process of each side measures every case."""
+    for side in sides:
+        side.start()
+        for device in plan.devices:
+            side.ask(Look(side.run, device, number))
+    seconds = _QUICK_SECONDS if plan.quick else _SECONDS
+    cases = _order(sides, number)
+    for at, one in enumerate(cases):
+        progress((number + at / len(cases)) / plan.processes, one.name)
+        for turn, device in enumerate(plan.devices):
+            # Who is first changes, so that what one leaves in caches helps both alike.
+            first = (number + at + turn) % len(sides)
+            for side in [*sides[first:], *sides[:first]]:
+                if any(one.case == other.case for other in side.listed):
+                    side.ask(Measure(side.run, device, one.case, number, seconds, number == 0))
+
+
+def _order(sides: Sequence[_Side], number: int) -> list[Listed]:
+    """The cases that this process measures: first those of a cold start, then the others in an order of its own."""
+    known = {one.case: one for side in sides for one in side.listed}
+    cold = [one for one in known.values() if one.suite == COLD]
+    rest = [
+        one
+        for one in known.values()
+        if one.suite != COLD and (one.timed or number < _UNTIMED_PROCESSES)
+    ]
+    random.Random(number).shuffle(rest)
+    return cold + rest
+
+
+class _GoneError(Exception):
+    """A measuring process ended, or did not answer."""
+
+
+_Answer: TypeAlias = Line | Listed
+
+
+class _Answers(msgspec.Struct):
+    error: str
+
+
+class _Worker:
+    """A measuring process.
+
+    Raises:
+        InputError: It can't be started.
+    """
+
+    _decoder: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
+
+    def __init__(self, python: str) -> None:
+        # -P: what lies in the folder that the user is in does not count, a checkout of rlx for example.
+        command = [python, "-P", "-m", "rlx.regress.worker"]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        except OSError as error:
+            raise InputError(
+                describe("no Python to measure with", got=python, hint=str(error))
+            ) from error
+        self._python = python
+
+    def ask(self, command: Command) -> list[_Answer]:
+        """The lines that answer a command.
+
+        Raises:
+            InputError: The process refuses the command.
+            _GoneError: The process ended, or did not answer for ten minutes.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        late = threading.Timer(_PATIENCE_S, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(msgspec.json.encode(command) + b"\n")
+            self._process.stdin.flush()
+            raw: list[bytes] = []
+            while (line := self._process.stdout.readline()).strip():
+                raw.append(line)
+        except OSError:
+            line = b""
+        finally:
+            expired = not late.is_alive()
+            late.cancel()
+        if not line:
+            raise _GoneError(self._why(expired))
+        return [self._decoded(one) for one in raw]
+
+    def _why(self, expired: bool) -> str:
+        if expired:
+            return f"no answer within {_PATIENCE_S:.0f} seconds"
+        return f"the process ended with status {self._process.wait()}"
+
+    def _decoded(self, raw: bytes) -> _Answer:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError:
+            raise InputError(msgspec.json.decode(raw, type=_Answers).error) from None
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(20)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

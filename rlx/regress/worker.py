@@ -1,0 +1,164 @@
+"""One measuring process of ``rlx regress``: commands come on stdin, a line of JSON each; lines of a record file go out.
+
+A blank line ends the answer to a command. The process ends with its input. ``record.py`` is at the other end.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from rlx.errors import RlxError
+from rlx.ir.opdef import Array
+from rlx.regress import machine, measure
+from rlx.regress.contention import Watch
+from rlx.regress.peaks import peaks
+from rlx.regress.record_schema import Failure, Line
+from rlx.regress.subjects import Subject, subjects
+
+
+class Begin(Struct, frozen=True, tag_field="do", tag="begin"):
+    """What the process will measure. The answer lists the cases."""
+
+    suites: list[str]
+    quick: bool
+    processes: int
+
+
+class Header(Struct, frozen=True, tag_field="do", tag="header"):
+    """The answer is the header of a recording."""
+
+
+class Look(Struct, frozen=True, tag_field="do", tag="look"):
+    """The answer describes a device; with a process's number, by its peaks."""
+
+    run: str
+    device: str
+    process: int | None = None
+
+
+class Measure(Struct, frozen=True, tag_field="do", tag="measure"):
+    """The answer is what was measured of a case."""
+
+    run: str
+    device: str
+    case: str
+    process: int
+    seconds: float
+    evidence: bool
+
+
+class Listed(Struct, frozen=True, tag_field="kind", tag="listed"):
+    """A case that can be measured."""
+
+    case: str
+    name: str
+    suite: str
+    timed: bool
+
+
+Command: TypeAlias = Begin | Header | Look | Measure
+_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+
+
+class Worker:
+    """The state of the process between commands."""
+
+    def __init__(self) -> None:
+        self._begin = Begin([], False, 1)
+        self._found: dict[str, Subject] = {}
+        self._watch = Watch()
+
+    def answer(self, command: Command) -> Iterator[Line | Listed]:
+        """The lines that answer a command.
+
+        Raises:
+            RlxError: A suite or a device does not exist.
+        """
+        match command:
+            case Begin():
+                self._begin = command
+                self._found = {one.digest: one for one in subjects(command.suites, command.quick)}
+                for digest, one in self._found.items():
+                    yield Listed(digest, one.name, one.suite, one.timed)
+                # Python looks for garbage between cases only, and not among what is there for good.
+                gc.disable()
+                gc.collect()
+                gc.freeze()
+            case Header():
+                begin = self._begin
+                yield machine.header(begin.suites, begin.processes, begin.quick)
+            case Look(process=None):
+                yield machine.device_line(command.run, command.device)
+            case Look():
+                yield peaks(command.run, command.device, command.process or 0)
+            case Measure():
+                yield from self._measured(command, self._found[command.case])
+
+    def _measured(self, command: Measure, subject: Subject) -> Iterator[Line]:
+        try:
+            graph, inputs = subject.make()
+            one = measure.loaded(graph, inputs, command.device)
+            try:
+                seconds = command.seconds if subject.timed else 0.0
+                times = measure.times(
+                    one,
+                    seconds,
+                    self._watch,
+                    run=command.run,
+                    device=command.device,
+                    case=command.case,
+                    process=command.process,
+                )
+                if command.evidence:
+                    expected = self._expected(command.case)
+                    line, texts = measure.evidence(
+                        one, subject, expected, command.run, command.device
+                    )
+                    yield from texts
+                    yield line
+                yield times
+            finally:
+                one.compiled.close()
+                gc.collect()
+        except Exception as error:  # whatever a driver does is a result
+            text = " ".join(str(error).split()) or type(error).__name__
+            kind = "" if isinstance(error, RlxError) else f"{type(error).__name__}: "
+            yield Failure(
+                command.run,
+                command.device,
+                command.case,
+                subject.name,
+                command.process,
+                f"{kind}{text}"[:2000],
+            )
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - one worker lives as long as its process
+    def _expected(self, case: str) -> list[Array] | None:
+        graph, inputs = self._found[case].make()
+        return measure.reference(graph, inputs)
+
+
+def main() -> None:
+    """Answers commands until stdin ends."""
+    answers: BinaryIO = sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a library prints is no answer
+    worker = Worker()
+    for raw in sys.stdin.buffer:
+        try:
+            for line in worker.answer(_decoder.decode(raw)):
+                answers.write(msgspec.json.encode(line) + b"\n")
+        except (RlxError, OSError) as error:
+            answers.write(msgspec.json.encode({"error": " ".join(str(error).split())}) + b"\n")
+        answers.write(b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
