@@ -67,13 +67,13 @@ def ratio_of(log_ratio: float) -> float:
     return math.exp(min(max(log_ratio, -700.0), 700.0))
 
 
-def typical_spread(groups: Iterable[Sequence[float]]) -> float:
-    """The median, over groups of logarithms, of the standard deviation within a group.
+def calm_spread(groups: Iterable[Sequence[float]]) -> float:
+    """The standard deviation within a group of logarithms that a quarter of the groups stays below.
 
     It is the least spread that ``effect`` believes: with five processes, some cases look far calmer than they are.
     """
     found = [float(np.std(group, ddof=1)) for group in groups if len(group) > 1]
-    return max(float(np.median(found)) if found else 0.0, _LEAST_SPREAD)
+    return max(float(np.quantile(found, 0.25)) if found else 0.0, _LEAST_SPREAD)
 
 
 def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.0) -> Effect:
@@ -85,7 +85,7 @@ def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.
     Args:
         base: Logarithms of the processes' medians, at least two.
         new: Those of the other recording, at least two.
-        least_spread: Standard deviation that neither group is believed to be below (``typical_spread``).
+        least_spread: Standard deviation that neither group is believed to be below (``calm_spread``).
 
     Returns:
         The difference of the means, with its interval and p-value.
@@ -97,7 +97,8 @@ def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.
     p = float(2 * stats.t.sf(abs(difference) / error[0], freedom[0]))
     pick_one, pick_other = _picks(one.size, other.size)
     again, again_other = one[pick_one], other[pick_other]
-    errors, _ = _standard_error(again, again_other, least)
+    # A resample without the one slow process looks far calmer than the processes are.
+    errors = np.maximum(_standard_error(again, again_other, least)[0], error[0] / 2)
     t = (again_other.mean(1) - again.mean(1) - difference) / errors
     bounds: list[tuple[float, float]] = []
     for level in ((1 + LEVEL) / 2, LEVEL):
@@ -127,7 +128,7 @@ def _picks(count: int, other: int) -> tuple[NDArray[Any], NDArray[Any]]:
     )
 
 
-def noise_floor(groups: Iterable[Sequence[float]]) -> float | None:
+def noise_floor(groups: Iterable[Sequence[float]], least_spread: float = 0.0) -> float | None:
     """The |log ratio| that 95 of 100 comparisons of unchanged code stay within (an A/A comparison).
 
     Each group is taken apart into two made-up recordings of as many processes, many times, by drawing from its
@@ -135,6 +136,7 @@ def noise_floor(groups: Iterable[Sequence[float]]) -> float | None:
 
     Args:
         groups: For each case the logarithms of its processes' medians.
+        least_spread: Standard deviation that no group is believed to be below.
 
     Returns:
         The floor; None where no group has two processes.
@@ -146,6 +148,7 @@ def noise_floor(groups: Iterable[Sequence[float]]) -> float | None:
             x = np.asarray(group, np.float64)
             # Deviations from a mean of the same numbers are too small by this factor.
             x = (x - x.mean()) * math.sqrt(count / (count - 1))
+            x *= max(1.0, least_spread / max(float(np.std(x)), 1e-12))
             one, other = _picks(count, count)
             found.append(np.abs(x[one[:200]].mean(1) - x[other[:200]].mean(1)))
     return float(np.quantile(np.concatenate(found), 0.95)) if found else None

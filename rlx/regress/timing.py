@@ -17,22 +17,25 @@ from rlx.regress.statistics import (
     FEWEST,
     Effect,
     adjusted,
+    calm_spread,
     effect,
     noise_floor,
     processes_to_decide,
     ratio_of,
-    typical_spread,
 )
 
 CONTENDED = 0.1
 """A process that other programs took this share of all cores from is left out."""
 
-FLOORS = 2.5
-"""The least change of a time that counts is this many noise floors."""
+FLOORS = 2.0
+"""The least change of a case's time that counts is this many of its noise floors."""
+
+COARSEST = math.log(1.25)
+"""A case whose noise hides a change of a quarter is inconclusive, not the same."""
 
 
 class Verdict(StrEnum):
-    """What is said of a time. ``MACHINE``: it differs by no more than the hardware itself does."""
+    """What is said of a time. ``MACHINE``: slower, but by no more than the hardware itself."""
 
     SAME = "same"
     SLOWER = "slower"
@@ -91,7 +94,7 @@ class Timing:
         q: Its p-value, adjusted for the number of cases; 1 where there is none.
         threshold: The least |log ratio| that counts.
         verdict: What is said.
-        reason: Why it is inconclusive or explained; else empty.
+        reason: Why it is inconclusive, or that the machine explains it; else empty.
         processes: How many on each side would probably decide an inconclusive one; None where that is unknown.
     """
 
@@ -118,6 +121,8 @@ class _Samples:
     judged: bool = False
     effect: Effect | None = None
     q: float = 1.0
+    threshold: float = 0.0
+    coarse: bool = False
 
 
 def busy(recording: Recording, times: Times) -> bool:
@@ -198,9 +203,9 @@ def timings(
         # A time that decides is compared with the noise of those that decide, not with that of the others.
         for decides in (True, False):
             chosen = {k: one for k, one in samples.items() if one.judged is decides}
-            threshold = _compare(list(chosen.values()), min_effect)
+            _compare(list(chosen.values()), min_effect)
             for digest, one in chosen.items():
-                found.setdefault(digest, []).append(_timing(one, threshold, pair))
+                found.setdefault(digest, []).append(_timing(one, pair))
     return found
 
 
@@ -218,28 +223,33 @@ def _samples(
     return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]))
 
 
-def _compare(samples: Sequence[_Samples], min_effect: float) -> float:
-    """Fills in effects and adjusted p-values; gives the least |log ratio| that counts."""
+def _compare(samples: Sequence[_Samples], min_effect: float) -> None:
+    """Fills in effects, adjusted p-values and the least changes that count."""
     ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
-    threshold = math.log1p(min_effect)
-    for side in (0, 1):
-        floor = noise_floor(one.quiet[side] for one in ready)
-        threshold = max(threshold, FLOORS * (floor or 0.0))
-    spread = typical_spread(group for one in ready for group in one.quiet)
+    spread = calm_spread(group for one in ready for group in one.quiet)
     for one in ready:
         one.effect = effect(*one.quiet, spread)
+        one.threshold = FLOORS * (noise_floor(one.quiet, spread) or 0.0)
+    wanted = math.log1p(min_effect)
+    for one in samples:
+        one.coarse = one.threshold > max(wanted, COARSEST)
+        one.threshold = max(one.threshold, wanted)
     p_values = [one.effect.p for one in ready if one.effect]
     for one, q in zip(ready, adjusted(p_values), strict=True):
         one.q = q
-    return threshold
 
 
-def _timing(one: _Samples, threshold: float, pair: DevicePair) -> Timing:
+def _timing(one: _Samples, pair: DevicePair) -> Timing:
     shown = one.quiet if all(one.quiet) else one.every
     base_ns, new_ns = (math.exp(float(np.median(values))) for values in shown)
-    verdict, reason = _verdict(one, threshold, pair)
-    open_ = verdict is Verdict.INCONCLUSIVE
-    processes = processes_to_decide(one.effect, threshold) if open_ and one.effect else None
+    verdict, reason = _verdict(one, pair)
+    processes = None
+    if verdict is Verdict.INCONCLUSIVE and one.effect:
+        processes = processes_to_decide(one.effect, one.threshold)
+        if one.coarse:
+            # Noise falls with the root of their number.
+            fewest = min(map(len, one.quiet)) * (one.threshold / COARSEST) ** 2
+            processes = max(math.ceil(fewest), processes or 0)
     return Timing(
         one.metric,
         one.judged,
@@ -247,15 +257,15 @@ def _timing(one: _Samples, threshold: float, pair: DevicePair) -> Timing:
         new_ns,
         one.effect,
         one.q,
-        threshold,
+        one.threshold,
         verdict,
         reason,
         processes,
     )
 
 
-def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict, str]:
-    found = one.effect
+def _verdict(one: _Samples, pair: DevicePair) -> tuple[Verdict, str]:
+    found, threshold = one.effect, one.threshold
     if found is None:
         every, quiet = min(map(len, one.every)), min(map(len, one.quiet))
         if every < FEWEST:
@@ -272,10 +282,14 @@ def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict
         size = sign * found.log_ratio
         nearest = found.low if sign > 0 else -found.high
         if size >= threshold and nearest > 0 and certain:
-            if machine and size - machine < threshold:
-                times = f"{ratio_of(sign * machine):.2f} times as long"
-                return Verdict.MACHINE, f"the machine's own peaks take {times}"
-            return verdict, ""
+            if not machine or size - machine >= threshold:
+                return verdict, ""
+            times = f"{ratio_of(sign * machine):.2f} times as long"
+            reason = f"no more than the machine itself: its peaks take {times}"
+            return verdict if sign < 0 else Verdict.MACHINE, reason
+    if one.coarse:
+        percent = 100 * (ratio_of(threshold) - 1)
+        return Verdict.INCONCLUSIVE, f"the noise hides changes of up to {percent:.0f} %"
     if -threshold < found.least and found.most < threshold:
         return Verdict.SAME, ""
     return (

@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 
 from rlx.errors import InputError, describe
-
-# What the extra rlx[regress] installs.
-_NEEDED = ("msgspec", "psutil", "scipy", "ruptures")
-
-
-def require() -> None:
-    """Checks that the extra is installed, which the modules of ``rlx.regress`` import.
-
-    Raises:
-        InputError: A part of it is missing.
-    """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        what = f"rlx regress needs {', '.join(missing)}"
-        raise InputError(describe(what, hint="pip install rlx[regress]"))
 
 
 def part(text: str) -> float:

@@ -6,16 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rlx.cli.regressions import part, require
+from rlx.cli.regressions import compare_text, part
 from rlx.errors import InputError, describe
-
-if TYPE_CHECKING:
-    from rlx.regress.compare import Comparison
-    from rlx.regress.recording import Recording
-
-HELP = "what changed between recordings, in results and in time"
+from rlx.regress import compare, exports, history
+from rlx.regress.compare import Comparison
+from rlx.regress.recording import Recording, read
+from rlx.regress.report import compare_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,10 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
     """Compares the recordings of some files as the options say; see ``run``."""
-    require()
-    from rlx.cli.regressions import compare_text
-    from rlx.regress import compare, exports
-
     fail_on = compare.FAIL_ON if args.fail_on is None else compare.fail_on(args.fail_on)
     base, *others = _recordings(paths)
     devices = _devices(args.device)
@@ -99,8 +92,6 @@ def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
 
 def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
     """The recordings, in the order of the files; a file may hold several."""
-    from rlx.regress.recording import read
-
     found = [recording for path in paths for recording in read([path])]
     if len(found) < 2:
         hint = "rlx regress compare BASE NEW"
@@ -122,9 +113,5 @@ def _write_html(
     others: Sequence[Recording],
     found: Sequence[Comparison],
 ) -> None:
-    from rlx.regress import history, report
-
     series = history.load(args.history) if args.history else []
-    Path(args.html).write_text(
-        report.compare_report(found, [base, *others], series), encoding="utf-8"
-    )
+    Path(args.html).write_text(compare_report(found, [base, *others], series), encoding="utf-8")

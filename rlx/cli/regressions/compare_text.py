@@ -86,11 +86,10 @@ def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
     headings = ("case", "time", "us before", "us now", "new by base", "machine", "")
     table(out, f"times that are not the same on {where(pair)}", headings, rows)
     if least:
-        parts = ", ".join(f"{100 * (ratio_of(one) - 1):.1f} %" for one in least)
-        text = (
-            f"A change counts from {parts} on: by --min-effect, or by the noise of the recordings."
+        ends = " to ".join(
+            f"{100 * (ratio_of(one) - 1):.0f} %" for one in dict.fromkeys((least[0], least[-1]))
         )
-        out.print(text)
+        out.print(f"A change counts from {ends} on, by --min-effect and by the noise of each case.")
 
 
 def _size(timing: Timing) -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlx.cli.regressions import require
 from rlx.cli.regressions.tables import console, table, when
-
-HELP = "recordings of many days: where the time or the bits of a case changed"
+from rlx.regress import history
+from rlx.regress.report import history_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +23,6 @@ def run(args: argparse.Namespace) -> int:
         InputError: A file is no record file, or there is none.
         OSError: A file can't be read or written.
     """
-    require()
-    from rlx.regress import history, report
-
     found = history.load(args.folder)
     rows = []
     for one in found:
@@ -44,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
     headings = ("since", "adapter", "case", "change", "what else changed then")
     table(out, "changes", headings, sorted(rows))
     if args.html:
-        Path(args.html).write_text(report.history_report(found), encoding="utf-8")
+        Path(args.html).write_text(history_report(found), encoding="utf-8")
     return 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from rlx.cli.regressions import plain, require
+from rlx.cli.regressions import plain
 from rlx.cli.regressions.tables import console, figure, table, when
-
-if TYPE_CHECKING:
-    from rlx.regress.recording import Recording
-
-HELP = "what a recording holds: machine, devices, peaks, noise floor, slowest cases, failures"
+from rlx.regress.numerics import STANDS_OUT, ledger
+from rlx.regress.pairing import peak_medians
+from rlx.regress.recording import Recording, read
+from rlx.regress.statistics import ratio_of
+from rlx.regress.timing import floors, slowest
 
 # Cases of a list, at most.
 _MOST = 15
@@ -34,9 +33,6 @@ def run(args: argparse.Namespace) -> int:
         InputError: A file is no record file.
         OSError: A file can't be read.
     """
-    require()
-    from rlx.regress.recording import read
-
     recordings = read(args.files)
     if args.numerics:
         _numerics(recordings)
@@ -69,10 +65,6 @@ def _header(recording: Recording) -> None:
 
 
 def _device(recording: Recording, device: str) -> None:
-    from rlx.regress.pairing import peak_medians
-    from rlx.regress.statistics import ratio_of
-    from rlx.regress.timing import floors, slowest
-
     out, line = console(), recording.devices[device]
     rows: list[tuple[object, ...]] = [
         ("adapter", line.adapter),
@@ -104,8 +96,6 @@ def _device(recording: Recording, device: str) -> None:
 
 
 def _numerics(recordings: list[Recording]) -> None:
-    from rlx.regress.numerics import STANDS_OUT, ledger
-
     out, entries = console(), ledger(recordings)
     adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
     rows = [
