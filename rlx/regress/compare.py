@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rlx.errors import InputError, describe, did_you_mean
@@ -31,6 +31,8 @@ FAIL_ON = (CHANGED, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE)
 
 # The verdict on a case is the first of these that a time which decides has.
 _WORST = (Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.MACHINE, Verdict.FASTER, Verdict.SAME)
+# The order in which verdicts are counted for people.
+_SAID = (Verdict.SLOWER, Verdict.FASTER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.SAME)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,16 @@ class Comparison:
             return "no device of the one is like a device of the other"
         return "" if self.cases else "no case is in both recordings"
 
+    @property
+    def headline(self) -> str:
+        """What is said of the whole, in one sentence."""
+        if self.why_not:
+            return f"Not comparable: {self.why_not}."
+        changed = sum(one.changed for one in self.cases)
+        verdicts = [f"{self.verdicts[v]} {v}" for v in _SAID if v in self.verdicts]
+        results = f"Results changed in {changed}" if changed else "No result changed"
+        return f"{results} of {len(self.cases)} cases. Times: {', '.join(verdicts) or 'none'}."
+
     def happened(self) -> Collection[str]:
         """What there is of all that ``fail_on`` can name."""
         changed = [CHANGED] if any(one.changed for one in self.cases) else []
@@ -136,6 +148,12 @@ class Comparison:
             return NOT_COMPARABLE
         happened = self.happened()
         return next((code for what, code in _EXITS if what in fail_on and what in happened), 0)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit status of several comparisons: that of the one that matters most."""
+    order = (NOT_COMPARABLE, 4, 1, 3, 0)
+    return min(codes, key=order.index, default=0)
 
 
 def fail_on(text: str) -> tuple[str, ...]:

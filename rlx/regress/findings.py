@@ -52,12 +52,14 @@ KINDS: Mapping[str, Kind] = {
 }  # fmt: skip
 """Every kind of finding, with what it counts for."""
 
+EPSILON: Mapping[str, float] = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+"""A unit in the last place of 1, by dtype."""
+
 GROWTH = 2.0
 """An error that grows by more than this factor is a finding."""
 
 # Errors below this many units in the last place are ordinary rounding, however they grow.
 _LEAST_ULP = 4.0
-_EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 # Objects that a thousand runs may leave behind: caches that fill up once.
 _LEAST_OBJECTS = 100
 
@@ -143,7 +145,9 @@ def _bits(base: Measured, new: Measured, at: int, same_hardware: bool) -> Iterat
         ]
         seen = f"; of the sample {', '.join(samples[:2])}" if samples else ""
         kind = "bits" if same_hardware else "other-hardware"
-        yield Finding(kind, f"{name}: {_error_of(one)} before, {_error_of(other)} now{seen}")
+        was_off, is_off = _error_of(one), _error_of(other)
+        far = f"{is_off} as before" if was_off == is_off else f"{is_off}, before {was_off}"
+        yield Finding(kind, f"{name}: {far}{seen}")
 
 
 def _error_of(output: Output) -> str:
@@ -162,14 +166,14 @@ def _errors(one: Output, other: Output, tolerance: float | None) -> Iterator[Fin
     name = f"output {other.name!r}"
     for what, had, has, expected in (
         ("NaN", was.nan, now.nan, now.nan_expected),
-        ("infinite", was.inf, now.inf, now.inf_expected),
+        ("infinity", was.inf, now.inf, now.inf_expected),
     ):
         if had != has:
             kind = "mended" if has == expected else "not-finite"
             yield Finding(
                 kind, f"{name}: {has} elements are {what}, {had} before, {expected} expected"
             )
-    if tolerance is not None and _size(now.relative) > tolerance >= _size(was.relative):
+    if tolerance is not None and size(now.relative) > tolerance >= size(was.relative):
         text = f"{_figure(now.relative)}, {_figure(was.relative)} before, tolerance {tolerance:.3g}"
         yield Finding("tolerance", f"{name}: relative error {text}")
     if grown := growth(was, now, other.dtype):
@@ -184,7 +188,7 @@ def growth(was: Difference, now: Difference, dtype: str) -> str:
     Units in the last place count only where the absolute error grows as well: next to 0 they are large by nature.
     """
     found = []
-    epsilon = _EPSILON.get(dtype, 0.0)
+    epsilon = EPSILON.get(dtype, 0.0)
     absolute = _grows(was.max_abs, now.max_abs, 0.0)
     if was.max_ulp is not None and now.max_ulp is not None:
         if absolute and _grows(was.max_ulp, now.max_ulp, _LEAST_ULP):
@@ -197,11 +201,11 @@ def growth(was: Difference, now: Difference, dtype: str) -> str:
 
 
 def _grows(was: float | None, now: float | None, least: float) -> bool:
-    return _size(now) > GROWTH * _size(was) and _size(now) > least
+    return size(now) > GROWTH * size(was) and size(now) > least
 
 
-def _size(value: float | None) -> float:
-    """A figure of ``Difference``, which is None where it is infinite."""
+def size(value: float | None) -> float:
+    """A figure of ``Difference``, whose None stands for infinity."""
     return math.inf if value is None else value
 
 

@@ -22,7 +22,7 @@ from rlx.regress.contention import Watch
 from rlx.regress.exact import difference, exact_outputs
 from rlx.regress.record_schema import CaseLine, Difference, Kernel, Output, SourceText, Times
 from rlx.regress.recording import packed
-from rlx.regress.subjects import Subject
+from rlx.regress.subjects import COLD, Subject
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
@@ -191,6 +191,7 @@ def evidence(
         params=memory["params"],
         peak=memory["peak"],
         allocations=_left_behind(one),
+        timed=subject.timed or subject.suite == COLD,
         on_the_host=[_ORIGIN.sub("", text)[:400] for text in compiled.host_fallbacks],
     )
     packs = ((name, packed(text)) for name, text in texts.items())

@@ -41,6 +41,9 @@ class Peak:
     slowdown: Effect | None
 
 
+# A machine whose peaks differ by less is the same machine.
+_LEAST_SHIFT = math.log(1.02)
+
 # Field of ``Peaks``, its title, whether it shows the hardware alone, whether it is a time rather than a rate.
 _PEAKS = (
     ("copy_gb_s", "copy, GB/s", True, False),
@@ -75,14 +78,22 @@ class DevicePair:
     @property
     def slower_by(self) -> float:
         """The logarithm by which the hardware itself is certainly slower; 0 where it is not."""
-        found = (p.slowdown for p in self.peaks if p.hardware and p.slowdown)
-        return max((one.log_ratio for one in found if one.low > 0), default=0.0)
+        return max((one for one in self._shifts if one > 0), default=0.0)
 
     @property
     def faster_by(self) -> float:
         """The logarithm by which the hardware itself is certainly faster; 0 where it is not."""
-        found = (p.slowdown for p in self.peaks if p.hardware and p.slowdown)
-        return max((-one.log_ratio for one in found if one.high < 0), default=0.0)
+        return max((-one for one in self._shifts if one < 0), default=0.0)
+
+    @property
+    def _shifts(self) -> list[float]:
+        """Logarithms of the times that the hardware's peaks stand for, those that are certainly not 0."""
+        found = (peak.slowdown for peak in self.peaks if peak.hardware and peak.slowdown)
+        return [
+            one.log_ratio
+            for one in found
+            if (one.low > 0 or one.high < 0) and abs(one.log_ratio) >= _LEAST_SHIFT
+        ]
 
 
 def pairs(base: Recording, new: Recording, wanted: Mapping[str, str]) -> list[DevicePair]:
@@ -140,6 +151,17 @@ def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, .
                 Peak(title, hardware, middle, later, effect(one, other) if enough else None)
             )
     return tuple(found)
+
+
+def peak_medians(recording: Recording, device: str) -> list[tuple[str, float]]:
+    """What the machine itself did in one recording: each figure's title, and its median over processes."""
+    found = []
+    for name, title, _, _ in _PEAKS:
+        lines = recording.peaks.get(device, {}).values()
+        values = sorted(value for line in lines if (value := getattr(line, name)))
+        if values:
+            found.append((title, float(values[len(values) // 2])))
+    return found
 
 
 def machine_differences(

@@ -26,7 +26,7 @@ from rlx.ir.spans import progress
 from rlx.regress import contention, machine
 from rlx.regress.record_schema import End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
-from rlx.regress.subjects import SUITES
+from rlx.regress.subjects import COLD, SUITES
 from rlx.regress.timing import floors
 from rlx.regress.worker import Begin, Command, Header, Listed, Look, Measure
 
@@ -255,11 +255,11 @@ def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
 def _order(sides: Sequence[_Side], number: int) -> list[Listed]:
     """The cases that this process measures: first those of a cold start, then the others in an order of its own."""
     known = {one.case: one for side in sides for one in side.listed}
-    cold = [one for one in known.values() if one.suite == "cold"]
+    cold = [one for one in known.values() if one.suite == COLD]
     rest = [
         one
         for one in known.values()
-        if one.suite != "cold" and (one.timed or number < _UNTIMED_PROCESSES)
+        if one.suite != COLD and (one.timed or number < _UNTIMED_PROCESSES)
     ]
     random.Random(number).shuffle(rest)
     return cold + rest

@@ -217,6 +217,7 @@ class CaseLine(Struct, frozen=True, tag_field="kind", tag="case"):
         peak: Bytes of the device's memory in all.
         allocations: Blocks of Python's memory that each run leaves behind.
         on_the_host: What runs on the host, and why.
+        timed: Whether its times tell anything; false for small cases that are there for their numbers.
     """
 
     run: Digest
@@ -241,6 +242,7 @@ class CaseLine(Struct, frozen=True, tag_field="kind", tag="case"):
     peak: Count
     allocations: Count
     on_the_host: Names = []
+    timed: bool = True
 
 
 class Times(Struct, frozen=True, tag_field="kind", tag="times"):

@@ -21,7 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 LEVEL = 0.95
 """How often an interval holds the true ratio."""
 
-FALSE_DISCOVERIES = 0.02
+FALSE_DISCOVERIES = 0.05
 """Share of the cases called slower or faster that may be so by chance."""
 
 FEWEST = 3
@@ -42,6 +42,8 @@ class Effect:
         log_ratio: Logarithm of new by base; above 0 is slower.
         low: Lower end of the interval of ``LEVEL``.
         high: Its upper end.
+        least: What the logarithm is above with a certainty of ``LEVEL``; a bound on this side alone.
+        most: What it is below with that certainty.
         p: Chance of a difference at least as large where nothing has changed.
         spread: Standard deviation of one process's logarithm.
     """
@@ -49,6 +51,8 @@ class Effect:
     log_ratio: float
     low: float
     high: float
+    least: float
+    most: float
     p: float
     spread: float
 
@@ -90,20 +94,19 @@ def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.
     least = max(least_spread, _LEAST_SPREAD)
     difference = float(other.mean() - one.mean())
     error, freedom = _standard_error(one[None], other[None], least)
-    student = float(stats.t.ppf((1 + LEVEL) / 2, freedom[0]))
     p = float(2 * stats.t.sf(abs(difference) / error[0], freedom[0]))
     pick_one, pick_other = _picks(one.size, other.size)
     again, again_other = one[pick_one], other[pick_other]
     errors, _ = _standard_error(again, again_other, least)
     t = (again_other.mean(1) - again.mean(1) - difference) / errors
-    below, above = np.quantile(t, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Effect(
-        difference,
-        difference - max(float(above), student) * float(error[0]),
-        difference + max(float(-below), student) * float(error[0]),
-        p,
-        float(error[0]) / math.sqrt(1 / one.size + 1 / other.size),
-    )
+    bounds: list[tuple[float, float]] = []
+    for level in ((1 + LEVEL) / 2, LEVEL):
+        student = float(stats.t.ppf(level, freedom[0]))
+        below, above = (float(x) for x in np.quantile(t, [1 - level, level]))
+        down, up = max(above, student) * float(error[0]), max(-below, student) * float(error[0])
+        bounds.append((difference - down, difference + up))
+    per_process = float(error[0]) / math.sqrt(1 / one.size + 1 / other.size)
+    return Effect(difference, *bounds[0], *bounds[1], p, per_process)
 
 
 def _standard_error(one: Floats, other: Floats, least: float) -> tuple[Floats, Floats]:
@@ -166,10 +169,10 @@ def processes_to_decide(found: Effect, threshold: float) -> int | None:
         The number; None where 200 would not do, since the difference is too close to the threshold.
     """
     size = abs(found.log_ratio)
-    # Beyond the threshold the interval has to leave 0 out; below it, the threshold.
-    room = size if size >= threshold else threshold - size
+    # Beyond the threshold the interval has to leave 0 out; below it, the bound has to leave the threshold out.
+    level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
     for count in range(FEWEST, _MOST_PROCESSES + 1):
-        half = float(stats.t.ppf((1 + LEVEL) / 2, 2 * count - 2)) * found.spread
-        if half * math.sqrt(2 / count) < room:
+        half = float(stats.t.ppf(level, 2 * count - 2)) * found.spread * math.sqrt(2 / count)
+        if half < room:
             return count
     return None

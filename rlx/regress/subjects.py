@@ -209,14 +209,17 @@ def _cold(quick: bool) -> Iterator[Subject]:
         ("welch_peaks", pipelines.TABLE["welch_peaks"]),
         ("convolutions", small_models.TABLE["convolutions"]),
     ):
-        yield replace(_built("cold", name, build), timed=False)
+        yield replace(_built(COLD, name, build), timed=False)
 
+
+COLD = "cold"
+"""The suite whose cases count by their compile and first run alone."""
 
 SUITES: Mapping[str, Callable[[bool], Iterator[Subject]]] = {
     "ops": _ops,
     "signal": _signal,
     "models": _models,
-    "cold": _cold,
+    COLD: _cold,
 }
 
 

@@ -27,6 +27,9 @@ from rlx.regress.statistics import (
 CONTENDED = 0.1
 """A process that other programs took this share of all cores from is left out."""
 
+FLOORS = 2.5
+"""The least change of a time that counts is this many noise floors."""
+
 
 class Verdict(StrEnum):
     """What is said of a time. ``MACHINE``: it differs by no more than the hardware itself does."""
@@ -66,9 +69,11 @@ METRICS: Mapping[str, Metric] = {
 _COLD = "cold"
 
 
-def judged(suite: str, metrics: Iterable[str]) -> tuple[str, ...]:
+def judged(case: CaseLine, metrics: Iterable[str]) -> tuple[str, ...]:
     """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
-    if suite == _COLD:
+    if not case.timed:
+        return ()
+    if case.suite == _COLD:
         return ("compile", "first")
     return ("gpu",) if "gpu" in metrics else ("run",)
 
@@ -132,11 +137,28 @@ def floors(recording: Recording) -> dict[str, float]:
             if name == device and measured.case is not None:
                 logs = {m: _logs(measured.times.values(), m) for m in METRICS}
                 present = [metric for metric, values in logs.items() if values]
-                groups += [logs[m] for m in judged(measured.case.suite, present)]
+                groups += [logs[m] for m in judged(measured.case, present)]
         floor = noise_floor(groups)
         if floor is not None:
             found[device] = floor
     return found
+
+
+def slowest(measured: Iterable[Measured]) -> list[tuple[str, float, float]]:
+    """Cases by the time that decides: name, nanoseconds, standard deviation of the processes' logarithms."""
+    found = []
+    for one in measured:
+        if one.case is not None:
+            logs = {m: _logs(one.times.values(), m) for m in METRICS}
+            for metric in judged(one.case, [m for m in METRICS if logs[m]])[:1]:
+                if logs[metric]:
+                    middle = math.exp(float(np.median(logs[metric])))
+                    found.append((one.case.name, middle, _spread(logs[metric])))
+    return sorted(found, key=lambda row: -row[1])
+
+
+def _spread(logs: Sequence[float]) -> float:
+    return float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
 
 
 def _logs(times: Iterable[Times], metric: str) -> list[float]:
@@ -172,7 +194,7 @@ def timings(
         }
         for digest, one in samples.items():
             earlier = [timing.metric for timing in found.get(digest, [])]
-            one.judged = metric in judged(one.case.suite, [*earlier, metric])
+            one.judged = metric in judged(one.case, [*earlier, metric])
         # A time that decides is compared with the noise of those that decide, not with that of the others.
         for decides in (True, False):
             chosen = {k: one for k, one in samples.items() if one.judged is decides}
@@ -202,7 +224,7 @@ def _compare(samples: Sequence[_Samples], min_effect: float) -> float:
     threshold = math.log1p(min_effect)
     for side in (0, 1):
         floor = noise_floor(one.quiet[side] for one in ready)
-        threshold = max(threshold, 2 * (floor or 0.0))
+        threshold = max(threshold, FLOORS * (floor or 0.0))
     spread = typical_spread(group for one in ready for group in one.quiet)
     for one in ready:
         one.effect = effect(*one.quiet, spread)
@@ -251,10 +273,10 @@ def _verdict(one: _Samples, threshold: float, pair: DevicePair) -> tuple[Verdict
         nearest = found.low if sign > 0 else -found.high
         if size >= threshold and nearest > 0 and certain:
             if machine and size - machine < threshold:
-                percent = 100 * (ratio_of(sign * machine) - 1)
-                return Verdict.MACHINE, f"the machine itself takes {percent:+.0f} % of the time"
+                times = f"{ratio_of(sign * machine):.2f} times as long"
+                return Verdict.MACHINE, f"the machine's own peaks take {times}"
             return verdict, ""
-    if -threshold < found.low and found.high < threshold:
+    if -threshold < found.least and found.most < threshold:
         return Verdict.SAME, ""
     return (
         Verdict.INCONCLUSIVE,

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rlx.cli.model import progress
-from rlx.cli.regressions import compare
+from rlx.cli.regressions.compare import add_report, report
 from rlx.cli.regressions.record import add_plan, plan_of
 from rlx.errors import InputError, describe
 from rlx.regress.record import Target, record
@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep base.rlxreg and new.rlxreg there"
     )
-    compare.add_report(command)
+    add_report(command)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,4 +48,4 @@ def run(args: argparse.Namespace) -> int:
             pythons = args.base_python, args.new_python
             targets = [Target(*both) for both in zip(pythons, paths, strict=True)]
             record(targets, plan_of(args))
-        return compare.report(paths, args)
+        return report(paths, args)

@@ -1,0 +1,130 @@
+"""``rlx regress compare BASE NEW [MORE ...]``: did results or times change?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlx.cli.regressions import part, require
+from rlx.errors import InputError, describe
+
+if TYPE_CHECKING:
+    from rlx.regress.compare import Comparison
+    from rlx.regress.recording import Recording
+
+HELP = "what changed between recordings, in results and in time"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="BASE, NEW, and more: each is compared with BASE"
+    )
+    add_report(parser)
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """What decides, and where reports go: the same for every command that compares."""
+    parser.add_argument(
+        "--min-effect",
+        default="5%",
+        metavar="PART",
+        help="the least change of a time that counts (5%%)",
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="BASE[=NEW]",
+        help="a device of BASE, and the device of the others to compare it with; may be repeated",
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="NAMES",
+        help="what makes the exit status other than 0: changed (4), slower (1), inconclusive (3), machine (3), "
+        "or kinds of findings such as kernels (4); by default those four",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help='write all of it as JSON; "-" for the console'
+    )
+    parser.add_argument("--junit", metavar="FILE", help="write the XML of JUnit, for CI")
+    parser.add_argument("--html", metavar="FILE", help="write a report for a browser, in one file")
+    parser.add_argument(
+        "--history",
+        metavar="DIR",
+        help="with --html: recordings of earlier days, drawn beside flagged cases",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compares recordings. The status is that of the worst comparison (``Comparison.exit_code``).
+
+    Raises:
+        InputError: A file is no record file, or an option is wrong.
+        OSError: A file can't be read or written.
+    """
+    return report(args.files, args)
+
+
+def report(paths: Sequence[str | Path], args: argparse.Namespace) -> int:
+    """Compares the recordings of some files as the options say; see ``run``."""
+    require()
+    from rlx.cli.regressions import compare_text
+    from rlx.regress import compare, exports
+
+    fail_on = compare.FAIL_ON if args.fail_on is None else compare.fail_on(args.fail_on)
+    base, *others = _recordings(paths)
+    devices = _devices(args.device)
+    found = [compare.compare(base, one, part(args.min_effect), devices) for one in others]
+    if args.json:
+        trees = [exports.as_json(one, fail_on) for one in found]
+        text = json.dumps(trees[0] if len(trees) == 1 else trees, indent=1) + "\n"
+        if args.json == "-":
+            print(text, end="")
+        else:
+            Path(args.json).write_text(text, encoding="utf-8")
+    if args.junit:
+        text = exports.as_junit(found, fail_on)
+        Path(args.junit).write_text(text, encoding="utf-8")
+    if args.html:
+        _write_html(args, base, others, found)
+    if args.json != "-":
+        for one in found:
+            compare_text.show(one, fail_on)
+    return compare.worst(one.exit_code(fail_on) for one in found)
+
+
+def _recordings(paths: Sequence[str | Path]) -> list[Recording]:
+    """The recordings, in the order of the files; a file may hold several."""
+    from rlx.regress.recording import read
+
+    found = [recording for path in paths for recording in read([path])]
+    if len(found) < 2:
+        hint = "rlx regress compare BASE NEW"
+        raise InputError(describe("one recording alone", where=paths[0], hint=hint))
+    return found
+
+
+def _devices(named: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in named:
+        one, _, other = text.partition("=")
+        found[one] = other or one
+    return found
+
+
+def _write_html(
+    args: argparse.Namespace,
+    base: Recording,
+    others: Sequence[Recording],
+    found: Sequence[Comparison],
+) -> None:
+    from rlx.regress import history, report
+
+    series = history.load(args.history) if args.history else []
+    Path(args.html).write_text(
+        report.compare_report(found, [base, *others], series), encoding="utf-8"
+    )

@@ -1,0 +1,115 @@
+"""What ``rlx regress compare`` prints: the verdict first, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rich.console import Console
+
+from rlx.cli.regressions import plain
+from rlx.cli.regressions.tables import console, table, when
+from rlx.regress.compare import CaseResult, Comparison
+from rlx.regress.findings import KINDS
+from rlx.regress.pairing import DevicePair
+from rlx.regress.statistics import Effect, ratio_of
+from rlx.regress.timing import Timing, Verdict
+
+
+def show(comparison: Comparison, fail_on: Collection[str]) -> None:
+    """Prints a comparison."""
+    out = console()
+    title = f"{when(comparison.base.run.began)} -> {when(comparison.new.run.began)}"
+    status = comparison.exit_code(fail_on)
+    out.print(f"{title}: {comparison.headline} (exit status {status})", style="bold")
+    table(out, "what differs between the machines", ("", "before", "now"), comparison.differences)
+    peaks = [
+        (pair.title, peak.title, f"{peak.base:,.4g}", f"{peak.new:,.4g}", interval(peak.slowdown))
+        for pair in comparison.pairs
+        for peak in pair.peaks
+    ]
+    table(out, "the machines themselves", ("", "", "before", "now", "time, new by base"), peaks)
+    for pair in comparison.pairs:
+        _results(out, pair, [case for case in comparison.cases if case.pair is pair])
+        _times(out, pair, [case for case in comparison.cases if case.pair is pair])
+    _reported(out, comparison)
+    for which, names in (("before", comparison.only_base), ("now", comparison.only_new)):
+        if names:
+            out.print(f"only {which}: {len(names)} cases: {plain(', '.join(names[:5]))}, ...")
+    for which, one in (("before", comparison.base), ("now", comparison.new)):
+        if one.end is None:
+            out.print(f"The recording {which} was interrupted; what it has is compared.")
+
+
+def _results(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
+    rows = [
+        (case.name, KINDS[finding.kind].title, finding.text)
+        for case in cases
+        for finding in case.findings
+        if finding.changed
+    ]
+    table(out, f"results that changed on {where(pair)}", ("case", "", ""), rows)
+
+
+def _reported(out: Console, comparison: Comparison) -> None:
+    rows = [
+        (count, kind.title, kind.reason)
+        for name, kind in KINDS.items()
+        if not kind.changed and (count := comparison.kinds.get(name))
+    ]
+    headings = ("cases", "", "not counted as changed results, because")
+    table(out, "other differences", headings, rows)
+
+
+def where(pair: DevicePair) -> str:
+    """The device and its adapter."""
+    return plain(f"{pair.title}, {pair.new.adapter}")
+
+
+def _times(out: Console, pair: DevicePair, cases: Sequence[CaseResult]) -> None:
+    order = [Verdict.SLOWER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.FASTER]
+    found = [(case, timing) for case in cases if (timing := case.decisive)]
+    least = sorted({timing.threshold for _, timing in found})
+    found = [(case, timing) for case, timing in found if timing.verdict in order]
+    found.sort(key=lambda one: (order.index(one[1].verdict), -_size(one[1])))
+    rows = [
+        (
+            case.name,
+            str(timing.verdict),
+            f"{timing.base_ns / 1e3:,.1f}",
+            f"{timing.new_ns / 1e3:,.1f}",
+            interval(timing.effect),
+            machine(pair),
+            _why(timing),
+        )
+        for case, timing in found
+    ]
+    headings = ("case", "time", "us before", "us now", "new by base", "machine", "")
+    table(out, f"times that are not the same on {where(pair)}", headings, rows)
+    if least:
+        parts = ", ".join(f"{100 * (ratio_of(one) - 1):.1f} %" for one in least)
+        text = (
+            f"A change counts from {parts} on: by --min-effect, or by the noise of the recordings."
+        )
+        out.print(text)
+
+
+def _size(timing: Timing) -> float:
+    return abs(timing.effect.log_ratio) if timing.effect else 0.0
+
+
+def _why(timing: Timing) -> str:
+    more = f"about {timing.processes} processes would decide" if timing.processes else ""
+    return "; ".join(text for text in (timing.reason, more) if text)
+
+
+def interval(effect: Effect | None) -> str:
+    """A ratio and its interval."""
+    if effect is None:
+        return "-"
+    return f"{effect.ratio:.3f} ({ratio_of(effect.low):.3f} to {ratio_of(effect.high):.3f})"
+
+
+def machine(pair: DevicePair) -> str:
+    """The time that the machine's peaks stand for, new by base: the least and the most of them."""
+    found = [peak.slowdown.ratio for peak in pair.peaks if peak.hardware and peak.slowdown]
+    return f"{min(found):.2f} to {max(found):.2f}" if found else "-"

@@ -1,0 +1,138 @@
+"""``rlx regress show FILE ...``: what a recording holds, and the ledger of errors."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from rlx.cli.regressions import plain, require
+from rlx.cli.regressions.tables import console, figure, table, when
+
+if TYPE_CHECKING:
+    from rlx.regress.recording import Recording
+
+HELP = "what a recording holds: machine, devices, peaks, noise floor, slowest cases, failures"
+
+# Cases of a list, at most.
+_MOST = 15
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="record files")
+    parser.add_argument(
+        "--numerics",
+        action="store_true",
+        help="the errors of each operation on each adapter, and which driver stands out",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints what the files hold; 0.
+
+    Raises:
+        InputError: A file is no record file.
+        OSError: A file can't be read.
+    """
+    require()
+    from rlx.regress.recording import read
+
+    recordings = read(args.files)
+    if args.numerics:
+        _numerics(recordings)
+    else:
+        for recording in recordings:
+            _header(recording)
+            for device in recording.devices:
+                _device(recording, device)
+    return 0
+
+
+def _header(recording: Recording) -> None:
+    run = recording.run
+    loads = [run.load, *([recording.end.load] if recording.end else [])]
+    rows: list[tuple[object, ...]] = [
+        ("recording", run.run),
+        ("suites", ", ".join(run.suites) + (" (quick)" if run.quick else "")),
+        ("processes", run.processes),
+        ("rlx", f"{run.rlx} {run.commit}"),
+        ("build", run.build),
+        *run.versions.items(),
+        ("system", f"{run.system} {run.machine}"),
+        ("processor", f"{run.cpu}, {run.isa}, {run.cores} cores, {run.threads} threads"),
+        ("memory", f"{run.memory / 2**30:.1f} GiB"),
+        ("busy before, after", ", ".join(f"{100 * load.busy:.0f} %" for load in loads)),
+    ]
+    if recording.end is None:
+        rows.append(("ended", "no: it was interrupted, and what it has is valid"))
+    table(console(), f"{when(run.began)} UTC", ("", ""), rows)
+
+
+def _device(recording: Recording, device: str) -> None:
+    from rlx.regress.pairing import peak_medians
+    from rlx.regress.statistics import ratio_of
+    from rlx.regress.timing import floors, slowest
+
+    out, line = console(), recording.devices[device]
+    rows: list[tuple[object, ...]] = [
+        ("adapter", line.adapter),
+        ("API, driver", f"{line.api}, {line.driver or 'not told'}"),
+        *((title, f"{value:,.4g}") for title, value in peak_medians(recording, device)),
+    ]
+    known = recording.end.floors if recording.end else {}
+    floor = known.get(device, floors(recording).get(device))
+    if floor is not None:
+        rows.append(("noise floor", f"{100 * (ratio_of(floor) - 1):.1f} %"))
+    cases = {case: one for (name, case), one in recording.measured.items() if name == device}
+    rows.append(("cases", len(cases)))
+    table(out, device, ("", ""), rows)
+    slow = [
+        (name, f"{ns / 1e3:,.1f}", f"{100 * spread:.1f} %")
+        for name, ns, spread in slowest(cases.values())[:_MOST]
+    ]
+    table(out, "slowest cases", ("case", "us", "spread of processes"), slow)
+    failed = [
+        (
+            next(iter(one.failures.values())).name,
+            len(one.failures),
+            next(iter(one.failures.values())).error,
+        )
+        for one in cases.values()
+        if one.failures
+    ]
+    table(out, "failures", ("case", "processes", "error"), failed)
+
+
+def _numerics(recordings: list[Recording]) -> None:
+    from rlx.regress.numerics import STANDS_OUT, ledger
+
+    out, entries = console(), ledger(recordings)
+    adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
+    rows = [
+        (
+            one.op,
+            one.dtype,
+            adapters.index((one.adapter, one.api, one.driver)) + 1,
+            figure(one.max_ulp),
+            figure(one.rms),
+            figure(one.relative),
+            figure(one.tolerance),
+            figure(one.times_others),
+            "FAILS" if one.fails else "stands out" if one.stands_out else "",
+        )
+        for one in entries
+    ]
+    headings = ("op", "", "on", "ULP", "RMS", "relative", "allowed", "x others", "")
+    table(out, "largest errors against float64", headings, rows, most=len(rows))
+    for number, named in enumerate(adapters, 1):
+        out.print(plain(f"{number}: {', '.join(text for text in named if text)}"))
+    outstanding = [one for one in entries if one.stands_out or one.fails]
+    for one in outstanding:
+        what = "is beyond the tolerance" if one.fails else "stands out"
+        more = (
+            f", {figure(one.times_others)} times the others" if one.times_others is not None else ""
+        )
+        text = f"{one.op} ({one.dtype}) on {one.adapter} {what}: {figure(one.relative)}{more}; {one.worst}"
+        out.print(plain(text))
+    if not outstanding:
+        out.print(f"No operation is {STANDS_OUT:g} times worse on one adapter than on the others.")

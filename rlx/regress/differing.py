@@ -1,0 +1,88 @@
+"""The schedules and WGSL modules of two recordings that differ, line by line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rlx.regress.compare import CaseResult, Comparison
+from rlx.regress.recording import Recording
+from rlx.regress.timing import Verdict
+
+# Comparing takes the square of the lines at worst; longer texts are not compared.
+_MOST_LINES = 3000
+_MOST_SHOWN = 300
+_MOST_TEXTS = 40
+
+
+@dataclass(frozen=True)
+class TextDiff:
+    """A text that differs.
+
+    Attributes:
+        title: What it is, and of which kernel.
+        cases: The cases that it belongs to.
+        lines: Of a unified diff: the class of each ("add", "del", "at" or "") and its text.
+    """
+
+    title: str
+    cases: tuple[str, ...]
+    lines: tuple[tuple[str, str], ...]
+
+
+_CLASSES = {"+": "add", "-": "del", "@": "at"}
+
+
+def text_diffs(comparison: Comparison) -> list[TextDiff]:
+    """The texts that differ, each once, those of cases that were flagged first."""
+    flagged = sorted(comparison.cases, key=lambda one: not _is_flagged(one))
+    found: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    for case in flagged:
+        for title, one, other in _pairs(case):
+            found.setdefault((one, other), (title, []))[1].append(case.name)
+    chosen = list(found.items())[:_MOST_TEXTS]
+    return [
+        TextDiff(
+            title,
+            tuple(dict.fromkeys(cases)),
+            tuple(_lines(comparison.base, comparison.new, one, other)),
+        )
+        for (one, other), (title, cases) in chosen
+    ]
+
+
+def _is_flagged(case: CaseResult) -> bool:
+    return case.changed or case.verdict in (Verdict.SLOWER, Verdict.FASTER)
+
+
+def _pairs(case: CaseResult) -> Iterator[tuple[str, str, str]]:
+    """Digests of texts that differ, with their titles."""
+    was, now = case.base.case, case.new.case
+    if was is None or now is None or case.pair.base.api != case.pair.new.api:
+        return
+    if was.schedule != now.schedule:
+        yield "schedule", was.schedule, now.schedule
+    names = dict.fromkeys(kernel.name for kernel in (*was.kernels, *now.kernels))
+    for name in names:
+        one, other = (
+            list(dict.fromkeys(k.text for k in side.kernels if k.name == name and k.text))
+            for side in (was, now)
+        )
+        gone = [text for text in one if text not in other]
+        come = [text for text in other if text not in one]
+        for before, after in zip(gone, come, strict=False):
+            yield f"WGSL of {name}", before, after
+
+
+def _lines(base: Recording, new: Recording, one: str, other: str) -> Iterable[tuple[str, str]]:
+    was, now = base.text(one), new.text(other)
+    if was is None or now is None:
+        return [("at", "the recordings do not hold the texts")]
+    before, after = was.splitlines(), now.splitlines()
+    if max(len(before), len(after)) > _MOST_LINES:
+        return [("at", f"too long to compare: {len(before)} lines before, {len(after)} now")]
+    lines = list(difflib.unified_diff(before, after, "before", "now", n=2, lineterm=""))[2:]
+    shown = [(_CLASSES.get(text[:1], ""), text) for text in lines[:_MOST_SHOWN]]
+    rest = len(lines) - len(shown)
+    return [*shown, ("at", f"... and {rest} more lines")] if rest else shown

@@ -1,0 +1,144 @@
+"""The ledger of errors: how far each operation is from float64 on each adapter, and which driver stands out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlx.regress.findings import EPSILON, size
+from rlx.regress.record_schema import Difference
+from rlx.regress.recording import Recording
+
+STANDS_OUT = 10.0
+"""An error of this many times that of the other adapters is flagged, though it may pass the tolerance."""
+
+# Relative errors of up to so many units in the last place are ordinary rounding.
+_ROUNDING = 2.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operation on an adapter, over all its cases of one output dtype.
+
+    Attributes:
+        op: The operation.
+        dtype: dtype of the outputs.
+        adapter: The hardware.
+        api: Its API.
+        driver: The driver.
+        cases: How many outputs were compared with a reference.
+        max_ulp: The largest error in units in the last place; None for other dtypes than floats.
+        rms: The largest root of a mean square of errors; infinite where it overflows.
+        relative: The largest relative error, which the tolerance bounds; infinite for NaN in the wrong place.
+        tolerance: The tolerance of the case with the largest share of it; None where there is none.
+        share: The largest part of its tolerance that a case uses; None where there is none.
+        worst: The case with the largest relative error.
+        times_others: The relative error by the median of the other adapters' errors; None where there is no other.
+        stands_out: Whether that is at least ``STANDS_OUT`` and more than ordinary rounding.
+    """
+
+    op: str
+    dtype: str
+    adapter: str
+    api: str
+    driver: str
+    cases: int
+    max_ulp: float | None
+    rms: float
+    relative: float
+    tolerance: float | None
+    share: float | None
+    worst: str
+    times_others: float | None = None
+    stands_out: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """Whether a case is beyond its tolerance."""
+        return self.share is not None and self.share > 1
+
+
+@dataclass(frozen=True)
+class _Found:
+    case: str
+    tolerance: float | None
+    difference: Difference
+
+    @property
+    def relative(self) -> float:
+        return size(self.difference.relative)
+
+    @property
+    def share(self) -> float | None:
+        return self.relative / self.tolerance if self.tolerance else None
+
+
+def ledger(recordings: Sequence[Recording]) -> list[Entry]:
+    """The errors by operation, dtype and adapter; those that stand out are marked.
+
+    Adapters are compared over the cases that all of them have measured, so that one with more cases does not stand
+    out for those.
+
+    Args:
+        recordings: At least one. A driver in two versions counts as two adapters.
+    """
+    found: dict[tuple[str, str], dict[tuple[str, str, str], dict[tuple[str, int], _Found]]] = {}
+    for recording in recordings:
+        for (name, digest), measured in recording.measured.items():
+            case, device = measured.case, recording.devices[name]
+            for at, output in enumerate(case.outputs if case else ()):
+                if case is not None and output.difference is not None:
+                    adapters = found.setdefault((case.op, output.dtype), {})
+                    rows = adapters.setdefault((device.adapter, device.api, device.driver), {})
+                    rows[digest, at] = _Found(case.name, case.tolerance, output.difference)
+    entries = []
+    for (op, dtype), adapters in sorted(found.items()):
+        common = set.intersection(*(set(rows) for rows in adapters.values()))
+        shared = {
+            key: max((rows[k].relative for k in common), default=0.0)
+            for key, rows in adapters.items()
+        }
+        for key, rows in sorted(adapters.items()):
+            others = sorted(value for other, value in shared.items() if other != key)
+            entries.append(_entry(op, dtype, key, list(rows.values()), shared[key], others))
+    return entries
+
+
+def _entry(
+    op: str,
+    dtype: str,
+    key: tuple[str, str, str],
+    rows: Sequence[_Found],
+    shared: float,
+    others: Sequence[float],
+) -> Entry:
+    worst = max(rows, key=lambda one: one.relative)
+    shares = [one for one in rows if one.share is not None]
+    nearest = max(shares, key=lambda one: one.share or 0.0, default=None)
+    ulps = [u for one in rows if (u := one.difference.max_ulp) is not None]
+    usual = others[(len(others) - 1) // 2] if others else None
+    rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
+    return Entry(
+        op,
+        dtype,
+        *key,
+        len(rows),
+        max(ulps, default=None),
+        max(size(one.difference.rms) for one in rows),
+        worst.relative,
+        nearest.tolerance if nearest else None,
+        nearest.share if nearest else None,
+        worst.case,
+        _times(shared, usual),
+        usual is not None and shared > STANDS_OUT * usual and shared > rounding,
+    )
+
+
+def _times(own: float, usual: float | None) -> float | None:
+    """One error by the usual one; infinite where that is 0 or this one infinite."""
+    if usual is None:
+        return None
+    if own == usual:
+        return 1.0
+    return own / usual if usual and math.isfinite(usual) else (math.inf if own > usual else 0.0)

@@ -1,0 +1,211 @@
+"""Reports for a browser: one file that needs no network, with what stands in it escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jinja2
+
+from rlx.regress import charts
+from rlx.regress.compare import CaseResult, Comparison
+from rlx.regress.differing import TextDiff, text_diffs
+from rlx.regress.findings import KINDS
+from rlx.regress.history import Series
+from rlx.regress.numerics import Entry, ledger
+from rlx.regress.recording import Recording
+from rlx.regress.statistics import ratio_of
+from rlx.regress.timing import METRICS, Timing, Verdict
+
+# Rows of the forest plot, series of a history, at most; the table has all cases.
+_FOREST = 40
+_SERIES = 60
+
+# The rank of a verdict where rows are sorted by it; results that changed come before all.
+_ORDER = (Verdict.SLOWER, Verdict.MACHINE, Verdict.INCONCLUSIVE, Verdict.FASTER, Verdict.SAME)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A case in the table and in the forest plot."""
+
+    case: CaseResult
+    timing: Timing | None
+    interval: charts.Interval | None
+    note: str
+
+    @property
+    def ratios(self) -> dict[str, float | None]:
+        """New by base for every kind of time."""
+        found: dict[str, float | None] = dict.fromkeys(METRICS)
+        return found | {one.metric: one.new_ns / one.base_ns for one in self.case.timings}
+
+    @property
+    def machine(self) -> str:
+        """The time that the hardware's peaks stand for, new by base: the least and the most."""
+        peaks = self.case.pair.peaks
+        found = [peak.slowdown.ratio for peak in peaks if peak.hardware and peak.slowdown]
+        return f"{min(found):.2f} to {max(found):.2f}" if found else ""
+
+    @property
+    def rank(self) -> int:
+        if self.case.changed:
+            return 0
+        return 1 + _ORDER.index(self.timing.verdict) if self.timing else 1 + len(_ORDER)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A comparison in the report."""
+
+    comparison: Comparison
+    axis: charts.Axis
+    rows: list[_Row]
+    forest: list[_Row]
+    diffs: list[TextDiff]
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """The errors of all recordings: an axis, the adapters in order, and a row for each operation and dtype."""
+
+    axis: charts.Axis
+    adapters: list[tuple[str, str, str]]
+    rows: list[tuple[list[Entry], list[charts.Dot], float | None]]
+
+
+def compare_report(
+    comparisons: Sequence[Comparison],
+    recordings: Sequence[Recording],
+    series: Sequence[Series] = (),
+) -> str:
+    """A report of comparisons.
+
+    Args:
+        comparisons: Each recording compared with the first.
+        recordings: All recordings, whose errors are shown side by side.
+        series: Histories, of which those of flagged cases are drawn.
+
+    Returns:
+        The text of the file.
+    """
+    flagged = {
+        one.case
+        for comparison in comparisons
+        for one in comparison.cases
+        if one.changed or one.verdict in (Verdict.SLOWER, Verdict.FASTER)
+    }
+    return _render(
+        "compare.html.j2",
+        sections=[_section(one) for one in comparisons],
+        ledger=_ledger(recordings),
+        series=_lines([one for one in series if one.case in flagged]),
+    )
+
+
+def history_report(series: Sequence[Series]) -> str:
+    """A report of histories, those that change first; gives the text of the file."""
+    return _render("history.html.j2", series=_lines(series), total=len(series))
+
+
+def _render(name: str, **values: object) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("rlx.regress"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "ratio": ratio_of,
+        "time": _time,
+        "figure": _figure,
+        "ratio_text": _ratio_text,
+        "when": _when,
+    }
+    script = environment.get_template("page.js.j2").render()
+    # The browser runs this script alone, whatever a name in a record file says.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    values |= {"KINDS": KINDS, "METRICS": METRICS, "script": script, "script_hash": digest}
+    return environment.get_template(name).render(**values)
+
+
+def _time(ns: float) -> str:
+    """Nanoseconds for people."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.3g} ns"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+def _ratio_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _when(began: str) -> str:
+    return began[:16].replace("T", " ")
+
+
+def _section(comparison: Comparison) -> _Section:
+    decisive = [one.decisive for one in comparison.cases]
+    axis = charts.ratio_axis([one.effect for one in decisive if one and one.effect])
+    rows = [_row(case, axis) for case in comparison.cases]
+    rows.sort(key=lambda row: (row.rank, -_size(row.timing)))
+    forest = sorted(
+        (row for row in rows if row.timing and row.timing.effect),
+        key=lambda row: (_ORDER.index(row.timing.verdict) if row.timing else 9, -_size(row.timing)),
+    )
+    return _Section(comparison, axis, rows, forest[:_FOREST], text_diffs(comparison))
+
+
+def _row(case: CaseResult, axis: charts.Axis) -> _Row:
+    timing = case.decisive
+    interval = charts.interval(axis, timing.effect) if timing and timing.effect else None
+    processes = (
+        f"about {timing.processes} processes would decide" if timing and timing.processes else ""
+    )
+    note = "; ".join(text for text in (timing.reason if timing else "", processes) if text)
+    return _Row(case, timing, interval, note)
+
+
+def _size(timing: Timing | None) -> float:
+    return abs(timing.effect.log_ratio) if timing and timing.effect else 0.0
+
+
+def _ledger(recordings: Sequence[Recording]) -> _Ledger:
+    entries = ledger(recordings)
+    axis = charts.error_axis(entries)
+    adapters = sorted({(one.adapter, one.api, one.driver) for one in entries})
+    grouped: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        grouped.setdefault((entry.op, entry.dtype), []).append(entry)
+    rows = []
+    for found in grouped.values():
+        dots = [
+            charts.Dot(
+                charts.error_at(axis, one.relative),
+                adapters.index((one.adapter, one.api, one.driver)) % 6,
+                f"{one.adapter}: {one.relative:.2g}",
+            )
+            for one in found
+        ]
+        tolerances = [one.tolerance for one in found if one.tolerance]
+        rows.append((found, dots, charts.error_at(axis, min(tolerances)) if tolerances else None))
+    rows.sort(key=lambda row: -max(_urgency(one) for one in row[0]))
+    return _Ledger(axis, adapters, rows)
+
+
+def _urgency(entry: Entry) -> float:
+    """What is beyond its tolerance first, then what stands out, then by the share of the tolerance."""
+    return (4.0 if entry.fails else 2.0 if entry.stands_out else 0.0) + min(entry.share or 0.0, 1.0)
+
+
+def _lines(series: Sequence[Series]) -> list[tuple[Series, charts.Line]]:
+    chosen = sorted(series, key=lambda one: (not one.changes, not one.new_bits))[:_SERIES]
+    return [(one, charts.line(one)) for one in chosen]

@@ -1,0 +1,239 @@
+"""Recordings made up for tests: as many cases, devices and processes as asked for, with noise and faults put in."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+
+from rlx.regress.record_schema import (
+    CaseLine,
+    DeviceLine,
+    Difference,
+    End,
+    Failure,
+    Kernel,
+    Load,
+    Output,
+    Peaks,
+    Run,
+    SourceText,
+    Times,
+)
+from rlx.regress.recording import Recording, encoded, packed
+
+OPS = ("add", "exp", "pow", "matmul", "softmax", "conv", "gather", "rfft", "sort", "cumsum")
+LAVAPIPE = "llvmpipe (LLVM 19.1.7, 256 bits)"
+
+
+def digest(*parts):
+    """A digest of the kind that record files hold."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
+
+
+@dataclass
+class Made:
+    """How a recording is made up.
+
+    Attributes:
+        seed: Of the noise; another one is another recording.
+        cases: How many cases.
+        processes: How many processes.
+        spread: Standard deviation of a process's logarithm.
+        device: Its only device.
+        adapter: The hardware.
+        driver: The driver.
+        gpu: Whether there are GPU timestamps.
+        suite: The suite of all cases.
+        isa: The instruction set.
+        slower: Factors of the time by the number of the case.
+        contention: What other programs took.
+        peak: Factor of the machine's speed.
+        noise: Draws of unit variance; by default a normal distribution.
+        error: Factor of the errors by the number of the case.
+        began: When.
+        commit: Of rlx.
+    """
+
+    seed: int = 0
+    cases: int = 10
+    processes: int = 5
+    spread: float = 0.01
+    device: str = "cpu"
+    adapter: str = "a CPU"
+    driver: str = "1.0"
+    gpu: bool = False
+    suite: str = "ops"
+    isa: str = "avx2"
+    slower: dict = field(default_factory=dict)
+    contention: float | None = 0.0
+    peak: float = 1.0
+    noise: object = None
+    error: dict = field(default_factory=dict)
+    began: str = "2026-01-01T00:00:00Z"
+    commit: str = "a" * 40
+
+
+def machine(made):
+    """The header."""
+    return Run(
+        1,
+        digest("run", made.seed, made.began, made.adapter),
+        made.began,
+        [made.suite],
+        made.processes,
+        False,
+        "0.9",
+        made.commit,
+        digest("build", made.commit),
+        {"numpy": "2.3", "wgpu": "0.32", "python": "3.12"},
+        "Linux 6.1",
+        "x86_64",
+        "a CPU",
+        made.isa,
+        8,
+        8,
+        1 << 34,
+        Load(0.01, 3000.0, None),
+    )
+
+
+def case_line(made, run, index):
+    """A case with one output."""
+    op = OPS[index % len(OPS)]
+    shape = [64, 8 + index]
+    name = f"{op} {shape[0]}x{shape[1]} f32"
+    ulp = 1.5 * made.error.get(index, 1.0)
+    far = Difference(ulp * 6e-8, ulp, ulp * 2e-8, ulp * 4e-8, 0, 0, 0, 0)
+    bits = digest("bits", index, made.adapter, made.error.get(index, 1.0))
+    output = Output("y", "f32", shape, bits, ["0.5", "-1.25"], far)
+    return CaseLine(
+        run,
+        made.device,
+        digest(made.suite, index),
+        name,
+        made.suite,
+        op,
+        [shape],
+        ["f32"],
+        "{}",
+        0,
+        1e-5,
+        [output],
+        digest("schedule", index),
+        [Kernel(op, 1, digest("wgsl", op) if made.gpu else "")],
+        1 << 16,
+        1 << 14,
+        1 << 14,
+        1 << 15,
+        0,
+        1 << 16,
+        3,
+    )
+
+
+def recording(made=None, **changes):
+    """A recording, made up as ``Made`` says."""
+    made = replace(made, **changes) if made else Made(**changes)
+    random = np.random.default_rng((made.seed, 7))
+    noise = made.noise or (lambda random, size: random.standard_normal(size))
+    header = machine(made)
+    run = header.run
+    found = Recording(header)
+    api = "native" if made.device == "cpu" else "Vulkan"
+    found.devices[made.device] = DeviceLine(
+        run,
+        made.device,
+        made.adapter,
+        65541,
+        0,
+        api,
+        made.driver,
+        made.adapter == LAVAPIPE,
+        {"max_bindings": 8},
+        [],
+    )
+    speed = made.peak * np.exp(0.005 * random.standard_normal((made.processes, 4)))
+    found.peaks[made.device] = {
+        at: Peaks(run, made.device, at, 20 * one[0], 300 * one[1], 8 / one[2], 10 * one[3])
+        for at, one in enumerate(speed.tolist())
+    }
+    draws = np.reshape(noise(random, made.cases * made.processes), (made.cases, made.processes))
+    for index in range(made.cases):
+        line = case_line(made, run, index)
+        measured = found.of(made.device, line.case)
+        measured.case = line
+        for at in range(made.processes):
+            usual = 1e5 * (1 + index % 17) * made.slower.get(index, 1.0) / made.peak
+            ns = round(usual * np.exp(made.spread * draws[index, at]))
+            runs = [ns, ns + 1, ns + 2]
+            measured.times[at] = Times(
+                run,
+                made.device,
+                line.case,
+                at,
+                runs,
+                [one // 2 for one in runs] if made.gpu else [],
+                20 * ns,
+                3 * ns,
+                1 << 27,
+                made.contention,
+                [line.outputs[0].bits],
+            )
+    found.end = End(run, made.began, Load(0.02, 3000.0, None), {})
+    return found
+
+
+def change_case(found, index, **changes):
+    """Changes fields of a case's line; the recording's only device has it."""
+    measured = list(found.measured.values())[index]
+    measured.case = msgspec.structs.replace(measured.case, **changes)
+    return measured
+
+
+def change_output(found, index, *, bits=None, sample=None, **difference):
+    """Changes the output of a case, in its line and in what its processes computed."""
+    measured = list(found.measured.values())[index]
+    output = measured.case.outputs[0]
+    output = msgspec.structs.replace(
+        output,
+        bits=bits or output.bits,
+        sample=sample or output.sample,
+        difference=msgspec.structs.replace(output.difference, **difference),
+    )
+    measured.case = msgspec.structs.replace(measured.case, outputs=[output])
+    for at, times in measured.times.items():
+        measured.times[at] = msgspec.structs.replace(times, bits=[output.bits])
+    return measured
+
+
+def fail(found, index, error="DeviceLostError: the device was lost", processes=None):
+    """Makes a case fail in some processes, or in all."""
+    measured = list(found.measured.values())[index]
+    (device,) = found.devices
+    for at in range(found.run.processes) if processes is None else processes:
+        measured.times.pop(at, None)
+        measured.failures[at] = Failure(
+            found.run.run, device, measured.case.case, measured.case.name, at, error
+        )
+    return measured
+
+
+def add_text(found, text):
+    """Puts a schedule or a WGSL module into a recording; gives its digest."""
+    name = hashlib.sha256(text.encode()).hexdigest()[:32]
+    found.texts[name] = packed(text)
+    return name
+
+
+def write(found, path):
+    """Writes a recording as ``rlx regress record`` does."""
+    lines = [found.run, *found.devices.values()]
+    lines += [peaks for by_process in found.peaks.values() for peaks in by_process.values()]
+    for measured in found.measured.values():
+        lines += [measured.case] if measured.case else []
+        lines += [*measured.times.values(), *measured.failures.values()]
+    lines += [SourceText(name, data) for name, data in found.texts.items()]
+    lines += [found.end] if found.end else []
+    path.write_bytes(b"".join(map(encoded, lines)))
+    return path
