@@ -21,6 +21,7 @@ from rlx.regress.commits import Checkout, Commit
 
 # The wheels that were used last are kept.
 _MOST_WHEELS = 64
+_NAME = re.compile(r"[\w-]+")
 # What a compiler or Python says; pip's own lines only say that something failed.
 _CAUSE = re.compile(r": (fatal )?error: |^\w*(Error|Exception): ")
 _BUILDING = "building-"
@@ -154,10 +155,8 @@ def _needs_download(tree: Path) -> bool:
             wanted = tomllib.load(file).get("build-system", {}).get("requires", ["setuptools"])
     except (OSError, tomllib.TOMLDecodeError):
         return False
-    names = [
-        "".join(c if c.isalnum() or c in "_-" else " " for c in one).split()[0] for one in wanted
-    ]
-    modules = [_MODULES.get(name.lower(), name.replace("-", "_")) for name in names]
+    names = [found[0].lower() for one in wanted if (found := _NAME.match(str(one)))]
+    modules = [_MODULES.get(name, name.replace("-", "_")) for name in names]
     return any(importlib.util.find_spec(module) is None for module in modules)
 
 
