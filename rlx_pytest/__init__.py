@@ -20,8 +20,13 @@ _APPLICATION: pytest.StashKey[Application] = pytest.StashKey()
 _HEADER = "rlx_header"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options; without one of the first two, tests check results and measure nothing."""
+    # pytest rewrites the assertions of every package that is installed with a plug-in. Those of rlx gain nothing by it,
+    # and its first import would take a second longer. There is no public way to say so; without this one it is slower.
+    marked = getattr(pluginmanager.rewrite_hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("rlx")
     group = parser.getgroup("rlx", "regressions of rlx graphs (fixture rlx_regress)")
     group.addoption(
         "--rlx-baseline", metavar="FILE", help="compare graphs with their newest recording in FILE"

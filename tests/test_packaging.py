@@ -125,6 +125,36 @@ def test_installed_wheel_runs(unpacked, tmp_path):
     assert "cpu (2, 3)" in said
 
 
+PLUGIN = """
+import sys
+from importlib.machinery import SourceFileLoader
+
+def test_plain(pytestconfig):
+    assert pytestconfig.pluginmanager.hasplugin("rlx")
+    assert "rlx" not in sys.modules
+    import rlx
+    assert type(rlx.__loader__) is SourceFileLoader, "pytest rewrites rlx, which makes the import slow"
+
+def test_fixture(rlx_regress):
+    import numpy as np
+    import rlx
+    g = rlx.Graph()
+    g.set_outputs([g.tanh(g.input("x", (3,)))])
+    with rlx.compile(g, "cpu") as cg:
+        assert rlx_regress(cg, np.ones(3, "f4"))[0].shape == (3,)
+"""
+
+
+def test_pytest_finds_the_plug_in(unpacked, tmp_path):
+    """Its entry point is in the wheel, and other projects' tests start as before."""
+    (tmp_path / "test_plugin.py").write_text(PLUGIN)
+    dependencies = sysconfig.get_path("purelib")
+    options = ("-q", "-p", "no:cacheprovider", "test_plugin.py")
+    path = os.pathsep.join([str(unpacked), dependencies])
+    said = run(sys.executable, "-m", "pytest", *options, cwd=tmp_path, PYTHONPATH=path)
+    assert "2 passed" in said
+
+
 def test_from_a_zip_file(unpacked, tmp_path):
     """Programs are frozen with their Python files in an archive and the compiled modules beside it."""
     archive = tmp_path / "library.zip"

@@ -195,6 +195,20 @@ def test_a_failing_build_leaves_no_worktree(sixteen, tmp_path):
     assert not trees[0].exists()
 
 
+def test_a_failing_build_says_what_the_compiler_said(tmp_path):
+    project = Project(tmp_path / "toy")
+    (project.root / "toy/module.c").write_text("int main(void) { return oops; }\n")
+    (project.root / "setup.py").write_text(
+        "from setuptools import Extension, setup\n"
+        "setup(ext_modules=[Extension('toy.module', ['toy/module.c'])])\n"
+    )
+    project.commit("One", 1)
+    checkout = Checkout(project.root)
+    installs = Installs(checkout, tmp_path / "scratch", tmp_path / "wheels", print)
+    with pytest.raises(BuildError, match=r"module\.c:1:.*error:.*oops"):
+        installs.wheel(checkout.commit("HEAD"))
+
+
 def test_wheels_in_a_folder_of_others_are_not_used(sixteen, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -98,11 +98,14 @@ class Checkout:
         with tempfile.TemporaryDirectory(prefix="rlx-bisect-") as folder:
             target = Path(folder) / "tree"
             hooks = ("-c", f"core.hooksPath={os.devnull}")
-            self._git(*hooks, "worktree", "add", "--quiet", "--detach", str(target), commit.digest)
             try:
+                add = ("worktree", "add", "--quiet", "--detach", str(target), commit.digest)
+                self._git(*hooks, *add)
                 yield target
             finally:
-                self._git("worktree", "remove", "--force", str(target))
+                # Twice forced: one that was interrupted while it was made is locked.
+                remove = self._command("worktree", "remove", "--force", "--force", str(target))
+                subprocess.run(remove, capture_output=True, env=_environment(), check=False)
 
     def _command(self, *arguments: str) -> list[str]:
         return ["git", "-C", str(self.root), *arguments]

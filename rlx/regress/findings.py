@@ -48,7 +48,7 @@ KINDS: Mapping[str, Kind] = {
     "schedule": Kind("other schedule", False, "as for kernels"),
     "bytes": Kind("other memory traffic", False, "the time shows what it costs"),
     "memory": Kind("other memory", False, "results do not depend on it"),
-    "allocations": Kind("more objects left behind", False, "results do not depend on it"),
+    "allocations": Kind("more memory left behind", False, "results do not depend on it"),
 }  # fmt: skip
 """Every kind of finding, with what it counts for."""
 
@@ -60,8 +60,6 @@ GROWTH = 2.0
 
 # Errors below this many units in the last place are ordinary rounding, however they grow.
 _LEAST_ULP = 4.0
-# Objects that a thousand runs may leave behind: caches that fill up once.
-_LEAST_OBJECTS = 100
 
 
 @dataclass(frozen=True)
@@ -242,8 +240,8 @@ def _programs(base: CaseLine, new: CaseLine) -> Iterator[Finding]:
         ]
         if changes:
             yield Finding(kind, "; ".join(changes))
-    if new.allocations > base.allocations + _LEAST_OBJECTS:
-        text = f"{new.allocations} objects after a thousand runs, {base.allocations} before"
+    if new.allocations > base.allocations:
+        text = f"{new.allocations} blocks of memory after each run, {base.allocations} before"
         yield Finding("allocations", text)
     if base.on_the_host != new.on_the_host:
         now_there = [text for text in new.on_the_host if text not in base.on_the_host]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pickle
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.regress import measure
 from rlx.regress.contention import Watch
+from rlx.regress.record import NOTHING_KEPT
 from rlx.regress.record_schema import Times
 
 SECONDS = 0.3
@@ -64,7 +66,8 @@ def times(graph: Graph, job: Job, processes: Sequence[int]) -> Iterator[Times]:
         Path(folder, _REST).write_bytes(pickle.dumps(job))
         for process in processes:
             command = [sys.executable, "-P", "-m", _MODULE, folder, str(process)]
-            done = subprocess.run(command, capture_output=True, check=False)
+            here = {**os.environ, **NOTHING_KEPT}
+            done = subprocess.run(command, capture_output=True, env=here, check=False)
             if done.returncode:
                 said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
                 raise RlxError(describe("a measuring process failed", got=said[-1][:400]))

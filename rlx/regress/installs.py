@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from rlx.regress.commits import Checkout, Commit
 
 # The wheels that were used last are kept.
 _MOST_WHEELS = 64
+_NAME = re.compile(r"[\w-]+")
+# What a compiler or Python says; pip's own lines only say that something failed.
+_CAUSE = re.compile(r": (fatal )?error: |^\w*(Error|Exception): ")
 _BUILDING = "building-"
 _BIN = "Scripts/python.exe" if os.name == "nt" else "bin/python"
 # Imported names of build requirements that differ from their packages' names.
@@ -136,8 +140,12 @@ def pip(*arguments: str) -> None:
     )
     if done.returncode:
         said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        causes = [line for line in said if _CAUSE.search(line)]
         errors = [line for line in said if "error" in line.lower()]
-        raise BuildError((errors or said or [f"pip ended with status {done.returncode}"])[-1][:300])
+        told = (
+            causes[:1] or errors[-1:] or said[-1:] or [f"pip ended with status {done.returncode}"]
+        )
+        raise BuildError(told[0][:300])
 
 
 def _needs_download(tree: Path) -> bool:
@@ -147,10 +155,8 @@ def _needs_download(tree: Path) -> bool:
             wanted = tomllib.load(file).get("build-system", {}).get("requires", ["setuptools"])
     except (OSError, tomllib.TOMLDecodeError):
         return False
-    names = [
-        "".join(c if c.isalnum() or c in "_-" else " " for c in one).split()[0] for one in wanted
-    ]
-    modules = [_MODULES.get(name.lower(), name.replace("-", "_")) for name in names]
+    names = [found[0].lower() for one in wanted if (found := _NAME.match(str(one)))]
+    modules = [_MODULES.get(name, name.replace("-", "_")) for name in names]
     return any(importlib.util.find_spec(module) is None for module in modules)
 
 

@@ -35,7 +35,7 @@ _WARMING = 0.4
 # Profiles whose kernel times are kept.
 _PROFILES = 5
 # Where in the program a node was made: a path of whoever built the graph.
-_ORIGIN = re.compile(r" <- \S+:\d+")
+_ORIGIN = re.compile(r" <- [^\n]*?:\d+")
 _SECTION = re.compile(r"^// --- ", re.MULTILINE)
 
 

@@ -36,13 +36,15 @@ _SECONDS, _QUICK_SECONDS = 0.15, 0.05
 _UNTIMED_PROCESSES = 2
 # A command that is not answered after so many seconds is given up.
 _PATIENCE_S = 600.0
-# Nothing that an earlier process left behind may count, and no figures that were measured at another time may choose.
-_ENVIRONMENT = {
+NOTHING_KEPT = {
     "RLX_CACHE": "off",
-    "RLX_CALIBRATION": "off",
     "MESA_SHADER_CACHE_DISABLE": "true",
     "__GL_SHADER_DISK_CACHE": "0",
 }
+"""Environment of processes in which nothing counts that an earlier one left behind."""
+
+# Nor may figures choose that were measured at another time.
+_ENVIRONMENT = {**NOTHING_KEPT, "RLX_CALIBRATION": "off"}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rlx.errors import RlxError
 from rlx.ir.opdef import Array
 from rlx.regress import machine, measure
 from rlx.regress.contention import Watch
-from rlx.regress.peaks import peaks
+from rlx.regress.machine_peaks import peaks
 from rlx.regress.record_schema import Failure, Line
 from rlx.regress.subjects import Subject, subjects
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rlx
-from rlx.regress.peaks import peaks
+from rlx.regress.machine_peaks import peaks
 
 _COLUMNS = {
     "copy_gb_s": "copy GB/s",
