@@ -56,10 +56,11 @@ def repetition(part, chosen, slower, processes):
         only = "^(" + "|".join(re.escape(name) for name in chosen) + ")$"
         record(targets, Plan(("ops",), ["cpu"], processes, True, only, False))
         base, new = (read([target.path])[0] for target in targets)
-    made, left = Counter(), Counter()
+    made, left, reasons = Counter(), Counter(), Counter()
     for case in compare(base, new).cases:
         (made if part and case.op in slower else left)[str(case.verdict)] += 1
-    return made, left
+        reasons[" ".join(word for word in case.decisive.reason.split() if not word.isdigit())] += 1
+    return made, left, reasons
 
 
 def main():
@@ -70,14 +71,20 @@ def main():
     for one in others:
         one.start()
     for part in args.parts:
-        made, left = Counter(), Counter()
+        made, left, reasons = Counter(), Counter(), Counter()
         for _ in range(args.repeats):
             ops = random.sample(sorted(names), min(args.cases, len(names)))
             slower = set(ops[: args.slow]) if part else set()
-            a, b = repetition(part, [names[op] for op in ops], slower, args.processes)
+            a, b, c = repetition(part, [names[op] for op in ops], slower, args.processes)
             made += a
             left += b
-            said = {"part": part, "made slower": dict(made), "unchanged": dict(left)}
+            reasons += c
+            said = {
+                "part": part,
+                "made slower": dict(made),
+                "unchanged": dict(left),
+                "why": reasons.most_common(4),
+            }
             print(json.dumps(said), flush=True)
     for one in others:
         one.terminate()

@@ -19,20 +19,23 @@ _LOOK_S = 0.5
 
 
 class _Reading(NamedTuple):
+    """Seconds: of the clock, of use of the cores, and of use by this process."""
+
     at: float
     used: float
     own: float
 
 
 class Watch:
-    """Tells what share of the processor other processes took lately."""
+    """Tells what share of the processor other processes took while cases were measured."""
 
     def __init__(self) -> None:
         self._own = psutil.Process()
         # What runs on cores that this process may not use is no contention.
         allowed = self._own.cpu_affinity() if hasattr(self._own, "cpu_affinity") else []
         self._allowed = allowed or list(range(psutil.cpu_count() or 1))
-        self._readings = deque([self._read()])
+        self._began = self._read()
+        self._spans: deque[_Reading] = deque()
 
     def _read(self) -> _Reading:
         cores = psutil.cpu_times(percpu=True)
@@ -40,17 +43,25 @@ class Watch:
         own = self._own.cpu_times()
         return _Reading(time.monotonic(), used, own.user + own.system)
 
+    def begin(self) -> None:
+        """A case begins: what ran between cases, another install in its turn for example, does not count."""
+        self._began = self._read()
+
     def contention(self) -> float | None:
-        """The share of the cores it may use that others took since a while before; None in the first moments."""
-        now = self._read()
-        while len(self._readings) > 1 and now.at - self._readings[1].at >= _SPAN_S:
-            self._readings.popleft()
-        before = self._readings[0]
-        self._readings.append(now)
-        if now.at - before.at < _SPAN_S:
+        """The share of the cores it may use that others took in this case and those just before.
+
+        None in the first moments: the system's clock is too coarse for them.
+        """
+        now, before = self._read(), self._began
+        span = _Reading(*(x - y for x, y in zip(now, before, strict=True)))
+        self._spans.append(span)
+        seconds = sum(one.at for one in self._spans)
+        while seconds - self._spans[0].at >= _SPAN_S:
+            seconds -= self._spans.popleft().at
+        if seconds < _SPAN_S:
             return None
-        others = (now.used - before.used) - (now.own - before.own)
-        return min(1.0, max(0.0, others / ((now.at - before.at) * len(self._allowed))))
+        others = sum(one.used - one.own for one in self._spans)
+        return min(1.0, max(0.0, others / (seconds * len(self._allowed))))
 
 
 def _used(times: Any) -> float:

@@ -33,7 +33,7 @@ _FEWEST, _MOST, KEPT = 5, 5000, 60
 # Before a GPU's times count it runs for this part of the time, so that its clock is that of a busy one.
 _WARMING = 0.4
 # Profiles whose kernel times are kept.
-_PROFILES = 5
+_PROFILES = 10
 # Where in the program a node was made: a path of whoever built the graph.
 _ORIGIN = re.compile(r" <- [^\n]*?:\d+")
 _SECTION = re.compile(r"^// --- ", re.MULTILINE)
@@ -100,10 +100,7 @@ def times(
     call, inputs = one.compiled.run_slots, one.inputs
     gpu = one.compiled.device.backend != "cpu"
     clock = time.perf_counter_ns
-    warm = clock() + int((_WARMING * seconds if gpu else 0.0) * 1e9)
-    call(*inputs)
-    while clock() < warm:
-        call(*inputs)
+    _warm(one, _WARMING * seconds if gpu else 0.0)
     found: list[int] = []
     end = clock() + int(seconds * 1e9)
     while (clock() < end and len(found) < _MOST) or len(found) < _FEWEST:
@@ -118,7 +115,7 @@ def times(
         case,
         process,
         kept,
-        _gpu_times(one) if gpu and seconds else [],
+        _gpu_times(one, seconds) if gpu and seconds else [],
         one.compile_ns,
         one.first_ns,
         _memory(),
@@ -127,11 +124,20 @@ def times(
     )
 
 
-def _gpu_times(one: Loaded) -> list[int]:
+def _warm(one: Loaded, seconds: float) -> None:
+    """Runs a case for a while, once at least."""
+    end = time.perf_counter() + seconds
+    one.compiled.run_slots(*one.inputs)
+    while time.perf_counter() < end:
+        one.compiled.run_slots(*one.inputs)
+
+
+def _gpu_times(one: Loaded, seconds: float) -> list[int]:
     """Nanoseconds of the kernels of a run, by timestamps of the device; none where it has none."""
     if not one.compiled.capabilities.device_timestamps:
         return []
     given = _named(one)
+    _warm(one, _WARMING * seconds)
     return [round(one.compiled.profile(given, runs=1).us * 1e3) for _ in range(_PROFILES)]
 
 

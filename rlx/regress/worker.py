@@ -102,6 +102,7 @@ class Worker:
                 yield from self._measured(command, self._found[command.case])
 
     def _measured(self, command: Measure, subject: Subject) -> Iterator[Line]:
+        self._watch.begin()
         try:
             graph, inputs = subject.make()
             one = measure.loaded(graph, inputs, command.device)
