@@ -12,13 +12,18 @@ from rlx.cli.regressions import plain
 MOST = 30
 """Rows of a table; the files of ``--json`` and ``--html`` have all."""
 
+# Columns of characters in a file or a pipe.
+_WIDE = 200
 # A column of texts up to this length is not made narrower.
 _SHORT = 14
 
 
 def console() -> Console:
-    """A console that takes texts as they are."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """A console that takes texts as they are; wide where no terminal says how wide it is."""
+    found = Console(highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found.width = max(found.width, _WIDE)
+    return found
 
 
 def table(
