@@ -267,6 +267,16 @@ def test_the_ledger_compares_adapters_over_common_cases_alone():
     assert not any(entry.stands_out for entry in ledger([one, other]))
 
 
+def test_the_ledger_counts_cases_of_special_values_apart():
+    found = recording(adapter="A", cases=20)
+    change_case(found, 12, tolerance=None)
+    change_output(found, 12, relative=None, nan=1)
+    (entry,) = [one for one in ledger([found, recording(adapter="B", cases=20)]) if one.edges]
+    assert (entry.op, entry.edges, entry.relative) == ("pow", 1, pytest.approx(6e-8))
+    assert not entry.fails
+    assert not entry.stands_out
+
+
 def test_the_ledger_knows_errors_beyond_the_tolerance():
     found = recording()
     change_output(found, 2, relative=None)

@@ -112,15 +112,13 @@ def interval(axis: Axis, effect: Effect) -> Interval:
 
 def error_axis(entries: Sequence[Entry]) -> Axis:
     """An axis of errors in powers of ten; 0 stands at its left end."""
-    found = [
-        value
+    logs = [
+        min(max(math.log10(value), -18.0), 3.0)
         for one in entries
         for value in (one.relative, one.tolerance)
         if value and math.isfinite(value)
-    ]
-    logs = [math.log10(value) for value in found] or [-8.0, -4.0]
-    low = math.floor(max(min(logs), -18.0)) - 0.5
-    high = math.ceil(min(max(logs), 3.0)) + 0.5
+    ] or [-8.0, -4.0]
+    low, high = math.floor(min(logs)) - 0.5, math.ceil(max(logs)) + 0.5
     step = max(1, math.ceil((high - low) / 8))
     axis = Axis(low, high, ())
     powers = range(math.ceil(low), math.floor(high) + 1, step)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -29,19 +29,19 @@ class Watch:
 
     def __init__(self) -> None:
         self._own = psutil.Process()
-        self._cores = psutil.cpu_count() or 1
+        # What runs on cores that this process may not use is no contention.
+        allowed = self._own.cpu_affinity() if hasattr(self._own, "cpu_affinity") else []
+        self._allowed = allowed or list(range(psutil.cpu_count() or 1))
         self._readings = deque([self._read()])
 
     def _read(self) -> _Reading:
-        times = psutil.cpu_times()
-        # What a hypervisor gives to others counts as used; what a guest uses is counted as user time already.
-        used = sum(times) - times.idle - getattr(times, "iowait", 0.0)
-        used -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        cores = psutil.cpu_times(percpu=True)
+        used = sum(_used(cores[at]) for at in self._allowed if at < len(cores))
         own = self._own.cpu_times()
         return _Reading(time.monotonic(), used, own.user + own.system)
 
     def contention(self) -> float | None:
-        """The share of all cores that others took since a while before; None in the first moments."""
+        """The share of the cores it may use that others took since a while before; None in the first moments."""
         now = self._read()
         while len(self._readings) > 1 and now.at - self._readings[1].at >= _SPAN_S:
             self._readings.popleft()
@@ -50,7 +50,14 @@ class Watch:
         if now.at - before.at < _SPAN_S:
             return None
         others = (now.used - before.used) - (now.own - before.own)
-        return min(1.0, max(0.0, others / ((now.at - before.at) * self._cores)))
+        return min(1.0, max(0.0, others / ((now.at - before.at) * len(self._allowed))))
+
+
+def _used(times: Any) -> float:
+    """Seconds that a core was in use. What a hypervisor gave to others counts, too."""
+    found = sum(times) - times.idle - getattr(times, "iowait", 0.0)
+    # What a guest uses is counted as user time already.
+    return float(found - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
 
 
 def load() -> Load:

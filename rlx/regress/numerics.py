@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rlx.regress.findings import EPSILON, size
@@ -34,6 +34,8 @@ class Entry:
         tolerance: The tolerance of the case with the largest share of it; None where there is none.
         share: The largest part of its tolerance that a case uses; None where there is none.
         worst: The case with the largest relative error.
+        edges: Cases of special values (NaN, infinity, denormal numbers), which have no tolerance, that differ from
+            the reference by more than ordinary rounding. They count nowhere else, unless no case has a tolerance.
         times_others: The relative error by the median of the other adapters' errors; None where there is no other.
         stands_out: Whether that is at least ``STANDS_OUT`` and more than ordinary rounding.
     """
@@ -50,6 +52,7 @@ class Entry:
     tolerance: float | None
     share: float | None
     worst: str
+    edges: int = 0
     times_others: float | None = None
     stands_out: bool = False
 
@@ -95,13 +98,16 @@ def ledger(recordings: Sequence[Recording]) -> list[Entry]:
     entries = []
     for (op, dtype), adapters in sorted(found.items()):
         common = set.intersection(*(set(rows) for rows in adapters.values()))
+        # Where a case has a tolerance, those without one are cases of special values.
+        bounded = {k for k in common if all(rows[k].tolerance for rows in adapters.values())}
+        common = bounded or common
         shared = {
             key: max((rows[k].relative for k in common), default=0.0)
             for key, rows in adapters.items()
         }
         for key, rows in sorted(adapters.items()):
             others = sorted(value for other, value in shared.items() if other != key)
-            entries.append(_entry(op, dtype, key, list(rows.values()), shared[key], others))
+            entries.append(_entry(op, dtype, key, rows.values(), shared[key], others))
     return entries
 
 
@@ -109,16 +115,18 @@ def _entry(
     op: str,
     dtype: str,
     key: tuple[str, str, str],
-    rows: Sequence[_Found],
+    every: Collection[_Found],
     shared: float,
     others: Sequence[float],
 ) -> Entry:
+    rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
+    rows = [one for one in every if one.tolerance] or list(every)
+    edges = [one for one in every if one not in rows and one.relative > rounding]
     worst = max(rows, key=lambda one: one.relative)
     shares = [one for one in rows if one.share is not None]
     nearest = max(shares, key=lambda one: one.share or 0.0, default=None)
     ulps = [u for one in rows if (u := one.difference.max_ulp) is not None]
     usual = others[(len(others) - 1) // 2] if others else None
-    rounding = _ROUNDING * EPSILON.get(dtype, 0.0)
     return Entry(
         op,
         dtype,
@@ -130,6 +138,7 @@ def _entry(
         nearest.tolerance if nearest else None,
         nearest.share if nearest else None,
         worst.case,
+        len(edges),
         _times(shared, usual),
         usual is not None and shared > STANDS_OUT * usual and shared > rounding,
     )

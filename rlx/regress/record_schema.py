@@ -258,7 +258,7 @@ class Times(Struct, frozen=True, tag_field="kind", tag="times"):
         compile_ns: Of the compile, without anything kept from before.
         first_ns: Of the first run.
         memory: The most memory that the process has used up to then, bytes.
-        contention: Share of all cores that other processes used meanwhile, 0 to 1; None where unknown.
+        contention: Share of the cores that the process may use which others took meanwhile, 0 to 1; None where unknown.
         bits: Digests of the outputs, as in ``Output.bits``: a process may compute something else.
     """
 

@@ -27,10 +27,12 @@ FALSE_DISCOVERIES = 0.05
 FEWEST = 3
 """Processes on each side without which nothing is decided."""
 
+MOST_PROCESSES = 200
+"""More processes than this are not proposed."""
+
 # Nothing is repeated better than this (standard deviation of the logarithm); equal numbers mean a coarse clock.
 _LEAST_SPREAD = 0.002
 _RESAMPLES = 2000
-_MOST_PROCESSES = 200
 _SEED = 21
 
 
@@ -174,7 +176,7 @@ def processes_to_decide(found: Effect, threshold: float) -> int | None:
     size = abs(found.log_ratio)
     # Beyond the threshold the interval has to leave 0 out; below it, the bound has to leave the threshold out.
     level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
-    for count in range(FEWEST, _MOST_PROCESSES + 1):
+    for count in range(FEWEST, MOST_PROCESSES + 1):
         half = float(stats.t.ppf(level, 2 * count - 2)) * found.spread * math.sqrt(2 / count)
         if half < room:
             return count

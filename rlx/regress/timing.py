@@ -15,6 +15,7 @@ from rlx.regress.recording import Measured, Recording
 from rlx.regress.statistics import (
     FALSE_DISCOVERIES,
     FEWEST,
+    MOST_PROCESSES,
     Effect,
     adjusted,
     calm_spread,
@@ -250,6 +251,7 @@ def _timing(one: _Samples, pair: DevicePair) -> Timing:
             # Noise falls with the root of their number.
             fewest = min(map(len, one.quiet)) * (one.threshold / COARSEST) ** 2
             processes = max(math.ceil(fewest), processes or 0)
+            processes = processes if processes <= MOST_PROCESSES else None
     return Timing(
         one.metric,
         one.judged,

@@ -108,11 +108,12 @@ def _numerics(recordings: list[Recording]) -> None:
             figure(one.relative),
             figure(one.tolerance),
             figure(one.times_others),
+            one.edges or "",
             "FAILS" if one.fails else "stands out" if one.stands_out else "",
         )
         for one in entries
     ]
-    headings = ("op", "", "on", "ULP", "RMS", "relative", "allowed", "x others", "")
+    headings = ("op", "", "on", "ULP", "RMS", "relative", "allowed", "x others", "edges", "")
     table(out, "largest errors against float64", headings, rows, most=len(rows))
     for number, named in enumerate(adapters, 1):
         out.print(plain(f"{number}: {', '.join(text for text in named if text)}"))
