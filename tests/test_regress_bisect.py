@@ -1,8 +1,10 @@
 """``rlx regress bisect``: the first bad commit of a small project, with wheels that are really built."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,44 @@ def test_a_failing_build_says_what_the_compiler_said(tmp_path):
     installs = Installs(checkout, tmp_path / "scratch", tmp_path / "wheels", print)
     with pytest.raises(BuildError, match=r"module\.c:1:.*error:.*oops"):
         installs.wheel(checkout.commit("HEAD"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a process can handle")
+def test_a_cancelled_search_leaves_no_worktree(tmp_path):
+    project = Project(tmp_path / "toy")
+    (project.root / "setup.py").write_text("import time\n\ntime.sleep(60)\n")
+    for subject in ("One", "Two"):
+        project.commit(subject, 1)
+    before = listing(project)
+    options = (
+        "--good",
+        "HEAD~1",
+        "--case",
+        "^gelu ",
+        "--suite",
+        "ops",
+        "--wheels",
+        str(tmp_path / "wheels"),
+    )
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "rlx",
+        "regress",
+        "bisect",
+        "--repository",
+        str(project.root),
+        *options,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as search:
+        assert search.stdout.readline().startswith("building")
+        while git(project.root, "worktree", "list") == before[0]:
+            time.sleep(0.1)
+        search.terminate()
+        assert search.wait(60) == 128 + signal.SIGTERM
+    assert listing(project) == before
+    assert not list((tmp_path / "wheels").iterdir())
 
 
 def test_wheels_in_a_folder_of_others_are_not_used(sixteen, tmp_path):

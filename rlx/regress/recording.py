@@ -152,7 +152,7 @@ def _decoded(path: str | PathLike[str], number: int, raw: bytes) -> Line:
     try:
         line = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        hint = "the recording was cut off in this line" if not raw.endswith(b"\n") else ""
+        hint = None if raw.endswith(b"\n") else "the recording was cut off in this line"
         raise InputError(
             describe("no line of a record file", where=where, got=error, hint=hint)
         ) from error
@@ -163,7 +163,7 @@ def _decoded(path: str | PathLike[str], number: int, raw: bytes) -> Line:
                 where=where,
                 got=line.schema,
                 expected=schema.VERSION,
-                hint="a newer rlx reads it" if line.schema > schema.VERSION else "",
+                hint="a newer rlx reads it" if line.schema > schema.VERSION else None,
             )
         )
     return line

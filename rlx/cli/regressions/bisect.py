@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from rlx.cli.model import progress
 from rlx.errors import InputError, describe
@@ -82,12 +86,30 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(describe("no case is chosen", got=args.case))
     judge = RecordedCase(plan, args.by, _part(args.min_effect))
     say = functools.partial(print, flush=True)
-    with tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch, progress(False) as show:
+    with (
+        _tidy(),
+        tempfile.TemporaryDirectory(prefix="rlx-bisect-") as scratch,
+        progress(False) as show,
+    ):
         show("bisect")
         installs = Installs(checkout, Path(scratch), args.wheels or default_folder(), say)
         found = first_bad(checkout, good, bad, built(good, installs.python, judge), say)
     print(_text(found))
     return FOUND if len(found.commits) == 1 else SEVERAL
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """A process that is told to end, as a CI job that is cancelled, removes its worktrees first."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _text(found: Found) -> str:
