@@ -134,6 +134,8 @@ def test_errors_of_every_kind_are_seen():
     spread[5] = np.nan
     assert difference(spread, DType.F32, want).relative is None
     assert difference(spread, DType.F32, want).nan == 2
+    tiny = np.array([1e-60], np.float64)
+    assert difference(np.zeros(1, np.float32), DType.F32, tiny).max_abs == 0
     infinite = np.array([3.5e38], np.float64)
     assert difference(np.array([np.inf], np.float32), DType.F32, infinite).relative == 0
 

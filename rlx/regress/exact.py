@@ -80,8 +80,9 @@ def difference(got: Array, dtype: DType, expected: Array) -> Difference:
     )
     want = np.asarray(want, np.float64)
     nan, nan_expected = np.isnan(wide), np.isnan(want)
-    # What is beyond the range of the dtype is infinite in it.
+    # What is beyond the range of the dtype is infinite in it, and what is below it is zero.
     want = np.where(np.abs(want) > _largest(dtype), np.copysign(np.inf, want), want)
+    want = np.where(np.abs(want) <= _smallest(dtype) / 2, np.copysign(0.0, want), want)
     inf, inf_expected = np.isinf(wide), np.isinf(want)
     finite = ~(nan | nan_expected | inf | inf_expected)
     with np.errstate(all="ignore"):
@@ -117,6 +118,13 @@ def _largest(dtype: DType) -> float:
     most = 3 - least  # the exponent range of IEEE formats is symmetric up to this
     # Half a unit above the largest number still rounds to it.
     return math.inf if dtype is DType.F64 else math.ldexp(1.0 - 2.0 ** -(bits + 1), most)
+
+
+def _smallest(dtype: DType) -> float:
+    if not dtype.is_float:
+        return 0.0
+    bits, least = _DIGITS[dtype]
+    return math.ldexp(1.0, least - bits)
 
 
 def _ulp(values: Array, dtype: DType) -> Array:
