@@ -230,6 +230,8 @@ TABLE = (
                "Negative indices count from the end wherever indices are taken."),
     Difference("only rlx runs", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss " + NORMS + " " + POOLS, r"Invalid Target shape|at least 1|Reshape|SetOutputSize|Unsupported pooling size|requested_shape",
                "Operations on empty tensors give what NumPy gives."),
+    Difference("only rlx runs", "Gather", "indices element out of data bounds",
+               "Indices are checked where they are read. For an empty result none is.", given_empty),
     Difference("only rlx runs", "Cast CastLike", "saturate|round_mode",
                "Attributes of casts to 8-bit floats are ignored in other casts."),
     Difference("only rlx runs", "STFT", "OutputMLValue|tensor.cc",

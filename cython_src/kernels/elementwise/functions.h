@@ -158,8 +158,13 @@ static RLX_INLINE vf v_mish(vf x)
     const vm below = v_less(x, (vf){0});
     const vf raised = v_exp_raised(v_abs(x)), e = raised * BACK;
     const vf low = v_fma(raised, e, raised * 2.0f), high = v_fma(e, v_all(2.0f), v_all(1.0f));
-    return v_pick(below, x * low * BACK, x * high) /
-           v_pick(below, v_fma(low, v_all(BACK), v_all(2.0f)), v_fma(e * 2.0f, e, high));
+    const vf top = v_pick(below, low, high);
+    const vf bottom = v_pick(below, v_fma(low, v_all(BACK), v_all(2.0f)), v_fma(e * 2.0f, e, high));
+    const vf quotient = top / bottom;
+    /* What the division rounded off, by a reciprocal that is right to an eighth. With it only the sum rounds. */
+    const vf rest = v_fma(-quotient, bottom, top) * (vf)(0x7ef311c3 - (vi)bottom);
+    const vf y = v_fma(x, quotient, v_min(v_all(3.0e38f), x) * rest);
+    return v_pick(below, y * BACK, y);
 }
 
 static RLX_INLINE vf v_selu(vf x)
