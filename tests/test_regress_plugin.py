@@ -41,16 +41,8 @@ def test_mine(rlx_regress):
     np.testing.assert_allclose(found, np.tanh(X) * WEIGHT, rtol=1e-5)
 """
 # A pytest inside this one does without the plug-ins of others, and rlx is imported already.
-INSIDE = (
-    "-p",
-    "rlx_pytest",
-    "-p",
-    "no:cacheprovider",
-    "-W",
-    "default",
-    "-W",
-    "ignore::pytest.PytestAssertRewriteWarning",
-)
+INSIDE = ("-p", "rlx_pytest", "-p", "no:cacheprovider", "-W", "default")
+IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 def made_up(slow, noise=1.0):
@@ -89,7 +81,7 @@ def project(pytester, monkeypatch):
             if apart:
                 return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-            return pytester.runpytest_inprocess(*INSIDE, *options)
+            return pytester.runpytest_inprocess(*INSIDE, *options, *IMPORTED)
 
     run.path = pytester.path
     run.files = pytester.makepyfile
