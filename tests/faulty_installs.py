@@ -94,8 +94,8 @@ CHANGES = {changes!r}
 before = measure.loaded
 
 
-def loaded(graph, inputs, device):
-    one = before(graph, inputs, device)
+def loaded(graph, inputs, device, options):
+    one = before(graph, inputs, device, options)
     if graph.name in CHANGES and device == "cpu":
         y = one.outputs[0].reshape(-1)
         exec(CHANGES[graph.name], {{"y": y, "np": np}})

@@ -143,7 +143,7 @@ def repository(tmp_path):
         (["--suite", "opps"], "did you mean 'ops'"),
         (["--device", "gpuu"], "gpuu"),
         (["--good", "HEAD~1", "--case", "^gelu .*small$"], "the good commit can't be built"),
-        (["--min-effect", "much"], "a part such as 5% or 0.05"),
+        (["--min-effect", "much"], "such as 5% or 0.05"),
     ],
 )
 def test_bad_arguments_are_one_line(repository, tmp_path, capsys, options, said):

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from faulty_installs import faulty_results
 
 import rlx
 from rlx.cli.main import main
@@ -158,7 +159,19 @@ def test_one_wrong_element_of_a_million_is_seen():
 
 
 def test_a_case_that_fails_is_a_line_and_the_others_go_on(tmp_path):
-    """A plug-in's device that is not there fails at once; a model that is too large for a device fails later."""
+    path = tmp_path / "run.rlxreg"
+    fault = {
+        "rfft": "raise OSError('no /home/somebody/models/net.onnx and no C:\\\\Users\\\\me\\\\a.bin')"
+    }
+    python = faulty_results(tmp_path / "faulty", fault)
+    record([Target(python, path)], Plan(("signal",), ["cpu"], 1, True, "^(rfft|welch)$", False))
+    (found,) = read([path])
+    failed = [m.failures[0] for m in found.measured.values() if m.failures]
+    assert [one.error for one in failed] == ["OSError: no net.onnx and no a.bin"]
+    assert [m.case.name for m in found.measured.values() if m.case] == ["welch"]
+
+
+def test_what_can_not_be_measured_at_all_is_an_error(tmp_path):
     path, model = tmp_path / "run.rlxreg", tmp_path / "broken.onnx"
     model.write_bytes(b"no model")
     with pytest.raises(rlx.RlxError):
@@ -181,10 +194,10 @@ def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
         "        pass\n"
         "    measure = import_module('rlx.regress.measure')\n"
         "    before = measure.loaded\n"
-        "    def loaded(graph, inputs, device):\n"
+        "    def loaded(graph, inputs, device, options):\n"
         "        if graph.name == 'welch':\n"
         "            os._exit(7)\n"
-        "        return before(graph, inputs, device)\n"
+        "        return before(graph, inputs, device, options)\n"
         "    measure.loaded = loaded\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(fatal), prepend=os.pathsep)
@@ -305,6 +318,7 @@ def test_installs_that_are_compared_take_turns(tmp_path):
     record(targets, Plan(("signal",), ["cpu"], 2, True, "^(rfft|stft)$", False))
     one, other = (read([path])[0] for path in paths)
     assert one.run.run != other.run.run
+    assert one.run.turns == other.run.turns is not None
     assert one.measured.keys() == other.measured.keys()
     for key, measured in one.measured.items():
         assert measured.case.outputs == other.measured[key].case.outputs
@@ -348,5 +362,5 @@ def test_the_reference_of_a_graph_with_params():
     g = rlx.Graph()
     x, w = g.input("x", (2, 3)), g.param("w", (3, 2), value=np.ones((3, 2), np.float32))
     g.set_outputs([x @ w])
-    one = loaded(g, [np.ones((2, 3), np.float32)], "cpu")
+    one = loaded(g, [np.ones((2, 3), np.float32)], "cpu", rlx.CompileOptions())
     np.testing.assert_array_equal(reference(g, one.inputs)[0], one.outputs[0])

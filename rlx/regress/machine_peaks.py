@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def _cpu(info: DeviceInfo) -> _Figures:
     copy = 0.0
     for size in _sizes():
         x, y = np.ones(size, np.float32), np.zeros(size, np.float32)
-        taken = _seconds(lambda x=x, y=y: np.copyto(y, x))  # type: ignore[misc]
+        taken = _seconds(partial(np.copyto, y, x))
         copy = 8 * size / taken / 1e9
         if taken > _LONG_S:
             break
@@ -105,7 +106,7 @@ def _cpu(info: DeviceInfo) -> _Figures:
     for side in (256, 512, 1024, 2048):
         a = np.ones((side, side), np.float32)
         np.matmul(a, a)
-        taken = _seconds(lambda a=a: np.matmul(a, a))  # type: ignore[misc]
+        taken = _seconds(partial(np.matmul, a, a))
         fma = 2 * side**3 / taken / 1e9
         if taken > _LONG_S:
             break
@@ -197,7 +198,7 @@ class _Gpu:
         times = 1
         while True:
             self._run(program, groups, times)
-            taken = _seconds(lambda times=times: self._run(program, groups, times))  # type: ignore[misc]
+            taken = _seconds(partial(self._run, program, groups, times))
             if taken > _LONG_S or times >= 1 << 14:
                 return taken, times
             times = max(2 * times, min(1 << 14, int(times * _LONG_S / max(taken, 1e-6))))

@@ -20,14 +20,12 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.regress.contention import Watch
 from rlx.regress.exact import difference, exact_outputs
-from rlx.regress.record_schema import CaseLine, Difference, Kernel, Output, SourceText, Times
+from rlx.regress.record_schema import COLD, CaseLine, Difference, Kernel, Output, SourceText, Times
 from rlx.regress.recording import packed
-from rlx.regress.subjects import COLD, Subject
+from rlx.regress.subjects import Subject
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
-# Compiled as it is written: folding would compute a composite of constants by the reference.
-OPTIONS = CompileOptions(fold=False)
 # Runs of one process: for so many seconds, within these numbers; what is kept of them.
 _FEWEST, _MOST, KEPT = 5, 5000, 60
 # Before a GPU's times count it runs for this part of the time, so that its clock is that of a busy one.
@@ -60,9 +58,7 @@ class Loaded:
     first_ns: int
 
 
-def loaded(
-    graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions = OPTIONS
-) -> Loaded:
+def loaded(graph: Graph, inputs: Sequence[Array], device: str, options: CompileOptions) -> Loaded:
     """Compiles a graph and runs it once."""
     session = Session(device, options=options)
     began = time.perf_counter_ns()

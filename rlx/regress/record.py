@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import secrets
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,9 +25,9 @@ import rlx
 from rlx.errors import InputError, describe
 from rlx.ir.spans import progress
 from rlx.regress import contention, machine
-from rlx.regress.record_schema import End, Failure, Line, Run, SourceText
+from rlx.regress.record_schema import COLD, End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
-from rlx.regress.subjects import COLD, SUITES
+from rlx.regress.subjects import SUITES
 from rlx.regress.timing import floors
 from rlx.regress.worker import Begin, Command, Header, Listed, Look, Measure
 
@@ -99,8 +100,9 @@ def record(targets: Sequence[Target], plan: Plan) -> None:
         OSError: A file can't be read.
     """
     plan = checked(plan)
+    turns = secrets.token_hex(8) if len(targets) > 1 else None
     with ExitStack() as stack:
-        sides = [stack.enter_context(_opened(target, plan)) for target in targets]
+        sides = [stack.enter_context(_opened(target, plan, turns)) for target in targets]
         for number in range(plan.processes):
             _process(sides, plan, number)
         for side in sides:
@@ -147,6 +149,7 @@ class _Side:
         target: The target.
         plan: What is measured.
         file: Its record file.
+        turns: A name that all sides share; None for a side alone.
         run: Name of the recording.
         worker: The process that measures.
         listed: The cases.
@@ -156,6 +159,7 @@ class _Side:
     target: Target
     plan: Plan
     file: BinaryIO
+    turns: str | None
     run: str = ""
     worker: _Worker | None = None
     listed: list[Listed] = field(default_factory=list)
@@ -176,7 +180,7 @@ class _Side:
             header = self.worker.ask(Header())[0]
             assert isinstance(header, Run)
             self.run = header.run
-            self.write([header])
+            self.write([msgspec.structs.replace(header, turns=self.turns)])
             for device in plan.devices:
                 self.ask(Look(self.run, device))
 
@@ -221,7 +225,7 @@ class _Side:
 
 
 @contextmanager
-def _opened(target: Target, plan: Plan) -> Iterator[_Side]:
+def _opened(target: Target, plan: Plan, turns: str | None) -> Iterator[_Side]:
     try:
         file = target.path.open("ab")
     except OSError as error:
@@ -229,7 +233,7 @@ def _opened(target: Target, plan: Plan) -> Iterator[_Side]:
             describe("the record file can't be written", got=target.path, hint=str(error))
         ) from error
     with file:
-        side = _Side(target, plan, file)
+        side = _Side(target, plan, file, turns)
         try:
             yield side
         finally:
@@ -274,7 +278,7 @@ class _GoneError(Exception):
 _Answer: TypeAlias = Line | Listed
 
 
-class _Answers(msgspec.Struct):
+class _Refusal(msgspec.Struct):
     error: str
 
 
@@ -339,7 +343,7 @@ class _Worker:
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError:
-            raise InputError(msgspec.json.decode(raw, type=_Answers).error) from None
+            raise InputError(msgspec.json.decode(raw, type=_Refusal).error) from None
 
     def close(self) -> None:
         """Ends the process."""

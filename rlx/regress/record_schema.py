@@ -14,6 +14,9 @@ from msgspec import Meta, Struct
 VERSION = 1
 """The version of the schema. A file of a later one is refused."""
 
+COLD = "cold"
+"""The suite whose cases count by their compile and first run alone."""
+
 Text: TypeAlias = Annotated[str, Meta(max_length=400)]
 Long: TypeAlias = Annotated[str, Meta(max_length=4000)]
 Digest: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]
@@ -61,6 +64,7 @@ class Run(Struct, frozen=True, tag_field="kind", tag="run"):
         threads: Threads of rlx's CPU kernels.
         memory: Bytes of main memory.
         load: How busy the machine was before.
+        turns: A name shared by recordings whose processes took turns; None for a recording of its own.
     """
 
     schema: int
@@ -81,6 +85,7 @@ class Run(Struct, frozen=True, tag_field="kind", tag="run"):
     threads: Count
     memory: Count
     load: Load
+    turns: Digest | None = None
 
 
 class DeviceLine(Struct, frozen=True, tag_field="kind", tag="device"):

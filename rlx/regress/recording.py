@@ -154,7 +154,8 @@ def _decoded(path: str | PathLike[str], number: int, raw: bytes) -> Line:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = None if raw.endswith(b"\n") else "the recording was cut off in this line"
         raise InputError(
-            describe("no line of a record file", where=where, got=error, hint=hint)
+            # The message repeats a foreign value, however long.
+            describe("no line of a record file", where=where, got=str(error)[:400], hint=hint)
         ) from error
     if isinstance(line, Run) and line.schema != schema.VERSION:
         raise InputError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.base import CompileOptions
 from rlx.errors import InputError, describe, did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.dtype import DType
@@ -19,7 +20,10 @@ from rlx.ir.opdef import REGISTRY, Array, Sample
 from rlx.model_files import load
 from rlx.ops.cases import Case, cases
 from rlx.regress import pipelines, small_models
+from rlx.regress.record_schema import COLD
 from rlx.runtime.device_bench import made_up
+
+_USUAL = CompileOptions()
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Subject:
         tolerance: The largest ``Difference.relative`` that passes; None where nothing says.
         timed: Whether its time tells anything; small cases are there for their numbers.
         seed: Seed of the inputs.
+        options: How the graph is compiled.
     """
 
     suite: str
@@ -49,6 +54,7 @@ class Subject:
     tolerance: float | None = None
     timed: bool = True
     seed: int = 0
+    options: CompileOptions = _USUAL
 
     @property
     def digest(self) -> str:
@@ -117,6 +123,10 @@ def _ops(quick: bool) -> Iterator[Subject]:
     yield from _numbers()
 
 
+# Folding would compute an operation whose operands are constants by the reference, instead of the kernel.
+_AS_WRITTEN = CompileOptions(fold=False)
+
+
 def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
     sample = case.sample
     # A case's number decides its inputs; others before it would change them.
@@ -144,6 +154,7 @@ def _of_case(case: Case, timed: bool, suite: str = "ops") -> Subject:
         make,
         None if bound or dtype is None else case.opdef.tolerance_for(dtype),
         timed,
+        options=_AS_WRITTEN,
     )
 
 
@@ -211,9 +222,6 @@ def _cold(quick: bool) -> Iterator[Subject]:
     ):
         yield replace(_built(COLD, name, build), timed=False)
 
-
-COLD = "cold"
-"""The suite whose cases count by their compile and first run alone."""
 
 SUITES: Mapping[str, Callable[[bool], Iterator[Subject]]] = {
     "ops": _ops,

@@ -28,8 +28,8 @@ vec4<{{ T }}>({% for j in range(4) %}{% set p = t * dilation[2] + j * stride[2] 
 {%- endmacro %}
 
 {% macro moved(n) %}{{ " - %du" % -n if n < 0 else " + %du" % n }}{% endmacro %}
-{# Reads row `row`; what is outside is `fill`, a vector. One branch for each read: `&&` makes two, and the time that
-   SwiftShader takes to compile a loop doubles with some of its branches. #}
+{# Reads row `row`; what is outside is `fill`, a vector. Each read has one branch; `&&` would make two.
+   SwiftShader compiles loops with many branches in exponential time. #}
 {% macro load(row, fill) %}
 {% set inside_y = ["(u32(h0 + %d) < %du)" % (row, dims[1])] if check_y else [] %}
         let line{{ row }} = base + u32(h0 + {{ row }}) * {{ dims[2] }}u + u32(x0);

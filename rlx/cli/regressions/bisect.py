@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rlx.cli.model import progress
+from rlx.cli.regressions import part
 from rlx.errors import InputError, describe
 from rlx.regress.bisect import Found, built, first_bad
 from rlx.regress.commits import Checkout
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     plan = checked(Plan(tuple(args.suite), (args.device,), args.processes, only=args.case))
     if not any(plan.chooses(one.name, one.digest) for one in subjects(plan.suites)):
         raise InputError(describe("no case is chosen", got=args.case))
-    judge = RecordedCase(plan, args.by, _part(args.min_effect))
+    judge = RecordedCase(plan, args.by, part(args.min_effect))
     say = functools.partial(print, flush=True)
     with (
         _tidy(),
@@ -117,14 +118,3 @@ def _text(found: Found) -> str:
         return f"first bad commit: {found.commits[0]}"
     listed = "\n".join(f"  {commit}" for commit in found.commits)
     return f"the first bad commit is one of these, of which some had to be skipped:\n{listed}"
-
-
-def _part(text: str) -> float:
-    """A part of one, as "5%" or as "0.05"."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 10:
-        raise InputError(describe("--min-effect", got=text, expected="a part such as 5% or 0.05"))
-    return value
