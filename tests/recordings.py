@@ -53,6 +53,8 @@ class Made:
         error: Factor of the errors by the number of the case.
         began: When.
         commit: Of rlx.
+        turns: Shared by recordings that took turns.
+        drift: What slows process after process down, whichever install it measures: logarithms.
     """
 
     seed: int = 0
@@ -72,6 +74,8 @@ class Made:
     error: dict = field(default_factory=dict)
     began: str = "2026-01-01T00:00:00Z"
     commit: str = "a" * 40
+    turns: str | None = None
+    drift: tuple = ()
 
 
 def machine(made):
@@ -95,6 +99,7 @@ def machine(made):
         8,
         1 << 34,
         Load(0.01, 3000.0, None),
+        made.turns,
     )
 
 
@@ -165,7 +170,8 @@ def recording(made=None, **changes):
         measured.case = line
         for at in range(made.processes):
             usual = 1e5 * (1 + index % 17) * made.slower.get(index, 1.0) / made.peak
-            ns = round(usual * np.exp(made.spread * draws[index, at]))
+            drift = made.drift[at] if made.drift else 0.0
+            ns = round(usual * np.exp(made.spread * draws[index, at] + drift))
             runs = [ns, ns + 1, ns + 2]
             measured.times[at] = Times(
                 run,

@@ -205,6 +205,32 @@ def test_processes_that_were_disturbed_are_left_out():
     assert compare(base, new).verdicts == {"same": 10}
 
 
+def test_recordings_that_took_turns_are_compared_in_pairs():
+    slower = {at: 1.1 for at in range(10)}
+    drift = (0.0, 0.3, 0.1, -0.2, 0.2)
+    for turns, verdict in ((None, "inconclusive"), ("feed" * 4, "slower")):
+        base, new = (
+            recording(turns=turns, drift=drift),
+            recording(seed=1, slower=slower, turns=turns, drift=drift),
+        )
+        assert compare(base, new).verdicts == {verdict: 10}
+    new.run = msgspec.structs.replace(new.run, turns="f00d" * 4)
+    assert compare(base, new).verdicts == {"inconclusive": 10}
+
+
+def test_a_pair_with_a_disturbed_process_is_left_out():
+    base, new = recording(turns="feed" * 4), recording(seed=1, turns="feed" * 4)
+    for at, one in enumerate((base, new)):
+        for measured in one.measured.values():
+            for process in range(2):
+                number = 2 * at + process
+                measured.times[number] = msgspec.structs.replace(
+                    measured.times[number], contention=0.5
+                )
+    assert compare(base, new).verdicts == {"inconclusive": 10}
+    assert "1 of 5" in compare(base, new).cases[0].decisive.reason
+
+
 def test_without_contention_the_load_around_the_recording_counts():
     base, new = pair(contention=None)
     assert compare(base, new).verdicts == {"same": 10}

@@ -68,6 +68,25 @@ def test_a_noise_floor_is_at_least_that_of_the_least_spread():
     assert calm == pytest.approx(1.96 * 0.05 * math.sqrt(2 / 3), rel=0.5)
 
 
+def test_what_slows_pairs_down_together_drops_out():
+    drift = [0.0, 0.2, -0.1, 0.1, 0.3]
+    base, new = [at + 0.01 for at in drift], [at + 0.06 for at in drift]
+    alone, paired = statistics.effect(base, new), statistics.effect(base, new, paired=True)
+    assert alone.log_ratio == pytest.approx(paired.log_ratio) == pytest.approx(0.05)
+    assert alone.low < 0 < 0.04 < paired.low
+    assert statistics.differences(base, new) == pytest.approx([0.05] * 5)
+    needed = [statistics.processes_to_decide(one, 0.01) or 1000 for one in (alone, paired)]
+    assert needed[1] < needed[0]
+
+
+def test_a_noise_floor_of_pairs():
+    random = np.random.default_rng(0)
+    noise = random.normal(0, 0.03, (400, 5))
+    real = np.quantile(np.abs(random.normal(0, 0.03, (4000, 5)).mean(1)), 0.95)
+    # Few processes of unequal spread have heavier tails than a normal distribution.
+    assert 0.98 * real < statistics.noise_floor(noise, paired=True) < 1.15 * real
+
+
 def test_many_cases_raise_p_values():
     assert statistics.adjusted([]) == []
     assert statistics.adjusted([0.01, 0.5, 0.9, 0.04]) == pytest.approx([0.04, 2 / 3, 0.9, 0.08])
@@ -97,12 +116,26 @@ def test_intervals_of_five_processes_hold_their_level(name):
 
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.slow
-def test_unchanged_code_is_not_slower_one_time_in_a_thousand(name):
+def test_intervals_of_five_pairs_hold_their_level(name):
+    random = np.random.default_rng(2)
+    held, count = 0, 600
+    for _ in range(count):
+        draws = 0.03 * np.asarray(NOISES[name](random, 10))
+        drift = random.normal(0, 0.1, 5)
+        found = statistics.effect(draws[:5] + drift, draws[5:] + drift + 0.1, paired=True)
+        held += found.low <= 0.1 <= found.high
+    assert held / count >= 0.93
+
+
+@pytest.mark.parametrize("turns", [None, "feed" * 4])
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.slow
+def test_unchanged_code_is_not_slower_one_time_in_a_thousand(name, turns):
     wrong = total = 0
     for seed in range(20):
         spread = (0.01, 0.03, 0.1, 0.3)[seed % 4]
         base, new = (
-            recording(seed=2 * seed + at, cases=150, spread=spread, noise=NOISES[name])
+            recording(seed=2 * seed + at, cases=150, spread=spread, noise=NOISES[name], turns=turns)
             for at in (0, 1)
         )
         verdicts = compare(base, new).verdicts

@@ -47,7 +47,8 @@ class Effect:
         least: What the logarithm is above with a certainty of ``LEVEL``; a bound on this side alone.
         most: What it is below with that certainty.
         p: Chance of a difference at least as large where nothing has changed.
-        spread: Standard deviation of one process's logarithm.
+        spread: Standard deviation of one process's logarithm; where ``paired``, of a difference of two.
+        paired: Whether processes that measured one after the other were compared.
     """
 
     log_ratio: float
@@ -57,6 +58,7 @@ class Effect:
     most: float
     p: float
     spread: float
+    paired: bool = False
 
     @property
     def ratio(self) -> float:
@@ -78,7 +80,14 @@ def calm_spread(groups: Iterable[Sequence[float]]) -> float:
     return max(float(np.quantile(found, 0.25)) if found else 0.0, _LEAST_SPREAD)
 
 
-def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.0) -> Effect:
+def differences(base: Sequence[float], new: Sequence[float]) -> list[float]:
+    """New less base of each pair of processes that measured one after the other."""
+    return [float(now - was) for was, now in zip(base, new, strict=True)]
+
+
+def effect(
+    base: Sequence[float], new: Sequence[float], least_spread: float = 0.0, paired: bool = False
+) -> Effect:
     """Compares two groups of processes.
 
     The interval is a bootstrap-t: resamples tell how skewed the studentized difference is. It is never narrower than
@@ -87,58 +96,64 @@ def effect(base: Sequence[float], new: Sequence[float], least_spread: float = 0.
     Args:
         base: Logarithms of the processes' medians, at least two.
         new: Those of the other recording, at least two.
-        least_spread: Standard deviation that neither group is believed to be below (``calm_spread``).
+        least_spread: Standard deviation that neither group, or no group of differences, is believed to be below
+            (``calm_spread``).
+        paired: Whether the processes of equal index measured one after the other. Their differences are then the
+            group: what slowed both down drops out.
 
     Returns:
         The difference of the means, with its interval and p-value.
     """
     one, other = np.asarray(base, np.float64), np.asarray(new, np.float64)
+    signed = [(1.0, other - one)] if paired else [(1.0, other), (-1.0, one)]
+    groups = [group for _, group in signed]
     least = max(least_spread, _LEAST_SPREAD)
-    difference = float(other.mean() - one.mean())
-    error, freedom = _standard_error(one[None], other[None], least)
-    p = float(2 * stats.t.sf(abs(difference) / error[0], freedom[0]))
-    pick_one, pick_other = _picks(one.size, other.size)
-    again, again_other = one[pick_one], other[pick_other]
+    difference = sum(sign * float(group.mean()) for sign, group in signed)
+    errors, freedom = _standard_error([group[None] for group in groups], least)
+    error = float(errors[0])
+    p = float(2 * stats.t.sf(abs(difference) / error, freedom[0]))
+    again = [group[pick] for group, pick in zip(groups, _picks(*map(len, groups)), strict=True)]
     # A resample without the one slow process looks far calmer than the processes are.
-    errors = np.maximum(_standard_error(again, again_other, least)[0], error[0] / 2)
-    t = (again_other.mean(1) - again.mean(1) - difference) / errors
+    resampled = np.maximum(_standard_error(again, least)[0], error / 2)
+    means = sum(sign * group.mean(1) for (sign, _), group in zip(signed, again, strict=True))
+    t = (means - difference) / resampled
     bounds: list[tuple[float, float]] = []
     for level in ((1 + LEVEL) / 2, LEVEL):
         student = float(stats.t.ppf(level, freedom[0]))
         below, above = (float(x) for x in np.quantile(t, [1 - level, level]))
-        down, up = max(above, student) * float(error[0]), max(-below, student) * float(error[0])
+        down, up = max(above, student) * error, max(-below, student) * error
         bounds.append((difference - down, difference + up))
-    per_process = float(error[0]) / math.sqrt(1 / one.size + 1 / other.size)
-    return Effect(difference, *bounds[0], *bounds[1], p, per_process)
+    spread = error / math.sqrt(sum(1 / len(group) for group in groups))
+    return Effect(difference, *bounds[0], *bounds[1], p, spread, paired)
 
 
-def _standard_error(one: Floats, other: Floats, least: float) -> tuple[Floats, Floats]:
-    """Of the difference of means, by rows, and Welch's degrees of freedom."""
-    parts = [np.maximum(x.var(1, ddof=1), least**2) / x.shape[1] for x in (one, other)]
-    total = parts[0] + parts[1]
-    freedom = total**2 / sum(part**2 / (x.shape[1] - 1) for part, x in zip(parts, (one, other)))
-    return np.sqrt(total), freedom
+def _standard_error(groups: Sequence[Floats], least: float) -> tuple[Floats, Floats]:
+    """Of the sum or difference of the groups' means, by rows, and Welch's degrees of freedom."""
+    parts = [np.maximum(x.var(1, ddof=1), least**2) / x.shape[1] for x in groups]
+    total = np.sum(parts, axis=0)
+    squares = [part**2 / (x.shape[1] - 1) for part, x in zip(parts, groups, strict=True)]
+    return np.sqrt(total), total**2 / np.sum(squares, axis=0)
 
 
 @lru_cache(maxsize=64)
-def _picks(count: int, other: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Which processes each resample has; the same in every call."""
-    random = np.random.default_rng((_SEED, count, other))
-    return (
-        random.integers(0, count, (_RESAMPLES, count)),
-        random.integers(0, other, (_RESAMPLES, other)),
-    )
+def _picks(*counts: int) -> list[NDArray[Any]]:
+    """Which processes of each group each resample has; the same in every call."""
+    random = np.random.default_rng((_SEED, *counts))
+    return [random.integers(0, count, (_RESAMPLES, count)) for count in counts]
 
 
-def noise_floor(groups: Iterable[Sequence[float]], least_spread: float = 0.0) -> float | None:
+def noise_floor(
+    groups: Iterable[Sequence[float]], least_spread: float = 0.0, paired: bool = False
+) -> float | None:
     """The |log ratio| that 95 of 100 comparisons of unchanged code stay within (an A/A comparison).
 
     Each group is taken apart into two made-up recordings of as many processes, many times, by drawing from its
     deviations from its mean.
 
     Args:
-        groups: For each case the logarithms of its processes' medians.
+        groups: For each case the logarithms of its processes' medians; where ``paired``, their differences.
         least_spread: Standard deviation that no group is believed to be below.
+        paired: Whether a group holds the differences of two recordings already.
 
     Returns:
         The floor; None where no group has two processes.
@@ -151,8 +166,8 @@ def noise_floor(groups: Iterable[Sequence[float]], least_spread: float = 0.0) ->
             # Deviations from a mean of the same numbers are too small by this factor.
             x = (x - x.mean()) * math.sqrt(count / (count - 1))
             x *= max(1.0, least_spread / max(float(np.std(x)), 1e-12))
-            one, other = _picks(count, count)
-            found.append(np.abs(x[one[:200]].mean(1) - x[other[:200]].mean(1)))
+            one, other = (x[pick[:200]].mean(1) for pick in _picks(count, count))
+            found.append(np.abs(one if paired else one - other))
     return float(np.quantile(np.concatenate(found), 0.95)) if found else None
 
 
@@ -177,7 +192,9 @@ def processes_to_decide(found: Effect, threshold: float) -> int | None:
     # Beyond the threshold the interval has to leave 0 out; below it, the bound has to leave the threshold out.
     level, room = ((1 + LEVEL) / 2, size) if size >= threshold else (LEVEL, threshold - size)
     for count in range(FEWEST, MOST_PROCESSES + 1):
-        half = float(stats.t.ppf(level, 2 * count - 2)) * found.spread * math.sqrt(2 / count)
+        groups = 1 if found.paired else 2
+        student = float(stats.t.ppf(level, groups * (count - 1)))
+        half = student * found.spread * math.sqrt(groups / count)
         if half < room:
             return count
     return None

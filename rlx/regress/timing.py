@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from rlx.regress.pairing import DevicePair
-from rlx.regress.record_schema import CaseLine, Times
+from rlx.regress.record_schema import COLD, CaseLine, Times
 from rlx.regress.recording import Measured, Recording
 from rlx.regress.statistics import (
     FALSE_DISCOVERIES,
@@ -19,6 +19,7 @@ from rlx.regress.statistics import (
     Effect,
     adjusted,
     calm_spread,
+    differences,
     effect,
     noise_floor,
     processes_to_decide,
@@ -26,7 +27,7 @@ from rlx.regress.statistics import (
 )
 
 CONTENDED = 0.1
-"""A process that other programs took this share of all cores from is left out."""
+"""A process is left out where other programs took this share of the cores that it may use."""
 
 FLOORS = 2.0
 """The least change of a case's time that counts is this many of its noise floors."""
@@ -70,14 +71,12 @@ METRICS: Mapping[str, Metric] = {
 }
 """Every kind of time. ``judged`` says which of them decide about a case."""
 
-_COLD = "cold"
-
 
 def judged(case: CaseLine, metrics: Iterable[str]) -> tuple[str, ...]:
     """Which of the times that were measured decide: timestamps rather than calls, and in suite "cold" the start."""
     if not case.timed:
         return ()
-    if case.suite == _COLD:
+    if case.suite == COLD:
         return ("compile", "first")
     return ("gpu",) if "gpu" in metrics else ("run",)
 
@@ -113,17 +112,26 @@ class Timing:
 
 @dataclass
 class _Samples:
-    """Logarithms of one kind of time of one case: those of quiet processes, and how many there were in all."""
+    """Logarithms of one kind of time of one case: those of quiet processes, and how many there were in all.
+
+    Where the recordings took turns, the quiet processes are pairs: entries of equal index measured one after the other.
+    """
 
     case: CaseLine
     metric: str
     quiet: tuple[list[float], list[float]]
     every: tuple[list[float], list[float]]
+    paired: bool
     judged: bool = False
     effect: Effect | None = None
     q: float = 1.0
     threshold: float = 0.0
     coarse: bool = False
+
+    @property
+    def noisy(self) -> list[list[float]]:
+        """The groups that show the noise: of each side, or the differences of pairs."""
+        return [differences(*self.quiet)] if self.paired else list(self.quiet)
 
 
 def busy(recording: Recording, times: Times) -> bool:
@@ -217,20 +225,25 @@ def _samples(
     every = [_logs(measured.times.values(), metric) for _, measured in sides]
     if was.case is None or not all(every):
         return None
-    quiet = [
-        _logs((t for t in measured.times.values() if not busy(recording, t)), metric)
+    calm = [
+        {n: t for n, t in measured.times.items() if not busy(recording, t) and _logs([t], metric)}
         for recording, measured in sides
     ]
-    return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]))
+    paired = base.run.turns is not None and base.run.turns == new.run.turns
+    if paired:
+        both = sorted(calm[0].keys() & calm[1].keys())
+        calm = [{number: times[number] for number in both} for times in calm]
+    quiet = [_logs(times.values(), metric) for times in calm]
+    return _Samples(was.case, metric, (quiet[0], quiet[1]), (every[0], every[1]), paired)
 
 
 def _compare(samples: Sequence[_Samples], min_effect: float) -> None:
     """Fills in effects, adjusted p-values and the least changes that count."""
     ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
-    spread = calm_spread(group for one in ready for group in one.quiet)
+    spread = calm_spread(group for one in ready for group in one.noisy)
     for one in ready:
-        one.effect = effect(*one.quiet, spread)
-        one.threshold = FLOORS * (noise_floor(one.quiet, spread) or 0.0)
+        one.effect = effect(*one.quiet, spread, one.paired)
+        one.threshold = FLOORS * (noise_floor(one.noisy, spread, one.paired) or 0.0)
     wanted = math.log1p(min_effect)
     for one in samples:
         one.coarse = one.threshold > max(wanted, COARSEST)
