@@ -45,7 +45,8 @@ import numpy as np
 from rlx.regress import measure
 
 NAMES, PART, HOW = {names!r}, {part!r}, {how!r}
-before = measure.times
+before = measure.runs
+slowed = {{}}
 memory = np.ones(1 << 22, np.float32)
 
 
@@ -77,11 +78,14 @@ class Slow:
         return getattr(self._one, name)
 
 
-def times(one, *args, **kwargs):
-    return before(Slow(one) if one.graph.name in NAMES else one, *args, **kwargs)
+def runs(one, *args, **kwargs):
+    if one.graph.name in NAMES and id(one) not in slowed:
+        slowed.clear()
+        slowed[id(one)] = Slow(one), one
+    return before(slowed[id(one)][0] if one.graph.name in NAMES else one, *args, **kwargs)
 
 
-measure.times = times
+measure.runs = runs
 """
 
 # Changes what a run on the CPU gives.

@@ -47,10 +47,22 @@ def test_equal_numbers_are_no_certainty():
 
 
 def test_calm_processes_are_believed_to_be_as_noisy_as_others():
+    noisy = statistics.Prior(0.1**2, 4)
     calm = statistics.effect([0.0, 0.001, 0.002], [0.1, 0.101, 0.102])
-    warned = statistics.effect([0.0, 0.001, 0.002], [0.1, 0.101, 0.102], least_spread=0.1)
+    warned = statistics.effect([0.0, 0.001, 0.002], [0.1, 0.101, 0.102], noisy)
     assert calm.low > 0.08
     assert warned.low < 0
+
+
+def test_a_prior_is_the_usual_variance_and_weighs_as_much_as_groups_are_alike():
+    random = np.random.default_rng(0)
+    alike = statistics.prior_of(random.normal(0, 0.03, (400, 5)))
+    assert alike.variance == pytest.approx(0.03**2, rel=0.1)
+    assert alike.freedom == 10
+    spreads = np.exp(random.normal(0, 1, (400, 1)))
+    unlike = statistics.prior_of(spreads * random.normal(0, 0.03, (400, 5)))
+    assert 0.3 < unlike.freedom < 2
+    assert statistics.prior_of(random.normal(0, 0.03, (9, 5))) == statistics.Prior()
 
 
 def test_a_noise_floor_is_what_95_of_100_comparisons_stay_within():
@@ -63,8 +75,8 @@ def test_a_noise_floor_is_what_95_of_100_comparisons_stay_within():
     assert statistics.noise_floor([]) is None
 
 
-def test_a_noise_floor_is_at_least_that_of_the_least_spread():
-    calm = statistics.noise_floor([[0.0, 1e-6, 2e-6]], least_spread=0.05)
+def test_a_noise_floor_of_calm_processes_is_that_of_others():
+    calm = statistics.noise_floor([[0.0, 1e-6, 2e-6]], statistics.Prior(0.05**2, 1e6))
     assert calm == pytest.approx(1.96 * 0.05 * math.sqrt(2 / 3), rel=0.5)
 
 

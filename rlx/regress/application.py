@@ -184,8 +184,9 @@ class Application:
             found.warnings.append(
                 f"{one.subject.name}: timed by the tests' own process alone: {reason}"
             )
-            arguments = fresh.SECONDS, contention.Watch(), run, one.device, case, first
-            return {first: measure.times(one.loaded, *arguments)}
+            watch, runs = contention.Watch(), measure.runs(one.loaded, fresh.SECONDS)
+            arguments = fresh.SECONDS, watch, run, one.device, case, first
+            return {first: measure.times(one.loaded, runs, *arguments)}
 
     def _compare(self, one: OwnGraph, own: Recording, found: Look) -> None:
         result = self._newest(own)

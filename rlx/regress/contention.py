@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import time
 from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psutil
@@ -19,7 +21,7 @@ _LOOK_S = 0.5
 
 
 class _Reading(NamedTuple):
-    """Seconds: of the clock, of use of the cores, and of use by this process."""
+    """Seconds: of the clock, of use of the cores, and of use by this process and those beside it."""
 
     at: float
     used: float
@@ -31,6 +33,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._own = psutil.Process()
+        self._beside: list[psutil.Process] = []
         # What runs on cores that this process may not use is no contention.
         allowed = self._own.cpu_affinity() if hasattr(self._own, "cpu_affinity") else []
         self._allowed = allowed or list(range(psutil.cpu_count() or 1))
@@ -40,11 +43,21 @@ class Watch:
     def _read(self) -> _Reading:
         cores = psutil.cpu_times(percpu=True)
         used = sum(_used(cores[at]) for at in self._allowed if at < len(cores))
-        own = self._own.cpu_times()
-        return _Reading(time.monotonic(), used, own.user + own.system)
+        own = 0.0
+        for process in (self._own, *self._beside):
+            with suppress(psutil.Error):  # one beside may end
+                spent = process.cpu_times()
+                own += spent.user + spent.system
+        return _Reading(time.monotonic(), used, own)
 
-    def begin(self) -> None:
-        """A case begins: what ran between cases, another install in its turn for example, does not count."""
+    def begin(self, beside: Iterable[int] = ()) -> None:
+        """A case begins: what ran between cases does not count.
+
+        Args:
+            beside: Processes that take turns with this one, which are no contention either.
+        """
+        with suppress(psutil.Error):  # one may have ended
+            self._beside = [psutil.Process(one) for one in beside]
         self._began = self._read()
 
     def contention(self) -> float | None:

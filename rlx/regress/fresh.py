@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     job: Job = pickle.loads((args.folder / _REST).read_bytes())
     graph = load_model(args.folder / _GRAPH)
     one = measure.loaded(graph, job.inputs, job.device, job.options)
-    found = measure.times(one, SECONDS, watch, job.run, job.device, job.case, args.process)
+    runs = measure.runs(one, SECONDS)
+    found = measure.times(one, runs, SECONDS, watch, job.run, job.device, job.case, args.process)
     answer.write(msgspec.json.encode(found))
     answer.flush()
 

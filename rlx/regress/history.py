@@ -15,7 +15,7 @@ import ruptures
 from rlx.errors import InputError, describe
 from rlx.regress.record_schema import DeviceLine, Run
 from rlx.regress.recording import Measured, Recording, read
-from rlx.regress.statistics import calm_spread, ratio_of
+from rlx.regress.statistics import LEAST_SPREAD, ratio_of
 from rlx.regress.timing import METRICS, judged
 
 # A level lasts for at least so many recordings.
@@ -171,7 +171,7 @@ def change_points(levels: Sequence[float]) -> list[int]:
     values = np.asarray(levels, np.float64)
     steps = np.abs(np.diff(values))
     # 1.4826 times the median of |N(0, s)| is s; neighbours differ by two draws.
-    noise = max(1.4826 * float(np.median(steps)) / math.sqrt(2), calm_spread([]))
+    noise = max(1.4826 * float(np.median(steps)) / math.sqrt(2), LEAST_SPREAD)
     search = ruptures.Pelt(model="l2", min_size=_SHORTEST, jump=1).fit(values[:, None])
     ends = [int(end) for end in search.predict(pen=_PENALTY * noise**2 * math.log(count))][:-1]
     kept: list[int] = []

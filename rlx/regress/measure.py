@@ -27,7 +27,7 @@ from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.session import Session
 
 # Runs of one process: for so many seconds, within these numbers; what is kept of them.
-_FEWEST, _MOST, KEPT = 5, 5000, 60
+FEWEST, _MOST, KEPT = 5, 5000, 60
 # Before a GPU's times count it runs for this part of the time, so that its clock is that of a busy one.
 _WARMING = 0.4
 # Profiles whose kernel times are kept.
@@ -79,32 +79,45 @@ def bits(outputs: Sequence[Array]) -> list[str]:
     return [digest(np.ascontiguousarray(array).tobytes()) for array in outputs]
 
 
+def runs(one: Loaded, seconds: float, fewest: int = FEWEST) -> list[int]:
+    """Runs a case for a while: nanoseconds of each run. One run at least before them does not count."""
+    call, inputs = one.compiled.run_slots, one.inputs
+    clock = time.perf_counter_ns
+    _warm(one, _WARMING * seconds if one.compiled.device.backend != "cpu" else 0.0)
+    found: list[int] = []
+    end = clock() + int(seconds * 1e9)
+    while (clock() < end and len(found) < _MOST) or len(found) < fewest:
+        start = clock()
+        call(*inputs)
+        found.append(clock() - start)
+    return found
+
+
 def times(
-    one: Loaded, seconds: float, watch: Watch, run: str, device: str, case: str, process: int
+    one: Loaded,
+    found: Sequence[int],
+    seconds: float,
+    watch: Watch,
+    run: str,
+    device: str,
+    case: str,
+    process: int,
 ) -> Times:
-    """Runs a case for a while.
+    """The line of a case's times in this process.
 
     Args:
         one: The case.
-        seconds: How long.
+        found: Nanoseconds of its runs.
+        seconds: How long it ran; 0 where its times do not count, so that no timestamps are taken either.
         watch: Tells what other processes took meanwhile.
         run: The recording.
         device: The device.
         case: The case's digest.
         process: Number of this process.
     """
-    call, inputs = one.compiled.run_slots, one.inputs
     gpu = one.compiled.device.backend != "cpu"
-    clock = time.perf_counter_ns
-    _warm(one, _WARMING * seconds if gpu else 0.0)
-    found: list[int] = []
-    end = clock() + int(seconds * 1e9)
-    while (clock() < end and len(found) < _MOST) or len(found) < _FEWEST:
-        start = clock()
-        call(*inputs)
-        found.append(clock() - start)
     # Runs that are left out are spread over all of them, so that those kept span the same time.
-    kept = found[:: -(-len(found) // KEPT)]
+    kept = list(found[:: -(-len(found) // KEPT)])
     return Times(
         run,
         device,

@@ -29,10 +29,22 @@ from rlx.regress.record_schema import COLD, End, Failure, Line, Run, SourceText
 from rlx.regress.recording import encoded, read
 from rlx.regress.subjects import SUITES
 from rlx.regress.timing import floors
-from rlx.regress.worker import Begin, Command, Header, Listed, Look, Measure
+from rlx.regress.worker import (
+    Begin,
+    Command,
+    Done,
+    Header,
+    Here,
+    Listed,
+    Look,
+    Measure,
+    Turn,
+)
 
 # Seconds of runs of a case in one process, and with --quick.
 _SECONDS, _QUICK_SECONDS = 0.15, 0.05
+# Installs that are compared run a case in so many turns: noise that lasts for longer than a turn meets them all.
+_TURNS = 5
 # Cases that are there for their numbers alone are measured by so many processes: enough to see whether bits differ.
 _UNTIMED_PROCESSES = 2
 # A command that is not answered after so many seconds is given up.
@@ -154,6 +166,8 @@ class _Side:
         worker: The process that measures.
         listed: The cases.
         written: Digests of texts that the file has.
+        process: The number that the system gave the worker.
+        measured: The case that is measured, or the last one.
     """
 
     target: Target
@@ -164,6 +178,8 @@ class _Side:
     worker: _Worker | None = None
     listed: list[Listed] = field(default_factory=list)
     written: set[str] = field(default_factory=set)
+    process: int = 0
+    measured: Measure | None = None
 
     def start(self) -> None:
         """Begins a fresh process; the first one writes the header."""
@@ -171,6 +187,7 @@ class _Side:
         self.worker = _Worker(self.target.python)
         plan = self.plan
         begun = self.worker.ask(Begin(list(plan.suites), plan.quick, plan.processes))
+        (self.process,) = [one.process for one in begun if isinstance(one, Here)]
         self.listed = [
             one for one in begun if isinstance(one, Listed) and plan.chooses(one.name, one.case)
         ]
@@ -186,19 +203,22 @@ class _Side:
 
     def ask(self, command: Command) -> None:
         """Writes what the process answers."""
+        if isinstance(command, Measure):
+            self.measured = command
         if self.worker is None:
             self.start()
         assert self.worker is not None
         try:
-            self.write([line for line in self.worker.ask(command) if not isinstance(line, Listed)])
+            lines = self.worker.ask(command)
+            self.write([line for line in lines if not isinstance(line, Listed | Here)])
         except _GoneError as error:
             self.stop()
-            if not isinstance(command, Measure):
+            if self.measured is None or not isinstance(command, Measure | Turn | Done):
                 raise InputError(describe("a measuring process ended", got=error)) from error
             names = {one.case: one.name for one in self.listed}
-            name = names[command.case]
-            where = command.run, command.device, command.case
-            self.write([Failure(*where, name, command.process, str(error))])
+            failed = self.measured
+            where = failed.run, failed.device, failed.case, names[failed.case], failed.process
+            self.write([Failure(*where, str(error))])
 
     def write(self, lines: Sequence[Line]) -> None:
         """Adds lines to the record file, texts once and only where they are wanted."""
@@ -253,9 +273,24 @@ def _process(sides: Sequence[_Side], plan: Plan, number: int) -> None:
         for turn, device in enumerate(plan.devices):
             # Who is first changes, so that what one leaves in caches helps both alike.
             first = (number + at + turn) % len(sides)
-            for side in [*sides[first:], *sides[:first]]:
-                if any(one.case == other.case for other in side.listed):
-                    side.ask(Measure(side.run, device, one.case, number, seconds, number == 0))
+            order = [*sides[first:], *sides[:first]]
+            _case(
+                [side for side in order if any(one.case == other.case for other in side.listed)],
+                Measure("", device, one.case, number, seconds, number == 0, []),
+            )
+
+
+def _case(sides: Sequence[_Side], command: Measure) -> None:
+    """Measures a case on each side, in turns where there are several."""
+    for side in sides:
+        beside = [other.process for other in sides if other is not side]
+        side.ask(msgspec.structs.replace(command, run=side.run, beside=beside))
+    turns = _TURNS if len(sides) > 1 else 1
+    for turn in range(turns):
+        for side in sides if turn % 2 == 0 else reversed(sides):
+            side.ask(Turn(1 / turns))
+    for side in sides:
+        side.ask(Done())
 
 
 def _order(sides: Sequence[_Side], number: int) -> list[Listed]:
@@ -275,7 +310,7 @@ class _GoneError(Exception):
     """A measuring process ended, or did not answer."""
 
 
-_Answer: TypeAlias = Line | Listed
+_Answer: TypeAlias = Line | Listed | Here
 
 
 class _Refusal(msgspec.Struct):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, special, stats
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -30,8 +30,12 @@ FEWEST = 3
 MOST_PROCESSES = 200
 """More processes than this are not proposed."""
 
-# Nothing is repeated better than this (standard deviation of the logarithm); equal numbers mean a coarse clock.
-_LEAST_SPREAD = 0.002
+LEAST_SPREAD = 0.002
+"""Nothing is repeated better than this (standard deviation of the logarithm); equal numbers mean a coarse clock."""
+
+# Groups that a prior is made of at least, and the most that it weighs.
+_FEWEST_GROUPS = 10
+_MOST_FREEDOM = 10.0
 _RESAMPLES = 2000
 _SEED = 21
 
@@ -71,13 +75,51 @@ def ratio_of(log_ratio: float) -> float:
     return math.exp(min(max(log_ratio, -700.0), 700.0))
 
 
-def calm_spread(groups: Iterable[Sequence[float]]) -> float:
-    """The standard deviation within a group of logarithms that a quarter of the groups stays below.
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the variance within any group before its own numbers are seen.
 
-    It is the least spread that ``effect`` believes: with five processes, some cases look far calmer than they are.
+    Attributes:
+        variance: The usual variance.
+        freedom: Its weight: so many degrees of freedom.
     """
-    found = [float(np.std(group, ddof=1)) for group in groups if len(group) > 1]
-    return max(float(np.quantile(found, 0.25)) if found else 0.0, _LEAST_SPREAD)
+
+    variance: float = LEAST_SPREAD**2
+    freedom: float = 0.0
+
+    def moderated(self, variance: Floats, freedom: float) -> tuple[Floats, float]:
+        """Variances drawn towards the usual one, and their degrees of freedom."""
+        total = self.freedom + freedom
+        drawn = (self.freedom * self.variance + freedom * variance) / total
+        return np.maximum(drawn, LEAST_SPREAD**2), total
+
+
+def prior_of(groups: Iterable[Sequence[float]]) -> Prior:
+    """The prior of many groups, by their own variances: five numbers alone say too little about their noise.
+
+    Source: G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+    experiments", 2004: the mean and the variance of the logarithms of the groups' variances.
+
+    Args:
+        groups: Logarithms of processes, or differences of pairs. Fewer than ten groups give no prior.
+    """
+    known = [(float(np.var(group, ddof=1)), len(group) - 1) for group in groups if len(group) > 1]
+    if len(known) < _FEWEST_GROUPS:
+        return Prior()
+    variances, freedom = np.array(known).T
+    logs = np.log(np.maximum(variances, LEAST_SPREAD**2))
+    logs -= special.digamma(freedom / 2) - np.log(freedom / 2)
+    # The variances differ by more than their own uncertainty: the less, the more the prior weighs.
+    excess = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
+    weight = _MOST_FREEDOM
+    if excess > float(special.polygamma(1, _MOST_FREEDOM / 2)):
+        weight = 2 * float(
+            optimize.brentq(
+                lambda half: float(special.polygamma(1, half)) - excess, 1e-6, _MOST_FREEDOM / 2
+            )
+        )
+    usual = float(logs.mean() + special.digamma(weight / 2) - np.log(weight / 2))
+    return Prior(math.exp(usual), weight)
 
 
 def differences(base: Sequence[float], new: Sequence[float]) -> list[float]:
@@ -86,7 +128,7 @@ def differences(base: Sequence[float], new: Sequence[float]) -> list[float]:
 
 
 def effect(
-    base: Sequence[float], new: Sequence[float], least_spread: float = 0.0, paired: bool = False
+    base: Sequence[float], new: Sequence[float], prior: Prior | None = None, paired: bool = False
 ) -> Effect:
     """Compares two groups of processes.
 
@@ -96,8 +138,7 @@ def effect(
     Args:
         base: Logarithms of the processes' medians, at least two.
         new: Those of the other recording, at least two.
-        least_spread: Standard deviation that neither group, or no group of differences, is believed to be below
-            (``calm_spread``).
+        prior: What other cases say about the noise (``prior_of``).
         paired: Whether the processes of equal index measured one after the other. Their differences are then the
             group: what slowed both down drops out.
 
@@ -107,14 +148,14 @@ def effect(
     one, other = np.asarray(base, np.float64), np.asarray(new, np.float64)
     signed = [(1.0, other - one)] if paired else [(1.0, other), (-1.0, one)]
     groups = [group for _, group in signed]
-    least = max(least_spread, _LEAST_SPREAD)
+    prior = prior or Prior()
     difference = sum(sign * float(group.mean()) for sign, group in signed)
-    errors, freedom = _standard_error([group[None] for group in groups], least)
+    errors, freedom = _standard_error([group[None] for group in groups], prior)
     error = float(errors[0])
     p = float(2 * stats.t.sf(abs(difference) / error, freedom[0]))
     again = [group[pick] for group, pick in zip(groups, _picks(*map(len, groups)), strict=True)]
     # A resample without the one slow process looks far calmer than the processes are.
-    resampled = np.maximum(_standard_error(again, least)[0], error / 2)
+    resampled = np.maximum(_standard_error(again, prior)[0], error / 2)
     means = sum(sign * group.mean(1) for (sign, _), group in zip(signed, again, strict=True))
     t = (means - difference) / resampled
     bounds: list[tuple[float, float]] = []
@@ -127,12 +168,15 @@ def effect(
     return Effect(difference, *bounds[0], *bounds[1], p, spread, paired)
 
 
-def _standard_error(groups: Sequence[Floats], least: float) -> tuple[Floats, Floats]:
+def _standard_error(groups: Sequence[Floats], prior: Prior) -> tuple[Floats, Floats]:
     """Of the sum or difference of the groups' means, by rows, and Welch's degrees of freedom."""
-    parts = [np.maximum(x.var(1, ddof=1), least**2) / x.shape[1] for x in groups]
-    total = np.sum(parts, axis=0)
-    squares = [part**2 / (x.shape[1] - 1) for part, x in zip(parts, groups, strict=True)]
-    return np.sqrt(total), total**2 / np.sum(squares, axis=0)
+    total: Floats = np.zeros(len(groups[0]))
+    squares: Floats = np.zeros(len(groups[0]))
+    for x in groups:
+        variance, freedom = prior.moderated(x.var(1, ddof=1), x.shape[1] - 1)
+        total += variance / x.shape[1]
+        squares += (variance / x.shape[1]) ** 2 / freedom
+    return np.sqrt(total), total**2 / squares
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +187,7 @@ def _picks(*counts: int) -> list[NDArray[Any]]:
 
 
 def noise_floor(
-    groups: Iterable[Sequence[float]], least_spread: float = 0.0, paired: bool = False
+    groups: Iterable[Sequence[float]], prior: Prior | None = None, paired: bool = False
 ) -> float | None:
     """The |log ratio| that 95 of 100 comparisons of unchanged code stay within (an A/A comparison).
 
@@ -152,7 +196,7 @@ def noise_floor(
 
     Args:
         groups: For each case the logarithms of its processes' medians; where ``paired``, their differences.
-        least_spread: Standard deviation that no group is believed to be below.
+        prior: What other cases say about the noise (``prior_of``).
         paired: Whether a group holds the differences of two recordings already.
 
     Returns:
@@ -163,9 +207,9 @@ def noise_floor(
         count = len(group)
         if count > 1:
             x = np.asarray(group, np.float64)
-            # Deviations from a mean of the same numbers are too small by this factor.
-            x = (x - x.mean()) * math.sqrt(count / (count - 1))
-            x *= max(1.0, least_spread / max(float(np.std(x)), 1e-12))
+            variance, _ = (prior or Prior()).moderated(x.var(ddof=1), count - 1)
+            x -= x.mean()
+            x *= math.sqrt(variance) / max(float(np.std(x)), 1e-12)
             one, other = (x[pick[:200]].mean(1) for pick in _picks(count, count))
             found.append(np.abs(one if paired else one - other))
     return float(np.quantile(np.concatenate(found), 0.95)) if found else None

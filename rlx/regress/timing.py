@@ -18,10 +18,10 @@ from rlx.regress.statistics import (
     MOST_PROCESSES,
     Effect,
     adjusted,
-    calm_spread,
     differences,
     effect,
     noise_floor,
+    prior_of,
     processes_to_decide,
     ratio_of,
 )
@@ -240,10 +240,10 @@ def _samples(
 def _compare(samples: Sequence[_Samples], min_effect: float) -> None:
     """Fills in effects, adjusted p-values and the least changes that count."""
     ready = [one for one in samples if min(map(len, one.quiet)) >= FEWEST]
-    spread = calm_spread(group for one in ready for group in one.noisy)
+    prior = prior_of(group for one in ready for group in one.noisy)
     for one in ready:
-        one.effect = effect(*one.quiet, spread, one.paired)
-        one.threshold = FLOORS * (noise_floor(one.noisy, spread, one.paired) or 0.0)
+        one.effect = effect(*one.quiet, prior, one.paired)
+        one.threshold = FLOORS * (noise_floor(one.noisy, prior, one.paired) or 0.0)
     wanted = math.log1p(min_effect)
     for one in samples:
         one.coarse = one.threshold > max(wanted, COARSEST)

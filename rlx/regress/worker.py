@@ -6,9 +6,12 @@ A blank line ends the answer to a command. The process ends with its input. ``re
 from __future__ import annotations
 
 import gc
+import math
+import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import BinaryIO, TypeAlias
 
 import msgspec
@@ -24,7 +27,7 @@ from rlx.regress.subjects import Subject, subjects
 
 
 class Begin(Struct, frozen=True, tag_field="do", tag="begin"):
-    """What the process will measure. The answer lists the cases."""
+    """What the process will measure. The answer names the process, and lists the cases."""
 
     suites: list[str]
     quick: bool
@@ -44,7 +47,11 @@ class Look(Struct, frozen=True, tag_field="do", tag="look"):
 
 
 class Measure(Struct, frozen=True, tag_field="do", tag="measure"):
-    """The answer is what was measured of a case."""
+    """A case is loaded; the answer is what does not depend on the clock where ``evidence`` is asked for.
+
+    ``seconds`` says how long it will run, 0 where its times do not count. ``beside`` are the processes that take turns
+    with this one.
+    """
 
     run: str
     device: str
@@ -52,6 +59,23 @@ class Measure(Struct, frozen=True, tag_field="do", tag="measure"):
     process: int
     seconds: float
     evidence: bool
+    beside: list[int]
+
+
+class Turn(Struct, frozen=True, tag_field="do", tag="turn"):
+    """The loaded case runs for a part of its time. There is no answer."""
+
+    part: float
+
+
+class Done(Struct, frozen=True, tag_field="do", tag="done"):
+    """The loaded case is closed; the answer is its times."""
+
+
+class Here(Struct, frozen=True, tag_field="kind", tag="here"):
+    """The number that the system gave the measuring process."""
+
+    process: int
 
 
 class Listed(Struct, frozen=True, tag_field="kind", tag="listed"):
@@ -63,7 +87,7 @@ class Listed(Struct, frozen=True, tag_field="kind", tag="listed"):
     timed: bool
 
 
-Command: TypeAlias = Begin | Header | Look | Measure
+Command: TypeAlias = Begin | Header | Look | Measure | Turn | Done
 _decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 
@@ -76,6 +100,23 @@ def without_paths(text: str) -> str:
     return _PATH.sub("", text)
 
 
+@dataclass
+class _Open:
+    """A case between ``Measure`` and ``Done``.
+
+    Attributes:
+        command: What asked for it.
+        loaded: The case on its device.
+        seconds: How long it runs in all.
+        runs: Nanoseconds of its runs so far.
+    """
+
+    command: Measure
+    loaded: measure.Loaded
+    seconds: float
+    runs: list[int] = field(default_factory=list)
+
+
 class Worker:
     """The state of the process between commands."""
 
@@ -84,8 +125,9 @@ class Worker:
         self._found: dict[str, Subject] = {}
         self._watch = Watch()
         self._reference: tuple[str, list[Array]] = ("", [])
+        self._open: _Open | None = None
 
-    def answer(self, command: Command) -> Iterator[Line | Listed]:
+    def answer(self, command: Command) -> Iterator[Line | Listed | Here]:
         """The lines that answer a command.
 
         Raises:
@@ -95,6 +137,7 @@ class Worker:
             case Begin():
                 self._begin = command
                 self._found = {one.digest: one for one in subjects(command.suites, command.quick)}
+                yield Here(os.getpid())
                 for digest, one in self._found.items():
                     yield Listed(digest, one.name, one.suite, one.timed)
                 # Python looks for garbage between cases only, and not among what is there for good.
@@ -109,43 +152,64 @@ class Worker:
             case Look():
                 yield peaks(command.run, command.device, command.process or 0)
             case Measure():
-                yield from self._measured(command, self._found[command.case])
+                yield from self._guarded(command, self._loaded(command))
+            case Turn() | Done() if self._open is None:
+                pass  # loading it failed
+            case Turn():
+                yield from self._guarded(self._open.command, self._turn(self._open, command.part))
+            case Done():
+                yield from self._guarded(self._open.command, self._done(self._open))
 
-    def _measured(self, command: Measure, subject: Subject) -> Iterator[Line]:
-        self._watch.begin()
+    def _loaded(self, command: Measure) -> Iterator[Line]:
+        subject = self._found[command.case]
+        graph, inputs = subject.make()
+        one = measure.loaded(graph, inputs, command.device, subject.options)
+        self._open = _Open(command, one, command.seconds if subject.timed else 0.0)
+        if command.evidence:
+            expected = self._expected(command.case)
+            line, texts = measure.evidence(one, subject, expected, command.run, command.device)
+            yield from texts
+            yield line
+        self._watch.begin(command.beside)
+
+    def _turn(self, case: _Open, part: float) -> Iterator[Line]:
+        fewest = math.ceil(measure.FEWEST * part)
+        case.runs += measure.runs(case.loaded, case.seconds * part, fewest)
+        yield from ()
+
+    def _done(self, case: _Open) -> Iterator[Line]:
+        command = case.command
+        yield measure.times(
+            case.loaded,
+            case.runs,
+            case.seconds,
+            self._watch,
+            run=command.run,
+            device=command.device,
+            case=command.case,
+            process=command.process,
+        )
+        self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.loaded.compiled.close()
+            self._open = None
+        gc.collect()
+
+    def _guarded(self, command: Measure, lines: Iterator[Line]) -> Iterator[Line]:
+        """The lines; whatever a driver does is a result, and closes the case."""
         try:
-            graph, inputs = subject.make()
-            one = measure.loaded(graph, inputs, command.device, subject.options)
-            try:
-                seconds = command.seconds if subject.timed else 0.0
-                times = measure.times(
-                    one,
-                    seconds,
-                    self._watch,
-                    run=command.run,
-                    device=command.device,
-                    case=command.case,
-                    process=command.process,
-                )
-                if command.evidence:
-                    expected = self._expected(command.case)
-                    line, texts = measure.evidence(
-                        one, subject, expected, command.run, command.device
-                    )
-                    yield from texts
-                    yield line
-                yield times
-            finally:
-                one.compiled.close()
-                gc.collect()
-        except Exception as error:  # whatever a driver does is a result
+            yield from lines
+        except Exception as error:
+            self._close()
             text = " ".join(str(error).split()) or type(error).__name__
             kind = "" if isinstance(error, RlxError) else f"{type(error).__name__}: "
             yield Failure(
                 command.run,
                 command.device,
                 command.case,
-                subject.name,
+                self._found[command.case].name,
                 command.process,
                 without_paths(f"{kind}{text}")[:2000],
             )
