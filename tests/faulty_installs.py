@@ -54,16 +54,16 @@ class Slow:
     def __init__(self, one):
         self._one, run = one, one.compiled.run_slots
         for _ in range(3):
-            run(*one.inputs)
+            run()
         times = []
         for _ in range(9):
             began = time.perf_counter_ns()
-            run(*one.inputs)
+            run()
             times.append(time.perf_counter_ns() - began)
         extra = int(PART * sorted(times)[4])
 
-        def slow(*inputs):
-            found = run(*inputs)
+        def slow():
+            found = run()
             end = time.perf_counter_ns() + extra
             while time.perf_counter_ns() < end:
                 if HOW == "memory":
