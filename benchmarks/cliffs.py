@@ -1,0 +1,203 @@
+"""A search for slow shapes: random graphs of one node, rlx beside the fastest of ONNX Runtime, NumPy and SciPy.
+
+usage: python benchmarks/cliffs.py [--seed 1] [--cases 300] [--threads 1,2,8] [--only REGEX] [--family REGEX]
+                                   [--device cpu|webgpu] [--seconds 0.2] [--worst 25] [--json FILE] [--from-json FILE]
+
+Nobody chose these shapes: a seed draws operators, sizes, axes and attributes as models have them (cliff_draw.py,
+cliff_rows.py, cliff_layers.py). Results are compared first; a case that differs is not timed and makes the exit status
+1. Contestants have their operands in place (``input_views``; IOBinding) and take turns in bursts (cpu_clock.py). A ratio is
+the time of the fastest peer by that of rlx: below 1 rlx is slower. On webgpu the peer is ONNX Runtime's plug-in for
+WebGPU. Printed are the distribution and the worst cases; --only with the name of a case repeats it.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+os.environ["RLX_CACHE"] = "off"
+
+import cliff_layers
+import cliff_rows
+import numpy as np
+from cliff_draw import Draw
+from cpu import limited
+from cpu_clock import in_pairs, quickest
+from cpu_ort import session_of
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import rlx
+import rlx.onnx
+
+FAMILIES = (*cliff_rows.FAMILIES, *cliff_layers.FAMILIES)
+# Rows of the distribution: at most this share of cases is below this ratio.
+BOUNDS = (0.5, 0.67, 0.8, 1.0)
+
+
+def cases(seed, count):
+    """The cases of a seed; the first ones are the same whatever their number."""
+    for at in range(count):
+        d = Draw(seed * 1_000_003 + at)
+        yield d.choice(FAMILIES)(d)
+
+
+def compiled_of(case, device, threads):
+    """rlx ready to run, its operands in place, and a function that gives its results by ONNX's names."""
+    graph = case.graph() if case.graph else rlx.onnx.load(case.model)
+    options = rlx.CompileOptions(threads=threads)
+    compiled = rlx.compile(graph, device, options=options)
+    for name, view in zip(graph.input_names, compiled.input_views, strict=True):
+        view[...] = case.feeds[name]
+    return compiled
+
+
+def bound(case, threads, device):
+    """A call of ONNX Runtime with bound operands, and its results."""
+    import onnxruntime as ort
+
+    if device == "cpu":
+        session = session_of(case.model, threads)
+    else:
+        from gpu_peer_ort import ort_session
+
+        session = ort_session(case.model)
+    feeds = {one.name: case.feeds[one.name] for one in session.get_inputs()}
+    binding = session.io_binding()
+    for name, one in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(one))
+    found = session.run(None, feeds)
+    held = [ort.OrtValue.ortvalue_from_numpy(np.array(one, order="C")) for one in found]
+    for one, value in zip(session.get_outputs(), held, strict=True):
+        binding.bind_ortvalue_output(one.name, value)
+    return lambda: session.run_with_iobinding(binding), found
+
+
+def joined(one):
+    """Complex results as rlx has them: the real parts, then the imaginary ones."""
+    return np.concatenate([one.real, one.imag], -1) if np.iscomplexobj(one) else np.asarray(one)
+
+
+def error_of(found, expected):
+    """The largest error, by the largest of the expected results; infinite where shapes differ."""
+    worst = 0.0
+    for one, other in zip(found, map(joined, expected), strict=False):
+        if one.shape != other.shape:
+            return math.inf
+        if one.size:
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+            difference = np.where(same, 0.0, np.where(np.isnan(apart), math.inf, apart))
+            worst = max(worst, float(difference.max() / max(float(np.abs(other).max()), 1e-30)))
+    return worst if len(found) == len(expected) else math.inf
+
+
+def contestants(case, device, threads):
+    """rlx compiled, calls of the peers by name, their errors by name, and why ONNX Runtime is none of them."""
+    compiled = compiled_of(case, device, threads)
+    outputs = [np.array(one) for one in compiled.run_slots()]
+    calls = dict(case.others) if device == "cpu" else {}
+    results = {name: call() for name, call in calls.items()}
+    failed = None
+    if case.model:
+        try:
+            calls["ORT"], results["ORT"] = bound(case, threads, device)
+        except Exception as error:  # what the peer can't run is timed beside the others
+            failed = " ".join(str(error).split())[:200]
+    errors = {name: error_of(outputs, one) for name, one in results.items()}
+    return compiled, calls, errors, failed
+
+
+def measured(case, device, threads, seconds):
+    """What there is to say of a case on a number of threads."""
+    said = {"case": case.name, "family": case.family, "threads": threads}
+    compiled, calls, errors, failed = contestants(case, device, threads)
+    if not errors:
+        return said | {"alone": failed or "no peer"}
+    # Two peers may differ; what agrees with neither is wrong.
+    if min(errors.values()) > case.tolerance:
+        return said | {"wrong": errors}
+    best = quickest(calls)
+    pair = in_pairs([compiled.run_slots, calls[best]], seconds, threads)
+    return said | {"peer": best, "us": pair.p50, "ratio": pair.ratio, "spread": pair.spread}
+
+
+def summary(found, console, worst):
+    """Prints the distribution and the worst cases; whether a case was wrong."""
+    timed = [one for one in found if "ratio" in one]
+    table = Table(
+        "threads", "cases", "geometric mean", *(f"below {one}" for one in BOUNDS), "worst"
+    )
+    for threads in sorted({one["threads"] for one in timed}):
+        ratios = np.array([one["ratio"] for one in timed if one["threads"] == threads])
+        shares = [f"{100 * np.mean(ratios < one):.1f} %" for one in BOUNDS]
+        mean = math.exp(np.log(ratios).mean())
+        table.add_row(str(threads), str(len(ratios)), f"{mean:.2f}", *shares, f"{ratios.min():.2f}")
+    console.print(table)
+    table = Table("peer / rlx", "rlx us", "peer us", "threads", "peer", "case")
+    for one in sorted(timed, key=lambda one: one["ratio"])[:worst]:
+        us = [f"{value:,.1f}" for value in one["us"]]
+        table.add_row(f"{one['ratio']:.2f}", *us, str(one["threads"]), one["peer"], one["case"])
+    console.print(table)
+    for one in found:
+        if "wrong" in one:
+            console.print(f"WRONG {one['case']}: {one['wrong']}", markup=False)
+        if "failure" in one:
+            console.print(f"FAILED {one['case']}: {one['failure']}", markup=False)
+    alone = sum("alone" in one for one in found)
+    console.print(f"{len(timed)} timed, {alone} without a peer")
+    return any("wrong" in one or "failure" in one for one in found)
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--threads", default="1,2", metavar="LIST", help="such as 1,2,8")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "webgpu"])
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name fits")
+    parser.add_argument("--family", default="", metavar="REGEX", help="cases whose family fits")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a case")
+    parser.add_argument("--worst", type=int, default=25, help="how many cases are listed")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--from-json", type=Path, nargs="+", help="files of --json, in one summary")
+    return parser.parse_args()
+
+
+def main():
+    args = parsed()
+    console = Console(width=170)
+    if args.from_json:
+        found = [one for path in args.from_json for one in json.loads(path.read_text())]
+        return int(summary(found, console, args.worst))
+    only, family, found = re.compile(args.only), re.compile(args.family), []
+    chosen = [
+        one
+        for one in cases(args.seed, args.cases)
+        if only.search(one.name) and family.search(one.family)
+    ]
+    threads = [int(one) for one in args.threads.split(",")] if args.device == "cpu" else [1]
+    began = time.monotonic()
+    with Progress(console=console, transient=True) as progress:
+        for case in progress.track(chosen):
+            for count in threads:
+                try:
+                    with limited(count):
+                        found.append(measured(case, args.device, count, args.seconds))
+                except Exception as error:  # whatever goes wrong costs this case only
+                    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                    found.append({"case": case.name, "family": case.family, "failure": text})
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
+    wrong = summary(found, console, args.worst)
+    console.print(f"seed {args.seed}, {time.monotonic() - began:.0f} s")
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
