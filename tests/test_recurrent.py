@@ -6,6 +6,8 @@ from onnx_oracle import run_node
 from samples import looped
 
 import rlx
+from rlx.backends.cpu.layouts import Gates
+from rlx.ir.dtype import DType
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -108,6 +110,45 @@ def test_long_sequences(rng, device, op):
     given = operands(rng, op, 400, 1, 2, 100, "reverse")
     given = {name: given[name] for name in ("x", "w", "r", "b")}
     close(run(device, op, given, direction="reverse"), expect(op, given, "reverse"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@looped("op", GATES)
+@looped("hidden", [24, 33, 64, 70])
+def test_weights_that_stay_are_packed_once(rng, op, hidden, dtype):
+    """Weights as params give what weights as inputs give, also after they are set again."""
+    for steps, batch, direction in ((1, 1, "forward"), (1, 7, "reverse"), (5, 3, "bidirectional")):
+        more = {"linear_before_reset": True} if op == "gru" and batch == 3 else {}
+        first, second = (
+            {
+                name: array.astype(dtype)
+                for name, array in operands(rng, op, steps, batch, 5, hidden, direction).items()
+                if name in ("x", "w", "r", "b")
+            }
+            for _ in range(2)
+        )
+        g = rlx.Graph(op)
+        nodes = {name: g.param(name, a.shape, a.dtype) for name, a in first.items() if name != "x"}
+        x = g.input("x", first["x"].shape, dtype)
+        g.set_outputs(getattr(g, op)(x, **nodes, direction=direction, **more))
+        with rlx.compile(g, "cpu", {name: first[name] for name in nodes}) as cg:
+            for given in (first, second):
+                for name in nodes:
+                    cg.set_param(name, given[name])
+                found = cg.run({"x": given["x"]})
+                expected = run("reference", op, given, direction=direction, **more)
+                for one, other in zip(found, expected, strict=True):
+                    np.testing.assert_allclose(one, other, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("products", [(96,), (66, 33), (64, 32), (1, 1)])
+def test_packed_weights_are_unpacked_again(rng, products):
+    layout = Gates(DType.F32, 2, 7, products, 64)
+    plain = rng.standard_normal((2, sum(products), 7)).astype(np.float32)
+    memory, found = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
+    layout.pack(plain, memory)
+    layout.unpack(memory, found)
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_errors():

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL
+from rlx.abi.products import PACKING
 from rlx.abi.signature import (
     FLAG,
     FLOATS,
     INT,
     INTS,
+    LINKED,
     REAL,
     REALS,
     Kernel,
@@ -32,10 +34,11 @@ def _recurrence(p: Any) -> int:
 KERNELS = (
     Kernel(
         "recurrence",
-        "The loop over time of lstm, gru and rnn. With `pack` the weights are packed first.",
+        "The loop over time of lstm, gru and rnn. With `pack`, weights that are not packed already are packed first.",
         {
             "steps": INT, "batch": INT, "directions": INT, "hidden": INT, "cell": choice("CELL", *CELLS),
             "input_forget": FLAG, "clip": REAL, "pack": FLAG, "reverse": INTS,
+            "packing": PACKING, "packed_stride": LINKED,
         },
         {"xw": "T", "weights": "T", "bias": "T?", "h0": "T?", "c0": "T?", "peepholes": "T?", "lengths": "i32?"},
         {"y": "T", "h": "T", "c": "T"},

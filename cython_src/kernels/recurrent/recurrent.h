@@ -31,12 +31,15 @@ static void NAME(pack_rows)(const T *r, int64_t rows, int64_t n, T *panels)
             _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) *LANE(y + r * apart, v) = acc[r][v]; \
     }
 /* Rows at a time: as many as the registers hold. */
+PANEL_ROWS(1) PANEL_ROWS(2)
 #if VECTOR_BYTES == 64
 #define SEVERAL 4
+PANEL_ROWS(3) PANEL_ROWS(4)
+#define FOR_ROWS(some) (some == 1 ? NAME(panel1) : some == 2 ? NAME(panel2) : some == 3 ? NAME(panel3) : NAME(panel4))
 #else
 #define SEVERAL 2
+#define FOR_ROWS(some) (some == 1 ? NAME(panel1) : NAME(panel2))
 #endif
-PANEL_ROWS(1) PANEL_ROWS(SEVERAL)
 
 /* y += h @ transpose(r) for a batch of rows of h, n apart, and of y, `apart` apart. */
 static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_t n, const T *h,
@@ -49,13 +52,13 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
         const int64_t deep = batch > SEVERAL ? 64 : n;
         for (int64_t k0 = 0; k0 < n; k0 += deep)
         for (int64_t b = 0; b < batch;) {
-            const int64_t some = batch - b < SEVERAL ? 1 : SEVERAL, bytes = width * (int64_t)sizeof(T);
+            const int64_t some = batch - b < SEVERAL ? batch - b : SEVERAL, bytes = width * (int64_t)sizeof(T);
             T part[SEVERAL * 4 * VECTOR_BYTES / sizeof(T)], *to = y + b * apart + i;
             const int whole = width == PANEL;
             if (!whole) memset(part, 0, sizeof part);
             for (int64_t k = 0; !whole && k < some; k++)
                 memcpy(part + k * PANEL, to + k * apart, (size_t)bytes);
-            (some == 1 ? NAME(panel1) : NAME(CONCAT(panel, SEVERAL)))(
+            FOR_ROWS(some)(
                 h + b * n + k0, n, panels + k0 * PANEL, n - k0 < deep ? n - k0 : deep, whole ? to : part,
                 whole ? apart : PANEL);
             for (int64_t k = 0; !whole && k < some; k++)
@@ -65,6 +68,7 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
     }
 }
 #undef SEVERAL
+#undef FOR_ROWS
 #undef PANEL_ROWS
 
 static void NAME(hold)(T *v, int64_t n, T clip)
@@ -120,7 +124,7 @@ typedef struct {
     int64_t gates, first_rows; /* gates of a unit, rows of the weights that the first product takes */
     int64_t first, last;
     T *g, *candidates, *reset; /* of every sequence: gates, candidates, reset state */
-    T *panels, *last_panels;   /* packed weights, or NULL */
+    const T *panels, *last_panels; /* packed weights of the direction, or NULL */
 } NAME(recurrence);
 
 /* Which step of a sequence is step s in the order of the loop; -1 behind the end of the sequence. */
@@ -165,12 +169,13 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
     const int64_t gates = lstm ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
     const rlx_range own = rlx_share(call, batch, 4);
     T *candidates = (T *)out->work + batch * gates * n, *reset = candidates + states;
-    T *panels = p->pack ? reset + states : NULL;
-    const NAME(recurrence) f = {
+    /* Weights that are packed already are read where they are; others are packed here. */
+    T *scratch = p->pack && !p->packing ? reset + states : NULL;
+    const int64_t first_panels = (first_rows + PANEL - 1) / PANEL * PANEL * n;
+    NAME(recurrence) f = {
         .p = p, .xw = in->xw, .weights = in->weights, .bias = in->bias, .lengths = in->lengths,
         .gates = gates, .first_rows = first_rows, .first = own.first, .last = own.last,
-        .g = out->work, .candidates = candidates, .reset = reset, .panels = panels,
-        .last_panels = panels ? panels + (first_rows + PANEL - 1) / PANEL * PANEL * n : NULL,
+        .g = out->work, .candidates = candidates, .reset = reset,
     };
     const T *h0 = in->h0, *c0 = in->c0, *peepholes = in->peepholes;
     for (int64_t d = 0; d < p->directions && own.first < own.last; d++) {
@@ -178,8 +183,10 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
         for (int64_t i = own.first * n; i < own.last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
         for (int64_t i = own.first * n; c && i < own.last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
         const T *r = f.weights + d * gates * n * n;
-        if (panels) NAME(pack_rows)(r, first_rows, n, panels);
-        if (panels && gru) NAME(pack_rows)(r + first_rows * n, n, n, f.last_panels);
+        if (scratch) NAME(pack_rows)(r, first_rows, n, scratch);
+        if (scratch && gru) NAME(pack_rows)(r + first_rows * n, n, n, scratch + first_panels);
+        f.panels = p->packing ? (const T *)((const char *)in->weights + d * p->packed_stride) : scratch;
+        f.last_panels = f.panels ? f.panels + first_panels : NULL;
         for (int64_t s = 0; s < p->steps; s++) {
             NAME(recur_gates)(&f, d, s, h);
             for (int64_t b = own.first; b < own.last; b++) {

@@ -42,17 +42,17 @@ class _Moved(ABC):
     """A layout whose parts are copied as they are."""
 
     @abstractmethod
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Each part of the packed memory, beside the elements that it holds."""
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
-        for packed, part in self._parts(plain, memory):
+        for packed, part in self.moves(plain, memory):
             packed[...] = part
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The opposite: writes to an array of the matrices."""
-        for packed, part in self._parts(plain, memory):
+        for packed, part in self.moves(plain, memory):
             part[...] = packed
 
 
@@ -94,7 +94,7 @@ class Panels(_Moved):
         kind = str(self.dtype) if self.dtype in (DType.F16, DType.BF16) else "same"
         return _linked(kind, self.stride * self.dtype.itemsize)
 
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The whole panels, then the last one, each beside the elements in it."""
         shape = (
             (self.matrices, self.n, self.k) if self.transposed else (self.matrices, self.k, self.n)
@@ -155,7 +155,7 @@ class Bytes(NamedTuple):
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
-        for panel, part in self._parts(plain, memory):
+        for panel, part in self.moves(plain, memory):
             values = part.view(np.int8) if self.signed else (part ^ np.uint8(128)).view(np.int8)
             columns = part.shape[1]
             rows = np.zeros((4 * (panel.shape[0] - 1), columns), np.int8)
@@ -166,12 +166,12 @@ class Bytes(NamedTuple):
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The opposite: writes to an array of the matrices."""
-        for panel, part in self._parts(plain, memory):
+        for panel, part in self.moves(plain, memory):
             columns = part.shape[1]
             rows = panel[1:, :columns].swapaxes(1, 2).reshape(-1, columns)[: self.k]
             part[...] = rows if self.signed else rows.view(np.uint8) ^ np.uint8(128)
 
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Every panel, ``[1 + k / 4, columns, 4]``, beside its columns."""
         whole = plain.reshape(self.matrices, self.k, self.n)
         packed = memory[: self.nbytes].view(np.int8).reshape(self.matrices, self.stride)
@@ -211,7 +211,7 @@ class Blocks(_Moved):
         """The fields of a kernel's signature that say how its operand is packed."""
         return _linked("Q4_0" if self.four else "Q8_0", self.nbytes)
 
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The scales and the codes of every panel, each beside its part of the blocks."""
         size = 18 if self.four else 34
         blocks = plain.reshape(self.n, self.k // 32, size)
@@ -224,6 +224,57 @@ class Blocks(_Moved):
             yield scales[:, :width], part[..., :2].swapaxes(0, 1)
             codes = panel[:, 2 * some :].reshape(self.k // 32, size - 2, some)
             yield codes[..., :width], part[..., 2:].transpose(1, 2, 0)
+
+
+@dataclass(frozen=True)
+class Gates(_Moved):
+    """Weights of a recurrence: for each direction the panels of each of its products (kernels/recurrent/recurrent.h).
+
+    Attributes:
+        dtype: Of the elements.
+        directions: How many directions there are.
+        hidden: Columns of the weights.
+        products: Rows of the weights that each product takes, in their order.
+        columns: Panel width. The last panel of a product is padded to it.
+    """
+
+    dtype: DType
+    directions: int
+    hidden: int
+    products: tuple[int, ...]
+    columns: int
+
+    def _panels(self) -> list[Panels]:
+        """The layout of each product."""
+        return [
+            Panels(self.dtype, 1, self.hidden, rows, True, self.columns, self.columns)
+            for rows in self.products
+        ]
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one direction to the next."""
+        return sum(one.nbytes for one in self._panels())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all directions."""
+        return self.directions * self.stride
+
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.stride)
+
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The parts of every product's panels."""
+        at = 0
+        for direction in plain.reshape(self.directions, sum(self.products), self.hidden):
+            row = 0
+            for panels in self._panels():
+                rows = direction[row : row + panels.n]
+                yield from panels.moves(rows, memory[at : at + panels.nbytes])
+                row, at = row + panels.n, at + panels.nbytes
 
 
 @dataclass(frozen=True)
@@ -254,7 +305,7 @@ class Filters(_Moved):
         """The fields of a kernel's signature that say how its operand is packed."""
         return _linked("same", self.nbytes // self.matrices)
 
-    def _parts(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Rows that are made together, beside where they stand in the matrices."""
         whole = plain.reshape(self.matrices, self.m, self.k)
         packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
 from rlx.abi.products import SCHEMES
-from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Layout, Panels, Spectra
+from rlx.abi.recurrent import CELLS
+from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Gates, Layout, Panels, Spectra
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
@@ -17,6 +18,8 @@ from rlx.ops.windows.long import ACROSS
 FIXED = ("param", "constant")
 # Elements of a weight below which packing gains nothing. What is widened is always packed.
 _LEAST = 1024
+# Vectors of a panel of a recurrence's weights (kernels/recurrent/recurrent.h).
+_VECTORS = 4
 
 
 def _widths(isa: str, itemsize: int) -> tuple[int, int]:
@@ -93,6 +96,17 @@ def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
     return {4: Spectra(weight.type.size // taps, taps, ACROSS * p["block"])}
 
 
+def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
+    p, weight = call.params, call.inputs[1]
+    assert weight is not None
+    gates, hidden = weight.type.shape[1] // p["hidden"], p["hidden"]
+    # The third gate of a gru multiplies another state than the first two.
+    products = (2 * hidden, hidden) if gates == CELLS["gru"] else (gates * hidden,)
+    dtype = weight.type.dtype
+    columns = _VECTORS * _widths(isa, dtype.itemsize)[1]
+    return {1: Gates(dtype, p["directions"], hidden, products, columns)}
+
+
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul": _matmul,
@@ -103,6 +117,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "conv_long": _conv_long,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
+    "recurrence": _recurrence,
 }
 
 
