@@ -185,3 +185,43 @@ def test_errors():
         g.global_avg_pool(g.input("m", (3, 4)))
     with pytest.raises(rlx.GraphError, match="no norm"):
         g.lp_pool(x, 2, p=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_transposed_with_weights_that_stay(rng, dtype, threads):
+    """Short rows, whose places are listed, and long ones; weights as params, set twice, and as inputs."""
+    for dims, channels, filters, groups, stride, padding in (
+        ((2, 3), 6, 8, 2, (2, 3), 1),
+        ((4, 4), 5, 7, 1, (1, 1), 0),
+        ((5, 11), 4, 6, 1, (2, 2), 2),
+        ((3, 40), 6, 4, 2, (2, 1), 1),
+        ((30, 11), 3, 32, 1, (3, 2), 0),
+    ):
+        x = rng.standard_normal((2, channels, *dims)).astype(dtype)
+        w, other = rng.standard_normal((2, channels, filters // groups, 4, 5)).astype(dtype)
+        g = rlx.Graph("transposed")
+        weight = g.param("w", w.shape, dtype)
+        y = g.conv_transpose2d(
+            g.input("x", x.shape, dtype), weight, stride=stride, padding=padding, groups=groups
+        )
+        g.set_outputs([y])
+        options = rlx.CompileOptions(threads=threads)
+        with rlx.compile(g, "cpu", {"w": w}, options) as cg:
+            for given in (w, other):
+                cg.set_param("w", given)
+                (found,) = cg.run({"x": x})
+                r = rlx.Graph("reference")
+                r.set_outputs(
+                    [
+                        r.conv_transpose2d(
+                            r.input("x", x.shape, dtype),
+                            r.input("w", w.shape, dtype),
+                            stride=stride,
+                            padding=padding,
+                            groups=groups,
+                        )
+                    ]
+                )
+                (expected,) = rlx.compile(r, "reference").run({"x": x, "w": given})
+                np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)

@@ -157,7 +157,7 @@ KERNELS = (
     Kernel(
         "conv_transpose",
         "A transposed convolution; the window is that of the convolution that it transposes, seen from the result.",
-        {"window": WINDOW, "block": INT},
+        {"window": WINDOW, "block": INT, **_PACKED},
         {"x": "T", "weight": "T", "bias": "T?"},
         {"y": "T"},
         {

@@ -227,6 +227,39 @@ class Blocks(_Moved):
 
 
 @dataclass(frozen=True)
+class Transposed(_Moved):
+    """Matrices with rows and columns exchanged (kernels/windows/conv_transpose.h).
+
+    Attributes:
+        dtype: Of the elements.
+        matrices: How many matrices there are.
+        rows: Rows of each where they are not packed.
+        columns: Columns of each where they are not packed.
+    """
+
+    dtype: DType
+    matrices: int
+    rows: int
+    columns: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.matrices * self.rows * self.columns * self.dtype.itemsize
+
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.nbytes // self.matrices)
+
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """All matrices at once."""
+        packed = memory[: self.nbytes].view(self.dtype.numpy)
+        whole = plain.reshape(self.matrices, self.rows, self.columns)
+        yield packed.reshape(self.matrices, self.columns, self.rows), whole.swapaxes(1, 2)
+
+
+@dataclass(frozen=True)
 class Gates(_Moved):
     """Weights of a recurrence: for each direction the panels of each of its products (kernels/recurrent/recurrent.h).
 

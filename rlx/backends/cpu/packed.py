@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from rlx._ext import cpu as compiled
 from rlx.abi.products import SCHEMES
 from rlx.abi.recurrent import CELLS
-from rlx.backends.cpu.layouts import Blocks, Bytes, Filters, Gates, Layout, Panels, Spectra
+from rlx.backends.cpu.layouts import (
+    Blocks,
+    Bytes,
+    Filters,
+    Gates,
+    Layout,
+    Panels,
+    Spectra,
+    Transposed,
+)
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
@@ -88,6 +97,15 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
 
 
+def _conv_transpose(call: Call, isa: str) -> dict[int, Layout]:
+    weight, groups = call.inputs[1], call.params["groups"]
+    assert weight is not None
+    channels, *rest = weight.type.shape
+    if not weight.type.size:
+        return {}
+    return {1: Transposed(weight.type.dtype, groups, channels // groups, size(tuple(rest)))}
+
+
 def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[4]
     assert weight is not None
@@ -115,6 +133,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "conv": _conv,
     "conv_few": _conv,
     "conv_long": _conv_long,
+    "conv_transpose": _conv_transpose,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
     "recurrence": _recurrence,
