@@ -206,7 +206,8 @@ cdef class Program:
         """Lets an input be read from an argument just like its view, or from a copy of it."""
         cdef void** copy = &self._copies[slot.which]
         if not self._used.movable(slot.which):
-            memcpy(slot.memory, data, slot.nbytes)
+            if slot.nbytes:  # an empty input has no memory
+                memcpy(slot.memory, data, slot.nbytes)
             return 0
         if self._written(data) and slot.nbytes:
             if copy[0] == NULL:

@@ -48,6 +48,21 @@ def test_integer_products_of_vectors_with_zero_points(shapes, points):
     np.testing.assert_array_equal(found, (a.astype(np.int32) - p) @ (b.astype(np.int32) - q))
 
 
+@pytest.mark.parametrize(("points", "sums"), [((128, 0), 1), ((0, 3), 1), ((0, 0), 0), ((5, 3), 2)])
+def test_a_zero_point_of_zero_sums_nothing(points, sums):
+    """Known zero points: what is multiplied by 0 is not computed, and the results stay exact."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (3, 5), np.uint8), rng.integers(-128, 128, (5, 2), np.int8)
+    node = helper.make_node("MatMulInteger", ["a", "b", "p", "q"], ["y"])
+    weights = {"p": np.uint8(points[0]), "q": np.int8(points[1])}
+    data = model([node], [info("a", a.shape, 2), info("b", b.shape, 3)], ["y"], weights)
+    graph = rlx.onnx.load(data)
+    assert sum(one.op == "sum" for one in graph.nodes) == sums
+    (found,) = rlx.compile(graph, "cpu").run({"a": a, "b": b})
+    expected = (a.astype(np.int32) - points[0]) @ (b.astype(np.int32) - points[1])
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_long_shifts_of_u64_leave_nothing():
     x = np.uint64([2**63 + 5, 7, 2**63 + 8])
     (found,) = run("BitShift", [x, np.uint64([64, 2**63 + 1, 63])], direction="RIGHT")

@@ -25,7 +25,8 @@ from rlx.ops.windows.long import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
-# Elements of a weight below which packing gains nothing. What is widened is always packed.
+# Elements of a weight below which packing gains nothing where kernels read it as fast as it is. What they would
+# widen, transpose or rearrange in every call is always packed.
 _LEAST = 1024
 # Vectors of a panel of a recurrence's weights (kernels/recurrent/recurrent.h).
 _VECTORS = 4
@@ -164,7 +165,9 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
-    small = size(value.type.shape) < _LEAST and value.type.dtype not in HALVES
-    if not wanted or (small and not isinstance(wanted[0], Spectra)):
+    if not wanted:
+        return Weight(value)
+    plain = isinstance(wanted[0], Panels | Filters) and value.type.dtype not in HALVES
+    if plain and size(value.type.shape) < _LEAST:
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))

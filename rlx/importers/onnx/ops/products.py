@@ -93,7 +93,7 @@ def einsum(call: Call) -> Any:
 def less_zero(g: Graph, x: Node, zero: Node | None, axis: int | None = None) -> Node:
     """An 8-bit tensor as i32, less its zero point (one, or one per entry of an axis)."""
     wide: Node = g.cast(x, "i32")
-    if zero is None:
+    if zero is None or _is_zero(zero):
         return wide
     found: Node = g.sub(wide, _point(g, zero, len(x.shape), axis))
     return found
@@ -109,6 +109,11 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
         shape[axis] = point.shape[0]
         point = g.reshape(point, shape)
     return point
+
+
+def _is_zero(point: Node) -> bool:
+    """Whether a zero point is known to be 0."""
+    return point.op == "constant" and not np.any(point.attrs["value"])
 
 
 def integer_product(call: Call, at: tuple[int, int], zeros: tuple[int, int]) -> Node:
@@ -130,8 +135,9 @@ def exact_product(
     b = g.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     found: Node = g.matmul_integer(a, b)
     rank, inner = len(found.shape), a.shape[-1]
-    p = None if left_zero is None else _point(g, left_zero, rank, rank - 2)
-    q = None if right_zero is None else _point(g, right_zero, rank, rank - 1)
+    # Weights often have a zero point of 0, for which nothing has to be summed.
+    p = None if left_zero is None or _is_zero(left_zero) else _point(g, left_zero, rank, rank - 2)
+    q = None if right_zero is None or _is_zero(right_zero) else _point(g, right_zero, rank, rank - 1)
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
         found = g.sub(found, g.mul(p, columns))
