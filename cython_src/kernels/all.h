@@ -10,6 +10,7 @@
 
 #include "elementwise/elementwise.h"
 #include "windows/window.h"
+#include "rows/lines.h"
 #include "rows/reduce.h"
 #include "movement/movement.h"
 #include "windows/pool.h"

@@ -35,6 +35,8 @@ LONG_ACROSS = 16
 MEL_ROWS = 128
 
 # --- other families ---
+# Neighbouring lines that a thread takes at least, where threads share the lines of a position: 2 cache lines of f32.
+LINE_COLUMNS = 32
 # Keys of a tile of attention, and queries that meet it together.
 ATTENTION_KEYS, ATTENTION_QUERIES = 128, 64
 # Elements of a vector at most: 64 bytes of f32.

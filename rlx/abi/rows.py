@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rlx.abi.constants import LINE_COLUMNS
 from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
-
-def _reduced(p: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return (p.n * p.inner,), (p.inner,)
+# Threads share outer positions or columns, whichever are more. A line is never shared: what its parts give would have
+# to be put together in an order of its own.
+_LINES = Parallel(most=lambda p: max(p.outer, p.inner // LINE_COLUMNS))
 
 
 def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Kernel:
     return Kernel(
-        f"reduce_{kind}", doc, _AXIS, {"x": "T"}, {"y": "T"}, types=types, parallel=Parallel("outer", _reduced)
+        f"reduce_{kind}", doc, _AXIS, {"x": "T"}, {"y": "T"}, types=types, parallel=_LINES
     )  # fmt: skip
 
 
@@ -27,7 +26,7 @@ KERNELS = (
         {"x": "T"},
         {"y": "T"},
         types=FLOATS,
-        parallel=Parallel("outer", lambda p: ((p.n * p.inner,), (p.n * p.inner,))),
+        parallel=_LINES,
     ),
     Kernel(
         "layer_norm",
@@ -51,6 +50,7 @@ KERNELS = (
         {"x": "T"},
         {"y": "i32"},
         types=NUMBERS,
+        parallel=_LINES,
     ),
     Kernel(
         "cumulate",

@@ -1,73 +1,98 @@
 /* Reductions over the middle of [outer, n, inner], per type. */
 
-/* START is the result of no elements, COMBINE(acc, x) adds one, FINISH(acc, n) ends. Contiguous rows are reduced in 16
-   lanes; every 1,024 elements are added to a sum of a wider type. */
-#define REDUCTION(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH, ROW, COLUMNS)                    \
+/* START is the result of no elements, COMBINE(a, x) adds one, FINISH(a, n) ends. Sums are made in PARTs, which are added
+   to a wider TOTAL every 1,024 elements of a row, or 64 of a column. */
+
+/* A contiguous row, in 16 lanes. */
+#define ROW(NAME, T, PART, TOTAL, START, COMBINE)                                                 \
+    static TOTAL line_##NAME(const T *x, int64_t n)                                                \
+    {                                                                                             \
+        TOTAL total = (TOTAL)(START);                                                             \
+        for (int64_t at = 0; at < n; at += 1024) {                                                \
+            const int64_t end = n - at < 1024 ? n - at : 1024;                                    \
+            PART lane[16];                                                                        \
+            for (int l = 0; l < 16; l++) lane[l] = (PART)(START);                                 \
+            int64_t i = 0;                                                                        \
+            for (; i + 16 <= end; i += 16)                                                        \
+                for (int l = 0; l < 16; l++) lane[l] = COMBINE(lane[l], x[at + i + l]);           \
+            for (; i < end; i++) lane[0] = COMBINE(lane[0], x[at + i]);                           \
+            _Pragma("GCC unroll 16") for (int l = 0; l < 16; l++) total = COMBINE(total, lane[l]); \
+        }                                                                                         \
+        return total;                                                                             \
+    }
+
+/* Adds n rows of at most MOST_COLUMNS columns, `step` apart, to the totals. Four rows are read together, so that memory
+   is read as a stream. */
+#define MOST_COLUMNS 1024
+#define COLUMNS(NAME, T, PART, TOTAL, START, COMBINE)                                             \
+    static void columns_##NAME(TOTAL *total, const T *row, int64_t n, int64_t step, int64_t width) \
+    {                                                                                             \
+        PART part[MOST_COLUMNS];                                                                  \
+        for (int64_t i = 0; i < n;) {                                                             \
+            const int64_t end = n - i < 64 ? n : i + 64;                                          \
+            for (int64_t j = 0; j < width; j++) part[j] = (PART)(START);                          \
+            for (; i + 4 <= end; i += 4, row += 4 * step)                                         \
+                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
+                {                                                                                 \
+                    const PART p = row[j], q = row[j + step];                                     \
+                    const PART r = row[j + 2 * step], s = row[j + 3 * step];                      \
+                    const PART a = COMBINE(p, q), b = COMBINE(r, s), both = COMBINE(a, b);        \
+                    part[j] = COMBINE(part[j], both);                                             \
+                }                                                                                 \
+            for (; i < end; i++, row += step)                                                     \
+                for (int64_t j = 0; j < width; j++) part[j] = COMBINE(part[j], row[j]);           \
+            for (int64_t j = 0; j < width; j++) total[j] = COMBINE(total[j], part[j]);            \
+        }                                                                                         \
+    }
+
+#define KERNEL(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH)                                    \
+    /* `width` columns of n rows, `inner` apart. */                                               \
+    static void reduce_##kind##_##SUFFIX(T *y, const T *x, int64_t n, int64_t inner, int64_t width) \
+    {                                                                                             \
+        TOTAL total[MOST_COLUMNS];                                                                \
+        const int64_t fold = rows_together(n, inner), wide = fold * width, rest = n % fold;       \
+        for (int64_t j = 0; j < wide; j++) total[j] = (TOTAL)(START);                             \
+        columns_##kind##_##SUFFIX(total, x, n / fold, fold * inner, wide);                        \
+        if (rest) columns_##kind##_##SUFFIX(total, x + (n - rest) * inner, rest, inner, width);   \
+        for (int64_t j = wide - 1; j >= width; j--) total[j - width] = COMBINE(total[j - width], total[j]); \
+        for (int64_t j = 0; j < width; j++) y[j] = (T)(FINISH(total[j], n));                      \
+    }                                                                                             \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
         RLX_ARGUMENTS(reduce_##kind, call);                                                       \
-        const int64_t outer = p->outer, n = p->n, inner = p->inner;                               \
-        const T *x = in->x;                                                                       \
-        T *y = out->y;                                                                            \
-        for (int64_t o = 0; o < outer; o++, x += n * inner, y += inner)                           \
+        const int64_t n = p->n, inner = p->inner, size = n * inner;                               \
+        const rlx_block own = share_lines(call, p->outer, inner);                                 \
+        const T *x = (const T *)in->x + own.pieces.first * size;                                  \
+        T *y = (T *)out->y + own.pieces.first * inner;                                            \
+        int64_t left = own.pieces.last - own.pieces.first;                                        \
+        if (lie_apart(p->outer, n, inner)) {                                                      \
+            T beside[BESIDE * BESIDE_ELEMENTS], found[BESIDE * BESIDE];                           \
+            for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * inner) {           \
+                const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;       \
+                bring_##SUFFIX(beside, x, size, size, count);                                     \
+                reduce_##kind##_##SUFFIX(found, beside, n, wide, wide);                           \
+                send_##SUFFIX(y, found, inner, inner, count);                                     \
+            }                                                                                     \
+            return RLX_OK;                                                                        \
+        }                                                                                         \
+        for (; left > 0; left--, x += size, y += inner)                                           \
             if (inner == 1) {                                                                     \
-                ROW(T, TOTAL, START, COMBINE, FINISH)                                              \
+                const TOTAL total = line_##kind##_##SUFFIX(x, n);                                  \
+                y[0] = (T)(FINISH(total, n));                                                     \
             } else {                                                                              \
-                COLUMNS(T, TOTAL, START, COMBINE, FINISH)                                          \
+                for (int64_t at = own.columns.first; at < own.columns.last; at += MOST_COLUMNS) { \
+                    const int64_t rest = own.columns.last - at;                                   \
+                    const int64_t width = rest < MOST_COLUMNS ? rest : MOST_COLUMNS;              \
+                    reduce_##kind##_##SUFFIX(y + at, x + at, n, inner, width);                    \
+                }                                                                                 \
             }                                                                                     \
         return RLX_OK;                                                                            \
     }
 
-#define ROW(T, TOTAL, START, COMBINE, FINISH)                                                      \
-    TOTAL total = (TOTAL)(START);                                                                   \
-    for (int64_t at = 0; at < n; at += 1024) {                                                    \
-        const int64_t end = n - at < 1024 ? n - at : 1024;                                        \
-        T lane[16];                                                                               \
-        for (int l = 0; l < 16; l++) lane[l] = (T)(START);                                        \
-        int64_t i = 0;                                                                            \
-        for (; i + 16 <= end; i += 16)                                                            \
-            for (int l = 0; l < 16; l++) lane[l] = COMBINE(lane[l], x[at + i + l]);               \
-        for (; i < end; i++) lane[0] = COMBINE(lane[0], x[at + i]);                               \
-        _Pragma("GCC unroll 16") for (int l = 0; l < 16; l++) total = COMBINE(total, lane[l]);    \
-    }                                                                                             \
-    y[0] = (T)(FINISH(total, n));
-
-#define COLUMNS(T, TOTAL, START, COMBINE, FINISH)                                                  \
-    for (int64_t at = 0; at < inner; at += 256) {                                                 \
-        const int64_t width = inner - at < 256 ? inner - at : 256;                                \
-        TOTAL acc[256];                                                                            \
-        for (int64_t j = 0; j < width; j++) acc[j] = (TOTAL)(START);                               \
-        for (int64_t i = 0; i < n; i++)                                                           \
-            for (int64_t j = 0; j < width; j++) acc[j] = COMBINE(acc[j], x[i * inner + at + j]);  \
-        for (int64_t j = 0; j < width; j++) y[at + j] = (T)(FINISH(acc[j], n));                   \
-    }
-
-/* Reduces many columns at a time and four rows of them, so that memory is read as a stream. Every 64 rows are added to
-   sums of a wider type. */
-#define STREAM(T, TOTAL, START, COMBINE, FINISH)                                                   \
-    for (int64_t at = 0; at < inner; at += 1024) {                                                \
-        const int64_t width = inner - at < 1024 ? inner - at : 1024;                              \
-        const T *row = x + at;                                                                    \
-        TOTAL acc[1024];                                                                           \
-        T part[1024];                                                                             \
-        for (int64_t j = 0; j < width; j++) acc[j] = (TOTAL)(START);                               \
-        for (int64_t i = 0; i < n;) {                                                             \
-            const int64_t end = n - i < 64 ? n : i + 64;                                          \
-            for (int64_t j = 0; j < width; j++) part[j] = (T)(START);                             \
-            for (; i + 4 <= end; i += 4, row += 4 * inner)                                        \
-                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
-                {                                                                                 \
-                    const T a = COMBINE(row[j], row[j + inner]);                                  \
-                    const T b = COMBINE(row[j + 2 * inner], row[j + 3 * inner]);                  \
-                    const T both = COMBINE(a, b);                                                 \
-                    part[j] = COMBINE(part[j], both);                                             \
-                }                                                                                 \
-            for (; i < end; i++, row += inner)                                                    \
-                for (int64_t j = 0; j < width; j++) part[j] = COMBINE(part[j], row[j]);           \
-            for (int64_t j = 0; j < width; j++) acc[j] = COMBINE(acc[j], part[j]);                \
-        }                                                                                         \
-        for (int64_t j = 0; j < width; j++) y[at + j] = (T)(FINISH(acc[j], n));                   \
-    }
+#define REDUCTION(kind, SUFFIX, T, PART, TOTAL, START, COMBINE, FINISH)                           \
+    ROW(kind##_##SUFFIX, T, PART, TOTAL, START, COMBINE)                                          \
+    COLUMNS(kind##_##SUFFIX, T, PART, TOTAL, START, COMBINE)                                      \
+    KERNEL(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH)
 
 /* The largest element of a row, or with negated signs the smallest. NaN is larger than any number. */
 static float row_extreme(const float *x, int64_t n, int32_t negated)
@@ -97,39 +122,40 @@ static float row_extreme(const float *x, int64_t n, int32_t negated)
     }
     return negated ? -top : top;
 }
-#define LARGEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, 0);
-#define SMALLEST(T, TOTAL, START, COMBINE, FINISH) y[0] = row_extreme(x, n, (int32_t)0x80000000);
+static float line_max_f32(const float *x, int64_t n) { return row_extreme(x, n, 0); }
+static float line_min_f32(const float *x, int64_t n) { return row_extreme(x, n, (int32_t)0x80000000); }
 
 #define PLUS(a, x) ((a) + (x))
-/* NaN stays, since comparisons with it are false. */
-#define LARGER(a, x) ((a) > (x) || (a) != (a) ? (a) : (x))
-#define SMALLER(a, x) ((a) < (x) || (a) != (a) ? (a) : (x))
+/* NaN stays, since comparisons with it are false. Both conditions are evaluated, so that loops become vectors. */
+#define LARGER(a, x) (((a) > (x)) | ((a) != (a)) ? (a) : (x))
+#define SMALLER(a, x) (((a) < (x)) | ((a) != (a)) ? (a) : (x))
 #define TIMES(a, x) ((a) * (x))
 #define PLAIN(a, n) (a)
 #define DIVIDE(a, n) ((a) / (double)(n))
 
-REDUCTION(sum, f32, float, double, 0, PLUS, PLAIN, ROW, STREAM)
-REDUCTION(sum, f64, double, double, 0, PLUS, PLAIN, ROW, COLUMNS)
-REDUCTION(mean, f32, float, double, 0, PLUS, DIVIDE, ROW, STREAM)
-REDUCTION(mean, f64, double, double, 0, PLUS, DIVIDE, ROW, COLUMNS)
-REDUCTION(max, f32, float, float, -INFINITY, LARGER, PLAIN, LARGEST, STREAM)
-REDUCTION(min, f32, float, float, INFINITY, SMALLER, PLAIN, SMALLEST, STREAM)
+REDUCTION(sum, f32, float, float, double, 0, PLUS, PLAIN)
+REDUCTION(sum, f64, double, double, double, 0, PLUS, PLAIN)
+REDUCTION(mean, f32, float, float, double, 0, PLUS, DIVIDE)
+REDUCTION(mean, f64, double, double, double, 0, PLUS, DIVIDE)
+/* Products of few numbers may leave the range of f32. */
+REDUCTION(prod, f32, float, double, double, 1, TIMES, PLAIN)
+REDUCTION(prod, f64, double, double, double, 1, TIMES, PLAIN)
+COLUMNS(max_f32, float, float, float, -INFINITY, LARGER)
+KERNEL(max, f32, float, float, -INFINITY, LARGER, PLAIN)
+COLUMNS(min_f32, float, float, float, INFINITY, SMALLER)
+KERNEL(min, f32, float, float, INFINITY, SMALLER, PLAIN)
+REDUCTION(max, f64, double, double, double, -INFINITY, LARGER, PLAIN)
+REDUCTION(min, f64, double, double, double, INFINITY, SMALLER, PLAIN)
 
-REDUCTION(sum, i32, int32_t, int32_t, 0, PLUS, PLAIN, ROW, COLUMNS)
-REDUCTION(sum, u32, uint32_t, uint32_t, 0, PLUS, PLAIN, ROW, COLUMNS)
-REDUCTION(sum, i64, int64_t, int64_t, 0, PLUS, PLAIN, ROW, COLUMNS)
-REDUCTION(max, i32, int32_t, int32_t, INT32_MIN, LARGER, PLAIN, ROW, COLUMNS)
-REDUCTION(min, i32, int32_t, int32_t, INT32_MAX, SMALLER, PLAIN, ROW, COLUMNS)
-REDUCTION(min, f64, double, double, INFINITY, SMALLER, PLAIN, ROW, COLUMNS)
-REDUCTION(max, f64, double, double, -INFINITY, LARGER, PLAIN, ROW, COLUMNS)
-REDUCTION(prod, f32, float, double, 1, TIMES, PLAIN, ROW, COLUMNS)
-REDUCTION(prod, f64, double, double, 1, TIMES, PLAIN, ROW, COLUMNS)
-REDUCTION(max, u32, uint32_t, uint32_t, 0, LARGER, PLAIN, ROW, COLUMNS)
-REDUCTION(max, i64, int64_t, int64_t, INT64_MIN, LARGER, PLAIN, ROW, COLUMNS)
-REDUCTION(min, u32, uint32_t, uint32_t, UINT32_MAX, SMALLER, PLAIN, ROW, COLUMNS)
-REDUCTION(min, i64, int64_t, int64_t, INT64_MAX, SMALLER, PLAIN, ROW, COLUMNS)
-REDUCTION(prod, i32, int32_t, int32_t, 1, TIMES, PLAIN, ROW, COLUMNS)
-REDUCTION(prod, u32, uint32_t, uint32_t, 1, TIMES, PLAIN, ROW, COLUMNS)
-REDUCTION(prod, i64, int64_t, int64_t, 1, TIMES, PLAIN, ROW, COLUMNS)
+#define OF_INTEGERS(SUFFIX, T, LEAST, MOST)                                                       \
+    REDUCTION(sum, SUFFIX, T, T, T, 0, PLUS, PLAIN)                                               \
+    REDUCTION(prod, SUFFIX, T, T, T, 1, TIMES, PLAIN)                                             \
+    REDUCTION(max, SUFFIX, T, T, T, LEAST, LARGER, PLAIN)                                         \
+    REDUCTION(min, SUFFIX, T, T, T, MOST, SMALLER, PLAIN)
+OF_INTEGERS(i32, int32_t, INT32_MIN, INT32_MAX)
+OF_INTEGERS(u32, uint32_t, 0, UINT32_MAX)
+OF_INTEGERS(i64, int64_t, INT64_MIN, INT64_MAX)
+#undef OF_INTEGERS
+#undef KERNEL
 #undef COLUMNS
 #undef ROW

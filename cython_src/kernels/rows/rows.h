@@ -93,41 +93,118 @@ static inline T NAME(row_exp)(T *y, const T *x, T top, int64_t n)
 }
 #endif
 
-/* Parameters: outer, n, inner, whether the logarithm is wanted. */
+/* Stores exp(x - top) of a row of columns to y, unless it is NULL, and adds it to `total`. */
+static RLX_INLINE void NAME(exp_columns)(T *y, const T *x, const T *top, T *total, int64_t width)
+{
+#ifdef SINGLE
+    for (int64_t j = 0; j < width; j += FLOATS) {
+        const int64_t left = width - j;
+        if (left < FLOATS) {
+            const vf e = v_exp_below(v_load_some(x + j, left) - v_load_some(top + j, left));
+            v_store_some(total + j, v_load_some(total + j, left) + e, left);
+            if (y) v_store_some(y + j, e, left);
+        } else {
+            const vf e = v_exp_below(v_load(x + j) - v_load(top + j));
+            v_store(total + j, v_load(total + j) + e);
+            if (y) v_store(y + j, e);
+        }
+    }
+#else
+    for (int64_t j = 0; j < width; j++) {
+        const T e = SCALAR(exp)(x[j] - top[j]);
+        total[j] += e;
+        if (y) y[j] = e;
+    }
+#endif
+}
+
+/* Softmax of each of at most STRIP columns of n rows, `step` apart; the last row has `last` columns. Columns that are
+   `period` apart belong to one line. x may be y. */
+static void NAME(softmax_strip)(T *y, const T *x, int64_t n, int64_t step, int64_t width, int64_t last,
+                                int64_t period, int logarithm)
+{
+    T top[STRIP], part[STRIP];
+    double total[STRIP];
+#define WIDTH(i) ((i) + 1 < n ? width : last)
+    for (int64_t j = 0; j < width; j++) top[j] = -(T)INFINITY, total[j] = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < WIDTH(i); j++) top[j] = x[i * step + j] > top[j] ? x[i * step + j] : top[j];
+    for (int64_t j = width - 1; j >= period; j--) top[j - period] = top[j] > top[j - period] ? top[j] : top[j - period];
+    for (int64_t j = period; j < width; j++) top[j] = top[j - period];
+    for (int64_t i = 0; i < n;) {
+        const int64_t end = n - i < 64 ? n : i + 64;
+        for (int64_t j = 0; j < width; j++) part[j] = 0;
+        for (; i < end; i++)
+            NAME(exp_columns)(logarithm ? NULL : y + i * step, x + i * step, top, part, WIDTH(i));
+        for (int64_t j = 0; j < width; j++) total[j] += part[j];
+    }
+    for (int64_t j = width - 1; j >= period; j--) total[j - period] += total[j];
+    /* What is subtracted from each column, or what it is multiplied by. */
+    for (int64_t j = 0; j < period; j++) part[j] = logarithm ? SCALAR(log)((T)total[j]) : 1 / (T)total[j];
+    for (int64_t j = period; j < width; j++) part[j] = part[j - period];
+    for (int64_t i = 0; i < n; i++, x += step, y += step) {
+        const int64_t wide = WIDTH(i);
+        if (logarithm)
+            _Pragma("GCC ivdep") for (int64_t j = 0; j < wide; j++) y[j] = x[j] - top[j] - part[j];
+        else
+            _Pragma("GCC ivdep") for (int64_t j = 0; j < wide; j++) y[j] *= part[j];
+    }
+#undef WIDTH
+}
+
+/* Softmax of `width` columns of n rows, `inner` apart. */
+static void NAME(softmax_columns)(T *y, const T *x, int64_t n, int64_t inner, int64_t width, int logarithm)
+{
+    const int64_t fold = rows_together(n, inner);
+    if (fold > 1) {
+        const int64_t rows = (n + fold - 1) / fold, wide = fold * inner;
+        NAME(softmax_strip)(y, x, rows, wide, wide, (n - (rows - 1) * fold) * inner, inner, logarithm);
+        return;
+    }
+    for (int64_t at = 0; at < width; at += STRIP) {
+        const int64_t wide = width - at < STRIP ? width - at : STRIP;
+        NAME(softmax_strip)(y + at, x + at, n, inner, wide, wide, wide, logarithm);
+    }
+}
+
+static void NAME(softmax_row)(T *y, const T *x, int64_t n, int logarithm)
+{
+    T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
+    const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
+    if (logarithm) {
+        const T shift = SCALAR(log)(sum);
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+    } else {
+        const T scale = 1 / sum;
+        int64_t i = 0;
+        for (; i + VL <= n; i += VL) *(VEC *)(y + i) *= scale;
+        for (; i < n; i++) y[i] *= scale;
+    }
+}
+
 static int NAME(kernel_softmax)(const rlx_call *call)
 {
     RLX_ARGUMENTS(softmax, call);
-    const int64_t outer = p->outer, n = p->n, inner = p->inner;
+    const int64_t n = p->n, inner = p->inner, size = n * inner;
     const int logarithm = (int)p->log;
-    for (int64_t o = 0; o < outer; o++) {
-        const T *x = (const T *)in->x + o * n * inner;
-        T *y = (T *)out->y + o * n * inner;
-        if (inner == 1) {
-            T *kept = logarithm && sizeof(T) == 4 ? NULL : y;
-            const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
-            if (logarithm) {
-                const T shift = SCALAR(log)(sum);
-                _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
-            } else {
-                const T scale = 1 / sum;
-                int64_t i = 0;
-                for (; i + VL <= n; i += VL) *(VEC *)(y + i) *= scale;
-                for (; i < n; i++) y[i] *= scale;
-            }
-            continue;
+    const rlx_block own = share_lines(call, p->outer, inner);
+    const int64_t first = own.columns.first, width = own.columns.last - first;
+    const T *x = (const T *)in->x + own.pieces.first * size;
+    T *y = (T *)out->y + own.pieces.first * size;
+    int64_t left = own.pieces.last - own.pieces.first;
+    if (lie_apart(p->outer, n, inner)) {
+        T beside[BESIDE * BESIDE_ELEMENTS];
+        for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * size) {
+            const int64_t count = left < BESIDE ? left : BESIDE;
+            NAME(bring)(beside, x, size, size, count);
+            NAME(softmax_columns)(beside, beside, n, inner * BESIDE, inner * BESIDE, logarithm);
+            NAME(send)(y, beside, size, size, count);
         }
-        for (int64_t j = 0; j < inner; j++) {
-            T top = -(T)INFINITY;
-            double sum = 0;
-            for (int64_t i = 0; i < n; i++) top = x[i * inner + j] > top ? x[i * inner + j] : top;
-            for (int64_t i = 0; i < n; i++)
-                sum += y[i * inner + j] = SCALAR(exp)(x[i * inner + j] - top);
-            const T shift = SCALAR(log)((T)sum);
-            for (int64_t i = 0; i < n; i++)
-                y[i * inner + j] = logarithm ? x[i * inner + j] - top - shift
-                                             : y[i * inner + j] / (T)sum;
-        }
+        return RLX_OK;
     }
+    for (; left > 0; left--, x += size, y += size)
+        if (inner == 1) NAME(softmax_row)(y, x, n, logarithm);
+        else NAME(softmax_columns)(y + first, x + first, n, inner, width, logarithm);
     return RLX_OK;
 }
 

@@ -1,34 +1,97 @@
-/* Reductions and running totals that visit the elements of a row in order. */
+/* Positions of extremes, and running totals. */
 
-/* The position of the largest or smallest element. NaN is more extreme than any number. */
-#define ARG_REDUCTION(SUFFIX, T)                                                                  \
+/* Whether v takes the place of `top` in a search for extremes: NaN is more extreme than any number. Without branches, so
+   that loops become vectors. */
+#define TAKES(v, top, beyond, last)                                                               \
+    ((last) ? ((v)beyond##= (top)) | ((v) != (v)) : ((v)beyond(top)) | (((v) != (v)) & ((top) == (top))))
+
+/* The position of the largest or smallest element: the first of equals, or the last. PLACE is an integer of the size of
+   T. */
+#define ARG_SEARCH(kind, SUFFIX, T, PLACE, beyond)                                                \
+    /* Of each of at most STRIP columns of n rows, `inner` apart. */                              \
+    static RLX_INLINE void arg_strip_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t n,         \
+                                                       int64_t inner, int64_t width, const int last) \
+    {                                                                                             \
+        T top[STRIP];                                                                             \
+        PLACE place[STRIP];                                                                       \
+        for (int64_t j = 0; j < width; j++) top[j] = x[j], place[j] = 0;                          \
+        for (int64_t i = 1; i < n; i++) {                                                         \
+            x += inner;                                                                           \
+            for (int64_t j = 0; j < width; j++) {                                                 \
+                const T v = x[j], t = top[j];                                                     \
+                const PLACE at = place[j];                                                        \
+                const int takes = TAKES(v, t, beyond, last);                                      \
+                top[j] = takes ? v : t;                                                           \
+                place[j] = takes ? (PLACE)i : at;                                                 \
+            }                                                                                     \
+        }                                                                                         \
+        for (int64_t j = 0; j < width; j++) y[j] = (int32_t)place[j];                             \
+    }                                                                                             \
+    static void arg_columns_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t n, int64_t inner,   \
+                                              int64_t width, int last)                            \
+    {                                                                                             \
+        for (int64_t at = 0; at < width; at += STRIP) {                                           \
+            const int64_t wide = width - at < STRIP ? width - at : STRIP;                         \
+            if (last) arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 1);             \
+            else arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 0);                  \
+        }                                                                                         \
+    }                                                                                             \
+    /* Of a row: of its piece with the largest extreme, which is then searched. */                \
+    static int64_t arg_row_##kind##_##SUFFIX(const T *x, int64_t n, int last)                     \
+    {                                                                                             \
+        int64_t piece = 0;                                                                        \
+        T top = x[0];                                                                             \
+        for (int64_t at = 0; at < n; at += STRIP) {                                               \
+            const T v = line_##kind##_##SUFFIX(x + at, n - at < STRIP ? n - at : STRIP);          \
+            if (at == 0 || TAKES(v, top, beyond, last)) piece = at, top = v;                      \
+        }                                                                                         \
+        const int64_t end = n - piece < STRIP ? n : piece + STRIP;                                \
+        PLACE found = (PLACE)(last ? piece : end);                                                \
+        for (int64_t i = piece; i < end; i++) {                                                   \
+            const T v = x[i];                                                                     \
+            const int same = (v == top) | ((v != v) & (top != top));                              \
+            const PLACE at = same ? (PLACE)i : last ? (PLACE)piece : (PLACE)end;                  \
+            found = last ? (at > found ? at : found) : (at < found ? at : found);                 \
+        }                                                                                         \
+        return found;                                                                             \
+    }
+
+#define ARG_REDUCTION(SUFFIX, T, PLACE)                                                           \
+    ARG_SEARCH(max, SUFFIX, T, PLACE, >)                                                          \
+    ARG_SEARCH(min, SUFFIX, T, PLACE, <)                                                          \
     static int kernel_arg_reduce_##SUFFIX(const rlx_call *call)                                   \
     {                                                                                             \
         RLX_ARGUMENTS(arg_reduce, call);                                                          \
-        const int64_t outer = p->outer, n = p->n, inner = p->inner;               \
-        const int largest = (int)p->largest, last = (int)p->last;                          \
-        const T *x = in->x;                                                                 \
-        int32_t *y = out->y;                                                                \
-        for (int64_t o = 0; o < outer; o++, x += n * inner)                                       \
-            for (int64_t j = 0; j < inner; j++, y++) {                                            \
-                int64_t best = 0;                                                                 \
-                T top = x[j];                                                                     \
-                for (int64_t i = 1; i < n; i++) {                                                 \
-                    const T v = x[i * inner + j];                                                 \
-                    const int nan = v != v, top_nan = top != top;                                 \
-                    const int beats = nan ? !top_nan : !top_nan && (largest ? v > top : v < top); \
-                    const int equal = nan ? top_nan : v == top;                                   \
-                    if (beats || (last && equal)) best = i, top = v;                              \
-                }                                                                                 \
-                *y = (int32_t)best;                                                               \
+        const int64_t n = p->n, inner = p->inner, size = n * inner;                               \
+        const int last = (int)p->last;                                                            \
+        void (*const columns)(int32_t *, const T *, int64_t, int64_t, int64_t, int) =             \
+            p->largest ? arg_columns_max_##SUFFIX : arg_columns_min_##SUFFIX;                     \
+        const rlx_block own = share_lines(call, p->outer, inner);                                 \
+        const int64_t first = own.columns.first, width = own.columns.last - first;                \
+        const T *x = (const T *)in->x + own.pieces.first * size;                                  \
+        int32_t *y = (int32_t *)out->y + own.pieces.first * inner;                                \
+        int64_t left = own.pieces.last - own.pieces.first;                                        \
+        if (lie_apart(p->outer, n, inner)) {                                                      \
+            T beside[BESIDE * BESIDE_ELEMENTS];                                                   \
+            int32_t found[BESIDE * BESIDE];                                                       \
+            for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * inner) {           \
+                const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;       \
+                bring_##SUFFIX(beside, x, size, size, count);                                     \
+                columns(found, beside, n, wide, wide, last);                                      \
+                send_i32(y, found, inner, inner, count);                                          \
             }                                                                                     \
+            return RLX_OK;                                                                        \
+        }                                                                                         \
+        for (; left > 0; left--, x += size, y += inner)                                           \
+            if (inner > 1) columns(y + first, x + first, n, inner, width, last);                  \
+            else y[0] = (int32_t)(p->largest ? arg_row_max_##SUFFIX(x, n, last) : arg_row_min_##SUFFIX(x, n, last)); \
         return RLX_OK;                                                                            \
     }
-ARG_REDUCTION(f32, float)
-ARG_REDUCTION(f64, double)
-ARG_REDUCTION(i32, int32_t)
-ARG_REDUCTION(u32, uint32_t)
-ARG_REDUCTION(i64, int64_t)
+ARG_REDUCTION(f32, float, int32_t)
+ARG_REDUCTION(f64, double, int64_t)
+ARG_REDUCTION(i32, int32_t, int32_t)
+ARG_REDUCTION(u32, uint32_t, int32_t)
+ARG_REDUCTION(i64, int64_t, int64_t)
 
 /* Running sums or products over the middle of [outer, n, inner]. */
 #define CUMULATION(SUFFIX, T, TOTAL)                                                               \

@@ -1,0 +1,111 @@
+"""Operations along any axis: every way in which kernels see lines, beside NumPy, with the same bits on more threads."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx._ext import cpu
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import split
+
+# [outer, n, inner]: long rows, short rows that are brought side by side, columns that fill vectors and that do not,
+# few neighbouring columns that are long, more columns than one strip, and lines of no elements.
+SHAPES = (
+    (1, 1, 1), (1, 700, 1), (3, 2051, 1), (7, 3, 1), (8, 3, 1), (50, 7, 1), (33, 15, 1), (33, 16, 1), (19, 17, 1),
+    (9, 130, 1), (50, 5, 3), (17, 16, 8), (100, 2, 15), (3, 5, 4), (2, 300, 5), (2, 701, 2), (1, 999, 13),
+    (2, 65, 48), (1, 130, 33), (4, 9, 16), (3, 70, 17), (2, 66, 257), (1, 3, 1000), (2, 1, 300), (5, 6, 64),
+    (0, 4, 3), (4, 3, 0), (4, 0, 3), (20, 0, 1), (1, 4097, 3), (1, 130, 1500),
+)  # fmt: skip
+ISAS = [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()]
+EXTREMES = {"max", "min", "argmax", "argmin"}
+FLOATS, NUMBERS = ("f4", "f8"), ("f4", "f8", "i4", "u4", "i8")
+
+
+def numbers(shape, dtype, special):
+    """Normal numbers, or small whole ones of integer types; `special`: with NaN and infinities among them."""
+    rng = np.random.default_rng(list(shape))
+    if np.dtype(dtype).kind != "f":
+        return rng.integers(0 if dtype == "u4" else -9, 9, shape).astype(dtype)
+    x = rng.normal(size=shape).astype(dtype)
+    if special:
+        flat = x.reshape(-1)
+        for value in (np.nan, np.inf, -np.inf):
+            flat[rng.integers(0, max(flat.size, 1), flat.size // 50 + 1)[: flat.size]] = value
+    return x
+
+
+def bits(x):
+    """The bytes of an array, with the same bits in every NaN."""
+    return np.where(np.isnan(x), np.nan, x).tobytes() if x.dtype.kind == "f" else x.tobytes()
+
+
+def graph(op, x, **attrs):
+    g = rlx.Graph()
+    made = getattr(g, op)(g.input("x", x.shape, f"{x.dtype.kind}{8 * x.itemsize}"), **attrs)
+    g.set_outputs(list(made) if isinstance(made, tuple) else [made])
+    return g
+
+
+def results(op, x, threads, **attrs):
+    options = CompileOptions(threads=threads, fold=False)
+    with rlx.Session("cpu", options=options).compile(graph(op, x, **attrs)) as compiled:
+        return [np.array(one) for one in compiled.run_slots(x)]
+
+
+def reference(op, x, **attrs):
+    return rlx.compile(graph(op, x, **attrs), "reference").run_slots(x)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch):
+    """Every call that can be shared among threads is, on this instruction set."""
+    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+
+
+def check(op, dtypes, tolerance, specials=(False, True), **attrs):
+    """Compares an operation on every shape with the reference, and its bits on three threads with those on one."""
+    for shape in SHAPES:
+        for dtype in dtypes:
+            for special in specials:
+                if op in EXTREMES and shape[1] == 0:
+                    continue  # refused where the graph is made
+                x = numbers(shape, dtype, special)
+                said = f"{op} {attrs} of {shape} {dtype}, special: {special}"
+                with np.errstate(all="ignore"):
+                    expected = reference(op, x, **attrs)
+                found = results(op, x, 1, **attrs)
+                for one, other in zip(found, expected, strict=True):
+                    if one.dtype.kind != "f" or not tolerance:
+                        np.testing.assert_array_equal(one, other, err_msg=said)
+                    else:
+                        bound = tolerance if dtype == "f4" else 1e-9 * tolerance
+                        np.testing.assert_allclose(one, other, bound, bound, err_msg=said)
+                for one, other in zip(results(op, x, 3, **attrs), found, strict=True):
+                    assert bits(one) == bits(other), said
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_softmax(op, isa):
+    check(op, FLOATS, 5e-6, axis=1)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
+def test_reductions(op, isa):
+    # NumPy's own sums of many numbers are less precise.
+    tolerance = 0 if op in ("max", "min") else 2e-5
+    dtypes = FLOATS if op == "mean" else NUMBERS
+    check(op, dtypes, tolerance, specials=(False, True), axes=(1,))
+
+
+def test_a_product_may_leave_the_range_of_f32_on_the_way(isa):
+    for shape in ((1, 4, 1), (30, 4, 1), (2, 4, 3), (2, 4, 70), (1, 4000, 1), (1, 4000, 3)):
+        x = np.ones(shape, np.float32)
+        x[:, :4] = np.float32([1e30, 1e30, 1e-30, 1e-30])[:, None]
+        np.testing.assert_allclose(results("prod", x, 1, axes=(1,))[0], 1, 1e-5)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_positions_of_extremes(op, last, isa):
+    check(op, NUMBERS, 0, axis=1, select_last=last)
