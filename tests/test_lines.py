@@ -109,3 +109,10 @@ def test_a_product_may_leave_the_range_of_f32_on_the_way(isa):
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_positions_of_extremes(op, last, isa):
     check(op, NUMBERS, 0, axis=1, select_last=last)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("op", ["cumsum", "cumprod"])
+def test_running_totals(op, exclusive, reverse, isa):
+    check(op, NUMBERS, 2e-5, axis=1, exclusive=exclusive, reverse=reverse)

@@ -59,6 +59,7 @@ KERNELS = (
         {"x": "T"},
         {"y": "T"},
         types=NUMBERS,
+        parallel=_LINES,
     ),
     Kernel(
         "topk",

@@ -29,30 +29,68 @@ static inline int64_t rows_together(int64_t n, int64_t inner)
     return fold * inner <= STRIP && n >= 4 * fold ? fold : 1;
 }
 
+/* d[0] to d[3], `to` apart, become the columns of the four rows at s, which are `from` apart: vectors of 16 bytes. */
+typedef int32_t four_words __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int64_t two_words __attribute__((vector_size(16), aligned(8), may_alias));
+static RLX_INLINE void turn_4(void *d, int64_t to, const void *s, int64_t from)
+{
+    const int32_t *x = s;
+    const four_words a = *(const four_words *)x, b = *(const four_words *)(x + from);
+    const four_words c = *(const four_words *)(x + 2 * from), e = *(const four_words *)(x + 3 * from);
+    const four_words p = __builtin_shufflevector(a, b, 0, 4, 1, 5), q = __builtin_shufflevector(c, e, 0, 4, 1, 5);
+    const four_words r = __builtin_shufflevector(a, b, 2, 6, 3, 7), t = __builtin_shufflevector(c, e, 2, 6, 3, 7);
+    int32_t *y = d;
+    *(four_words *)y = __builtin_shufflevector(p, q, 0, 1, 4, 5);
+    *(four_words *)(y + to) = __builtin_shufflevector(p, q, 2, 3, 6, 7);
+    *(four_words *)(y + 2 * to) = __builtin_shufflevector(r, t, 0, 1, 4, 5);
+    *(four_words *)(y + 3 * to) = __builtin_shufflevector(r, t, 2, 3, 6, 7);
+}
+static RLX_INLINE void turn_8(void *d, int64_t to, const void *s, int64_t from)
+{
+    const int64_t *x = s;
+    int64_t *y = d;
+    for (int64_t i = 0; i < 4; i += 2)
+        for (int64_t j = 0; j < 4; j += 2) {
+            const two_words a = *(const two_words *)(x + i * from + j), b = *(const two_words *)(x + (i + 1) * from + j);
+            *(two_words *)(y + j * to + i) = __builtin_shufflevector(a, b, 0, 2);
+            *(two_words *)(y + (j + 1) * to + i) = __builtin_shufflevector(a, b, 1, 3);
+        }
+}
+
 /* bring: `count` rows of n elements, `apart` from each other, become columns of [n, BESIDE]; the columns behind them
-   become 0. send is the reverse. */
-#define LINES(SUFFIX, T)                                                                          \
+   become 0. send is the reverse. Tiles of 4 x 4 elements are turned; the last tile of a row overlaps the one before. */
+#define LINES(SUFFIX, T, TURN)                                                                    \
     RLX_MAYBE_UNUSED static void bring_##SUFFIX(T *to, const T *from, int64_t apart, int64_t n,   \
                                                 int64_t count)                                    \
     {                                                                                             \
         if (RLX_UNLIKELY(count < BESIDE)) memset(to, 0, (size_t)(n * BESIDE) * sizeof(T));        \
-        for (int64_t b = 0; b < count; b++, from += apart)                                        \
-            for (int64_t i = 0; i < n; i++) {                                                     \
+        int64_t b = 0;                                                                            \
+        for (; n >= 4 && b + 4 <= count; b += 4, from += 4 * apart) {                             \
+            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i * BESIDE + b, BESIDE, from + i, apart); \
+            if (n % 4) TURN(to + (n - 4) * BESIDE + b, BESIDE, from + n - 4, apart);              \
+        }                                                                                         \
+        for (int64_t i = 0; i < n; i++)                                                           \
+            for (int64_t c = b; c < count; c++) {                                                 \
                 RLX_SCALAR_LOOP;                                                                  \
-                to[i * BESIDE + b] = from[i];                                                     \
+                to[i * BESIDE + c] = from[(c - b) * apart + i];                                   \
             }                                                                                     \
     }                                                                                             \
     RLX_MAYBE_UNUSED static void send_##SUFFIX(T *to, const T *from, int64_t apart, int64_t n,    \
                                                int64_t count)                                     \
     {                                                                                             \
-        for (int64_t b = 0; b < count; b++, to += apart)                                          \
-            for (int64_t i = 0; i < n; i++) {                                                     \
+        int64_t b = 0;                                                                            \
+        for (; n >= 4 && b + 4 <= count; b += 4, to += 4 * apart) {                               \
+            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i, apart, from + i * BESIDE + b, BESIDE); \
+            if (n % 4) TURN(to + n - 4, apart, from + (n - 4) * BESIDE + b, BESIDE);              \
+        }                                                                                         \
+        for (int64_t i = 0; i < n; i++)                                                           \
+            for (int64_t c = b; c < count; c++) {                                                 \
                 RLX_SCALAR_LOOP;                                                                  \
-                to[i] = from[i * BESIDE + b];                                                     \
+                to[(c - b) * apart + i] = from[i * BESIDE + c];                                   \
             }                                                                                     \
     }
-LINES(f32, float)
-LINES(f64, double)
-LINES(i32, int32_t)
-LINES(u32, uint32_t)
-LINES(i64, int64_t)
+LINES(f32, float, turn_4)
+LINES(f64, double, turn_8)
+LINES(i32, int32_t, turn_4)
+LINES(u32, uint32_t, turn_4)
+LINES(i64, int64_t, turn_8)

@@ -93,26 +93,87 @@ ARG_REDUCTION(i32, int32_t, int32_t)
 ARG_REDUCTION(u32, uint32_t, int32_t)
 ARG_REDUCTION(i64, int64_t, int64_t)
 
-/* Running sums or products over the middle of [outer, n, inner]. */
-#define CUMULATION(SUFFIX, T, TOTAL)                                                               \
+/* Running sums or products. JOIN(a, x) goes on with one more element. */
+#define RUN(name, SUFFIX, T, TOTAL, START, JOIN)                                                  \
+    /* Of `width` columns of n rows, `step` apart, on from the totals. x may be y. */             \
+    static void run_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width,   \
+                                      TOTAL *total, int exclusive)                                \
+    {                                                                                             \
+        for (int64_t i = 0; i < n; i++, x += step, y += step)                                     \
+            if (exclusive)                                                                        \
+                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
+                {                                                                                 \
+                    const TOTAL before = total[j];                                                \
+                    total[j] = JOIN(before, x[j]);                                                \
+                    y[j] = (T)before;                                                             \
+                }                                                                                 \
+            else                                                                                  \
+                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
+                {                                                                                 \
+                    total[j] = JOIN(total[j], x[j]);                                              \
+                    y[j] = (T)total[j];                                                           \
+                }                                                                                 \
+    }                                                                                             \
+    /* Of one row: the total stays in a register. */                                              \
+    static void run_row_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int exclusive) \
+    {                                                                                             \
+        TOTAL total = (TOTAL)(START);                                                             \
+        for (int64_t i = 0; i < n; i++, x += step, y += step) {                                   \
+            const TOTAL before = total;                                                           \
+            total = JOIN(before, *x);                                                             \
+            *y = (T)(exclusive ? before : total);                                                 \
+        }                                                                                         \
+    }                                                                                             \
+    static void run_lines_##name##_##SUFFIX(T *y, const T *x, int64_t left, int64_t n, int64_t inner, \
+                                            rlx_range columns, int exclusive, int reverse, int apart) \
+    {                                                                                             \
+        TOTAL total[STRIP];                                                                       \
+        T beside[BESIDE * BESIDE_ELEMENTS];                                                       \
+        const int64_t size = n * inner, first = reverse ? n - 1 : 0, sign = reverse ? -1 : 1;     \
+        while (left > 0 && apart) {                                                               \
+            /* Pieces of the lines go by in the order of the sum. */                              \
+            const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;           \
+            const int64_t most = BESIDE_ELEMENTS / inner;                                         \
+            for (int64_t j = 0; j < wide; j++) total[j] = (TOTAL)(START);                         \
+            for (int64_t done = 0; done < n; done += most) {                                      \
+                const int64_t rows = n - done < most ? n - done : most;                           \
+                const int64_t at = (reverse ? n - done - rows : done) * inner;                    \
+                T *from = beside + (reverse ? (rows - 1) * wide : 0);                             \
+                bring_##SUFFIX(beside, x + at, size, rows * inner, count);                        \
+                run_##name##_##SUFFIX(from, from, rows, sign * wide, wide, total, exclusive);     \
+                send_##SUFFIX(y + at, beside, size, rows * inner, count);                         \
+            }                                                                                     \
+            left -= BESIDE, x += BESIDE * size, y += BESIDE * size;                               \
+        }                                                                                         \
+        for (; left > 0; left--, x += size, y += size) {                                          \
+            if (inner == 1) run_row_##name##_##SUFFIX(y + first, x + first, n, sign, exclusive);  \
+            for (int64_t at = columns.first; inner > 1 && at < columns.last; at += STRIP) {       \
+                const int64_t start = first * inner + at, rest = columns.last - at;               \
+                const int64_t width = rest < STRIP ? rest : STRIP;                                \
+                for (int64_t j = 0; j < width; j++) total[j] = (TOTAL)(START);                    \
+                run_##name##_##SUFFIX(y + start, x + start, n, sign * inner, width, total, exclusive); \
+            }                                                                                     \
+        }                                                                                         \
+    }
+
+#define CUMULATION(SUFFIX, T, TOTAL)                                                              \
+    RUN(sum, SUFFIX, T, TOTAL, 0, PLUS)                                                           \
+    RUN(product, SUFFIX, T, TOTAL, 1, TIMES)                                                      \
     static int kernel_cumulate_##SUFFIX(const rlx_call *call)                                     \
     {                                                                                             \
         RLX_ARGUMENTS(cumulate, call);                                                            \
-        const int64_t outer = p->outer, n = p->n, inner = p->inner;               \
-        const int product = (int)p->product, exclusive = (int)p->exclusive;                     \
-        const int64_t first = p->reverse ? n - 1 : 0, step = p->reverse ? -inner : inner;     \
-        for (int64_t o = 0; o < outer; o++)                                                       \
-            for (int64_t j = 0; j < inner; j++) {                                                 \
-                const int64_t at = (o * n + first) * inner + j;                                   \
-                const T *x = (const T *)in->x + at;                                         \
-                T *y = (T *)out->y + at;                                                    \
-                TOTAL total = (TOTAL)product;                                                       \
-                for (int64_t i = 0; i < n; i++) {                                                 \
-                    const TOTAL before = total;                                                    \
-                    total = product ? total * x[i * step] : total + x[i * step];                  \
-                    y[i * step] = (T)(exclusive ? before : total);                                \
-                }                                                                                 \
-            }                                                                                     \
+        const int64_t n = p->n, inner = p->inner;                                                 \
+        const rlx_block own = share_lines(call, p->outer, inner);                                 \
+        const T *x = (const T *)in->x + own.pieces.first * n * inner;                             \
+        T *y = (T *)out->y + own.pieces.first * n * inner;                                        \
+        const int64_t left = own.pieces.last - own.pieces.first;                                  \
+        /* Vectors of one column each wait for the sum before: rows of any length go side by side. */ \
+        const int apart = p->outer >= BESIDE / 2 && (inner == 1 || lie_apart(p->outer, n, inner)); \
+        const int exclusive = (int)p->exclusive, reverse = (int)p->reverse;                       \
+        if (p->product)                                                                           \
+            run_lines_product_##SUFFIX(y, x, left, n, inner, own.columns, exclusive, reverse, apart); \
+        else                                                                                      \
+            run_lines_sum_##SUFFIX(y, x, left, n, inner, own.columns, exclusive, reverse, apart); \
         return RLX_OK;                                                                            \
     }
 CUMULATION(f32, float, double)
