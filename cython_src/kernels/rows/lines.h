@@ -2,9 +2,11 @@
    apart. Neighbouring lines share vectors. Where few lines are neighbours, and they are short, those of several outer
    positions are brought side by side in a buffer first. */
 
-/* Outer positions that are brought side by side, elements of each at most, and columns that are worked on together. */
+/* Columns of a buffer are a multiple of BESIDE; elements of one outer position there at most, and of all; columns that are
+   worked on together at most. */
 #define BESIDE 16
 #define BESIDE_ELEMENTS 256
+#define BUFFER (BESIDE * BESIDE_ELEMENTS)
 #define STRIP 256
 
 /* The lines that this part of a call computes: outer positions (pieces), or columns of all of them. */
@@ -13,10 +15,21 @@ static inline rlx_block share_lines(const rlx_call *call, int64_t outer, int64_t
     return rlx_share_block(call, outer, 1, inner, 1, RLX_LINE_COLUMNS);
 }
 
-/* Whether lines are brought side by side. The answer is the same in every part of a call. */
-static inline int lie_apart(int64_t outer, int64_t n, int64_t inner)
+/* Whether lines are brought side by side: those that are few neighbours and short, and contiguous ones of fewer than
+   `least` elements. The answer is the same in every part of a call. */
+static inline int lie_apart(int64_t outer, int64_t n, int64_t inner, int64_t least)
 {
-    return outer >= BESIDE / 2 && inner < BESIDE && n * inner <= BESIDE_ELEMENTS && (inner > 1 || n < BESIDE);
+    return outer >= BESIDE / 2 && inner < BESIDE && n * inner <= BESIDE_ELEMENTS && (inner > 1 || n < least);
+}
+
+/* Outer positions, of `left` that are left, that go side by side in a buffer: as many as it holds, since a few columns
+   take as long as many. */
+static inline int64_t lines_beside(int64_t left, int64_t size, int64_t inner)
+{
+    const int64_t room = BESIDE_ELEMENTS / (size > 0 ? size : 1), strips = STRIP / BESIDE / inner;
+    const int64_t most = BESIDE * (room < strips ? room > 0 ? room : 1 : strips);
+    const int64_t needed = (left + BESIDE - 1) / BESIDE * BESIDE;
+    return needed < most ? needed : most;
 }
 
 /* Rows of `inner` columns that are worked on as one row, so that few columns fill vectors too: 1 where there are more
@@ -57,36 +70,36 @@ static RLX_INLINE void turn_8(void *d, int64_t to, const void *s, int64_t from)
         }
 }
 
-/* bring: `count` rows of n elements, `apart` from each other, become columns of [n, BESIDE]; the columns behind them
+/* bring: `count` rows of n elements, `apart` from each other, become columns of [n, lanes]; the columns behind them
    become 0. send is the reverse. Tiles of 4 x 4 elements are turned; the last tile of a row overlaps the one before. */
 #define LINES(SUFFIX, T, TURN)                                                                    \
     RLX_MAYBE_UNUSED static void bring_##SUFFIX(T *to, const T *from, int64_t apart, int64_t n,   \
-                                                int64_t count)                                    \
+                                                int64_t count, int64_t lanes)                     \
     {                                                                                             \
-        if (RLX_UNLIKELY(count < BESIDE)) memset(to, 0, (size_t)(n * BESIDE) * sizeof(T));        \
+        if (RLX_UNLIKELY(count < lanes)) memset(to, 0, (size_t)(n * lanes) * sizeof(T));          \
         int64_t b = 0;                                                                            \
         for (; n >= 4 && b + 4 <= count; b += 4, from += 4 * apart) {                             \
-            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i * BESIDE + b, BESIDE, from + i, apart); \
-            if (n % 4) TURN(to + (n - 4) * BESIDE + b, BESIDE, from + n - 4, apart);              \
+            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i * lanes + b, lanes, from + i, apart);\
+            if (n % 4) TURN(to + (n - 4) * lanes + b, lanes, from + n - 4, apart);                \
         }                                                                                         \
         for (int64_t i = 0; i < n; i++)                                                           \
             for (int64_t c = b; c < count; c++) {                                                 \
                 RLX_SCALAR_LOOP;                                                                  \
-                to[i * BESIDE + c] = from[(c - b) * apart + i];                                   \
+                to[i * lanes + c] = from[(c - b) * apart + i];                                    \
             }                                                                                     \
     }                                                                                             \
     RLX_MAYBE_UNUSED static void send_##SUFFIX(T *to, const T *from, int64_t apart, int64_t n,    \
-                                               int64_t count)                                     \
+                                               int64_t count, int64_t lanes)                      \
     {                                                                                             \
         int64_t b = 0;                                                                            \
         for (; n >= 4 && b + 4 <= count; b += 4, to += 4 * apart) {                               \
-            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i, apart, from + i * BESIDE + b, BESIDE); \
-            if (n % 4) TURN(to + n - 4, apart, from + (n - 4) * BESIDE + b, BESIDE);              \
+            for (int64_t i = 0; i + 4 <= n; i += 4) TURN(to + i, apart, from + i * lanes + b, lanes);\
+            if (n % 4) TURN(to + n - 4, apart, from + (n - 4) * lanes + b, lanes);                \
         }                                                                                         \
         for (int64_t i = 0; i < n; i++)                                                           \
             for (int64_t c = b; c < count; c++) {                                                 \
                 RLX_SCALAR_LOOP;                                                                  \
-                to[(c - b) * apart + i] = from[i * BESIDE + c];                                   \
+                to[(c - b) * apart + i] = from[i * lanes + c];                                    \
             }                                                                                     \
     }
 LINES(f32, float, turn_4)

@@ -65,13 +65,14 @@
         const T *x = (const T *)in->x + own.pieces.first * size;                                  \
         T *y = (T *)out->y + own.pieces.first * inner;                                            \
         int64_t left = own.pieces.last - own.pieces.first;                                        \
-        if (lie_apart(p->outer, n, inner)) {                                                      \
-            T beside[BESIDE * BESIDE_ELEMENTS], found[BESIDE * BESIDE];                           \
-            for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * inner) {           \
-                const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;       \
-                bring_##SUFFIX(beside, x, size, size, count);                                     \
-                reduce_##kind##_##SUFFIX(found, beside, n, wide, wide);                           \
-                send_##SUFFIX(y, found, inner, inner, count);                                     \
+        if (lie_apart(p->outer, n, inner, BESIDE)) {                                              \
+            T beside[BUFFER], found[STRIP];                                                       \
+            while (left > 0) {                                                                    \
+                const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;\
+                bring_##SUFFIX(beside, x, size, size, count, lanes);                              \
+                reduce_##kind##_##SUFFIX(found, beside, n, inner * lanes, inner * lanes);         \
+                send_##SUFFIX(y, found, inner, inner, count, lanes);                              \
+                left -= count, x += count * size, y += count * inner;                             \
             }                                                                                     \
             return RLX_OK;                                                                        \
         }                                                                                         \

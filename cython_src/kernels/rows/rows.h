@@ -192,13 +192,14 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     const T *x = (const T *)in->x + own.pieces.first * size;
     T *y = (T *)out->y + own.pieces.first * size;
     int64_t left = own.pieces.last - own.pieces.first;
-    if (lie_apart(p->outer, n, inner)) {
-        T beside[BESIDE * BESIDE_ELEMENTS];
-        for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * size) {
-            const int64_t count = left < BESIDE ? left : BESIDE;
-            NAME(bring)(beside, x, size, size, count);
-            NAME(softmax_columns)(beside, beside, n, inner * BESIDE, inner * BESIDE, logarithm);
-            NAME(send)(y, beside, size, size, count);
+    if (lie_apart(p->outer, n, inner, BESIDE)) {
+        T beside[BUFFER];
+        while (left > 0) {
+            const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;
+            NAME(bring)(beside, x, size, size, count, lanes);
+            NAME(softmax_columns)(beside, beside, n, inner * lanes, inner * lanes, logarithm);
+            NAME(send)(y, beside, size, size, count, lanes);
+            left -= count, x += count * size, y += count * size;
         }
         return RLX_OK;
     }

@@ -71,14 +71,16 @@
         const T *x = (const T *)in->x + own.pieces.first * size;                                  \
         int32_t *y = (int32_t *)out->y + own.pieces.first * inner;                                \
         int64_t left = own.pieces.last - own.pieces.first;                                        \
-        if (lie_apart(p->outer, n, inner)) {                                                      \
-            T beside[BESIDE * BESIDE_ELEMENTS];                                                   \
-            int32_t found[BESIDE * BESIDE];                                                       \
-            for (; left > 0; left -= BESIDE, x += BESIDE * size, y += BESIDE * inner) {           \
-                const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;       \
-                bring_##SUFFIX(beside, x, size, size, count);                                     \
-                columns(found, beside, n, wide, wide, last);                                      \
-                send_i32(y, found, inner, inner, count);                                          \
+        /* A search of a short row takes as long as that of four vectors. */                      \
+        if (lie_apart(p->outer, n, inner, 4 * BESIDE)) {                                          \
+            T beside[BUFFER];                                                                     \
+            int32_t found[STRIP];                                                                 \
+            while (left > 0) {                                                                    \
+                const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;\
+                bring_##SUFFIX(beside, x, size, size, count, lanes);                              \
+                columns(found, beside, n, inner * lanes, inner * lanes, last);                    \
+                send_i32(y, found, inner, inner, count, lanes);                                   \
+                left -= count, x += count * size, y += count * inner;                             \
             }                                                                                     \
             return RLX_OK;                                                                        \
         }                                                                                         \
@@ -128,22 +130,22 @@ ARG_REDUCTION(i64, int64_t, int64_t)
                                             rlx_range columns, int exclusive, int reverse, int apart) \
     {                                                                                             \
         TOTAL total[STRIP];                                                                       \
-        T beside[BESIDE * BESIDE_ELEMENTS];                                                       \
+        T beside[BUFFER];                                                                 \
         const int64_t size = n * inner, first = reverse ? n - 1 : 0, sign = reverse ? -1 : 1;     \
         while (left > 0 && apart) {                                                               \
             /* Pieces of the lines go by in the order of the sum. */                              \
-            const int64_t count = left < BESIDE ? left : BESIDE, wide = inner * BESIDE;           \
-            const int64_t most = BESIDE_ELEMENTS / inner;                                         \
+            const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;\
+            const int64_t wide = inner * lanes, most = BUFFER / wide;                             \
             for (int64_t j = 0; j < wide; j++) total[j] = (TOTAL)(START);                         \
             for (int64_t done = 0; done < n; done += most) {                                      \
                 const int64_t rows = n - done < most ? n - done : most;                           \
                 const int64_t at = (reverse ? n - done - rows : done) * inner;                    \
                 T *from = beside + (reverse ? (rows - 1) * wide : 0);                             \
-                bring_##SUFFIX(beside, x + at, size, rows * inner, count);                        \
+                bring_##SUFFIX(beside, x + at, size, rows * inner, count, lanes);                 \
                 run_##name##_##SUFFIX(from, from, rows, sign * wide, wide, total, exclusive);     \
-                send_##SUFFIX(y + at, beside, size, rows * inner, count);                         \
+                send_##SUFFIX(y + at, beside, size, rows * inner, count, lanes);                  \
             }                                                                                     \
-            left -= BESIDE, x += BESIDE * size, y += BESIDE * size;                               \
+            left -= count, x += count * size, y += count * size;                                  \
         }                                                                                         \
         for (; left > 0; left--, x += size, y += size) {                                          \
             if (inner == 1) run_row_##name##_##SUFFIX(y + first, x + first, n, sign, exclusive);  \
@@ -168,7 +170,7 @@ ARG_REDUCTION(i64, int64_t, int64_t)
         T *y = (T *)out->y + own.pieces.first * n * inner;                                        \
         const int64_t left = own.pieces.last - own.pieces.first;                                  \
         /* Vectors of one column each wait for the sum before: rows of any length go side by side. */ \
-        const int apart = p->outer >= BESIDE / 2 && (inner == 1 || lie_apart(p->outer, n, inner)); \
+        const int apart = p->outer >= BESIDE / 2 && (inner == 1 || lie_apart(p->outer, n, inner, BESIDE)); \
         const int exclusive = (int)p->exclusive, reverse = (int)p->reverse;                       \
         if (p->product)                                                                           \
             run_lines_product_##SUFFIX(y, x, left, n, inner, own.columns, exclusive, reverse, apart); \
