@@ -70,5 +70,6 @@ KERNELS = (
         # Two copies of a row as pairs of a value and a place.
         {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
         NUMBERS,
+        parallel=Parallel(most=lambda p: p.rows),
     ),
 )

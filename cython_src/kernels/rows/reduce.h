@@ -1,7 +1,7 @@
 /* Reductions over the middle of [outer, n, inner], per type. */
 
 /* START is the result of no elements, COMBINE(a, x) adds one, FINISH(a, n) ends. Sums are made in PARTs, which are added
-   to a wider TOTAL every 1,024 elements of a row, or 64 of a column. */
+   to a wider TOTAL every 1,024 elements of a row, or 16 of a column. */
 
 /* A contiguous row, in 16 lanes. */
 #define ROW(NAME, T, PART, TOTAL, START, COMBINE)                                                 \
@@ -21,24 +21,15 @@
         return total;                                                                             \
     }
 
-/* Adds n rows of at most MOST_COLUMNS columns, `step` apart, to the totals. Four rows are read together, so that memory
-   is read as a stream. */
+/* Adds n rows of at most MOST_COLUMNS columns, `step` apart, to the totals. */
 #define MOST_COLUMNS 1024
 #define COLUMNS(NAME, T, PART, TOTAL, START, COMBINE)                                             \
     static void columns_##NAME(TOTAL *total, const T *row, int64_t n, int64_t step, int64_t width) \
     {                                                                                             \
         PART part[MOST_COLUMNS];                                                                  \
         for (int64_t i = 0; i < n;) {                                                             \
-            const int64_t end = n - i < 64 ? n : i + 64;                                          \
+            const int64_t end = n - i < 16 ? n : i + 16;                                          \
             for (int64_t j = 0; j < width; j++) part[j] = (PART)(START);                          \
-            for (; i + 4 <= end; i += 4, row += 4 * step)                                         \
-                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
-                {                                                                                 \
-                    const PART p = row[j], q = row[j + step];                                     \
-                    const PART r = row[j + 2 * step], s = row[j + 3 * step];                      \
-                    const PART a = COMBINE(p, q), b = COMBINE(r, s), both = COMBINE(a, b);        \
-                    part[j] = COMBINE(part[j], both);                                             \
-                }                                                                                 \
             for (; i < end; i++, row += step)                                                     \
                 for (int64_t j = 0; j < width; j++) part[j] = COMBINE(part[j], row[j]);           \
             for (int64_t j = 0; j < width; j++) total[j] = COMBINE(total[j], part[j]);            \
@@ -127,9 +118,15 @@ static float line_max_f32(const float *x, int64_t n) { return row_extreme(x, n, 
 static float line_min_f32(const float *x, int64_t n) { return row_extreme(x, n, (int32_t)0x80000000); }
 
 #define PLUS(a, x) ((a) + (x))
-/* NaN stays, since comparisons with it are false. Both conditions are evaluated, so that loops become vectors. */
-#define LARGER(a, x) (((a) > (x)) | ((a) != (a)) ? (a) : (x))
-#define SMALLER(a, x) (((a) < (x)) | ((a) != (a)) ? (a) : (x))
+/* NaN stays, since comparisons with it are false. Without branches, so that loops become vectors. */
+#define EXTREME(a, x, beyond)                                                                     \
+    ({                                                                                            \
+        const __typeof__(a) held = (a), other = (x);                                              \
+        const int stays = (held beyond other) | (held != held);                                   \
+        stays ? held : other;                                                                     \
+    })
+#define LARGER(a, x) EXTREME(a, x, >)
+#define SMALLER(a, x) EXTREME(a, x, <)
 #define TIMES(a, x) ((a) * (x))
 #define PLAIN(a, n) (a)
 #define DIVIDE(a, n) ((a) / (double)(n))

@@ -1,26 +1,40 @@
-/* The first k elements of every row in sorted order, with their positions: by a heap if they are few, else by a merge
-   sort. */
+/* The first k elements of every row in sorted order, with their positions: by their ranks in short rows, by a heap if k is
+   less than half, else by a merge sort. */
 
-/* Ties go to the lower position, NaN comes last. */
-#define TOPK(SUFFIX, T)                                                                           \
+/* Elements are compared by keys: integers of their size, larger ones first. Zeros of both signs are equal; NaN, which has
+   the least key, comes last. Ties go to the lower position. */
+#define FLOAT_KEY(KEY, T, x, most)                                                                \
+    ({                                                                                            \
+        const T plain = (x) + 0;                                                                  \
+        KEY bits;                                                                                 \
+        memcpy(&bits, &plain, sizeof bits);                                                       \
+        const KEY up = bits < 0 ? bits ^ most : bits, key = largest ? up : ~up;                   \
+        plain != plain ? -most - 1 : key;                                                         \
+    })
+#define KEY_f32(x) FLOAT_KEY(int32_t, float, x, INT32_MAX)
+#define KEY_f64(x) FLOAT_KEY(int64_t, double, x, INT64_MAX)
+#define KEY_i32(x) (largest ? (x) : ~(x))
+#define KEY_i64(x) KEY_i32(x)
+#define KEY_u32(x) KEY_i32((int32_t)((x) ^ 0x80000000u))
+
+/* Rows of at most so many elements are sorted by rank, whose time grows with the square. */
+#define RANKED 64
+#define TOPK(SUFFIX, T, KEY)                                                                      \
     typedef struct {                                                                              \
-        T value;                                                                                  \
+        KEY key;                                                                                  \
         int32_t at;                                                                               \
     } pair_##SUFFIX;                                                                              \
-    static inline int before_##SUFFIX(pair_##SUFFIX a, pair_##SUFFIX b, int largest)              \
+    static RLX_INLINE int before_##SUFFIX(pair_##SUFFIX a, pair_##SUFFIX b)                       \
     {                                                                                             \
-        const int a_nan = a.value != a.value, b_nan = b.value != b.value;                         \
-        if (a_nan | b_nan) return a_nan != b_nan ? b_nan : a.at < b.at;                           \
-        if (a.value != b.value) return largest ? a.value > b.value : a.value < b.value;           \
-        return a.at < b.at;                                                                       \
+        return (a.key > b.key) | ((a.key == b.key) & (a.at < b.at));                              \
     }                                                                                             \
-    static void merge_sort_##SUFFIX(pair_##SUFFIX *a, pair_##SUFFIX *spare, int64_t n, int largest) \
+    static void merge_sort_##SUFFIX(pair_##SUFFIX *a, pair_##SUFFIX *spare, int64_t n)            \
     {                                                                                             \
         for (int64_t i = 0; i < n; i += 8)                                                        \
             for (int64_t j = i + 1; j < i + 8 && j < n; j++) {                                    \
                 const pair_##SUFFIX v = a[j];                                                     \
                 int64_t to = j;                                                                   \
-                for (; to > i && before_##SUFFIX(v, a[to - 1], largest); to--) a[to] = a[to - 1]; \
+                for (; to > i && before_##SUFFIX(v, a[to - 1]); to--) a[to] = a[to - 1];          \
                 a[to] = v;                                                                        \
             }                                                                                     \
         for (int64_t width = 8; width < n; width *= 2) {                                          \
@@ -29,54 +43,83 @@
                 const int64_t end = i + 2 * width < n ? i + 2 * width : n;                        \
                 int64_t l = i, r = middle;                                                        \
                 for (int64_t to = i; to < end; to++)                                              \
-                    spare[to] = l < middle && (r >= end || !before_##SUFFIX(a[r], a[l], largest)) \
-                                    ? a[l++]                                                      \
-                                    : a[r++];                                                     \
+                    spare[to] = l < middle && (r >= end || !before_##SUFFIX(a[r], a[l])) ? a[l++] : a[r++];\
             }                                                                                     \
             memcpy(a, spare, (size_t)n * sizeof(*a));                                             \
         }                                                                                         \
     }                                                                                             \
     /* The root of the heap is the element that comes last in sorted order. */                    \
-    static void sink_##SUFFIX(pair_##SUFFIX *heap, int64_t k, int64_t at, int largest)            \
+    static void sink_##SUFFIX(pair_##SUFFIX *heap, int64_t k, int64_t at)                         \
     {                                                                                             \
         for (;;) {                                                                                \
             int64_t child = 2 * at + 1;                                                           \
             if (child >= k) return;                                                               \
-            if (child + 1 < k && before_##SUFFIX(heap[child], heap[child + 1], largest)) child++; \
-            if (!before_##SUFFIX(heap[at], heap[child], largest)) return;                         \
+            if (child + 1 < k && before_##SUFFIX(heap[child], heap[child + 1])) child++;          \
+            if (!before_##SUFFIX(heap[at], heap[child])) return;                                  \
             const pair_##SUFFIX t = heap[at];                                                     \
             heap[at] = heap[child], heap[child] = t;                                              \
             at = child;                                                                           \
         }                                                                                         \
     }                                                                                             \
+    /* The k first to the heap. Most elements come after its root: 16 are looked at together. */  \
+    static void select_##SUFFIX(pair_##SUFFIX *heap, const KEY *keys, int64_t n, int64_t k)       \
+    {                                                                                             \
+        for (int64_t i = k / 2 - 1; i >= 0; i--) sink_##SUFFIX(heap, k, i);                       \
+        for (int64_t i = k; i < n;) {                                                             \
+            const int64_t end = n - i < 16 ? n : i + 16;                                          \
+            const KEY root = heap[0].key;                                                         \
+            int some = end - i < 16;                                                              \
+            for (int64_t l = 0; end - i == 16 && l < 16; l++) some |= keys[i + l] > root;         \
+            for (; some && i < end; i++)                                                          \
+                if (keys[i] > heap[0].key) {                                                      \
+                    heap[0] = (pair_##SUFFIX){keys[i], (int32_t)i};                               \
+                    sink_##SUFFIX(heap, k, 0);                                                    \
+                }                                                                                 \
+            i = end;                                                                              \
+        }                                                                                         \
+    }                                                                                             \
+    /* The rank of an element is the number of those before it. */                                \
+    static void rank_##SUFFIX(int32_t *places, const KEY *keys, int64_t n)                        \
+    {                                                                                             \
+        KEY key[RANKED], rank[RANKED];                                                            \
+        const int64_t whole = (n + 15) / 16 * 16;                                                 \
+        for (int64_t i = 0; i < whole; i++) key[i] = i < n ? keys[i] : 0, rank[i] = 0;            \
+        for (int64_t j = 0; j < n; j++) {                                                         \
+            const KEY other = key[j];                                                             \
+            for (int64_t i = 0; i < whole; i++)                                                   \
+                rank[i] += (other > key[i]) | ((other == key[i]) & ((KEY)j < (KEY)i));            \
+        }                                                                                         \
+        for (int64_t i = 0; i < n; i++) places[rank[i]] = (int32_t)i;                             \
+    }                                                                                             \
     static int kernel_topk_##SUFFIX(const rlx_call *call)                                         \
     {                                                                                             \
         RLX_ARGUMENTS(topk, call);                                                                \
-        const int64_t rows = p->rows, n = p->n, k = p->k;                    \
-        const int largest = (int)p->largest;                                                    \
-        pair_##SUFFIX *pairs = out->pairs;                                                      \
-        for (int64_t r = 0; r < rows; r++) {                                                      \
-            const T *x = (const T *)in->x + r * n;                                          \
-            const int64_t kept = k * 8 < n ? k : n;                                               \
-            for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){x[i], (int32_t)i};      \
-            if (kept < n) {                                                                       \
-                for (int64_t i = k / 2 - 1; i >= 0; i--) sink_##SUFFIX(pairs, k, i, largest);     \
-                for (int64_t i = k; i < n; i++) {                                                 \
-                    const pair_##SUFFIX v = {x[i], (int32_t)i};                                   \
-                    if (before_##SUFFIX(v, pairs[0], largest))                                    \
-                        pairs[0] = v, sink_##SUFFIX(pairs, k, 0, largest);                        \
-                }                                                                                 \
+        const int64_t n = p->n, k = p->k, kept = 2 * k < n ? k : n;                               \
+        const int largest = (int)p->largest;                                                      \
+        pair_##SUFFIX *pairs = out->pairs;                                                        \
+        KEY *keys = (KEY *)(pairs + n); /* until the pairs are sorted */                          \
+        const rlx_range own = rlx_share(call, p->rows, 1);                                        \
+        for (int64_t r = own.first; r < own.last; r++) {                                          \
+            const T *x = (const T *)in->x + r * n;                                                \
+            T *values = (T *)out->values + r * k;                                                 \
+            int32_t *places = (int32_t *)out->places + r * k, ranked[RANKED];                     \
+            for (int64_t i = 0; i < n; i++) keys[i] = KEY_##SUFFIX(x[i]);                         \
+            if (n <= RANKED) {                                                                    \
+                rank_##SUFFIX(ranked, keys, n);                                                   \
+            } else {                                                                              \
+                for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i};\
+                if (kept < n) select_##SUFFIX(pairs, keys, n, k);                                 \
+                merge_sort_##SUFFIX(pairs, pairs + n, kept);                                      \
             }                                                                                     \
-            merge_sort_##SUFFIX(pairs, pairs + n, kept, largest);                                 \
             for (int64_t i = 0; i < k; i++) {                                                     \
-                ((T *)out->values)[r * k + i] = pairs[i].value;                                  \
-                ((int32_t *)out->places)[r * k + i] = pairs[i].at;                               \
+                places[i] = n <= RANKED ? ranked[i] : pairs[i].at;                                \
+                values[i] = x[places[i]];                                                         \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \
     }
-TOPK(f32, float)
-TOPK(f64, double)
-TOPK(i32, int32_t)
-TOPK(u32, uint32_t)
-TOPK(i64, int64_t)
+TOPK(f32, float, int32_t)
+TOPK(f64, double, int64_t)
+TOPK(i32, int32_t, int32_t)
+TOPK(u32, uint32_t, int32_t)
+TOPK(i64, int64_t, int64_t)
