@@ -1,4 +1,4 @@
-/* Kernels that copy elements of 1, 2, 4 or 8 bytes, whatever their type. */
+/* Elements of 1, 2, 4 or 8 bytes at places that indices name. */
 
 /* The offset of the place that an index tuple names, or -1 if it is out of range. Negative indices count from the end.
    */
@@ -15,47 +15,7 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
     return offset;
 }
 
-#define MOVEMENT(SUFFIX, E)                                                                       \
-    RLX_NOINLINE static void copy_axes_##SUFFIX(E *d, const E *s, int64_t rank, int64_t n,        \
-                                                const int64_t *dims, const int64_t *from,         \
-                                                const int64_t *to)                                \
-    {                                                                                             \
-        const int64_t a = from[0], b = to[0];                                                     \
-        if (rank > 1) {                                                                           \
-            for (int64_t i = 0; i < n; i++)                                                       \
-                copy_axes_##SUFFIX(d + i * b, s + i * a, rank - 1, dims[1], dims + 1, from + 1,   \
-                                   to + 1);                                                       \
-        } else if (a == 1 && b == 1) {                                                            \
-            memcpy(d, s, (size_t)n * sizeof(E));                                                  \
-        } else {                                                                                  \
-            for (int64_t i = 0; i < n; i++) {                                                     \
-                RLX_SCALAR_LOOP;                                                                  \
-                d[i * b] = s[i * a];                                                              \
-            }                                                                                     \
-        }                                                                                         \
-    }                                                                                             \
-    static int kernel_strided_copy_##SUFFIX(const rlx_call *call)                                 \
-    {                                                                                             \
-        RLX_ARGUMENTS(strided_copy, call);                                                        \
-        const int64_t rank = p->rank, *dims = p->dims;                                            \
-        const int64_t *from = p->source_steps, *to = p->target_steps;                         \
-        const int64_t counter = in->counter ? *(const int32_t *)in->counter : 0;                  \
-        E *d = (E *)out->target + p->target_offset + counter * p->target_advance;                 \
-        const E *s = (const E *)in->source + p->source_offset + counter * p->source_advance;      \
-        /* Threads share the first axis, or the second one if that is longer. */                  \
-        if (rank > 1 && dims[0] < call->parts && dims[0] < dims[1]) {                             \
-            const rlx_range own = rlx_share(call, dims[1], 1);                                    \
-            d += own.first * to[1], s += own.first * from[1];                                     \
-            for (int64_t i = 0; i < dims[0]; i++, d += to[0], s += from[0])                       \
-                copy_axes_##SUFFIX(d, s, rank - 1, own.last - own.first, dims + 1, from + 1,      \
-                                   to + 1);                                                       \
-            return RLX_OK;                                                                        \
-        }                                                                                         \
-        const rlx_range own = rlx_share(call, dims[0], 1);                                        \
-        copy_axes_##SUFFIX(d + own.first * to[0], s + own.first * from[0], rank,                  \
-                           own.last - own.first, dims, from, to);                                 \
-        return RLX_OK;                                                                            \
-    }                                                                                             \
+#define GATHER(SUFFIX, E)                                                                         \
     /* The inner loop runs over the last dimension. */                                            \
     static int kernel_gather_##SUFFIX(const rlx_call *call)                                       \
     {                                                                                             \
@@ -94,8 +54,8 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
         }                                                                                         \
         return RLX_OK;                                                                            \
     }
-MOVEMENT(b1, uint8_t)
-MOVEMENT(b2, uint16_t)
-MOVEMENT(b4, uint32_t)
-MOVEMENT(b8, uint64_t)
-#undef MOVEMENT
+GATHER(b1, uint8_t)
+GATHER(b2, uint16_t)
+GATHER(b4, uint32_t)
+GATHER(b8, uint64_t)
+#undef GATHER

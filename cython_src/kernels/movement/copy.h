@@ -1,0 +1,184 @@
+/* Copies from one layout to another, of elements of 1, 2, 4 or 8 bytes.
+
+   A copy is a walk of planes: rows and columns of the target, and the axes outside of them. Columns are the last axis.
+   Rows are the axis along which the source is contiguous, if the columns are not that already; such planes are transposed
+   in tiles. */
+
+/* Up to a few hundred bytes, without the call of memcpy: the last vector overlaps the one before. */
+static RLX_INLINE void copy_bytes(char *d, const char *s, int64_t n)
+{
+    typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1)));
+    if (n > 512) {
+        memcpy(d, s, (size_t)n);
+    } else if (n >= 16) {
+        const bytes16 last = *(const bytes16 *)(s + n - 16);
+        for (int64_t i = 0; i < n - 16; i += 16) *(bytes16 *)(d + i) = *(const bytes16 *)(s + i);
+        *(bytes16 *)(d + n - 16) = last;
+    } else if (n >= 8) {
+        memcpy(d, s, 8), memcpy(d + n - 8, s + n - 8, 8);
+    } else if (n >= 4) {
+        memcpy(d, s, 4), memcpy(d + n - 4, s + n - 4, 4);
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            RLX_SCALAR_LOOP;
+            d[i] = s[i];
+        }
+    }
+}
+
+/* A tile is as many vectors as 16 bytes have elements. Each half of a vector holds 16 bytes of one column. Vectors are
+   interleaved with those that are half of the tile away, as often as it takes to turn columns into rows. */
+#if VECTOR_BYTES >= 32
+#define TILE_HALVES 2
+typedef __m256i tile_vector;
+static RLX_INLINE tile_vector tile_load(const void *low, const void *high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
+}
+static RLX_INLINE void tile_store(void *to, tile_vector v) { _mm256_storeu_si256(to, v); }
+#define TILE_WEAVE(SUFFIX, E, BITS)                                                               \
+    static RLX_INLINE void tile_weave_##SUFFIX(tile_vector *low, tile_vector *high, tile_vector a, tile_vector b) \
+    {                                                                                             \
+        *low = _mm256_unpacklo_epi##BITS(a, b);                                                   \
+        *high = _mm256_unpackhi_epi##BITS(a, b);                                                  \
+    }
+#else
+#define TILE_HALVES 1
+typedef struct {
+    char bytes[16];
+} tile_vector;
+static RLX_INLINE tile_vector tile_load(const void *low, const void *high)
+{
+    tile_vector v;
+    (void)high;
+    memcpy(&v, low, sizeof(v));
+    return v;
+}
+static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, sizeof(v)); }
+#define TILE_WEAVE(SUFFIX, E, BITS)                                                               \
+    static RLX_INLINE void tile_weave_##SUFFIX(tile_vector *low, tile_vector *high, tile_vector a, tile_vector b) \
+    {                                                                                             \
+        E from[2][16 / sizeof(E)], to[2 * 16 / sizeof(E)];                                        \
+        memcpy(from[0], &a, 16), memcpy(from[1], &b, 16);                                         \
+        for (size_t i = 0; i < 16 / sizeof(E); i++) to[2 * i] = from[0][i], to[2 * i + 1] = from[1][i]; \
+        memcpy(low, to, 16), memcpy(high, to + 16 / sizeof(E), 16);                               \
+    }
+#endif
+
+#define COPIES(SUFFIX, E, BITS)                                                                   \
+    TILE_WEAVE(SUFFIX, E, BITS)                                                                   \
+    enum { TILE_ROWS_##SUFFIX = 16 / sizeof(E), TILE_COLUMNS_##SUFFIX = TILE_HALVES * TILE_ROWS_##SUFFIX }; \
+    static RLX_INLINE void copy_tile_##SUFFIX(E *d, const E *s, int64_t down, int64_t across)     \
+    {                                                                                             \
+        enum { N = TILE_ROWS_##SUFFIX };                                                          \
+        tile_vector v[N], w[N];                                                                   \
+        for (int i = 0; i < N; i++) v[i] = tile_load(s + i * across, s + (i + N * (TILE_HALVES - 1)) * across); \
+        for (int step = 1; step < N; step *= 2) {                                                 \
+            for (int i = 0; i < N / 2; i++)                                                       \
+                tile_weave_##SUFFIX(&w[2 * i], &w[2 * i + 1], v[i], v[i + N / 2]);                \
+            for (int i = 0; i < N; i++) v[i] = w[i];                                              \
+        }                                                                                         \
+        for (int i = 0; i < N; i++) tile_store(d + i * down, v[i]);                               \
+    }                                                                                             \
+    /* n elements by their steps. */                                                              \
+    static RLX_INLINE void copy_line_##SUFFIX(E *d, const E *s, int64_t n, int64_t to, int64_t from) \
+    {                                                                                             \
+        if (to != 1) {                                                                            \
+            for (int64_t i = 0; i < n; i++) {                                                     \
+                RLX_SCALAR_LOOP;                                                                  \
+                d[i * to] = s[i * from];                                                          \
+            }                                                                                     \
+        } else if (from == 1) {                                                                   \
+            copy_bytes((char *)d, (const char *)s, n * (int64_t)sizeof(E));                       \
+        } else if (from == 0) {                                                                   \
+            const E value = n ? *s : 0;                                                           \
+            for (int64_t i = 0; i < n; i++) d[i] = value;                                         \
+        } else if (from == -1) {                                                                  \
+            for (int64_t i = 0; i < n; i++) d[i] = s[-i];                                         \
+        } else if (from == 2) {                                                                   \
+            for (int64_t i = 0; i < n; i++) d[i] = s[2 * i];                                      \
+        } else {                                                                                  \
+            for (int64_t i = 0; i < n; i++) {                                                     \
+                RLX_SCALAR_LOOP;                                                                  \
+                d[i] = s[i * from];                                                               \
+            }                                                                                     \
+        }                                                                                         \
+    }                                                                                             \
+    /* Lines along the longer side of a plane. */                                                 \
+    static RLX_NOINLINE void copy_lines_##SUFFIX(E *d, const E *s, int64_t rows, int64_t columns, \
+                                                 const int64_t to[2], const int64_t from[2])      \
+    {                                                                                             \
+        if (columns < rows && !(to[1] == 1 && from[1] == 1))                                      \
+            for (int64_t j = 0; j < columns; j++)                                                 \
+                copy_line_##SUFFIX(d + j * to[1], s + j * from[1], rows, to[0], from[0]);         \
+        else                                                                                      \
+            for (int64_t i = 0; i < rows; i++)                                                    \
+                copy_line_##SUFFIX(d + i * to[0], s + i * from[0], columns, to[1], from[1]);      \
+    }                                                                                             \
+    /* Rows of the target are contiguous, columns of the source: strips of rows as wide as a line of the cache. */ \
+    static RLX_NOINLINE void copy_turned_##SUFFIX(E *d, const E *s, int64_t rows, int64_t columns, \
+                                                  const int64_t to[2], const int64_t from[2])     \
+    {                                                                                             \
+        const int64_t tall = TILE_ROWS_##SUFFIX, wide = TILE_COLUMNS_##SUFFIX;                    \
+        const int64_t strip = 64 / (int64_t)sizeof(E), whole = columns - columns % wide, all = rows - rows % tall; \
+        for (int64_t top = 0; top < all; top += strip) {                                          \
+            const int64_t end = top + strip < all ? top + strip : all;                            \
+            for (int64_t j = 0; j < whole; j += wide)                                             \
+                for (int64_t i = top; i < end; i += tall)                                         \
+                    copy_tile_##SUFFIX(d + i * to[0] + j, s + i + j * from[1], to[0], from[1]);   \
+            copy_lines_##SUFFIX(d + top * to[0] + whole, s + top + whole * from[1], end - top,    \
+                                columns - whole, to, from);                                       \
+        }                                                                                         \
+        copy_lines_##SUFFIX(d + all * to[0], s + all, rows - all, columns, to, from);             \
+    }                                                                                             \
+    static int kernel_strided_copy_##SUFFIX(const rlx_call *call)                                 \
+    {                                                                                             \
+        RLX_ARGUMENTS(strided_copy, call);                                                        \
+        const int64_t last = p->rank - 1, *dims = p->dims;                                        \
+        const int64_t counter = in->counter ? *(const int32_t *)in->counter : 0;                  \
+        E *target = (E *)out->target + p->target_offset + counter * p->target_advance;            \
+        const E *source = (const E *)in->source + p->source_offset + counter * p->source_advance; \
+        /* The axis of rows; -1 where there is only one row. */                                   \
+        int64_t axis = last - 1, pieces = 1;                                                      \
+        int turned = 0;                                                                           \
+        for (int64_t d = 0; d < last && p->source_steps[last] != 1 && p->target_steps[last] == 1; d++) \
+            if (p->source_steps[d] == 1) axis = d, turned = 1;                                    \
+        for (int64_t d = 0; d < last; d++)                                                        \
+            if (d != axis) pieces *= dims[d];                                                     \
+        const int64_t to[2] = {axis < 0 ? 0 : p->target_steps[axis], p->target_steps[last]};      \
+        const int64_t from[2] = {axis < 0 ? 0 : p->source_steps[axis], p->source_steps[last]};    \
+        const rlx_block own = rlx_share_block(call, pieces, axis < 0 ? 1 : dims[axis], dims[last], \
+                                              64 / sizeof(E), 64 / sizeof(E));                    \
+        const int64_t rows = own.rows.last - own.rows.first, columns = own.columns.last - own.columns.first; \
+        target += own.rows.first * to[0] + own.columns.first * to[1];                             \
+        source += own.rows.first * from[0] + own.columns.first * from[1];                         \
+        /* Pieces along the last axis outside of the planes follow each other by steps alone. */  \
+        const int64_t inner = axis == last - 1 ? last - 2 : last - 1;                             \
+        const int64_t length = inner < 0 ? 1 : dims[inner];                                       \
+        for (int64_t piece = own.pieces.first; piece < own.pieces.last;) {                        \
+            const int64_t at = piece % length, left = own.pieces.last - piece;                    \
+            const int64_t end = length - at < left ? length : at + left;                          \
+            int64_t rest = piece / length;                                                        \
+            E *d = target;                                                                        \
+            const E *s = source;                                                                  \
+            for (int64_t a = inner - 1; a >= 0; a--) {                                            \
+                if (a == axis) continue;                                                          \
+                const int64_t c = rest % dims[a];                                                 \
+                rest /= dims[a], d += c * p->target_steps[a], s += c * p->source_steps[a];        \
+            }                                                                                     \
+            piece += end - at;                                                                    \
+            for (int64_t i = at; i < end; i++) {                                                  \
+                const int64_t forward = inner < 0 ? 0 : i * p->target_steps[inner];               \
+                const int64_t onward = inner < 0 ? 0 : i * p->source_steps[inner];                \
+                if (turned) copy_turned_##SUFFIX(d + forward, s + onward, rows, columns, to, from); \
+                else copy_lines_##SUFFIX(d + forward, s + onward, rows, columns, to, from);       \
+            }                                                                                     \
+        }                                                                                         \
+        return RLX_OK;                                                                            \
+    }
+COPIES(b1, uint8_t, 8)
+COPIES(b2, uint16_t, 16)
+COPIES(b4, uint32_t, 32)
+COPIES(b8, uint64_t, 64)
+#undef COPIES
+#undef TILE_WEAVE

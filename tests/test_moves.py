@@ -1,0 +1,91 @@
+"""Operations that move elements, on random shapes: every size of element, instruction set and number of threads."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx._ext import cpu
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import split
+
+ISAS = ("plain", "avx2", "avx512")
+DTYPES = {"u8": np.uint8, "f16": np.float16, "f32": np.float32, "i64": np.int64}
+# Around the sides of tiles and vectors.
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 65)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch):
+    """Every call is shared by the threads that there are, on one of the instruction sets."""
+    monkeypatch.setenv("RLX_CPU_ISA", request.param if request.param in cpu.isas() else "plain")
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    return request.param
+
+
+def results(build, operands, threads):
+    """What a graph of these operands gives; the operands are not constants."""
+    g = rlx.Graph()
+    names = {np.dtype(numpy): name for name, numpy in (*DTYPES.items(), ("i32", np.int32))}
+    inputs = [g.input(f"x{at}", one.shape, names[one.dtype]) for at, one in enumerate(operands)]
+    g.set_outputs(build(g, *inputs))
+    with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
+        return [np.array(one) for one in compiled.run_slots(*operands)]
+
+
+def same(build, operands, expected):
+    """The results are exactly these on any number of threads."""
+    for threads in (1, 2, 3):
+        for found, one in zip(results(build, operands, threads), expected, strict=True):
+            np.testing.assert_array_equal(found, one)
+
+
+def random_array(rng, dtype, most=5):
+    rank = int(rng.integers(1, most + 1))
+    shape = rng.choice(SIZES if rank < 4 else SIZES[:9], rank)
+    return rng.integers(0, 200, shape).astype(DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transposes(dtype, isa, rng):
+    for _ in range(40):
+        x = random_array(rng, dtype)
+        perm = [int(axis) for axis in rng.permutation(x.ndim)]
+        same(lambda g, x, perm=perm: [g.transpose(x, perm)], [x], [x.transpose(perm)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transposes_of_planes(dtype, isa, rng):
+    for shape in itertools.product((1, 3, 16, 33, 70), repeat=2):
+        x = rng.integers(0, 200, shape).astype(DTYPES[dtype])
+        same(lambda g, x: [g.transpose(x)], [x], [x.T])
+    empty = np.zeros((0, 3, 5), DTYPES[dtype])
+    same(lambda g, x: [g.transpose(x, (2, 0, 1))], [empty], [empty.transpose(2, 0, 1)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slices_of_any_step(dtype, isa, rng):
+    for _ in range(20):
+        x = random_array(rng, dtype, most=4)
+        steps = [int(one) for one in rng.choice([-3, -2, -1, 1, 2, 3], x.ndim)]
+        starts = [0 if one > 0 else n - 1 for one, n in zip(steps, x.shape, strict=True)]
+        stops = [n if one > 0 else -n - 1 for one, n in zip(steps, x.shape, strict=True)]
+        expected = x[tuple(slice(None, None, one) for one in steps)]
+        same(lambda g, x, a=starts, b=stops, s=steps: [g.slice(x, a, b, steps=s)], [x], [expected])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_joined_parts_and_repeated_ones(dtype, isa, rng):
+    for _ in range(20):
+        x = random_array(rng, dtype, most=4)
+        axis = int(rng.integers(x.ndim))
+        repeats = [int(one) for one in rng.integers(1, 4, x.ndim)]
+        same(
+            lambda g, x, axis=axis, repeats=repeats: [
+                g.concat([x, g.flip(x, (axis,)), x], axis),
+                g.tile(x, repeats),
+            ],
+            [x],
+            [np.concatenate([x, np.flip(x, axis), x], axis), np.tile(x, repeats)],
+        )
