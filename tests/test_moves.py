@@ -89,3 +89,54 @@ def test_joined_parts_and_repeated_ones(dtype, isa, rng):
             [x],
             [np.concatenate([x, np.flip(x, axis), x], axis), np.tile(x, repeats)],
         )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+def test_gathers(dtype, index_dtype, isa, rng):
+    for count in (1, 5, 130, 600):
+        x = random_array(rng, dtype, most=4)
+        for axis, n in enumerate(x.shape):
+            index = rng.integers(-n, n, count).astype(index_dtype)
+            expected = np.take(x, index, axis)
+            same(lambda g, x, at, axis=axis: [g.gather(x, at, axis)], [x, index], [expected])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gathers_of_single_elements(dtype, isa, rng):
+    for _ in range(8):
+        x = random_array(rng, dtype, most=4)
+        for axis, n in enumerate(x.shape):
+            shape = list(x.shape)
+            shape[axis] = int(rng.choice([1, 3, 600]))
+            index = rng.integers(-n, n, shape)
+            expected = np.take_along_axis(x, index, axis)
+            same(
+                lambda g, x, at, axis=axis: [g.gather_elements(x, at, axis)], [x, index], [expected]
+            )
+
+
+@pytest.mark.parametrize("wrong", [-6, 5])
+@pytest.mark.parametrize("where", [0, 511, 512, 699])
+def test_a_wrong_index_anywhere_is_refused(wrong, where, isa):
+    x, index = np.zeros((3, 5), np.float32), np.zeros(700, np.int32)
+    index[where] = wrong
+    for axis, shape in ((0, (5, 3)), (1, (3, 5))):
+        for threads in (1, 3):
+            with pytest.raises(rlx.InputError, match="range"):
+                results(
+                    lambda g, x, at, axis=axis: [g.gather(x, at, axis)],
+                    [x.reshape(shape), index],
+                    threads,
+                )
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pads(mode, dtype, isa, rng):
+    for _ in range(12):
+        x = random_array(rng, dtype, most=4)
+        pads = [tuple(int(one) for one in rng.choice([0, 0, 1, 2, 7], 2)) for _ in x.shape]
+        fill = {"constant_values": 3} if mode == "constant" else {}
+        expected = np.pad(x, pads, mode, **fill)
+        same(lambda g, x, pads=pads: [g.pad(x, pads, mode, *fill.values())], [x], [expected])

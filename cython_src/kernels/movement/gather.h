@@ -2,7 +2,7 @@
 
 /* The offset of the place that an index tuple names, or -1 if it is out of range. Negative indices count from the end.
    */
-static inline int64_t index_offset(const void *indices, int64_t at, int64_t bytes, int64_t depth,
+static RLX_INLINE int64_t index_offset(const void *indices, int64_t at, int64_t bytes, int64_t depth,
                                    const int64_t *sizes, const int64_t *along)
 {
     int64_t offset = 0;
@@ -15,42 +15,67 @@ static inline int64_t index_offset(const void *indices, int64_t at, int64_t byte
     return offset;
 }
 
+/* How many indices are looked up at a time. */
+#define GATHER_BLOCK 512
+
+/* Where n index tuples, `step` apart, point to, with `move` added for every one of them; -1 if one is out of range. */
+static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, const void *index, int64_t at,
+                                      int64_t step, int64_t move, int64_t n)
+{
+    int64_t any = 0;
+#define PLACES(bytes, depth)                                                                      \
+    for (int64_t i = 0; i < n; i++) {                                                             \
+        const int64_t place = index_offset(index, at + i * step, bytes, depth, p->sizes, p->axis_steps); \
+        any |= place, places[i] = place + i * move;                                               \
+    }
+    if (p->depth != 1) PLACES(p->index_bytes, p->depth)
+    else if (p->index_bytes == 4) PLACES(4, 1)
+    else PLACES(8, 1)
+#undef PLACES
+    return any < 0 ? -1 : 0;
+}
+
+/* The last axis is made of rows. Either a row is a run of the operand that one index tuple names, or each of its
+   elements has a tuple of its own. Tuples that all rows share are looked up once. */
 #define GATHER(SUFFIX, E)                                                                         \
-    /* The inner loop runs over the last dimension. */                                            \
     static int kernel_gather_##SUFFIX(const rlx_call *call)                                       \
     {                                                                                             \
         RLX_ARGUMENTS(gather, call);                                                              \
-        const int64_t rank = p->rank, last = rank - 1, *dims = p->dims;                           \
-        const int64_t width = rank ? dims[last] : 1;                                              \
-        const rlx_range own = rlx_share(call, width ? p->count / width : 0, 1);                   \
-        const E *x = in->x;                                                                       \
-        E *y = (E *)out->y + own.first * width;                                                   \
-        for (int64_t row = own.first; row < own.last; row++, y += width) {                        \
-            int64_t rest = row, at = 0, which = 0;                                                \
-            for (int64_t d = last - 1; d >= 0; d--) {                                             \
-                at += rest % dims[d] * p->data_steps[d];                                        \
-                which += rest % dims[d] * p->index_steps[d];                                    \
-                rest /= dims[d];                                                                  \
-            }                                                                                     \
-            const int64_t step = rank ? p->index_steps[last] : 0;                               \
-            const int64_t move = rank ? p->data_steps[last] : 0;                                \
-            for (int64_t i = 0; i < width; i++) {                                                 \
-                if (i == 0 || step != 0) {                                                        \
-                    const int64_t place = index_offset(in->index, which + i * step,               \
-                                                       p->index_bytes, p->depth, p->sizes,        \
-                                                       p->axis_steps);                          \
-                    if (place < 0) return RLX_INDEX_OUT_OF_RANGE;                                 \
-                    if (step == 0 && move == 1) {                                                 \
-                        memcpy(y, x + at + place, (size_t)width * sizeof(E));                     \
-                        break;                                                                    \
-                    }                                                                             \
-                    at += place;                                                                  \
-                    y[i] = x[at + i * move];                                                      \
-                    if (step != 0) at -= place;                                                   \
-                } else {                                                                          \
-                    y[i] = x[at + i * move];                                                      \
+        const int64_t last = p->rank - 1, *dims = p->dims, width = dims[last];                    \
+        const int64_t step = p->index_steps[last], move = p->data_steps[last];                    \
+        /* Rows along the axis before follow each other by steps alone. */                        \
+        const int64_t before = last - 1, length = before < 0 ? 1 : dims[before];                  \
+        const int64_t onward = before < 0 ? 0 : p->data_steps[before];                            \
+        const int64_t next = before < 0 ? 0 : p->index_steps[before];                             \
+        const rlx_block own = rlx_share_block(call, width ? p->count / width : 0, 1, width, 1, 64); \
+        int64_t places[GATHER_BLOCK];                                                             \
+        int shared = step != 0;                                                                   \
+        for (int64_t d = 0; d < last; d++) shared &= p->index_steps[d] == 0;                      \
+        for (int64_t first = own.columns.first; first < own.columns.last; first += GATHER_BLOCK) { \
+            const int64_t left = own.columns.last - first;                                        \
+            const int64_t n = step == 0 || left < GATHER_BLOCK ? left : GATHER_BLOCK;             \
+            if (shared && gather_places(places, p, in->index, first * step, step, move, n))       \
+                return RLX_INDEX_OUT_OF_RANGE;                                                    \
+            for (int64_t row = own.pieces.first; row < own.pieces.last;) {                        \
+                const int64_t begin = row % length, rows = own.pieces.last - row;                 \
+                const int64_t end = length - begin < rows ? length : begin + rows;                \
+                int64_t rest = row / length, from = first * move, which = first * step;           \
+                for (int64_t d = before - 1; d >= 0; d--) {                                       \
+                    const int64_t c = rest % dims[d];                                             \
+                    rest /= dims[d], from += c * p->data_steps[d], which += c * p->index_steps[d]; \
+                }                                                                                 \
+                for (int64_t j = begin; j < end; j++, row++) {                                    \
+                    const E *x = (const E *)in->x + from + j * onward;                            \
+                    E *y = (E *)out->y + row * width + first;                                     \
+                    if (!shared && gather_places(places, p, in->index, which + j * next, step, move, step ? n : 1)) \
+                        return RLX_INDEX_OUT_OF_RANGE;                                            \
+                    if (step == 0)                                                                \
+                        copy_line_##SUFFIX(y, x + places[0], n, 1, move);                         \
+                    else                                                                          \
+                        for (int64_t i = 0; i < n; i++) y[i] = x[places[i]];                      \
                 }                                                                                 \
             }                                                                                     \
+            if (step == 0) break;                                                                 \
         }                                                                                         \
         return RLX_OK;                                                                            \
     }

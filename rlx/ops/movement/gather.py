@@ -16,7 +16,7 @@ from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
-from rlx.ir.shape import as_axis, size, strides
+from rlx.ir.shape import as_axis, collapse, size, strides
 from rlx.ops.declare import op
 
 _WORKGROUP = 256
@@ -183,7 +183,8 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
     axis, steps = node.attrs["axis"], strides(x.shape)
     through = [0 if at == axis else step for at, step in enumerate(steps)]
     sizes, along = (x.shape[axis],), (steps[axis],)
-    _emit_gather(node, emitter, node.shape, through, strides(indices.shape), sizes, along)
+    dims, (data_steps, index_steps) = collapse(node.shape, through, strides(indices.shape))
+    _emit_gather(node, emitter, dims, data_steps, index_steps, sizes, along)
 
 
 @op(
