@@ -1,5 +1,5 @@
-/* The first k elements of every row in sorted order, with their positions: by their ranks in short rows, by a heap if k is
-   less than half, else by a merge sort. */
+/* The first k elements of every row in sorted order, with their positions: by a search for one, by a heap if they are few,
+   by their ranks if the row is short, else by a merge sort. */
 
 /* Elements are compared by keys: integers of their size, larger ones first. Zeros of both signs are equal; NaN, which has
    the least key, comes last. Ties go to the lower position. */
@@ -17,8 +17,9 @@
 #define KEY_i64(x) KEY_i32(x)
 #define KEY_u32(x) KEY_i32((int32_t)((x) ^ 0x80000000u))
 
-/* Rows of at most so many elements are sorted by rank, whose time grows with the square. */
-#define RANKED 64
+/* Shortest and longest rows that are sorted by rank, whose time grows with the square. */
+#define LEAST_RANKED 9
+#define MOST_RANKED 64
 #define TOPK(SUFFIX, T, KEY)                                                                      \
     typedef struct {                                                                              \
         KEY key;                                                                                  \
@@ -81,7 +82,7 @@
     /* The rank of an element is the number of those before it. */                                \
     static void rank_##SUFFIX(int32_t *places, const KEY *keys, int64_t n)                        \
     {                                                                                             \
-        KEY key[RANKED], rank[RANKED];                                                            \
+        KEY key[MOST_RANKED], rank[MOST_RANKED];                                                            \
         const int64_t whole = (n + 15) / 16 * 16;                                                 \
         for (int64_t i = 0; i < whole; i++) key[i] = i < n ? keys[i] : 0, rank[i] = 0;            \
         for (int64_t j = 0; j < n; j++) {                                                         \
@@ -91,30 +92,46 @@
         }                                                                                         \
         for (int64_t i = 0; i < n; i++) places[rank[i]] = (int32_t)i;                             \
     }                                                                                             \
+    /* The position of the largest key; loops without branches become vectors. */                 \
+    static int64_t first_##SUFFIX(const KEY *keys, int64_t n)                                     \
+    {                                                                                             \
+        KEY top = keys[0];                                                                        \
+        for (int64_t i = 1; i < n; i++) top = keys[i] > top ? keys[i] : top;                      \
+        KEY at = (KEY)n;                                                                          \
+        for (int64_t i = 0; i < n; i++) {                                                         \
+            const KEY here = keys[i] == top ? (KEY)i : (KEY)n;                                    \
+            at = here < at ? here : at;                                                           \
+        }                                                                                         \
+        return at;                                                                                \
+    }                                                                                             \
     static int kernel_topk_##SUFFIX(const rlx_call *call)                                         \
     {                                                                                             \
         RLX_ARGUMENTS(topk, call);                                                                \
-        const int64_t n = p->n, k = p->k, kept = 2 * k < n ? k : n;                               \
+        const int64_t n = p->n, k = p->k;                                                         \
         const int largest = (int)p->largest;                                                      \
+        const int few = n > MOST_RANKED ? 2 * k < n : 8 * k < n;                                  \
+        const int ranked = !few && n >= LEAST_RANKED && n <= MOST_RANKED;                         \
         pair_##SUFFIX *pairs = out->pairs;                                                        \
         KEY *keys = (KEY *)(pairs + n); /* until the pairs are sorted */                          \
         const rlx_range own = rlx_share(call, p->rows, 1);                                        \
         for (int64_t r = own.first; r < own.last; r++) {                                          \
             const T *x = (const T *)in->x + r * n;                                                \
             T *values = (T *)out->values + r * k;                                                 \
-            int32_t *places = (int32_t *)out->places + r * k, ranked[RANKED];                     \
+            int32_t *places = (int32_t *)out->places + r * k, ranks[MOST_RANKED];                 \
             for (int64_t i = 0; i < n; i++) keys[i] = KEY_##SUFFIX(x[i]);                         \
-            if (n <= RANKED) {                                                                    \
-                rank_##SUFFIX(ranked, keys, n);                                                   \
+            if (k == 1) {                                                                         \
+                places[0] = (int32_t)first_##SUFFIX(keys, n);                                     \
+            } else if (ranked) {                                                                  \
+                rank_##SUFFIX(ranks, keys, n);                                                    \
+                memcpy(places, ranks, (size_t)k * sizeof(*places));                               \
             } else {                                                                              \
+                const int64_t kept = few ? k : n;                                                 \
                 for (int64_t i = 0; i < kept; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i};\
-                if (kept < n) select_##SUFFIX(pairs, keys, n, k);                                 \
+                if (few) select_##SUFFIX(pairs, keys, n, k);                                      \
                 merge_sort_##SUFFIX(pairs, pairs + n, kept);                                      \
+                for (int64_t i = 0; i < k; i++) places[i] = pairs[i].at;                          \
             }                                                                                     \
-            for (int64_t i = 0; i < k; i++) {                                                     \
-                places[i] = n <= RANKED ? ranked[i] : pairs[i].at;                                \
-                values[i] = x[places[i]];                                                         \
-            }                                                                                     \
+            for (int64_t i = 0; i < k; i++) values[i] = x[places[i]];                             \
         }                                                                                         \
         return RLX_OK;                                                                            \
     }
