@@ -76,9 +76,21 @@ static inline double NAME(row_total)(
             STEP(VEC, i + 3 * VL, s3)
         }
         for (; i + VL <= end; i += VL) STEP(VEC, i, s0)
+#ifdef SINGLE
+        if (i < end) {
+            const int64_t left = end - i;
+            vf v = v_load_some(x + i, left);
+            if (other) v_store_some(sum + i, v += v_load_some(other + i, left), left);
+            v = v_keep(v - mean, left);
+            s1 += squared ? v * v : v;
+            i = end;
+        }
+        rest = v_sum((vf)((s0 + s1) + (s2 + s3)));
+#else
         for (; i < end; i++) STEP(T, i, rest)
         s0 = (s0 + s1) + (s2 + s3);
         for (int64_t j = 0; j < VL; j++) rest += s0[j];
+#endif
         total += rest;
     }
 #undef STEP
