@@ -171,3 +171,56 @@ def test_every_float_is_within_the_bound(name):
         x = bits.astype(np.uint32).view(np.float32)
         for isa in {cpu.isas()[0], cpu.isas()[-1]}:
             check(isa, name, x)
+
+
+def powers():
+    """Bases and exponents: all pairs of edges, then random ones."""
+    rng = np.random.default_rng(9)
+    ends = [0.0, 1.0, 2.0, 0.5, 3.0, 2.5, 1e-45, 3e38, 16777215.0, 33554431.0, 33554432.0, np.inf]
+    edges = np.array([*ends, *(-one for one in ends), np.nan], np.float32)
+    x, y = (one.reshape(-1) for one in np.meshgrid(edges, edges))
+    count = 200_000
+    any_bits = rng.integers(0, 1 << 32, 2 * count, np.uint32).view(np.float32)
+    any_bits[np.isnan(any_bits)] = np.nan
+    middle = np.exp(rng.normal(size=count)).astype(np.float32)
+    near_one = (1 + 1e-4 * rng.normal(size=count)).astype(np.float32)
+    exponents = (
+        3 * rng.normal(size=count),
+        rng.integers(-9, 9, count),
+        20 * rng.normal(size=count),
+        1e5 * rng.normal(size=count),
+    )
+    return (
+        np.concatenate([x, any_bits, middle, near_one]),
+        np.concatenate([y, *exponents]).astype(np.float32),
+    )
+
+
+@looped("isa", cpu.isas())
+def test_powers(isa):
+    """All of C's rules for zeros, infinities, NaN and signs, and the stated error elsewhere."""
+    x, y = powers()
+    got = np.empty_like(x)
+    loop = LOOP(cpu.loops(isa)["pow_f32"])
+    loop(got.ctypes.data, x.ctypes.data, y.ctypes.data, None, x.size)
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64))
+        rounded = expected.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(rounded))
+    known = ~np.isnan(rounded)
+    np.testing.assert_array_equal(np.signbit(got)[known], np.signbit(rounded)[known])
+    special = known & ((rounded == 0) | np.isinf(rounded))
+    np.testing.assert_array_equal(got[special], rounded[special])
+    off = units(got[known], np.clip(expected[known], -(2.0**128), 2.0**128))
+    # The C library's own on the instruction set without wide vectors.
+    assert off.max() <= (1.0 if isa == "plain" else 0.51)
+
+
+@looped("isa", cpu.isas())
+def test_powers_that_are_floats_are_exact(isa):
+    x = np.arange(1, 256, dtype=np.float32)
+    for exponent, expected in ((2, x * x), (1, x), (-1, 1 / x), (0, np.ones_like(x))):
+        y, got = np.full_like(x, exponent), np.empty_like(x)
+        loop = LOOP(cpu.loops(isa)["pow_f32"])
+        loop(got.ctypes.data, x.ctypes.data, y.ctypes.data, None, x.size)
+        np.testing.assert_array_equal(got, expected)

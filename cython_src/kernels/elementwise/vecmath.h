@@ -1,4 +1,4 @@
-/* Scalar functions. The compiler makes vector code of f32 exp, log and tanh where they are called in a loop. f64 uses
+/* Scalar functions. The compiler makes vector code of f32 exp, log, tanh and pow where they are called in a loop. f64 uses
    the C library. Vector functions are in functions.h. The coefficients of tanh are a Chebyshev interpolation of degree 6
    in float64. NaN and infinities follow C. */
 #include <math.h>
@@ -75,6 +75,72 @@ static inline float rlx_tanh_f32(float x)
     return PICK(a < 0.63f, x * p, big);
 }
 
+static inline double as_double(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
+static inline uint64_t as_long_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+
+#if VECTOR_BYTES >= 32
+/* exp2(y log2 |x|) in double precision. Both series are off by less than 1e-9 of the result, so that only the rounding
+   to float counts, and powers that are floats come out exact. */
+static RLX_INLINE float rlx_pow_f32(float base, float power)
+{
+    const double x = base, y = power, a = fabs(x), reach = fabs(y), rounding = 6755399441055744.0;
+    /* The mantissa m is from sqrt(1/2) to sqrt(2). Floats below the normal ones are normal doubles. */
+    const uint64_t one = 0x3ff0000000000000u, bits = as_long_bits(a), moved = bits + (one - 0x3fe6a09e667f3bcdu);
+    const double e = as_double((moved >> 52) | 0x4330000000000000u) - 4503599627371519.0; /* 2^52 + 1023 */
+    const double m = as_double(bits - (moved & 0xfff0000000000000u) + one);
+    const double s = (m - 1.0) / (m + 1.0), z = s * s;
+    double p = 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    p = p * z + 1.0;
+    double log2 = e + s * p * 2.8853900817779268; /* 2 / log(2) */
+    log2 = PICK(a < INFINITY, log2, a);
+    log2 = PICK(a == 0.0, -INFINITY, log2);
+    double t = y * log2;
+    t = PICK(t > 1000.0, 1000.0, t); /* far beyond infinity and zero; NaN stays */
+    t = PICK(t < -1000.0, -1000.0, t);
+    const double shifted = t + rounding, r = (t - (shifted - rounding)) * 0.69314718055994531;
+    double q = 1.0 / 40320;
+    q = q * r + 1.0 / 5040;
+    q = q * r + 1.0 / 720;
+    q = q * r + 1.0 / 120;
+    q = q * r + 1.0 / 24;
+    q = q * r + 1.0 / 6;
+    q = q * r + 0.5;
+    q = q * r + 1.0;
+    q = q * r + 1.0;
+    double result = q * as_double((as_long_bits(shifted) << 52) + one);
+    /* Negative numbers have powers that are whole. Floats from 2^25 on are even. */
+    const double nearest = y + rounding;
+    const int even = reach >= 33554432.0, whole = even | (nearest - rounding == y);
+    const uint64_t odd = PICK(whole & !even, as_long_bits(nearest) << 63, 0);
+    result = PICK((x < 0.0) & (a < INFINITY) & !whole, NAN, result);
+    result = as_double(as_long_bits(result) ^ (as_long_bits(x) & odd));
+    result = PICK((y == 0.0) | (x == 1.0) | ((a == 1.0) & (reach == INFINITY)), 1.0, result);
+    return (float)result;
+}
+#else
+/* Two doubles at a time take longer than the C library. */
+static inline float rlx_pow_f32(float x, float y) { return powf(x, y); }
+#endif
+
+static inline double rlx_pow_f64(double x, double y) { return pow(x, y); }
+
 static inline double rlx_exp_f64(double x) { return exp(x); }
 static inline double rlx_log_f64(double x) { return log(x); }
 static inline double rlx_tanh_f64(double x) { return tanh(x); }
@@ -105,7 +171,6 @@ static inline double rlx_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
     static inline T rlx_ceil_##suffix(T x) { return ceil##F(x); }                                 \
     static inline T rlx_floor_##suffix(T x) { return floor##F(x); }                               \
     static inline T rlx_round_##suffix(T x) { return rint##F(x); }                                \
-    static inline T rlx_pow_##suffix(T x, T y) { return pow##F(x, y); }                           \
     static inline T rlx_atan2_##suffix(T x, T y) { return atan2##F(x, y); }                       \
     static inline T rlx_div_##suffix(T x, T y) { return x / y; }                                  \
     static inline T rlx_fmod_##suffix(T x, T y) { return fmod##F(x, y); }                         \
