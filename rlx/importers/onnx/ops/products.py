@@ -137,7 +137,11 @@ def exact_product(
     rank, inner = len(found.shape), a.shape[-1]
     # Weights often have a zero point of 0, for which nothing has to be summed.
     p = None if left_zero is None or _is_zero(left_zero) else _point(g, left_zero, rank, rank - 2)
-    q = None if right_zero is None or _is_zero(right_zero) else _point(g, right_zero, rank, rank - 1)
+    q = (
+        None
+        if right_zero is None or _is_zero(right_zero)
+        else _point(g, right_zero, rank, rank - 1)
+    )
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
         found = g.sub(found, g.mul(p, columns))
