@@ -145,11 +145,12 @@ def pool(d):
 def resize(d):
     x = d.floats(d.images(smallest=4, most=2**19))
     mode = d.choice(("linear", "linear", "nearest", "cubic"))
-    factor = d.choice((0.5, 1.5, 2.0, 2.0, 3.0, 4.0))
-    scales = Constant(np.array([1, 1, factor, factor], np.float32))
     how = d.choice(
         ("half_pixel", "asymmetric", "align_corners") if mode == "linear" else ("asymmetric",)
     )
+    # Where sides times the factor are no whole numbers, ONNX Runtime aligns other corners than ONNX says.
+    factor = d.choice((2.0, 3.0, 4.0) if how == "align_corners" else (0.5, 1.5, 2.0, 2.0, 3.0, 4.0))
+    scales = Constant(np.array([1, 1, factor, factor], np.float32))
     return node(
         "resize", "Resize", x, None, scales, mode=mode, coordinate_transformation_mode=how,
         nearest_mode="floor" if mode == "nearest" else None,
