@@ -48,7 +48,7 @@ def cases(seed, count):
 
 
 def compiled_of(case, device, threads):
-    """rlx ready to run, its operands in place, and a function that gives its results by ONNX's names."""
+    """The compiled graph with the operands of the case in its inputs."""
     graph = case.graph() if case.graph else rlx.onnx.load(case.model)
     options = rlx.CompileOptions(threads=threads)
     compiled = rlx.compile(graph, device, options=options)

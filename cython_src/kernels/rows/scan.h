@@ -130,7 +130,7 @@ ARG_REDUCTION(i64, int64_t, int64_t)
                                             rlx_range columns, int exclusive, int reverse, int apart) \
     {                                                                                             \
         TOTAL total[STRIP];                                                                       \
-        T beside[BUFFER];                                                                 \
+        T beside[BUFFER];                                                                         \
         const int64_t size = n * inner, first = reverse ? n - 1 : 0, sign = reverse ? -1 : 1;     \
         while (left > 0 && apart) {                                                               \
             /* Pieces of the lines go by in the order of the sum. */                              \
