@@ -29,5 +29,5 @@ static_assert(MICRO_VECTORS * VECTOR_BYTES / sizeof(float) <= RLX_PANEL_COLUMNS,
 /* Rows of a panel that stay in the cache while rows of the left matrix go by, rows of the left matrix that stay while
    panels go by, and rows of a panel that are fetched ahead. */
 #define MICRO_DEPTH RLX_PANEL_DEPTH
-#define MICRO_BLOCK 192
+#define MICRO_BLOCK RLX_PRODUCT_ROWS
 #define MICRO_AHEAD (1024 / (MICRO_COLUMNS * (int64_t)sizeof(T)))

@@ -9,6 +9,8 @@ PANEL_DEPTH = 512
 PANEL_COLUMNS = 64
 # Elements of the largest panel.
 PANEL = PANEL_DEPTH * PANEL_COLUMNS
+# Rows of the left matrix that stay in the cache while panels go by.
+PRODUCT_ROWS = 192
 # Rows of the left matrix that a product of 8-bit integers prepares at a time.
 BYTE_ROWS = 48
 # Rows of one expert that a grouped product makes together, and columns of them that are apart in memory.

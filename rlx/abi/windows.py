@@ -12,6 +12,7 @@ from rlx.abi.constants import (
     LONG_ACROSS,
     PANEL,
     PLANE_SLACK,
+    PRODUCT_ROWS,
 )
 from rlx.abi.products import ACTIVATION, PACKING
 from rlx.abi.signature import (
@@ -63,12 +64,6 @@ def _padded(p: Any) -> int:
     if not p.copied:
         return 1
     return int(p.together * (p.channels // p.groups) * padded_plane(p) + PLANE_SLACK)
-
-
-def _few(p: Any) -> int:
-    """Elements of few windows as a matrix, and of their products."""
-    windows = min(p.batch, p.together) * prod(p.out)
-    return int(windows * (p.channels // p.groups) * prod(p.kernel) + windows * CONV_COLUMNS)
 
 
 def _long(p: Any) -> int:
@@ -124,12 +119,15 @@ KERNELS = (
         parallel=Parallel(parts=4),
     ),
     Kernel(
-        "conv_few",
-        "Few windows: windows times packed weights.",
+        "conv_by_outputs",
+        "Windows of an operand that is padded already times packed weights, an output in each lane.",
         {"window": WINDOW, **_PIECES, **_PACKED, **_EPILOGUE},
         _OPERANDS,
         {"y": "T"},
-        {"planes": Scratch("T", _padded), "work": Scratch("T", lambda p: _few(p) + PANEL), "offsets": _TAPS},
+        {
+            "at": Scratch("i64", lambda p: max(p.channels // p.groups, 1) * prod(p.kernel)),
+            "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
+        },
         FLOATS,
         parallel=Parallel(parts=2),
     ),

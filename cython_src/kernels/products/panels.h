@@ -87,6 +87,21 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 
 #ifdef SINGLE
 typedef float rlx_four __attribute__((vector_size(16), aligned(4)));
+
+/* 4 x 4 elements, transposed in registers. Rows are `apart` and `ld` apart. */
+static RLX_INLINE void turn_four_f32(float *to, int64_t apart, const float *from, int64_t ld)
+{
+    const rlx_four r0 = *(const rlx_four *)from, r1 = *(const rlx_four *)(from + ld);
+    const rlx_four r2 = *(const rlx_four *)(from + 2 * ld), r3 = *(const rlx_four *)(from + 3 * ld);
+    const rlx_four low = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+    const rlx_four high = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+    const rlx_four low2 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+    const rlx_four high2 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+    *(rlx_four *)to = __builtin_shufflevector(low, low2, 0, 1, 4, 5);
+    *(rlx_four *)(to + apart) = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
+    *(rlx_four *)(to + 2 * apart) = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
+    *(rlx_four *)(to + 3 * apart) = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
+}
 #endif
 
 /* Packs `depth` rows of up to MICRO_COLUMNS columns of the right matrix as a panel. */
@@ -102,22 +117,9 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
     }
     int64_t done = 0;
 #ifdef SINGLE
-    /* 4 x 4 elements at a time, transposed in registers. */
     for (; done + 4 <= width; done += 4)
-        for (int64_t i = 0; i + 4 <= depth; i += 4) {
-            const T *from = b + done * ld + i;
-            const rlx_four r0 = *(const rlx_four *)from, r1 = *(const rlx_four *)(from + ld);
-            const rlx_four r2 = *(const rlx_four *)(from + 2 * ld), r3 = *(const rlx_four *)(from + 3 * ld);
-            const rlx_four low = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
-            const rlx_four high = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
-            const rlx_four low2 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
-            const rlx_four high2 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-            T *to = panel + i * step + done;
-            *(rlx_four *)to = __builtin_shufflevector(low, low2, 0, 1, 4, 5);
-            *(rlx_four *)(to + step) = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
-            *(rlx_four *)(to + 2 * step) = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
-            *(rlx_four *)(to + 3 * step) = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
-        }
+        for (int64_t i = 0; i + 4 <= depth; i += 4)
+            turn_four_f32(panel + i * step + done, step, b + done * ld + i, ld);
     for (int64_t i = depth / 4 * 4; i < depth; i++)
         for (int64_t v = 0; v < done; v++) panel[i * step + v] = b[v * ld + i];
 #endif

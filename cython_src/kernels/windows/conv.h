@@ -228,39 +228,6 @@ static void NAME(store_columns)(const NAME(convolution) *f, const NAME(conv_piec
         }
 }
 
-/* A piece of at most RLX_CONV_FEW_WINDOWS columns, as the transposed product: windows are rows, outputs are columns of
-   panels, so that no column is empty and weights are read once, from the first to the last. `work` is scratch. */
-static void NAME(few_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, int64_t m, T *work)
-{
-    const rlx_window *w = f->w;
-    const int64_t k = f->k, n = one->images * f->windows, result = w->outputs * f->windows;
-    T *products = work + n * k, *to = work;
-    for (int64_t q = 0; q < n; q++) {
-        const int64_t x = q % w->out[2], yz = q / w->out[2] % (w->out[0] * w->out[1]);
-        const T *plane = one->planes + q / f->windows * one->image + yz / w->out[1] * w->stride[0] * f->l.depth +
-                         yz % w->out[1] * w->stride[1] * f->l.row + x;
-        for (int64_t ch = 0; ch < f->channels; ch++, plane += f->l.plane)
-            for (int64_t i = 0; i < f->taps; i++) *to++ = plane[f->offsets[i]];
-    }
-    for (int64_t j = 0; j < m; j += MICRO_COLUMNS) {
-        const int64_t first = one->first + j, width = m - j < MICRO_COLUMNS ? m - j : MICRO_COLUMNS;
-        if (f->packing)
-            NAME(packed_product)(work, k, one->weight, RLX_PACKING_SAME, first, NULL, products, width, n, k, f->m,
-                                 width, 0, NULL);
-        else
-            NAME(loose_product)(work, k, one->weight + first * k, k, NULL, products, width, n, k, width, 1, 0,
-                                products + n * width);
-        for (int64_t r = 0; r < width; r++)
-            for (int64_t i = 0; i < one->images; i++) {
-                const int64_t at = i * result + (j + r) * f->windows;
-                const T start = one->bias ? one->bias[j + r] : 0;
-                for (int64_t q = 0; q < f->windows; q++)
-                    one->c[at + q] = products[(i * f->windows + q) * width + r] + start;
-                NAME(finish)(one->c + at, at, f->windows, one->after);
-            }
-    }
-}
-
 /* One output plane of a group of few outputs. Four vectors of neighbouring windows, in one row or several, stay in
    registers while all channels and taps are added. */
 static void NAME(conv_plane)(const NAME(convolution) *f, const T *weight, T start, const T *planes, T *c)
@@ -358,23 +325,6 @@ static void NAME(pad_piece)(const NAME(convolution) *f, NAME(conv_piece) *one, c
     one->planes = planes, one->image = image;
 }
 
-static int NAME(kernel_conv_few)(const rlx_call *call)
-{
-    RLX_ARGUMENTS(conv_few, call);
-    NAME(convolution) f = CONVOLUTION(0, p->packing, p->packed_stride);
-    NAME(measure)(&f, p->copied, out->offsets);
-    /* Parts are pieces, or where these are few, some outputs of every piece. */
-    const int whole = f.pieces >= call->parts;
-    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
-    const rlx_range rows = whole ? (rlx_range){0, f.m} : rlx_share(call, f.m, MICRO_COLUMNS);
-    for (int64_t piece = some.first; piece < some.last && rows.first < rows.last; piece++) {
-        NAME(conv_piece) one = NAME(piece_of)(&f, piece, rows.first);
-        if (p->copied) NAME(pad_piece)(&f, &one, f.w, out->planes);
-        NAME(few_windows)(&f, &one, rows.last - rows.first, out->work);
-    }
-    return RLX_OK;
-}
-
 static int NAME(kernel_conv_direct)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_direct, call);
@@ -412,6 +362,8 @@ static int NAME(kernel_conv_direct)(const rlx_call *call)
     }
     return RLX_OK;
 }
+
+#include "windows/conv_outputs.h"
 
 #undef CONVOLUTION
 #undef WINDOW_PANEL

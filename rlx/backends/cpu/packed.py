@@ -132,7 +132,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "gated_product": _gated,
     "grouped_matmul": _grouped,
     "conv": _conv,
-    "conv_few": _conv,
+    "conv_by_outputs": _conv,
     "conv_long": _conv_long,
     "conv_transpose": _conv_transpose,
     "matmul_integer": _integer,

@@ -35,6 +35,9 @@ from rlx.ops.windows.tiles import CONV, Problem, down, is_near, partitions, step
 _MOST_OUTPUTS = 512
 # Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
 FEW = 4
+# Least elements of a filter for which windows, read where they stand, are multiplied by packed weights. With fewer of
+# them, to store results takes longer than the products.
+_DEEP = 128
 # Longest row of results for which 256-bit vectors are enough.
 _NARROW = 8
 # WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
@@ -170,23 +173,31 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         call_long(node, emitter, operands, _cpu_params(node, window), block)
         return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
-    copied = direct or window.stride[2] > 1 or any(b for b, _ in window.pads) or not inside
+    padded = any(b for b, _ in window.pads) or not inside
+    apart = window.stride[2] > 1
     outputs = node.shape[1] // groups
     # Images with few windows are joined, so that together they fill the columns of a panel.
     together = 1 if direct else max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
     params = _cpu_params(node, window)
-    shared = {**params, "together": together, "copied": int(copied)}
-    windows = min(node.shape[0], together) * size(window.out)
-    if direct or windows <= CONV_FEW_WINDOWS:
-        kernel = "conv_direct" if direct else "conv_few"
-        emitter.call(kernel, operands, [emitter.result()], shared)
+    if direct:
+        shared = {**params, "together": together, "copied": 1}
+        emitter.call("conv_direct", operands, [emitter.result()], shared)
         return
-    if copied:
+    plain = window.out == window.dims and size(window.kernel) == 1
+    deep = size(node.inputs[1].shape[1:]) >= _DEEP and not plain
+    few = min(node.shape[0], together) * size(window.out) <= CONV_FEW_WINDOWS
+    # Only vectors of windows need those that are apart as neighbours, and so a copy.
+    by_outputs = few or deep or (apart and not padded)
+    shared = {**params, "together": together, "copied": int(padded or (apart and not by_outputs))}
+    if shared["copied"]:
         # Once for all parts of the convolution.
         elements = size(x.shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
-        padded = emitter.temp(TensorType((elements,), node.dtype))
-        emitter.call("conv_pad", [operands[0]], [padded], window_params(_params(node, window)))
-        operands[0] = padded
+        copy = emitter.temp(TensorType((elements,), node.dtype))
+        emitter.call("conv_pad", [operands[0]], [copy], window_params(_params(node, window)))
+        operands[0] = copy
+    if by_outputs:
+        emitter.call("conv_by_outputs", operands, [emitter.result()], shared)
+        return
     most = CONV_PANELS if outputs * CONV_PANELS <= _MOST_OUTPUTS else _MOST_OUTPUTS // outputs
     emitter.call("conv", operands, [emitter.result()], {**shared, "panels": max(1, most)})
 
@@ -199,7 +210,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 CPU = Kernels(
     (
-        *("conv", "conv_pad", "conv_few", "conv_direct", "conv_long"),
+        *("conv", "conv_pad", "conv_by_outputs", "conv_direct", "conv_long"),
         *("conv_depthwise", "conv_depthwise_narrow"),
     ),
     lower_cpu,

@@ -1,0 +1,85 @@
+"""Convolutions whose vectors are outputs: images share a block of windows, and windows are read where they stand."""
+
+import numpy as np
+from samples import looped
+
+import rlx
+from rlx.backends.base import CompileOptions
+
+
+@looped("dtype", ["f32", "f64"])
+@looped("groups", [1, 2])
+@looped("padding", [0, 2])
+@looped(("batch", "length"), [(1, 9), (2, 5), (7, 6), (33, 8), (20, 25), (3, 40)])
+def test_images_that_share_a_panel(batch, length, padding, groups, dtype):
+    rng = np.random.default_rng(batch + length)
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    g = rlx.Graph()
+    x, w, b = (
+        g.input("x", (batch, 6, length), dtype),
+        g.input("w", (16, 6 // groups, 5), dtype),
+        g.input("b", (16,), dtype),
+    )
+    g.set_outputs([g.conv1d(x, w, b, stride=1 + padding // 2, padding=padding, groups=groups)])
+    feeds = {n.name: rng.normal(size=n.shape).astype(kind) for n in (x, w, b)}
+    with rlx.compile(g, "cpu") as compiled, rlx.compile(g, "reference") as exact:
+        (got,), (expected,) = compiled.run(feeds), exact.run(feeds)
+    np.testing.assert_allclose(got, expected, 1e-5, 1e-5)
+
+
+def test_fewer_images_than_were_compiled():
+    rng = np.random.default_rng(0)
+    g = rlx.Graph()
+    x = g.input("x", (12, 4, 3, 3))
+    w = rng.normal(size=(16, 4, 3, 3)).astype(np.float32)
+    g.set_outputs([g.conv2d(x, g.constant(w), padding=1)])
+    values = rng.normal(size=(12, 4, 3, 3)).astype(np.float32)
+    with rlx.compile(g, "cpu", options=CompileOptions(fuse=False)) as compiled:
+        whole = compiled.run({"x": values})[0].copy()
+        compiled.set_active_extent((5, 12))
+        np.testing.assert_array_equal(compiled.run({"x": values})[0][:5], whole[:5])
+
+
+def _drawn(seed):
+    """A convolution of any geometry, and the operation that makes it: x, w, bias, attributes."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+    kernel = tuple(int(n) for n in rng.integers(1, 6 - rank, rank))
+    groups = int(rng.choice([1, 1, 2, 3]))
+    channels, outputs = groups * int(rng.integers(1, 60)), groups * int(rng.integers(4, 70))
+    attrs = {
+        "stride": tuple(int(n) for n in rng.integers(1, 4, rank)),
+        "dilation": tuple(int(n) for n in rng.integers(1, 3, rank)),
+        "padding": tuple((int(a), int(b)) for a, b in rng.integers(0, 3, (rank, 2))),
+        "groups": groups,
+    }
+    if rng.random() < 0.4:
+        attrs["padding"] = ((0, 0),) * rank
+    dims = tuple(
+        (n - 1) * d + 1 + int(rng.integers(0, 18))
+        for n, d in zip(kernel, attrs["dilation"], strict=True)
+    )
+    x = rng.normal(size=(int(rng.integers(1, 6)), channels, *dims))
+    w = rng.normal(size=(outputs, channels // groups, *kernel))
+    return f"conv{rank}d", x, w, rng.normal(size=outputs), attrs
+
+
+@looped("dtype", ["f32", "f64"])
+@looped("packed", [True, False])
+@looped("threads", [1, 3])
+@looped("seed", range(12))
+def test_any_geometry(seed, threads, packed, dtype):
+    name, x, w, bias, attrs = _drawn(seed)
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    g = rlx.Graph()
+    weight = g.constant(w.astype(kind)) if packed else g.input("w", w.shape, dtype)
+    made = getattr(g, name)(
+        g.input("x", x.shape, dtype), weight, g.constant(bias.astype(kind)), **attrs
+    )
+    g.set_outputs([g.relu(made)])
+    feeds = {"x": x.astype(kind)} | ({} if packed else {"w": w.astype(kind)})
+    options = CompileOptions(threads=threads)
+    with rlx.compile(g, "cpu", options=options) as compiled, rlx.compile(g, "reference") as exact:
+        (got,), (expected,) = compiled.run(feeds), exact.run(feeds)
+    near = {"f32": 1e-5, "f64": 1e-13}[dtype]
+    np.testing.assert_allclose(got, expected, near, near * np.sqrt(w[0].size) * 5)
