@@ -225,3 +225,32 @@ def test_transposed_with_weights_that_stay(rng, dtype, threads):
                 )
                 (expected,) = rlx.compile(r, "reference").run({"x": x, "w": given})
                 np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+@looped("seed", range(40))
+def test_depthwise_of_any_geometry(seed):
+    rng = np.random.default_rng(seed)
+    kernel = tuple(int(n) for n in rng.integers(1, 9, 2))
+    dilation = tuple(int(n) for n in rng.integers(1, 4, 2))
+    dims = tuple(
+        (n - 1) * d + int(rng.integers(1, 24)) for n, d in zip(kernel, dilation, strict=True)
+    )
+    channels, each = int(rng.integers(1, 9)), int(rng.integers(1, 3))
+    x, w = normal(rng, 2, channels, *dims), normal(rng, channels * each, 1, *kernel)
+    finite = seed % 4
+    if (
+        not finite
+    ):  # 0 times infinity is no number, in padding too; kernels of WebGPU may leave padding out
+        w[0, 0, 0, 0], x[0, 0, 0, 0] = np.inf, np.nan
+    attrs = {
+        "stride": tuple(int(n) for n in rng.integers(1, 4, 2)),
+        "padding": tuple((int(a), int(b)) for a, b in rng.integers(0, 5, (2, 2))),
+        "dilation": dilation,
+        "groups": channels,
+    }
+    bias = normal(rng, channels * each)
+    with np.errstate(invalid="ignore"):
+        expected = run("reference", "conv2d", x, w, bias, **attrs)
+    for device in ("cpu", "webgpu") if finite else ("cpu",):
+        got = run(device, "conv2d", x, w, bias, **attrs)
+        np.testing.assert_allclose(got, expected, 1e-5, 1e-4)

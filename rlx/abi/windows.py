@@ -150,7 +150,7 @@ KERNELS = (
         types=FLOATS,
         parallel=Parallel(),
     ),
-    _depthwise("conv_depthwise", "One filter for each plane, of 3 or 5 rows of taps next to each other."),
+    _depthwise("conv_depthwise", "One filter for each plane, whose windows are one or two columns apart."),
     _depthwise("conv_depthwise_narrow", "The same for rows of at most eight results."),
     Kernel(
         "conv_transpose",

@@ -1,5 +1,5 @@
-/* Depthwise convolution: each plane has one filter, of 3 or 5 rows and any width. Four rows of results are computed
-   together, so that a vector of the operand is read once for all of them. Padding is not copied: lanes beyond a row are
+/* Depthwise convolution: each plane has one filter. Four rows of results are computed together. For filters of 3, 5 or 7
+   rows next to each other a vector of the operand is read once for all of them. Padding is not copied: lanes beyond a row are
    loaded as 0, and rows beyond a plane are a row of zeros. The including file defines DEPTHWISE_BYTES (bytes of a vector)
    and DEPTHWISE(name) (names of functions for such vectors). T is float. */
 #define VECTOR DEPTHWISE(depthwise_vector)
@@ -63,7 +63,7 @@ static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *
 static_assert(sizeof(SOME_LANES) <= RLX_LANE_MASK_BYTES / 2, "scratch holds smaller masks");
 
 #define DEPTHWISE_ROWS 4
-#define DEPTHWISE_READ ((DEPTHWISE_ROWS - 1) * 2 + 5)
+#define DEPTHWISE_READ ((DEPTHWISE_ROWS - 1) * 2 + 7)
 
 /* Four rows of results. `from` has the rows of the operand that they need, `inside` the valid lanes of the vectors of
    every tap. */
@@ -79,8 +79,8 @@ static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const
         _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VECTOR){0};
         for (int64_t k = 0; k < taps; k++, inside += 2) {
             const int64_t column = at * step - w->before[2] + k * w->dilation[2];
-            VECTOR by[5];
-            _Pragma("GCC unroll 5") for (int y = 0; y < high; y++)
+            VECTOR by[7];
+            _Pragma("GCC unroll 7") for (int y = 0; y < high; y++)
                 by[y] = weight[y * taps + k] - (VECTOR){0};
             _Pragma("GCC unroll 16") for (int y = 0; y < (DEPTHWISE_ROWS - 1) * step + high; y++)
             {
@@ -96,15 +96,64 @@ static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const
     }
 }
 
-/* Windows of two axes with 3 or 5 rows of taps next to each other, one or two rows as well as columns apart, and four
-   or more rows of results. Scratch: a row of zeros, and masks of two vectors for every tap of every vector of a row.
-   The narrow kernel has the same arguments. */
+/* Whether all are numbers: a filter of such can leave out rows of zeros. */
+static inline int DEPTHWISE(are_finite)(const T *x, int64_t n)
+{
+    T sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * 0;
+    return sum == 0;
+}
+
+/* Rows [first, first + count) of results, of a filter of any rows. */
+static RLX_INLINE void DEPTHWISE(depthwise_any)(const T *weight, T start, const T *x, const T *zeros, int64_t first, T *c,
+                                                const T *end, const rlx_window *w, const SOME_LANES *inside,
+                                                const int count, const int step)
+{
+    const int64_t high = w->kernel[1], taps = w->kernel[2], out = w->out[2], width = w->dims[2];
+    const int64_t top = first * w->stride[1] - w->before[1], whole = DEPTHWISE(are_finite)(weight, high * taps);
+    for (int64_t at = 0, next = 0; next < out; inside += 2 * taps) {
+        /* The last vector of a row overlaps the one before, where there is one. */
+        at = out - next >= LINE || next == 0 ? next : out - LINE;
+        next += LINE;
+        VECTOR sums[DEPTHWISE_ROWS];
+        _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) sums[r] = start - (VECTOR){0};
+        for (int64_t y = 0; y < high; y++) {
+            const T *from[DEPTHWISE_ROWS];
+            int met = 0;
+            _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
+            {
+                const int64_t row = top + r * w->stride[1] + y * w->dilation[1];
+                const int beyond = row < 0 || row >= w->dims[1];
+                from[r] = (beyond ? zeros : x + row * width) + at * step - w->before[2];
+                met |= !beyond;
+            }
+            if (!met && whole) continue;
+            for (int64_t k = 0; k < taps; k++) {
+                const VECTOR by = weight[y * taps + k] - (VECTOR){0};
+                const int64_t column = k * w->dilation[2];
+                _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
+                {
+                    VECTOR v = DEPTHWISE(read_lanes)(from[r] + column, inside[2 * k]);
+                    if (step == 2)
+                        v = EVEN_LANES(v, DEPTHWISE(read_lanes)(from[r] + column + LINE, inside[2 * k + 1]));
+                    sums[r] += by * v;
+                }
+            }
+        }
+        _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
+            DEPTHWISE(store_before)(c + r * out + at, sums[r], out - at, end);
+    }
+}
+
+/* Windows of two axes, one or two columns apart. Scratch: a row of zeros, and masks of two vectors for every tap of every
+   vector of a row. The narrow kernel has the same arguments. */
 static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_depthwise, call);
     const rlx_window w = p->window;
     const int64_t each = w.outputs / w.groups, width = w.dims[2], down = w.out[1];
-    const int64_t high = w.kernel[1], step = w.stride[1], results = down * w.out[2];
+    const int64_t high = w.kernel[1], step = w.stride[2], results = down * w.out[2];
+    const int near = (high == 3 || high == 5 || high == 7) && w.dilation[1] == 1 && w.stride[1] == step && down >= DEPTHWISE_ROWS;
     const T *bias = in->bias;
     T *zeros = out->zeros;
     SOME_LANES *inside = out->masks, *next = inside;
@@ -123,7 +172,19 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
         const T *x = (const T *)in->x + at / each * w.dims[1] * width;
         const T *weight = (const T *)in->weight + o * high * w.kernel[2], start = bias ? bias[o] : 0;
         T *c = (T *)out->y + at * results;
-        for (int64_t y = 0; y < down; y += DEPTHWISE_ROWS) {
+        for (int64_t y = 0; y < down && !near; y += DEPTHWISE_ROWS) {
+            T *to = c + y * w.out[2];
+            const int64_t left = down - y;
+#define ROWS(COUNT) \
+    if (step == 1) DEPTHWISE(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 1); \
+    else DEPTHWISE(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 2)
+            if (left >= 4) ROWS(4);
+            else if (left == 3) ROWS(3);
+            else if (left == 2) ROWS(2);
+            else ROWS(1);
+#undef ROWS
+        }
+        for (int64_t y = 0; y < down && near; y += DEPTHWISE_ROWS) {
             /* The last group of rows overlaps the one before. */
             const int64_t first = down - y < DEPTHWISE_ROWS ? down - DEPTHWISE_ROWS : y;
             const T *from[DEPTHWISE_READ];
@@ -132,10 +193,13 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
                 from[i] = row < 0 || row >= w.dims[1] ? zeros : x + row * width;
             }
             T *to = c + first * w.out[2];
-            if (high == 3 && step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 3, 1);
-            else if (high == 3) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 3, 2);
-            else if (step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 1);
-            else DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, 5, 2);
+#define ROWS(HIGH) \
+    if (step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 1); \
+    else DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 2)
+            if (high == 3) ROWS(3);
+            else if (high == 5) ROWS(5);
+            else ROWS(7);
+#undef ROWS
         }
     }
     const NAME(epilogue) after = {in->residual, p->act};

@@ -149,10 +149,11 @@ def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
 
 
 def _is_depthwise(node: Node, window: Window) -> bool:
-    """Whether the kernel for planes with a filter each, of few rows, makes this convolution."""
+    """Whether the kernel for planes with a filter each makes this convolution."""
     flat = window.dims[0] == window.out[0] == 1
-    fits = window.kernel[1] in (3, 5) and window.dilation[1] == 1 and window.out[1] >= 4
-    near = window.stride[1:] in ((1, 1), (2, 2))
+    # It makes four rows at a time; few long rows are left to the direct kernel.
+    fits = window.out[1] >= 4 or window.out[2] <= _NARROW
+    near = window.stride[2] in (1, 2)
     alone = node.inputs[1].shape[1] == 1
     return node.dtype is DType.F32 and alone and flat and fits and near
 
