@@ -55,6 +55,7 @@ cdef extern from "parallel.h" nogil:
         rlx_kernel kernel
         int64_t parts
         int64_t threads
+        int64_t tasks
         int64_t spin
         char* scratch[4]
         int64_t apart

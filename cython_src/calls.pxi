@@ -139,7 +139,7 @@ cdef class Calls:
         address = described[0]
         self.rows[at].fn, split.kernel = <rlx_kernel><void*>address, self.rows[at].fn
         split.parts, split.threads, split.spin, scratch, split.apart = described[1:6]
-        split.rows, split.at, split.words, inputs, outputs = described[6:]
+        split.tasks, split.rows, split.at, split.words, inputs, outputs = described[6:]
         for k, value in enumerate(inputs):
             split.ins[k] = value
         for k, value in enumerate(outputs):

@@ -2,7 +2,8 @@
    another process makes fewer of them. The caller never waits for a thread that has not begun; one that wakes up late
    finds the call gone. An idle thread spins for a while, if it has a core for that, and then sleeps: within a graph the
    next call comes soon, and a core that sleeps takes as long to wake. Threads are those of POSIX, else those of C11.
-   Without either, callers work alone. */
+   Without either, callers work alone. A team (call.h) is made of the same threads: each takes one part, which goes through
+   all phases. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
@@ -63,19 +64,33 @@ void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int
 void rlx_parallel_init(void) {}
 int64_t rlx_parallel_started(void) { return 0; }
 int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
+int64_t rlx_tasks(const rlx_call *call) { return 1; }
+void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context) { task(context, 0); }
 
 #else
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #define MOST_THREADS 1024
 #define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
+#define NAP_NS 20000
+
+/* A team. Each counter has a line of the cache of its own. */
+struct rlx_team {
+    struct {
+        _Atomic int64_t phase; /* the phase of which the task is the next to be made */
+        char rest[56];
+    } tasks[RLX_TEAM];
+    _Atomic int64_t made; /* tasks of all phases */
+};
 
 /* A call in progress; it is on the caller's stack. */
 typedef struct {
     const rlx_call *call;
+    struct rlx_team *team;
     _Atomic int64_t next; /* the next part to hand out */
     _Atomic int status;
 } rlx_job;
@@ -101,6 +116,41 @@ static inline void pause_briefly(void)
 #elif defined(__aarch64__) && defined(__GNUC__)
     __asm__ volatile("yield");
 #endif
+}
+
+static void nap(void)
+{
+    const struct timespec some = {0, NAP_NS};
+#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
+    nanosleep(&some, NULL);
+#else
+    thrd_sleep(&some, NULL);
+#endif
+}
+
+int64_t rlx_tasks(const rlx_call *call) { return call->team ? call->split->tasks : 1; }
+
+void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context)
+{
+    struct rlx_team *team = call->team;
+    if (!team) {
+        task(context, 0);
+        return;
+    }
+    const int64_t tasks = call->split->tasks, all = (phase + 1) * tasks;
+    /* Each thread begins with the same task in every phase, since its data is in the cache then. */
+    for (int64_t i = 0; i < tasks && atomic_load_explicit(&team->made, memory_order_acquire) < all; i++) {
+        const int64_t own = (call->part + i) % tasks;
+        int64_t next = phase;
+        if (atomic_load_explicit(&team->tasks[own].phase, memory_order_relaxed) != phase) continue;
+        if (!atomic_compare_exchange_strong(&team->tasks[own].phase, &next, phase + 1)) continue;
+        task(context, own);
+        atomic_fetch_add(&team->made, 1);
+    }
+    const int64_t until = call->split->spin ? rlx_clock_ns() + SPIN_NS : 0;
+    for (int64_t turns = 1; atomic_load_explicit(&team->made, memory_order_acquire) < all; turns++)
+        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) nap();
+        else pause_briefly();
 }
 
 /* Restricts a call to the rows of its part. */
@@ -219,7 +269,10 @@ int rlx_parallel(const rlx_call *call)
     const int processor = sched_getcpu();
     if (split->spin && processor != pool.avoided) keep_off(processor);
 #endif
-    rlx_job job = {call, 0, RLX_OK};
+    struct rlx_team team;
+    for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].phase = 0;
+    team.made = 0;
+    rlx_job job = {call, split->tasks ? &team : NULL, 0, RLX_OK};
     pool.busy = 1;
     pool.joined = 1;
     pool.job = &job;

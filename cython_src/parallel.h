@@ -8,6 +8,7 @@
 struct rlx_split {
     rlx_kernel kernel;          /* the kernel: makes one part, or all of it */
     int64_t parts, threads;     /* number of parts, and of threads that may make them */
+    int64_t tasks;              /* tasks of a phase, where a team makes the call (call.h); 0 for parts */
     int64_t spin;               /* whether each thread has a core of its own, and may spin before it sleeps */
     char *scratch[RLX_OUTPUTS]; /* the second thread's memory for a scratch output; NULL for a result */
     int64_t apart;              /* bytes from there to the memory of the next thread */

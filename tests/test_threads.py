@@ -55,7 +55,9 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
 @pytest.mark.parametrize("count", COUNTS)
 def test_large_ones_give_the_same_bits(count, shared):
     assert [str(case) for case in BENCHES if run(case, 1) != run(case, count)] == []
-    assert {"matmul", "conv", "attention", "elementwise", "softmax", "rfft"} <= set(shared)
+    assert {"matmul", "conv_by_outputs", "attention", "elementwise", "softmax", "rfft"} <= set(
+        shared
+    )
 
 
 def product(m=300, k=257, n=301):

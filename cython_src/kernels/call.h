@@ -13,6 +13,7 @@ typedef struct rlx_call {
     const void *p;          /* the parameters: the struct of the signature */
     int32_t part, parts;    /* the call computes part `part` of `parts` parts of the result; 0 of 1 is all of it */
     const struct rlx_split *split; /* how threads share the call (parallel.h); NULL where one thread makes it */
+    struct rlx_team *team; /* the threads that make it together, phase by phase; NULL where it is made alone or in parts */
 } rlx_call;
 
 /* The arguments of a call by the names of its signature (rlx/abi): parameters p->name, operands in->name and
@@ -75,6 +76,18 @@ static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, in
     }
     return block;
 }
+
+/* Calls whose steps need the results of the step before are made by a team: all threads of it run the kernel, and the
+   work of each phase is cut into tasks. A phase ends when all of its tasks are made. The tasks of threads that have not
+   come, or that are held up before they begin, are made by others, so that nobody waits for a thread to come. All work
+   must be in tasks. */
+typedef void (*rlx_task)(void *context, int64_t task);
+
+/* How many tasks a phase has. */
+extern int64_t rlx_tasks(const rlx_call *call);
+
+/* Makes the tasks of a phase with the rest of the team. Phases count from 0, and every thread goes through all of them. */
+extern void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context);
 
 typedef int (*rlx_kernel)(const rlx_call *);
 /* An elementwise loop: n results at d from operands a, b, c. */

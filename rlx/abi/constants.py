@@ -36,6 +36,10 @@ LONG_ACROSS = 16
 # Rows of a spectrogram that meet the mel filters together.
 MEL_ROWS = 128
 
+# --- threads ---
+# Tasks of a phase of a call that a team of threads makes, at most.
+TEAM = 64
+
 # --- other families ---
 # Neighbouring lines that a thread takes at least, where threads share the lines of a position: 2 cache lines of f32.
 LINE_COLUMNS = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL
+from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL, TEAM
 from rlx.abi.products import PACKING
 from rlx.abi.signature import (
     FLAG,
@@ -20,6 +20,8 @@ from rlx.abi.signature import (
     choice,
 )
 
+# Weights of a task of a step, at least: a thread takes a few microseconds for them.
+_TASK_WEIGHTS = 65536
 # Cells by name, and the gates of each.
 CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
 
@@ -29,6 +31,12 @@ def _recurrence(p: Any) -> int:
     gates = tuple(CELLS.values())[p.cell]
     packed = (gates * p.hidden + 2 * RECURRENT_PANEL) * p.hidden * p.pack
     return int(p.batch * (gates + 2) * p.hidden + packed)
+
+
+def _tasks(p: Any) -> int:
+    """Tasks of a step that are worth a thread: each has so many weights to read, and two phases to wait for."""
+    weights = tuple(CELLS.values())[p.cell] * p.hidden * p.hidden
+    return int(min(TEAM, p.hidden // RECURRENT_PANEL, weights // _TASK_WEIGHTS))
 
 
 KERNELS = (
@@ -45,7 +53,7 @@ KERNELS = (
         {"work": Scratch("T", _recurrence)},
         FLOATS,
         # Several sequences share what is read of the weights.
-        parallel=Parallel(most=lambda p: p.batch // 4),
+        parallel=Parallel(most=lambda p: p.batch // 4, tasks=_tasks),
     ),
     Kernel(
         "selective_scan",

@@ -97,12 +97,15 @@ class Parallel:
         parts: Parts for each thread. With one alone all would wait for a thread that another process holds up;
             there are fewer where each part begins with work of its own.
         most: Parts that there can be at most, by the fields; None for no such limit.
+        tasks: Tasks of a phase, by the fields, for kernels whose phases a team can make (``rlx_phase`` of call.h):
+            the call is made so where that takes more threads than there can be parts.
     """
 
     rows: str = ""
     widths: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
     parts: int = 8
     most: Callable[[Any], int] | None = None
+    tasks: Callable[[Any], int] | None = None
 
 
 class Operand(NamedTuple):

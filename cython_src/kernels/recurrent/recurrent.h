@@ -116,91 +116,164 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
     }
 }
 
-/* A recurrence: sizes, scratch, and the sequences [first, last) that a part computes. */
+/* A recurrence: sizes, scratch, and the sequences [first, last) that are computed here. */
 typedef struct {
     const rlx_recurrence *p;
-    const T *xw, *weights, *bias;
+    const T *xw, *weights, *bias, *h0, *c0, *all_peepholes;
     const int32_t *lengths;
     int64_t gates, first_rows; /* gates of a unit, rows of the weights that the first product takes */
     int64_t first, last;
-    T *g, *candidates, *reset; /* of every sequence: gates, candidates, reset state */
-    const T *panels, *last_panels; /* packed weights of the direction, or NULL */
+    int64_t tasks;               /* tasks of a phase: 1 where one thread works alone */
+    T *g, *candidates, *reset;   /* of every sequence: gates, candidates, reset state */
+    T *scratch;                  /* where weights are packed; NULL where they are not, or are already */
+    T *y;
+    int64_t d, s;                /* direction and step */
+    const T *r, *panels, *last_panels; /* of the direction: weights, and packed ones or NULL */
+    T *h, *c;                    /* and states */
 } NAME(recurrence);
 
 /* Which step of a sequence is step s in the order of the loop; -1 behind the end of the sequence. */
-static int64_t NAME(step_of)(const NAME(recurrence) *f, int64_t d, int64_t b, int64_t s)
+static int64_t NAME(step_of)(const NAME(recurrence) *f, int64_t b)
 {
     const int64_t steps = f->p->steps, length = f->lengths ? f->lengths[b] : steps;
     const int64_t end = length < steps ? length : steps;
-    return s >= end ? -1 : f->p->reverse[d] ? end - 1 - s : s;
+    return f->s >= end ? -1 : f->p->reverse[f->d] ? end - 1 - f->s : f->s;
 }
 
-/* The gates of all sequences before their activations. h is the state of the step before. */
-static void NAME(recur_gates)(const NAME(recurrence) *f, int64_t d, int64_t s, const T *h)
+/* What a task has of n things, in whole units. */
+static inline rlx_range NAME(task_share)(const NAME(recurrence) *f, int64_t task, int64_t n, int64_t unit)
 {
-    const int64_t n = f->p->hidden, wide = f->gates * n, first = f->first, count = f->last - first;
-    const int64_t cell = f->p->cell, gru = cell == RLX_CELL_GRU || cell == RLX_CELL_GRU_LINEAR;
-    const T *r = f->weights + d * wide * n, *last_r = r + f->first_rows * n;
-    for (int64_t b = first; b < f->last; b++) {
-        const int64_t step = NAME(step_of)(f, d, b, s), at = step < 0 ? s : step;
-        memcpy(f->g + b * wide, f->xw + ((at * f->p->batch + b) * f->p->directions + d) * wide, (size_t)wide * sizeof(T));
+    const int64_t units = (n + unit - 1) / unit, last = units * (task + 1) / f->tasks * unit;
+    return (rlx_range){units * task / f->tasks * unit, last < n ? last : n};
+}
+
+/* Sequences of a task. */
+static inline rlx_range NAME(task_sequences)(const NAME(recurrence) *f, int64_t task)
+{
+    const rlx_range own = NAME(task_share)(f, task, f->last - f->first, 1);
+    return (rlx_range){f->first + own.first, f->first + own.last};
+}
+
+/* y += h @ transpose(r) for some rows of r, which are columns of y. */
+static void NAME(add_some)(const NAME(recurrence) *f, rlx_range rows, const T *r, const T *panels, const T *h, T *y,
+                           int64_t apart)
+{
+    const int64_t n = f->p->hidden, at = rows.first * n;
+    if (rows.first < rows.last)
+        NAME(add_products)(r + at, panels ? panels + at : NULL, rows.last - rows.first, n, h + f->first * n,
+                           f->last - f->first, y + f->first * apart + rows.first, apart);
+}
+
+/* The first states of a direction, and its packed weights. */
+static void NAME(recur_begin)(void *context, int64_t task)
+{
+    const NAME(recurrence) *f = context;
+    const int64_t n = f->p->hidden, states = f->p->batch * n, gru = f->first_rows < f->gates * n;
+    const rlx_range own = NAME(task_sequences)(f, task);
+    for (int64_t i = own.first * n; i < own.last * n; i++) f->h[i] = f->h0 ? f->h0[f->d * states + i] : 0;
+    for (int64_t i = own.first * n; f->c && i < own.last * n; i++) f->c[i] = f->c0 ? f->c0[f->d * states + i] : 0;
+    if (!f->scratch) return;
+    const rlx_range rows = NAME(task_share)(f, task, f->first_rows, PANEL);
+    const rlx_range last = NAME(task_share)(f, task, gru ? n : 0, PANEL);
+    const T *last_r = f->r + f->first_rows * n;
+    NAME(pack_rows)(f->r + rows.first * n, rows.last - rows.first, n, (T *)f->panels + rows.first * n);
+    NAME(pack_rows)(last_r + last.first * n, last.last - last.first, n, (T *)f->last_panels + last.first * n);
+}
+
+/* Some gates of all sequences before their activations, without the third of gru. h is the state of the step before. */
+static void NAME(recur_gates)(void *context, int64_t task)
+{
+    const NAME(recurrence) *f = context;
+    const int64_t n = f->p->hidden, wide = f->gates * n;
+    /* The last task has the gates that are no product yet, too. */
+    const rlx_range rows = NAME(task_share)(f, task, f->first_rows, PANEL);
+    const int64_t end = task == f->tasks - 1 ? wide : rows.last;
+    for (int64_t b = f->first; b < f->last; b++) {
+        const int64_t step = NAME(step_of)(f, b), at = step < 0 ? f->s : step;
+        const T *from = f->xw + ((at * f->p->batch + b) * f->p->directions + f->d) * wide;
+        memcpy(f->g + b * wide + rows.first, from + rows.first, (size_t)(end - rows.first) * sizeof(T));
     }
-    NAME(add_products)(r, f->panels, f->first_rows, n, h + first * n, count, f->g + first * wide, wide);
-    for (int64_t b = first; gru && b < f->last; b++) {
-        T *own = f->g + b * wide, *reset = own + n;
-        NAME(gate)(own, 2 * n, (T)f->p->clip, NAME(loop_sigmoid));
+    NAME(add_some)(f, rows, f->r, f->panels, f->h, f->g, wide);
+}
+
+/* gru: its first two gates, and what the product of the third begins with. */
+static void NAME(recur_reset)(void *context, int64_t task)
+{
+    const NAME(recurrence) *f = context;
+    const int64_t n = f->p->hidden;
+    const rlx_range own = NAME(task_sequences)(f, task);
+    for (int64_t b = own.first; b < own.last; b++) {
+        T *gates = f->g + b * f->gates * n, *reset = gates + n;
+        NAME(gate)(gates, 2 * n, (T)f->p->clip, NAME(loop_sigmoid));
         for (int64_t i = 0; i < n; i++) {
-            f->reset[b * n + i] = reset[i] * h[b * n + i];
-            f->candidates[b * n + i] = f->bias ? f->bias[d * n + i] : 0;
+            f->reset[b * n + i] = reset[i] * f->h[b * n + i];
+            f->candidates[b * n + i] = f->bias ? f->bias[f->d * n + i] : 0;
         }
     }
-    if (cell == RLX_CELL_GRU)
-        NAME(add_products)(last_r, f->last_panels, n, n, f->reset + first * n, count, f->g + first * wide + 2 * n, wide);
-    if (cell == RLX_CELL_GRU_LINEAR)
-        NAME(add_products)(last_r, f->last_panels, n, n, h + first * n, count, f->candidates + first * n, n);
 }
 
-/* Threads share the sequences. Scratch: see the struct. */
+/* gru: the product of the third gate. */
+static void NAME(recur_candidates)(void *context, int64_t task)
+{
+    const NAME(recurrence) *f = context;
+    const int64_t n = f->p->hidden, wide = f->gates * n;
+    const rlx_range rows = NAME(task_share)(f, task, n, PANEL);
+    const T *r = f->r + f->first_rows * n;
+    if (f->p->cell == RLX_CELL_GRU) NAME(add_some)(f, rows, r, f->last_panels, f->reset, f->g + 2 * n, wide);
+    else NAME(add_some)(f, rows, r, f->last_panels, f->h, f->candidates, n);
+}
+
+/* New states of some sequences. */
+static void NAME(recur_cells)(void *context, int64_t task)
+{
+    const NAME(recurrence) *f = context;
+    const rlx_recurrence *p = f->p;
+    const int64_t n = p->hidden;
+    const T *peepholes = f->all_peepholes ? f->all_peepholes + f->d * 3 * n : NULL;
+    const rlx_range own = NAME(task_sequences)(f, task);
+    for (int64_t b = own.first; b < own.last; b++) {
+        const int64_t step = NAME(step_of)(f, b), at = step < 0 ? f->s : step;
+        T *row = f->y + ((at * p->directions + f->d) * p->batch + b) * n;
+        if (step < 0) { /* the sequence has ended, and its states stay */
+            memset(row, 0, (size_t)n * sizeof(T));
+            continue;
+        }
+        NAME(cell_step)((int)p->cell, f->g + b * f->gates * n, f->h + b * n, f->c ? f->c + b * n : NULL, peepholes,
+                        f->candidates + b * n, n, (T)p->clip, (int)p->input_forget);
+        memcpy(row, f->h + b * n, (size_t)n * sizeof(T));
+    }
+}
+
+/* Threads share the sequences, or as a team the units of every step. Scratch: see the struct. */
 static int NAME(kernel_recurrence)(const rlx_call *call)
 {
     RLX_ARGUMENTS(recurrence, call);
     const int64_t batch = p->batch, n = p->hidden, states = batch * n;
     const int gru = p->cell == RLX_CELL_GRU || p->cell == RLX_CELL_GRU_LINEAR, lstm = p->cell == RLX_CELL_LSTM;
     const int64_t gates = lstm ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
-    const rlx_range own = rlx_share(call, batch, 4);
+    const rlx_range own = call->team ? (rlx_range){0, batch} : rlx_share(call, batch, 4);
     T *candidates = (T *)out->work + batch * gates * n, *reset = candidates + states;
-    /* Weights that are packed already are read where they are; others are packed here. */
-    T *scratch = p->pack && !p->packing ? reset + states : NULL;
     const int64_t first_panels = (first_rows + PANEL - 1) / PANEL * PANEL * n;
     NAME(recurrence) f = {
-        .p = p, .xw = in->xw, .weights = in->weights, .bias = in->bias, .lengths = in->lengths,
-        .gates = gates, .first_rows = first_rows, .first = own.first, .last = own.last,
-        .g = out->work, .candidates = candidates, .reset = reset,
+        .p = p, .xw = in->xw, .weights = in->weights, .bias = in->bias, .h0 = in->h0, .c0 = in->c0,
+        .all_peepholes = in->peepholes, .lengths = in->lengths, .gates = gates, .first_rows = first_rows,
+        .first = own.first, .last = own.last, .tasks = rlx_tasks(call),
+        .g = out->work, .candidates = candidates, .reset = reset, .y = out->y,
+        /* Weights that are packed already are read where they are; others are packed here. */
+        .scratch = p->pack && !p->packing ? reset + states : NULL,
     };
-    const T *h0 = in->h0, *c0 = in->c0, *peepholes = in->peepholes;
-    for (int64_t d = 0; d < p->directions && own.first < own.last; d++) {
-        T *h = (T *)out->h + d * states, *c = lstm ? (T *)out->c + d * states : NULL;
-        for (int64_t i = own.first * n; i < own.last * n; i++) h[i] = h0 ? h0[d * states + i] : 0;
-        for (int64_t i = own.first * n; c && i < own.last * n; i++) c[i] = c0 ? c0[d * states + i] : 0;
-        const T *r = f.weights + d * gates * n * n;
-        if (scratch) NAME(pack_rows)(r, first_rows, n, scratch);
-        if (scratch && gru) NAME(pack_rows)(r + first_rows * n, n, n, scratch + first_panels);
-        f.panels = p->packing ? (const T *)((const char *)in->weights + d * p->packed_stride) : scratch;
+    int64_t phase = 0;
+    for (f.d = 0; f.d < p->directions && own.first < own.last; f.d++) {
+        f.h = (T *)out->h + f.d * states, f.c = lstm ? (T *)out->c + f.d * states : NULL;
+        f.r = f.weights + f.d * gates * n * n;
+        f.panels = p->packing ? (const T *)((const char *)in->weights + f.d * p->packed_stride) : f.scratch;
         f.last_panels = f.panels ? f.panels + first_panels : NULL;
-        for (int64_t s = 0; s < p->steps; s++) {
-            NAME(recur_gates)(&f, d, s, h);
-            for (int64_t b = own.first; b < own.last; b++) {
-                const int64_t step = NAME(step_of)(&f, d, b, s), at = step < 0 ? s : step;
-                T *row = (T *)out->y + ((at * p->directions + d) * batch + b) * n;
-                if (step < 0) { /* the sequence has ended, and its states stay */
-                    memset(row, 0, (size_t)n * sizeof(T));
-                    continue;
-                }
-                NAME(cell_step)((int)p->cell, f.g + b * gates * n, h + b * n, c ? c + b * n : NULL,
-                                peepholes ? peepholes + d * 3 * n : NULL, candidates + b * n, n, (T)p->clip,
-                                (int)p->input_forget);
-                memcpy(row, h + b * n, (size_t)n * sizeof(T));
-            }
+        rlx_phase(call, phase++, NAME(recur_begin), &f);
+        for (f.s = 0; f.s < p->steps; f.s++) {
+            rlx_phase(call, phase++, NAME(recur_gates), &f);
+            if (gru) rlx_phase(call, phase++, NAME(recur_reset), &f);
+            if (gru) rlx_phase(call, phase++, NAME(recur_candidates), &f);
+            rlx_phase(call, phase++, NAME(recur_cells), &f);
         }
     }
     return RLX_OK;

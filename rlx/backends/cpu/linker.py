@@ -25,7 +25,9 @@ from rlx.threads import usable_cores
 # Whether products of bytes may take the instruction made for them.
 HAS_VNNI = compiled.has_vnni()
 # The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
-Shared = tuple[int, int, int, bool, list[int], int, int, int, int, tuple[int, ...], tuple[int, ...]]
+Shared = tuple[
+    int, int, int, bool, list[int], int, int, int, int, int, tuple[int, ...], tuple[int, ...]
+]
 Unshared = tuple[int, list[int], list[int], Array, str]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
 # The first operand of a kernel that reads none.

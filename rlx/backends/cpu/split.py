@@ -38,6 +38,7 @@ class Split(NamedTuple):
         threads: Threads that make them.
         scratch: Where a thread's own scratch begins for each output, in bytes; -1 for a result.
         apart: Bytes of scratch of one thread.
+        tasks: Tasks of a phase, where a team of threads makes the call; 0 where they make parts.
         rows: Rows that are shared; 0 where the kernel asks for its share.
         at: The word of the parameters that counts them.
         words: Words of the parameters.
@@ -49,6 +50,7 @@ class Split(NamedTuple):
     threads: int
     scratch: tuple[int, ...]
     apart: int
+    tasks: int
     rows: int
     at: int
     words: int
@@ -68,9 +70,13 @@ def split_of(call: Call, threads: int) -> Split | None:
     if threads == 1 or signature is None or parallel is None:
         return None
     given = fields(call.params)
-    parts = min(parallel.parts * threads, int(_ns(call) / (_WORTH / 2)))
+    parts = worth = min(parallel.parts * threads, int(_ns(call) / (_WORTH / 2)))
     if parallel.most:
         parts = min(parts, parallel.most(given))
+    tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
+    if tasks > max(1, parts):
+        shared = (-1,) * len(call.outputs)
+        return Split(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
     scratch, apart = [], 0
     for at, value in enumerate(call.outputs):
         own = at >= len(signature.writes)
@@ -87,7 +93,9 @@ def split_of(call: Call, threads: int) -> Split | None:
     threads = min(threads, parts, 1 + _MOST_SCRATCH // max(1, apart))
     if threads < 2:
         return None
-    return Split(parts, threads, tuple(scratch), apart, rows, at, signature.words, inputs, outputs)
+    return Split(
+        parts, threads, tuple(scratch), apart, 0, rows, at, signature.words, inputs, outputs
+    )
 
 
 def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, ...]:

@@ -1,0 +1,113 @@
+"""Calls that a team of threads makes phase by phase: the same bits as on one thread, and nobody waits for a thread."""
+
+import threading
+
+import numpy as np
+import pytest
+from samples import looped
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import linker, split
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+@pytest.fixture
+def teams(monkeypatch):
+    """Kernels that teams make; all that can be made so are."""
+    found = []
+
+    def spy(call, count):
+        made = split.split_of(call, count)
+        if made is not None and made.tasks:
+            found.append(call.kernel)
+        return made
+
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(linker, "split_of", spy)
+    return found
+
+
+def recurrence(op, hidden, batch, steps, dtype="f32", fixed=True, **attrs):
+    """A graph of one, and its inputs."""
+    rng = np.random.default_rng(hidden + batch + steps)
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    both = 2 if attrs.get("direction") == "bidirectional" else 1
+    g = rlx.Graph()
+    shapes = {
+        "x": (steps, batch, 9),
+        "w": (both, GATES[op] * hidden, 9),
+        "r": (both, GATES[op] * hidden, hidden),
+    }
+    values = {name: (rng.normal(size=shape) * 0.2).astype(kind) for name, shape in shapes.items()}
+    nodes = [
+        g.constant(values.pop(name)) if fixed and name != "x" else g.input(name, shape, dtype)
+        for name, shape in shapes.items()
+    ]
+    if attrs.pop("lengths", False):
+        attrs["seq_lens"] = g.constant(rng.integers(0, steps + 1, batch).astype(np.int32))
+    g.set_outputs(list(getattr(g, op)(*nodes, **attrs)))
+    return g, values
+
+
+def compiled(g, count):
+    return rlx.compile(g, "cpu", options=CompileOptions(threads=count))
+
+
+CASES = [
+    ("lstm", 320, 1, 5, "f32", True, {}),
+    ("lstm", 261, 3, 4, "f32", True, {"direction": "bidirectional", "lengths": True}),
+    ("lstm", 256, 2, 3, "f64", False, {"direction": "reverse"}),
+    ("gru", 384, 1, 4, "f32", True, {"lengths": True}),
+    ("gru", 323, 2, 3, "f32", False, {"direction": "bidirectional", "linear_before_reset": True}),
+    ("gru", 256, 1, 3, "f64", True, {"linear_before_reset": True}),
+    ("rnn", 513, 2, 4, "f32", True, {"direction": "bidirectional"}),
+    ("rnn", 512, 1, 1, "f32", False, {}),
+]
+
+
+@looped("count", [2, 3, 7])
+@looped("case", CASES)
+def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
+    *given, attrs = case
+    g, feeds = recurrence(*given, **attrs)
+    with (
+        compiled(g, 1) as alone,
+        compiled(g, count) as together,
+        rlx.compile(g, "reference") as exact,
+    ):
+        expected = [np.array(one) for one in alone.run(feeds)]
+        for _ in range(3):
+            for got, one in zip(together.run(feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, one)
+        for got, one in zip(expected, exact.run(feeds), strict=True):
+            np.testing.assert_allclose(got, one, 1e-4, 1e-5)
+    assert "recurrence" in teams
+
+
+def test_many_sequences_are_shared_instead(teams):
+    g, feeds = recurrence("lstm", 256, 64, 2)
+    with compiled(g, 4) as cg:
+        cg.run(feeds)
+    assert not teams
+
+
+def test_teams_of_several_callers(teams):
+    g, feeds = recurrence("gru", 256, 1, 6)
+    with compiled(g, 1) as alone:
+        expected = np.array(alone.run(feeds)[0])
+    graphs, right = [compiled(g, count) for count in (2, 3, 16)], []
+
+    def work(cg):
+        for _ in range(40):
+            right.append(np.array_equal(cg.run_slots(feeds["x"])[0], expected))
+
+    callers = [threading.Thread(target=work, args=(cg,)) for cg in graphs]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(120)
+        assert not caller.is_alive()
+    assert teams
+    assert right == [True] * 120
