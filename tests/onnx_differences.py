@@ -165,6 +165,7 @@ TABLE = (
     Difference("only rlx runs", "QLinearConv", "ComputeOutputScale", "One number may come as a tensor of one element of any rank, and a list as one number."),
     Difference("only rlx runs", "", "output size . not in allowed", "A BatchNormalization in training mode may give its first output alone."),
     Difference("only rlx runs", "BatchNormalization MelWeightMatrix", "expected to have rank|must be scalar|be scalar", "One number may come as a tensor of one element of any rank, and a list as one number."),
+    Difference("only rlx runs", "Tile", "supported maximum of 4294967296 bytes", "Nothing repeated any number of times is nothing; ONNX Runtime counts the repeats alone."),
     Difference("only rlx runs", "Clip", "min_ <= max_", "A Clip whose least number is above the largest gives the largest."),
     Difference("only rlx runs", "DFT", "greater than zero", "Operations on empty tensors give what NumPy gives.", when=empty),
     Difference("only rlx runs", "Pad ScatterElements ScatterND Reshape PRelu " + REDUCTIONS + " " + POOLS, "", "Operations on empty tensors give what NumPy gives.", when=empty),
