@@ -17,8 +17,9 @@ from rlx.ops.elementwise.table import VECTOR_FUNCTIONS
 # Largest error in units in the last place.
 BOUNDS = (
     dict.fromkeys(sorted(VECTOR_FUNCTIONS), 4.0)
-    | dict.fromkeys(("expm1", "log1p", "softplus", "sin", "cos"), 2.0)
-    | dict.fromkeys(("exp", "exp2", "log"), 1.5)
+    | dict.fromkeys(("sinh", "tan", "acosh", "atanh"), 2.5)
+    | dict.fromkeys(("expm1", "log1p", "softplus", "sin", "cos", "asin", "asinh", "cosh"), 2.0)
+    | dict.fromkeys(("exp", "exp2", "log", "acos", "atan"), 1.5)
 )
 # Without fused multiply-add some functions round once too often.
 PLAIN = {"gelu": 5.0, "erf": 5.0}
@@ -58,6 +59,15 @@ REFERENCES = {
     "log1p": np.log1p,
     "sin": np.sin,
     "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "tanh": np.tanh,
     "erf": lambda x: _erf(x).astype(np.float64),
     "sigmoid": _logistic,
@@ -119,6 +129,7 @@ def everywhere():
 def around():
     """Floats around the places where a function changes its way, and between."""
     middles = [0.35, 0.5, 0.63, 0.92, 1.0, 2.0, 4.0, 9.0, 10.0, 11.0, 14.3, 14.8, 17.3, 18.0, 65.0]
+    middles += [1e-4, 89.4, 89.5, 2.0**30]
     middles += [87.3, 88.0, 88.7, 89.0, 95.0, 103.0, 104.0, 105.0, 127.5, 130.0, 149.0, 2e4]
     middles += [k * math.pi / 4 for k in (*range(1, 12), 1001, 12730, 25459)]
     bits = np.array(middles, np.float32).view(np.int32)[:, None] + np.arange(

@@ -7,6 +7,7 @@
 #include "products/blocks.h"
 #include "lanes.h"
 #include "elementwise/functions.h"
+#include "elementwise/angles.h"
 
 #include "elementwise/elementwise.h"
 #include "windows/window.h"

@@ -25,6 +25,7 @@ static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
+static RLX_INLINE vf v_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
 static RLX_INLINE vm v_unordered(vf a, vf b)
 {
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
@@ -57,6 +58,7 @@ static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m
 static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static RLX_INLINE vf v_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
 static RLX_INLINE vi v_first(int64_t n) { return (vi){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n; }
 static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
@@ -77,6 +79,11 @@ static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & 
 static RLX_INLINE vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+static RLX_INLINE vf v_sqrt(vf x)
+{
+    for (int l = 0; l < FLOATS; l++) x[l] = sqrtf(x[l]);
+    return x;
+}
 /* Partial loads and stores: n is at least 1 and less than FLOATS. */
 static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {

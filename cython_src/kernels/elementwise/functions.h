@@ -1,8 +1,8 @@
 /* Functions of vectors of f32, each within 4 units in the last place of every argument
    (tests/test_vector_functions.py measures each); NaN, infinities and subnormals follow C.
 
-   The coefficients are weighted least squares refitted until the largest error is even (Lawson 1961), those
-   of sin and cos Chebyshev interpolations, all in float64. */
+   The coefficients are weighted least squares in float64, refitted until the largest error is even (Lawson
+   1961). */
 
 /* Horner's scheme over coefficients from the highest power down. */
 #define TERM(p, x, c) v_fma(p, x, v_all(c))
@@ -236,61 +236,62 @@ static RLX_INLINE vf v_gelu_approx(vf x)
     return v_positive(x) - a * e * BACK / v_fma(e, v_all(BACK), v_all(1.0f));
 }
 
-/* The sine of r when the quadrant is even, its cosine when odd, |r| <= pi/4. */
-static RLX_INLINE vf v_quadrant(vf r, vi quadrant)
+/* exp(a) / 4 - 1 / 4 for a from 0 to 89.5: a quarter, since the whole overflows before sinh does. */
+static RLX_INLINE vf v_expm1_quarter(vf a)
 {
-    const vf z = r * r;
-    vf s = v_all(2.717345361627713e-06f);
-    s = TERM(s, z, -0.00019839202172159784f);
-    s = TERM(s, z, 0.00833332878229936f);
-    s = TERM(s, z, -0.16666666631589003f);
-    s = v_fma(s * z, r, r);
-    vf c = v_all(2.4379830963894595e-05f);
-    c = TERM(c, z, -0.0013886617996113834f);
-    c = TERM(c, z, 0.04166661669239419f);
-    c = TERM(c, z, -0.4999999961485576f);
-    c = TERM(c, z, 1.0f);
-    return (vf)((vi)v_pick(v_odd(quadrant), c, s) ^ ((quadrant >> 1) << 31));
+    const vf shifted = v_fma(a, v_all(1.44269504088896341f), v_all(ROUNDING)), n = shifted - ROUNDING;
+    const vf r = v_fma(n, v_all(2.12194440054690583e-4f), v_fma(n, v_all(-0.693359375f), a));
+    const vf quarter = (vf)(((vi)shifted << 23) + 0x3e800000); /* 2^(n - 2) */
+    return v_fma(quarter, v_fma(v_exp_rest(r) * r, r, r), quarter - 0.25f);
 }
 
-/* sin(x + quarters * pi / 2). */
-static RLX_INLINE vf v_sine(vf x, int quarters)
+static RLX_INLINE vf v_sinh(vf x)
 {
-    const vf shifted = v_fma(x, v_all(0.636619772367581343f), v_all(ROUNDING)), n = shifted - ROUNDING;
-#if VECTOR_BYTES >= 32
-    /* pi/2 in three parts. The first subtraction is exact, the other two round once each. */
-    vf r = v_fma(n, v_all(-1.57079637f), x);
-    r = v_fma(n, v_all(4.37113883e-8f), r);
-    r = v_fma(n, v_all(1.71512489e-15f), r);
-#else
-    vf r;
-    for (int l = 0; l < FLOATS; l++)
-        r[l] = (float)((x[l] - n[l] * 1.57079632673412561417) - n[l] * 6.0771005065061922e-11);
-#endif
-    return v_quadrant(r, (vi)shifted + quarters);
+    /* (E + E / (E + 1)) / 2 with E = exp(a) - 1. Below 1e-4 sinh(x) is x, and a quarter of it might be subnormal. */
+    const vf a = v_abs(x), q = v_expm1_quarter(v_min(v_all(89.5f), a));
+    const vf y = 2.0f * (q + q / v_fma(q, v_all(4.0f), v_all(1.0f)));
+    return v_pick(v_less(a, v_all(1e-4f)), x, v_signed(y, x));
 }
 
-/* Large angles need more bits of pi than the three parts have. */
-#define SINE(name, quarters, far)                                                                     \
-    static RLX_NOINLINE void far_##name(float *y, const float *x)                                    \
-    {                                                                                             \
-        for (int l = 0; l < FLOATS; l++)                                                          \
-            if (!(fabsf(x[l]) < 2e4f)) y[l] = far(x[l]);                                          \
-    }                                                                                             \
-    static RLX_INLINE vf v_##name(vf x)                                                           \
-    {                                                                                             \
-        vf y = v_sine(x, quarters);                                                                   \
-        if (RLX_UNLIKELY(!v_every(v_less(v_abs(x), v_all(2e4f))))) {                                \
-            float from[FLOATS], to[FLOATS];                                                       \
-            v_store(from, x), v_store(to, y);                                                     \
-            far_##name(to, from);                                                                 \
-            y = v_load(to);                                                                       \
-        }                                                                                         \
-        return y;                                                                                 \
-    }
-SINE(sin, 0, sinf)
-SINE(cos, 1, cosf)
-#undef SINE
+static RLX_INLINE vf v_cosh(vf x)
+{
+    /* (E + 1 / E) / 2 with E = exp(a), by a quarter of E. */
+    const vf q = v_expm1_quarter(v_min(v_all(89.5f), v_abs(x))) + 0.25f;
+    return 2.0f * (q + 0.0625f / q);
+}
+
+/* log(1 + 2 t) for large arguments t of asinh and acosh, whose squares would overflow; log(1 + t) for others. */
+#define FAR 1073741824.0f
+static RLX_INLINE vf v_area(vf a, vf t)
+{
+    const vm far = v_less(v_all(FAR), a);
+    const vf y = v_log1p_inner(v_pick(far, a, t)) + v_pick(far, v_all(0.693147180559945309f), (vf){0});
+    return v_pick(v_less(a, v_all(INFINITY)), y, a); /* infinity and NaN */
+}
+
+static RLX_INLINE vf v_asinh(vf x)
+{
+    /* log(a + sqrt(a^2 + 1)) = log(1 + a + a^2 / (1 + sqrt(a^2 + 1))) */
+    const vf a = v_abs(x), near = v_min(v_all(FAR), a), z = near * near;
+    const vf y = v_area(a, near + z / (1.0f + v_sqrt(v_fma(near, near, v_all(1.0f)))));
+    return v_pick(v_less(a, v_all(1e-4f)), x, v_signed(y, x));
+}
+
+static RLX_INLINE vf v_acosh(vf x)
+{
+    /* log(x + sqrt(x^2 - 1)) = log(1 + u + sqrt(u (u + 2))) with u = x - 1 */
+    const vf u = v_min(v_all(FAR), x) - 1.0f, y = v_area(x, u + v_sqrt(v_fma(u, u, u + u)));
+    return v_pick(v_less(x, v_all(1.0f)), v_all(NAN), y);
+}
+
+static RLX_INLINE vf v_atanh(vf x)
+{
+    /* log((1 + a) / (1 - a)) / 2 = log(1 + 2 a / (1 - a)) / 2 */
+    const vf a = v_abs(x), below = v_min(v_all(0.99999994f), a);
+    vf y = 0.5f * v_log1p_inner((below + below) / (1.0f - below));
+    y = v_pick(v_less(a, v_all(1.0f)), y, v_pick(v_less(v_all(1.0f), a), v_all(NAN), a * INFINITY));
+    return v_pick(v_less(a, v_all(1e-4f)), x, v_signed(y, x));
+}
 
 /* A loop over whole vectors, then over the remaining entries. */
 #define LOOP_VECTOR(name, function)                                                               \

@@ -221,9 +221,11 @@ TABLE: tuple[Row, ...] = (
         "a * b + c."),
 )  # fmt: skip
 
-# Rows that are computed in whole vectors in f32, by the function of that name in kernels/elementwise/functions.h.
+# Rows that are computed in whole vectors in f32, by the function of that name in functions.h and angles.h of
+# kernels/elementwise.
 VECTOR_FUNCTIONS = frozenset(
-    "exp exp2 expm1 log log1p sin cos tanh erf sigmoid gelu gelu_approx silu selu softplus mish".split()
+    "exp exp2 expm1 log log1p tanh erf sigmoid gelu gelu_approx silu selu softplus mish "
+    "sin cos tan asin acos atan sinh cosh asinh acosh atanh".split()
 )
 
 # C type and kind of each dtype that has compiled loops.
