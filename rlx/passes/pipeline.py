@@ -16,6 +16,7 @@ from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import legalize
 from rlx.passes.patterns import fuse_patterns
+from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
 
 
@@ -48,6 +49,8 @@ GRAPH_PASSES: tuple[Pass, ...] = (
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True),
+    # After legalize: chains of narrow types are computed in wider ones and rounded once.
+    Pass("powers", expand_powers, "fold", specialise=True),
     Pass("cse", cse, "cse"),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", specialise=True),
     Pass("dce", dce, "dce"),

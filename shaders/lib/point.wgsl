@@ -236,6 +236,17 @@ fn power_f32(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     return select(power, vec4<f32>(1.0), (b == vec4<u32>(0u)) | (bitcast<vec4<u32>>(x) == one));
 }
 
+// The square root by bits, for the same reasons; 0 for -0 and infinity for minus infinity.
+fn power_half(x: vec4<f32>) -> vec4<f32> {
+    let infinity = vec4<u32>(0x7f800000u);
+    let a = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);
+    // A subnormal is so many times 2^-149.
+    let small = sqrt(vec4<f32>(a)) * 3.7433921e-23;
+    let r = select(select(sqrt(abs(x)), small, a < vec4<u32>(0x00800000u)), infinity_like(x), a == infinity);
+    let negative = (bitcast<vec4<u32>>(x) >= vec4<u32>(0x80000000u)) & (a != vec4<u32>(0u)) & (a < infinity);
+    return select(r, nan_like(x), negative | (a > infinity));
+}
+
 fn power_u32(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
     var r = vec4<u32>(1u);
     var base = x;

@@ -55,7 +55,8 @@ def _div(x: Any, y: Any) -> Any:
 
 def _pow(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind == "f":
-        return np.power(x, y)
+        # np.power takes the square root where y is the number 0.5, which differs for -0 and -inf.
+        return np.float_power(x, y)
     # A negative exponent of an integer gives 1 / x**-y rounded toward zero: 1, -1 or 0.
     whole = np.power(x, np.maximum(y, 0))
     unit = np.where(x == 1, 1, np.where(x + 1 == 0, 1 - 2 * (y & 1), 0))
@@ -113,6 +114,9 @@ TABLE: tuple[Row, ...] = (
     Row("sqrt", 1, "f", "same", np.sqrt, "sqrt(x)", "FN(sqrt)(x)", 4, "Square root.", 0.0, 9.0),
     Row("rsqrt", 1, "f", "same", lambda x: 1 / np.sqrt(x), "inverseSqrt(x)", "1 / FN(sqrt)(x)", 5,
         "1 / sqrt(x).", 0.01, 9.0),
+    Row("power_half", 1, "f", "same", lambda x: np.float_power(x, 0.5), "power_half(x)",
+        "FN(sqrt)(x == -(T)INFINITY ? (T)INFINITY : x + 0)", 5,
+        "x to the power 1/2: the square root, but 0 for -0 and infinity for minus infinity.", 0.0, 9.0),
     Row("reciprocal", 1, "f", "same", lambda x: 1 / x, "1.0 / x", "1 / x", 4, "1 / x.", 0.1, 9.0),
     Row("sin", 1, "f", "same", np.sin, "sine(x)", "FN(sin)(x)", 12,
         "Sine of an angle in radians; on the GPU for |x| up to 1e5.", -40.0, 40.0),
