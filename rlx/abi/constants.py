@@ -25,6 +25,8 @@ PLANE_SLACK = 16
 CONV_PANELS, CONV_DEPTH = 4, 128
 # Columns of a convolution's panel at most, and the windows up to which it is made as the transposed product.
 CONV_COLUMNS, CONV_FEW_WINDOWS = 64, 64
+# Windows of a row that a pool makes together.
+POOL_STRIP = 512
 # Bytes of a mask of lanes of a depthwise convolution.
 LANE_MASK_BYTES = 64
 
@@ -41,6 +43,8 @@ MEL_ROWS = 128
 TEAM = 64
 
 # --- other families ---
+# Taps of a resized axis up to which the tables are turned.
+RESIZE_TAPS = 8
 # Neighbouring lines that a thread takes at least, where threads share the lines of a position: 2 cache lines of f32.
 LINE_COLUMNS = 32
 # Keys of a tile of attention, and queries that meet it together.

@@ -12,7 +12,9 @@ from rlx.abi.constants import (
     LONG_ACROSS,
     PANEL,
     PLANE_SLACK,
+    POOL_STRIP,
     PRODUCT_ROWS,
+    VECTOR_ELEMENTS,
 )
 from rlx.abi.products import ACTIVATION, PACKING
 from rlx.abi.signature import (
@@ -90,6 +92,12 @@ def _depthwise(name: str, doc: str) -> Kernel:
     )
 
 
+def _phase(p: Any) -> int:
+    """Elements of a line of a strip of windows that belong to one phase of the stride, at most."""
+    reach = (min(p.out[2], POOL_STRIP) - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
+    return ceil(reach / p.stride[2])
+
+
 def _pool(name: str, doc: str, types: tuple[str, ...]) -> Kernel:
     return Kernel(
         name,
@@ -97,9 +105,16 @@ def _pool(name: str, doc: str, types: tuple[str, ...]) -> Kernel:
         {"window": WINDOW, "divide": choice("DIVIDE", *DIVISORS)},
         {"x": "T"},
         {"y": "T"},
-        {"row": Scratch("T", lambda p: p.dims[2])},
+        {
+            "lines": Scratch(
+                "T",
+                lambda p: (2 * p.stride[2] + 1) * (max(_phase(p), POOL_STRIP) + VECTOR_ELEMENTS),
+            ),
+            "places": Scratch("i64", lambda p: p.kernel[2] + 3 * p.out[1]),
+            "counts": Scratch("T", lambda p: p.out[2]),
+        },
         types,
-        parallel=Parallel("channels", lambda p: ((prod(p.dims),), (prod(p.out),))),
+        parallel=Parallel(),
     )
 
 

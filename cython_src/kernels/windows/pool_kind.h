@@ -1,0 +1,189 @@
+/* One kind of pool for one type. The including file defines POOL and OF_TYPE (names), POOL_KIND (the signature), E (the
+   type), V (a vector of it), START (the result of no elements), TAKE and TAKE_LANES (of two elements, of two vectors).
+
+   Results are made in strips of a row. The rows of the windows are joined first, in a line with its padding, since windows
+   side by side share them. Then the taps along the line are joined, for a vector of windows at a time. Where windows are
+   `stride` apart, the line is separated by phase before: element i goes to place i / stride of phase i % stride, so that
+   windows side by side read elements side by side. */
+#define EACH ((int64_t)(sizeof(V) / sizeof(E)))
+#define AT(address) (*(const V *)(address))
+
+/* n columns of `high` slices of `tall` rows. */
+static RLX_INLINE void POOL(join_rows)(E *line, const E *from, int64_t n, int64_t high, int64_t tall,
+                                       int64_t slice, int64_t row)
+{
+    int64_t i = 0;
+    for (; i + EACH <= n; i += EACH) {
+        V all = AT(from + i);
+        for (int64_t z = 0; z < high; z++)
+            for (int64_t y = z == 0; y < tall; y++) all = TAKE_LANES(all, AT(from + z * slice + y * row + i));
+        *(V *)(line + i) = all;
+    }
+    if (i == n) return;
+    V all = OF_TYPE(pool_load)(from + i, n - i);
+    for (int64_t z = 0; z < high; z++)
+        for (int64_t y = z == 0; y < tall; y++)
+            all = TAKE_LANES(all, OF_TYPE(pool_load)(from + z * slice + y * row + i, n - i));
+    OF_TYPE(pool_store)(line + i, all, n - i);
+}
+
+/* Some phases of a line, `length` elements each. */
+static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int64_t step, int64_t length,
+                                      int64_t apart)
+{
+    E *other = to + apart;
+    if (step == 2 && phases == 2)
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], other[i] = line[2 * i + 1];
+    else
+        for (int64_t r = 0; r < phases; r++)
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < length; i++) to[r * apart + i] = line[i * step + r];
+}
+
+/* n windows by their taps in the phases. */
+static RLX_INLINE void POOL(join_phases)(E *y, const E *phases, const int64_t *places, int64_t taps, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += EACH) {
+        V all = AT(phases + i);
+        for (int64_t k = 1; k < taps; k++) all = TAKE_LANES(all, AT(phases + places[k] + i));
+        if (n - i >= EACH) *(V *)(y + i) = all;
+        else OF_TYPE(pool_store)(y + i, all, n - i);
+    }
+}
+
+/* n elements, behind which there are others that may be read. */
+static RLX_INLINE void POOL(copy)(E *y, const E *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + EACH <= n; i += EACH) *(V *)(y + i) = AT(x + i);
+    if (i < n) OF_TYPE(pool_store)(y + i, AT(x + i), n - i);
+}
+
+/* A window of n adjacent taps. */
+static RLX_INLINE E POOL(take_taps)(const E *line, int64_t n)
+{
+    E total = START, lanes[EACH];
+    int64_t i = 0;
+    if (n >= EACH) {
+        V all = AT(line);
+        for (i = EACH; i + EACH <= n; i += EACH) all = TAKE_LANES(all, AT(line + i));
+        *(V *)lanes = all;
+        for (int64_t l = 0; l < EACH; l++) total = TAKE(total, lanes[l]);
+    }
+    for (; i < n; i++) total = TAKE(total, line[i]);
+    return total;
+}
+
+/* What all rows of a strip of windows have in common. */
+typedef struct {
+    int64_t n, length;   /* windows of a row; elements of each phase of its line */
+    int64_t left;        /* the column of the first element of the line */
+    int64_t low, high;   /* the elements of the line that are not padding */
+    int64_t rows, apart; /* lines that are worked on as one; elements from one phase of them to the next */
+} POOL(strip);
+
+static POOL(strip) POOL(strip_of)(const rlx_window *w, int64_t strip, int64_t strips, E *line, int64_t *places)
+{
+    POOL(strip) s;
+    const int64_t step = w->stride[2], taps = w->kernel[2], begin = strip * RLX_POOL_STRIP;
+    s.n = w->out[2] - begin < RLX_POOL_STRIP ? w->out[2] - begin : RLX_POOL_STRIP;
+    s.left = begin * step - w->before[2];
+    const int64_t reach = (s.n - 1) * step + (taps - 1) * w->dilation[2] + 1, beyond = w->dims[2] - s.left;
+    s.length = (reach + step - 1) / step;
+    s.low = s.left < 0 ? -s.left : 0, s.high = beyond < reach ? beyond : reach;
+    if (s.high < s.low) s.high = s.low;
+    s.rows = strips == 1 && s.n < 4 * EACH && s.length < RLX_POOL_STRIP ? RLX_POOL_STRIP / s.length : 1;
+    s.apart = s.rows * s.length + RLX_VECTOR_ELEMENTS;
+    for (int64_t i = 0; i < s.apart * step; i++) line[i] = START; /* padding stays */
+    for (int64_t k = 0; k < taps; k++) {
+        const int64_t tap = k * w->dilation[2];
+        places[k] = tap % step * s.apart + tap / step;
+    }
+    return s;
+}
+
+/* Slices or rows that are inside of each window, from the lower axis on: the first, how many, and the divisor. */
+typedef struct {
+    int64_t first, some, count;
+} POOL(inside);
+
+static POOL(inside) POOL(inside_of)(const rlx_window *w, int axis, int64_t o, int padded)
+{
+    POOL(inside) found;
+    const int64_t first = o * w->stride[axis] - w->before[axis];
+    const int64_t high = taps_inside(first, w->dilation[axis], w->kernel[axis], w->dims[axis], &found.first);
+    found.some = high > found.first ? high - found.first : 0;
+    found.first = first + found.first * w->dilation[axis];
+    found.count = padded ? count_inside(w, axis, o, 1) : found.some;
+    return found;
+}
+
+static int POOL(kernel_pool)(const rlx_call *call)
+{
+    POOL_ARGUMENTS(POOL_KIND, call);
+    const rlx_window *w = &p->window;
+    const int padded = p->divide == RLX_DIVIDE_PADDED;
+    const int64_t step = w->stride[2], taps = w->kernel[2], width = w->out[2], row = w->dims[2];
+    const int64_t slice = w->dims[1] * row, strips = (width + RLX_POOL_STRIP - 1) / RLX_POOL_STRIP;
+    const rlx_range own = rlx_share(call, w->channels * w->out[0] * w->out[1] * strips, 1);
+    E *line = out->lines, *counts = out->counts, every[RLX_POOL_STRIP];
+    int64_t *places = out->places, held = 0;
+    POOL(inside) *inside = (POOL(inside) *)(places + taps), depth = {0, 0, 0};
+    POOL(strip) s = POOL(strip_of)(w, 0, strips, line, places);
+    for (int64_t o = 0; o < w->out[1]; o++) inside[o] = POOL(inside_of)(w, 1, o, padded);
+    for (int64_t i = 0; p->divide && i < width; i++) {
+        const int64_t first = i * step - w->before[2];
+        const int whole = first >= 0 && first + (taps - 1) * w->dilation[2] < row;
+        const int64_t count = whole ? taps : count_inside(w, 2, i, padded);
+        counts[i] = (E)(count ? count : 1);
+    }
+    for (int64_t item = own.first, rows; item < own.last; item += rows) {
+        const int64_t at = item / strips, strip = item % strips, begin = strip * RLX_POOL_STRIP;
+        if (strip != held) s = POOL(strip_of)(w, strip, strips, line, places), held = strip;
+        const int64_t n = s.n, pitch = s.length * step, wide = s.high - s.low;
+        rows = own.last - item < s.rows ? own.last - item : s.rows;
+        int64_t oy = at % w->out[1], oz = at / w->out[1] % w->out[0], channel = at / w->out[1] / w->out[0];
+        const E *x = (const E *)in->x + channel * w->dims[0] * slice;
+        for (int64_t r = 0; r < rows; r++, oy++) {
+            if (oy == w->out[1]) {
+                oy = 0, oz++;
+                if (oz == w->out[0]) oz = 0, x += w->dims[0] * slice;
+            }
+            if (r == 0 || oy == 0) depth = POOL(inside_of)(w, 0, oz, padded);
+            E *to = line + r * pitch + s.low;
+            const int64_t count = depth.count * inside[oy].count;
+            every[r] = (E)(count ? count : 1);
+            if (depth.some && inside[oy].some)
+                POOL(join_rows)(to, x + depth.first * slice + inside[oy].first * row + s.left + s.low, wide,
+                                depth.some, inside[oy].some, w->dilation[0] * slice, w->dilation[1] * row);
+            else
+                for (int64_t i = 0; i < wide; i++) to[i] = START;
+        }
+        E *y = (E *)out->y + at * width + begin;
+        /* Few windows of many taps are joined one by one. */
+        if (w->dilation[2] == 1 && n * (taps / EACH + EACH) < (n + EACH - 1) / EACH * taps) {
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t i = 0; i < n; i++) y[r * n + i] = POOL(take_taps)(line + r * pitch + i * step, taps);
+        } else {
+            const int64_t total = rows * s.length;
+            E *phases = line + step * s.apart, *joined = phases + step * s.apart;
+            const int64_t used = w->dilation[2] == 1 && taps < step ? taps : step;
+            if (step > 1) POOL(separate)(phases, line, used, step, total, s.apart);
+            POOL(join_phases)(s.rows == 1 ? y : joined, step > 1 ? phases : line, places, taps,
+                              s.rows == 1 ? n : total);
+            for (int64_t r = 0; s.rows > 1 && r < rows; r++) POOL(copy)(y + r * n, joined + r * s.length, n);
+        }
+        for (int64_t r = 0; p->divide && r < rows; r++)
+            for (int64_t i = 0; i < n; i++) y[r * n + i] /= every[r] * counts[begin + i];
+    }
+    return RLX_OK;
+}
+#undef EACH
+#undef AT
+#undef POOL
+#undef OF_TYPE
+#undef POOL_KIND
+#undef E
+#undef V
+#undef START
+#undef TAKE
+#undef TAKE_LANES
