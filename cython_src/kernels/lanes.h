@@ -25,6 +25,14 @@ static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static RLX_INLINE vf v_scale(vf x, vf n) { return (vf)_mm512_scalef_ps((__m512)x, (__m512)n); }
+/* Entry k of the result is entry places[k] of x. */
+static RLX_INLINE vf v_permute(vf x, vi places) { return (vf)_mm512_permutexvar_ps((__m512i)places, (__m512)x); }
+/* The same of a and b, one after the other. */
+static RLX_INLINE vf v_permute_two(vf a, vf b, vi places)
+{
+    return (vf)_mm512_permutex2var_ps((__m512)a, (__m512i)places, (__m512)b);
+}
+static RLX_INLINE vf v_gather(const float *from, vi places) { return (vf)_mm512_i32gather_ps((__m512i)places, from, 4); }
 static RLX_INLINE vf v_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
 static RLX_INLINE vm v_unordered(vf a, vf b)
 {
@@ -58,6 +66,12 @@ static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m
 static RLX_INLINE vf v_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 static RLX_INLINE vf v_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static RLX_INLINE vf v_permute(vf x, vi places) { return (vf)_mm256_permutevar8x32_ps((__m256)x, (__m256i)places); }
+static RLX_INLINE vf v_permute_two(vf a, vf b, vi places)
+{
+    return v_pick(places < 8, v_permute(a, places), v_permute(b, places));
+}
+static RLX_INLINE vf v_gather(const float *from, vi places) { return (vf)_mm256_i32gather_ps(from, (__m256i)places, 4); }
 static RLX_INLINE vf v_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
 static RLX_INLINE vi v_first(int64_t n) { return (vi){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n; }
 static RLX_INLINE vf v_load_some(const float *from, int64_t n)

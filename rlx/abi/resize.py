@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from rlx.abi.signature import FLOATS, INT, REAL, Kernel
+from rlx.abi.signature import FLAG, FLOATS, INT, REAL, Kernel, Parallel
 
 KERNELS = (
     Kernel(
         "interpolate",
-        "One axis resized by tables [count, taps] of places and weights; a result of place -1 is `outside`.",
-        {"outer": INT, "n": INT, "count": INT, "inner": INT, "taps": INT, "outside": REAL},
+        "One axis resized by tables [count, taps] of places and weights; a result of place -1 is `outside`. "
+        "Where inner is 1 and taps are few the tables are [taps, count]; rising: along them no place is lower than "
+        "the one before, and none is -1. Where inner is not 1 it is at least a vector.",
+        {
+            "outer": INT,
+            "n": INT,
+            "count": INT,
+            "inner": INT,
+            "taps": INT,
+            "rising": FLAG,
+            "outside": REAL,
+        },
         {"x": "T", "indices": "i32", "weights": "T"},
         {"y": "T"},
         types=FLOATS,
+        parallel=Parallel(),
     ),
 )

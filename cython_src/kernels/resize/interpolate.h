@@ -1,45 +1,129 @@
-/* Resizing along one axis by tables of taps and weights, per type. */
+/* Resizing along one axis by tables of taps and weights, per type. A tap of weight 0 is not looked at. */
 
-/* A tap of weight 0 is not read. A single tap has weight 1. */
+/* Taps of which a sum is made in one go. */
+#define TAPS_TOGETHER 8
+
+/* Rows of n elements, n >= VL, by their weights: one row of the result. The last vector overlaps the one before. */
+static void NAME(interpolate_rows)(T *y, const T *x, const int32_t *index, const T *weight, int64_t taps,
+                                   int64_t row, int64_t n)
+{
+    int begun = 0;
+    for (int64_t t = 0; t < taps;) {
+        const T *from[TAPS_TOGETHER];
+        T by[TAPS_TOGETHER];
+        int64_t some = 0;
+        for (; t < taps && some < TAPS_TOGETHER; t++)
+            if (weight[t] != 0) from[some] = x + index[t] * row, by[some++] = weight[t];
+        if (some == 0) break;
+        for (int64_t i = 0, at; i < n; i += VL) {
+            /* A sum that goes on must not take what overlaps twice. */
+            const int whole = i + VL <= n;
+            at = whole ? i : n - VL;
+            VEC sum = *(const VEC *)(from[0] + at) * by[0];
+            for (int64_t k = 1; k < some; k++) sum += *(const VEC *)(from[k] + at) * by[k];
+            if (!begun) *(VEC *)(y + at) = sum;
+            else if (whole) *(VEC *)(y + at) += sum;
+            else for (int64_t l = i; l < n; l++) y[l] += sum[l - at];
+        }
+        begun = 1;
+    }
+    if (!begun) memset(y, 0, (size_t)n * sizeof(T));
+}
+
+#if defined(SINGLE) && VECTOR_BYTES >= 32
+/* Entries of x at places that rise: mostly within one or two vectors of the n entries. */
+static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *at, int64_t n)
+{
+    const vi places = (vi)*(const vec_i32 *)at;
+    const int64_t first = at[0], last = at[FLOATS - 1];
+    const int64_t one = first < n - FLOATS ? first : n - FLOATS, two = first < n - 2 * FLOATS ? first : n - 2 * FLOATS;
+    if (one >= 0 && last - one < FLOATS) return v_permute(v_load(x + one), places - (int32_t)one);
+    if (two >= 0 && last - two < 2 * FLOATS)
+        return v_permute_two(v_load(x + two), v_load(x + two + FLOATS), places - (int32_t)two);
+    return v_gather(x, places);
+}
+
+/* Results from `first` on whose places rise, in whole vectors; gives the first result that is left. */
+static int64_t NAME(interpolate_rising)(T *y, const T *x, const int32_t *index, const T *weight, int64_t taps,
+                                        int64_t n, int64_t count, int64_t first, int64_t last)
+{
+    int64_t j = first;
+    for (; j + FLOATS <= last; j += FLOATS) {
+        vf sum = {0};
+        for (int64_t t = j; t < taps * count; t += count) {
+            const vf by = v_load(weight + t), product = NAME(entries_at)(x, index + t, n) * by;
+            sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
+        }
+        v_store(y + j, sum);
+    }
+    return j;
+}
+#endif
+
+/* Results [first, last) of a row. Tables of few taps are turned: all results' first taps, then the second ones. */
+static void NAME(interpolate_row)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
+                                  int64_t first, int64_t last)
+{
+    const int64_t taps = p->taps, count = p->count;
+    const T outside = (T)p->outside;
+    int64_t j = first;
+    if (taps > RLX_RESIZE_TAPS) {
+        for (; j < last; j++) {
+            T sum = 0;
+            for (int64_t t = j * taps; t < (j + 1) * taps; t++) {
+                const T v = x[index[t] < 0 ? 0 : index[t]];
+                sum += weight[t] != 0 ? weight[t] * v : 0;
+            }
+            y[j] = index[j * taps] < 0 ? outside : sum;
+        }
+        return;
+    }
+#if defined(SINGLE) && VECTOR_BYTES >= 32
+    if (p->rising) j = NAME(interpolate_rising)(y, x, index, weight, taps, p->n, count, first, last);
+#endif
+#define SUMS(TAPS)                                                                                \
+    for (; j < last; j++) {                                                                       \
+        T sum = 0;                                                                                \
+        for (int64_t t = 0; t < TAPS; t++) {                                                      \
+            const int32_t at = index[t * count + j];                                              \
+            const T by = weight[t * count + j], v = x[at < 0 ? 0 : at];                           \
+            sum += by != 0 ? by * v : 0;                                                          \
+        }                                                                                         \
+        y[j] = index[j] < 0 ? outside : sum;                                                      \
+    }
+    if (taps == 1) for (; j < last; j++) y[j] = index[j] < 0 ? outside : x[index[j]];
+    else if (taps == 2) SUMS(2)
+    else if (taps == 4) SUMS(4)
+    else SUMS(taps)
+#undef SUMS
+}
+
+/* Either neighbouring lines are in step, at least a vector of them, or inner is 1. */
 static int NAME(kernel_interpolate)(const rlx_call *call)
 {
     RLX_ARGUMENTS(interpolate, call);
-    const int64_t outer = p->outer, n = p->n, count = p->count;
-    const int64_t inner = p->inner, taps = p->taps;
-    const T outside = (T)p->outside;
-    const T *x = in->x, *weights = in->weights;
-    const int32_t *indices = in->indices;
-    T *y = out->y;
-    for (int64_t o = 0; o < outer; o++, x += n * inner) {
-        if (inner == 1 && taps == 1) {
-            for (int64_t j = 0; j < count; j++) y[j] = indices[j] < 0 ? outside : x[indices[j]];
-            y += count;
+    const int64_t count = p->count, inner = p->inner, taps = p->taps;
+    const rlx_block own = inner == 1 ? rlx_share_block(call, p->outer, 1, count, 1, 64)
+                                     : rlx_share_block(call, p->outer, count, inner, 1, 64);
+    for (int64_t o = own.pieces.first; o < own.pieces.last; o++) {
+        const T *x = (const T *)in->x + o * p->n * inner;
+        T *y = (T *)out->y + o * count * inner;
+        if (inner == 1) {
+            NAME(interpolate_row)(y, x, p, in->indices, in->weights, own.columns.first, own.columns.last);
             continue;
         }
-        for (int64_t j = 0; j < count; j++, y += inner) {
-            const int32_t *index = indices + j * taps;
-            const T *weight = weights + j * taps;
-            if (index[0] < 0) {
-                for (int64_t i = 0; i < inner; i++) y[i] = outside;
-            } else if (taps == 1) {
-                memcpy(y, x + index[0] * inner, (size_t)inner * sizeof(T));
-            } else if (inner == 1) {
-                T sum = 0;
-                for (int64_t t = 0; t < taps; t++) {
-                    const T v = x[index[t]];
-                    sum += weight[t] != 0 ? weight[t] * v : 0;
-                }
-                *y = sum;
-            } else {
-                for (int64_t i = 0; i < inner; i++) y[i] = 0;
-                for (int64_t t = 0; t < taps; t++) {
-                    const T *from = x + index[t] * inner;
-                    const T by = weight[t];
-                    if (by != 0)
-                        for (int64_t i = 0; i < inner; i++) y[i] += by * from[i];
-                }
-            }
+        const int64_t at = own.columns.first, width = own.columns.last - at;
+        for (int64_t j = own.rows.first; j < own.rows.last; j++) {
+            const int32_t *index = (const int32_t *)in->indices + j * taps;
+            T *to = y + j * inner + at;
+            if (index[0] < 0)
+                for (int64_t i = 0; i < width; i++) to[i] = (T)p->outside;
+            else if (taps == 1)
+                memcpy(to, x + index[0] * inner + at, (size_t)width * sizeof(T));
+            else
+                NAME(interpolate_rows)(to, x + at, index, (const T *)in->weights + j * taps, taps, inner, width);
         }
     }
     return RLX_OK;
 }
+#undef TAPS_TOGETHER

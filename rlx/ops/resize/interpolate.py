@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.constants import RESIZE_TAPS, VECTOR_ELEMENTS
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Graph, Node
@@ -20,6 +21,8 @@ from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, taps
 _WORKGROUP = 256
 # Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
 _TAPS = 32768
+# Results of a line below which the kernel of the CPU takes several lines as one.
+_SHORT = 256
 
 
 def check_names(attrs: dict[str, Any]) -> None:
@@ -78,6 +81,35 @@ def table(n: int, attrs: Any) -> tuple[Array, Array]:
     )
 
 
+def _repeated(index: Array, weight: Array, starts: Array) -> tuple[Array, Array]:
+    """Tables of several lines as those of one: theirs from each of these starts, one after the other."""
+    places = np.where(index < 0, -1, index + starts[:, None, None])
+    return places.reshape(-1, index.shape[1]).astype(index.dtype), np.tile(weight, (len(starts), 1))
+
+
+def _for_cpu(
+    index: Array, weight: Array, params: dict[str, Any]
+) -> tuple[Array, Array, dict[str, Any]]:
+    """Tables and parameters as the kernel of the CPU takes them: short lines become one line."""
+    outer, n, count, inner, taps = (params[key] for key in ("outer", "n", "count", "inner", "taps"))
+    if inner < VECTOR_ELEMENTS:
+        apart = np.arange(inner, dtype=index.dtype)[:, None]
+        places = np.where(index[:, None] < 0, -1, index[:, None] * inner + apart)
+        index = places.reshape(-1, taps).astype(index.dtype)
+        weight = np.repeat(weight, inner, 0)
+        n, count, inner = n * inner, count * inner, 1
+    few = taps <= RESIZE_TAPS
+    if inner == 1 and few and count < _SHORT:
+        lines = max(k for k in range(1, _SHORT // count + 2) if outer % k == 0)
+        index, weight = _repeated(index, weight, np.arange(lines) * n)
+        outer, n, count = outer // lines, n * lines, count * lines
+    rising = bool(np.all(index >= 0) and np.all(np.diff(index, axis=0) >= 0))
+    if inner == 1 and few:
+        index, weight = np.ascontiguousarray(index.T), np.ascontiguousarray(weight.T)
+    sizes = {"outer": outer, "n": n, "count": count, "inner": inner}
+    return index, weight, {**params, **sizes, "rising": int(rising)}
+
+
 def call_interpolate(
     emitter: Emitter, x: Any, result: Any, type: TensorType, attrs: Any, webgpu: bool
 ) -> None:
@@ -93,7 +125,6 @@ def call_interpolate(
     """
     shape, axis = type.shape, attrs["axis"]
     index, weight = table(shape[axis], attrs)
-    inputs = [x, emitter.table(index), emitter.table(weight.astype(type.dtype.numpy))]
     outer, inner = size(shape[:axis]), size(shape[axis + 1 :])
     params: dict[str, Any] = {
         "outer": outer,
@@ -103,6 +134,9 @@ def call_interpolate(
         "taps": index.shape[1],
         "outside": float(attrs["extrapolation_value"]),
     }
+    if not webgpu:
+        index, weight, params = _for_cpu(index, weight, params)
+    inputs = [x, emitter.table(index), emitter.table(weight.astype(type.dtype.numpy))]
     if not webgpu:
         emitter.call("interpolate", inputs, [result], params)
         return
@@ -246,8 +280,14 @@ def _plan(shape: tuple[int, ...], given: dict[str, Any]) -> list[dict[str, Any]]
         if n == count and scale == 1.0 and not (crop and part != (0.0, 1.0)):
             continue
         made.append({**rest, "axis": axis, "size": count, "scale": scale, "roi": part})
-    # Axes that shrink come first, so that the other steps have less to do.
-    return sorted(made, key=lambda a: (a["size"] / (shape[a["axis"]] or 1), -a["axis"]))
+
+    # Axes that shrink come first, so that the other steps have less to do. Of two that change alike, the last one, whose
+    # entries are the hardest to reach, is resized where there is less of the other.
+    def order(a: dict[str, Any]) -> tuple[float, int]:
+        ratio = a["size"] / (shape[a["axis"]] or 1)
+        return ratio, a["axis"] if ratio < 1 else -a["axis"]
+
+    return sorted(made, key=order)
 
 
 def _resize(g: Graph, x: Node, **given: Any) -> Node:

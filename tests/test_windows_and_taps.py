@@ -1,0 +1,121 @@
+"""Pools and resizing on random shapes: every instruction set, with the same bits on any number of threads."""
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx._ext import cpu
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import split
+
+ISAS = [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()]
+NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
+BOUND = {"f32": 2e-6, "f64": 1e-12, "i32": 0.0}
+# Rows of a few windows, around vectors, and longer than a strip of windows.
+WIDTHS = (1, 2, 3, 5, 7, 10, 15, 16, 17, 20, 31, 33, 48, 65, 130, 600, 1100)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch):
+    """Every call is shared by the threads that there are, on one of the instruction sets."""
+    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    return request.param
+
+
+def compare(build, x, dtype):
+    """Beside the reference; more threads give the same bits."""
+    g = rlx.Graph()
+    g.set_outputs([build(g, g.input("x", x.shape, dtype))])
+    with np.errstate(all="ignore"):
+        (expected,) = rlx.compile(g, "reference").run_slots(x)
+        expected, held = np.array(expected), None
+    for threads in (1, 2, 3):
+        with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
+            found = np.array(compiled.run_slots(x)[0])
+        if held is None:
+            held = found
+        np.testing.assert_array_equal(found, held)
+    largest = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
+    np.testing.assert_allclose(held, expected, BOUND[dtype], BOUND[dtype] * float(largest))
+
+
+def numbers(rng, shape, dtype, special):
+    if dtype == "i32":
+        return rng.integers(-99, 99, shape).astype(np.int32)
+    x = rng.normal(size=shape).astype(NUMPY[dtype])
+    if special and x.size:
+        flat = x.reshape(-1)
+        flat[rng.integers(0, x.size, 1 + x.size // 40)] = rng.choice([np.nan, np.inf, -np.inf])
+    return x
+
+
+def window(rng, rank):
+    """Attributes of a pool whose windows see something, and the smallest sizes that they fit in."""
+    kernel = [int(rng.choice((1, 2, 3, 5, 7))) for _ in range(rank)]
+    dilation = [int(rng.choice((1, 1, 1, 2, 3))) for _ in range(rank)]
+    stride = [int(rng.choice((1, 1, 2, 2, 3, 4, 9))) for _ in range(rank)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    pads = tuple(tuple(int(one) for one in rng.integers(0, r, 2) // 2) for r in reach)
+    attrs = {"kernel": tuple(kernel), "stride": tuple(stride), "dilation": tuple(dilation)}
+    return {**attrs, "padding": pads, "ceil_mode": bool(rng.integers(2))}, reach
+
+
+@pytest.mark.parametrize("kind", ["max_pool", "avg_pool"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+def test_pools(kind, dtype, isa, rng):
+    if kind == "avg_pool" and dtype == "i32":
+        dtype = "f32"  # sums with NaN and infinities
+    for at in range(50):
+        rank = int(rng.integers(1, 4))
+        attrs, reach = window(rng, rank)
+        sizes = [
+            int(rng.choice(WIDTHS[: 17 if axis == rank - 1 and rank < 3 else 8]))
+            for axis in range(rank)
+        ]
+        sizes = [max(n, r) for n, r in zip(sizes, reach, strict=True)]
+        x = numbers(
+            rng, (int(rng.integers(1, 3)), int(rng.integers(0, 5)), *sizes), dtype, at % 3 == 0
+        )
+        if kind == "avg_pool":
+            attrs["count_include_pad"] = bool(rng.integers(2))
+        compare(lambda g, x, attrs=attrs: getattr(g, kind)(x, **attrs), x, dtype)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 900), (1, 2, 40, 37), (1, 1, 3, 2000)])
+def test_pools_of_large_windows(shape, isa, rng):
+    for part in (1, 2, 5):
+        kernel = tuple(max(1, n // part) for n in shape[2:])
+        x = numbers(rng, shape, "f32", False)
+        compare(lambda g, x, kernel=kernel: g.max_pool(x, kernel, 1), x, "f32")
+        compare(lambda g, x, kernel=kernel: g.avg_pool(x, kernel, 3), x, "f32")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_resizing(mode, dtype, isa, rng):
+    for at in range(40):
+        rank = int(rng.integers(1, 4))
+        shape = [int(rng.choice(WIDTHS[: 16 if rank < 3 else 9])) for _ in range(rank)]
+        size = [
+            n if rng.random() < 0.4 else int(rng.choice(WIDTHS[: 16 if rank < 3 else 9]))
+            for n in shape
+        ]
+        coordinates = str(
+            rng.choice(["half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"])
+        )
+        roi = tuple(
+            float(one) for one in (*rng.uniform(-0.2, 0.3, rank), *rng.uniform(0.5, 1.2, rank))
+        )
+        more = (
+            {"roi": roi, "extrapolation_value": 2.5} if coordinates == "tf_crop_and_resize" else {}
+        )
+        more |= {"antialias": bool(rng.integers(2))} if mode != "nearest" else {}
+        x = numbers(rng, shape, dtype, at % 4 == 0 and mode == "nearest")
+        compare(
+            lambda g, x, size=size, more=more, c=coordinates: g.resize(
+                x, size, mode, coordinates=c, **more
+            ),
+            x,
+            dtype,
+        )
