@@ -14,6 +14,7 @@
 #include "rows/lines.h"
 #include "rows/reduce.h"
 #include "movement/copy.h"
+#include "movement/pad.h"
 #include "movement/gather.h"
 #include "windows/pool.h"
 #include "rows/scan.h"

@@ -24,6 +24,15 @@ KERNELS = (
         parallel=Parallel(),
     ),
     Kernel(
+        "pad",
+        "Elements with one value around them: sizes of the result, of the operand, and what stands before it.",
+        {"rank": INT, "dims": INTS, "inside": INTS, "before": INTS},
+        {"x": "T", "value": "T"},
+        {"y": "T"},
+        types=BYTES,
+        parallel=Parallel(),
+    ),
+    Kernel(
         "gather",
         "Elements at the places that indices name.",
         {"rank": INT, "count": INT, "dims": INTS, "data_steps": INTS, "index_steps": INTS, **_INDEX},

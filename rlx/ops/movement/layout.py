@@ -262,6 +262,15 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
         )
     if mode not in _MODES:
         raise GraphError(describe("[pad] no such mode", got=repr(mode), expected=", ".join(_MODES)))
+    padded = sum(max(pair) > 0 for pair in pairs)
+    if mode == "constant" and padded > 1:
+        # The value around several axes is written at once. Around one axis it is joined on, which fusions look for.
+        for axis, (before, after) in enumerate(pairs):
+            x = _pad_axis(g, x, axis, min(before, 0), min(after, 0), mode, value)
+        extra = tuple((max(0, before), max(0, after)) for before, after in pairs)
+        return g.add_node(
+            "pad_constant", [x, g.constant(np.full((), value), x.dtype)], {"pads": extra}
+        )
     for axis, (before, after) in enumerate(pairs):
         x = _pad_axis(g, x, axis, before, after, mode, value)
     return x

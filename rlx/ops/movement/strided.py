@@ -334,6 +334,77 @@ def expand(x: Array, shape: Any) -> Array:
     return np.broadcast_to(x, shape)
 
 
+def _infer_pad(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape, pads = types[0].shape, attrs["pads"]
+    fits = isinstance(pads, tuple) and len(pads) == len(shape) > 0
+    counts = fits and all(isinstance(pair, tuple) and len(pair) == 2 for pair in pads)
+    if not counts or any(type(n) is not int for pair in pads for n in pair):
+        raise ShapeError(
+            describe("[pad] one (before, after) pair per axis", got=pads, expected=len(shape))
+        )
+    if any(min(pair) < 0 for pair in pads) or types[1].shape != ():
+        raise ShapeError(describe("[pad] counts and one value", got=f"{pads}, {types[1].shape}"))
+    dims = tuple(before + n + after for n, (before, after) in zip(shape, pads, strict=True))
+    return TensorType(dims, types[0].dtype)
+
+
+def _lower_pad(node: Node, emitter: Emitter) -> None:
+    if not size(node.shape):
+        return
+    # Axes that are not padded are parts of the axis before.
+    axes: list[tuple[int, int, int]] = []
+    shape = node.inputs[0].shape
+    for dim, n, (before, after) in zip(node.shape, shape, node.attrs["pads"], strict=True):
+        if axes and before == after == 0:
+            axes[-1] = (axes[-1][0] * dim, axes[-1][1] * n, axes[-1][2] * n)
+        else:
+            axes.append((dim, n, before))
+    dims, inside, starts = zip(*axes, strict=True)
+    params = {"rank": len(axes), "dims": dims, "inside": inside, "before": starts}
+    operands = [emitter.operand(0), emitter.operand(1)]
+    emitter.call("pad", operands, [emitter.result()], params)
+
+
+def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
+    """The value everywhere, then the operand over it."""
+    shape, steps = node.inputs[0].shape, strides(node.shape)
+    at = sum(before * step for (before, _), step in zip(node.attrs["pads"], steps, strict=True))
+    value, x, y = emitter.operand(1), emitter.operand(0), emitter.result()
+    emit_strided_copy(emitter, value, y, node.dtype, node.shape, (0,) * len(steps), steps)
+    emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, target_offset=at)
+
+
+@op(
+    internal=True,
+    infer=_infer_pad,
+    flops=_no_flops,
+    cpu=Kernels(("pad",), _lower_pad),
+    webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_pad_webgpu),
+    dtypes=ALL,
+    webgpu_dtypes=ALL,
+    samples=(
+        Sample(((2, 3), ()), {"pads": ((1, 2), (0, 3))}),
+        Sample(((1, 1), ()), {"pads": ((0, 0), (0, 0))}),
+        Sample(((0, 2), ()), {"pads": ((1, 1), (0, 1))}),
+        Sample(((2, 0), ()), {"pads": ((0, 0), (2, 1))}),
+        Sample(((2, 3, 5, 4), ()), {"pads": ((0, 0), (1, 0), (2, 1), (3, 2))}),
+        Sample(((2, 3, 5, 4), ()), {"pads": ((1, 2), (0, 0), (2, 1), (0, 0))}),
+    ),
+)
+def pad_constant(x: Array, value: Array, pads: Any) -> Array:
+    """``x`` with one value around it.
+
+    Args:
+        x: Rank >= 1.
+        value: A scalar of the dtype of ``x``.
+        pads: One (before, after) pair per axis, none negative.
+    """
+    y = np.full([sum(pair) + n for n, pair in zip(x.shape, pads, strict=True)], value, x.dtype)
+    inside = tuple(slice(b, b + n) for n, (b, _) in zip(x.shape, pads, strict=True))
+    y[inside] = x
+    return y
+
+
 def _infer_concat(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     if not types:
         raise ShapeError(describe("[concat] nothing to join", expected="at least one operand"))
