@@ -146,3 +146,34 @@ def test_the_first_of_rows(share, largest, isa):
                     one, other, err_msg=f"{attrs} of {rows} x {n} {dtype}"
                 )
                 assert bits(one) == bits(again)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "l1", "l2"])
+def test_long_lines_are_cut_into_pieces(isa, kind, monkeypatch):
+    """Few lines of many elements: the same bits on any number of threads, close to the reference, NaN included."""
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    for shape, axis in (((100_003,), 0), ((3, 70_001), 1), ((40_000, 5), 0), ((2, 33_000, 3), 1)):
+        for special in (False, True):
+            x = numbers(shape, "f4", special)
+            if special and kind in ("sum", "mean", "l1", "l2"):
+                x[np.isinf(x)] = 1
+            with np.errstate(all="ignore"):
+                (expected,) = reference(kind, x, axes=(axis,))
+            first, *others = (results(kind, x, threads, axes=(axis,))[0] for threads in (1, 2, 3))
+            np.testing.assert_allclose(first, expected, 1e-5, 2e-3)
+            assert all(bits(one) == bits(first) for one in others)
+
+
+def test_a_long_line_has_a_call_for_its_pieces_and_one_that_joins_them():
+    g = graph("sum", np.empty(1_000_000, np.float32), axes=(0,))
+    with rlx.compile(g, "cpu") as compiled:
+        assert compiled.as_text("kernels").count("reduce_sum_f32") == 2
+
+
+@pytest.mark.parametrize("kind", ["l1", "l2"])
+def test_squares_and_sizes_are_taken_while_they_are_added_up(kind):
+    g = graph(kind, np.empty((30, 50), np.float32), axes=(1,))
+    with rlx.compile(g, "cpu") as compiled:
+        text = compiled.as_text("kernels")
+    assert ("reduce_sum_abs_f32" if kind == "l1" else "reduce_sum_squares_f32") in text
+    assert "elementwise" not in text.partition("reduce_")[0]

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from math import ceil
+from typing import Any
+
 from rlx.abi.constants import LINE_COLUMNS
 from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
-# Threads share outer positions or columns, whichever are more. A line is never shared: what its parts give would have
-# to be put together in an order of its own.
+# Threads share outer positions or columns, whichever are more.
 _LINES = Parallel(most=lambda p: max(p.outer, p.inner // LINE_COLUMNS))
+
+
+def _pieces(p: Any) -> int:
+    """Results of a reduction that threads share: of outer positions, and of the pieces of their lines."""
+    return max(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
 
 
 def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Kernel:
     return Kernel(
-        f"reduce_{kind}", doc, _AXIS, {"x": "T"}, {"y": "T"}, types=types, parallel=_LINES
-    )  # fmt: skip
+        f"reduce_{kind}",
+        f"{doc} Lines of more than `length` elements have a result for each piece of as many.",
+        {**_AXIS, "length": INT, "divisor": INT},
+        {"x": "T"},
+        {"y": "T"},
+        types=types,
+        parallel=Parallel(most=_pieces),
+    )
 
 
 KERNELS = (
@@ -39,7 +52,9 @@ KERNELS = (
         parallel=Parallel("rows", lambda p: ((p.n, 0, 0, p.n), (p.n, p.n))),
     ),
     _reduction("sum", "Sums over the middle axis.", NUMBERS),
-    _reduction("mean", "Means over the middle axis.", FLOATS),
+    _reduction("mean", "Sums over the middle axis, divided by `divisor`.", FLOATS),
+    _reduction("sum_squares", "Sums of squares over the middle axis.", FLOATS),
+    _reduction("sum_abs", "Sums of absolute values over the middle axis.", FLOATS),
     _reduction("max", "Maxima over the middle axis; NaN is larger than any number.", NUMBERS),
     _reduction("min", "Minima over the middle axis; NaN is smaller than any number.", NUMBERS),
     _reduction("prod", "Products over the middle axis.", NUMBERS),

@@ -46,7 +46,7 @@ KINDS: Mapping[str, Kind] = {
         "transpose",
         moves=True,
     ),
-    "reduce": Kind(("sum", "mean", "prod"), "softmax", 8.0),
+    "reduce": Kind(("sum", "mean", "prod", "sum_squares", "sum_abs"), "softmax", 8.0),
     # Those look at every element for a NaN.
     "extreme": Kind(("max", "min", "argmax", "argmin"), "reduce", 1.3),
     "running": Kind(("cumsum", "cumprod"), "reduce", 2.0),

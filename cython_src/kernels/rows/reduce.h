@@ -1,11 +1,12 @@
 /* Reductions over the middle of [outer, n, inner], per type. */
 
-/* START is the result of no elements, COMBINE(a, x) adds one, FINISH(a, n) ends. Sums are made in PARTs, which are added
-   to a wider TOTAL every 1,024 elements of a row, or 16 of a column. */
+/* START is the result of no elements, TAKE(a, x) adds one, COMBINE(a, b) joins two results, FINISH(a, divisor) ends. Sums
+   are made in PARTs, which are added to a wider TOTAL every 1,024 elements of a row, or 16 of a column. A line of more than
+   `length` elements is cut into pieces of as many, with a result each. */
 
 /* A contiguous row, in 16 lanes. */
-#define ROW(NAME, T, PART, TOTAL, START, COMBINE)                                                 \
-    static TOTAL line_##NAME(const T *x, int64_t n)                                                \
+#define ROW(NAME, T, PART, TOTAL, START, TAKE, COMBINE)                                           \
+    static TOTAL line_##NAME(const T *x, int64_t n)                                               \
     {                                                                                             \
         TOTAL total = (TOTAL)(START);                                                             \
         for (int64_t at = 0; at < n; at += 1024) {                                                \
@@ -14,8 +15,8 @@
             for (int l = 0; l < 16; l++) lane[l] = (PART)(START);                                 \
             int64_t i = 0;                                                                        \
             for (; i + 16 <= end; i += 16)                                                        \
-                for (int l = 0; l < 16; l++) lane[l] = COMBINE(lane[l], x[at + i + l]);           \
-            for (; i < end; i++) lane[0] = COMBINE(lane[0], x[at + i]);                           \
+                for (int l = 0; l < 16; l++) lane[l] = TAKE(lane[l], x[at + i + l]);              \
+            for (; i < end; i++) lane[0] = TAKE(lane[0], x[at + i]);                              \
             _Pragma("GCC unroll 16") for (int l = 0; l < 16; l++) total = COMBINE(total, lane[l]); \
         }                                                                                         \
         return total;                                                                             \
@@ -23,7 +24,7 @@
 
 /* Adds n rows of at most MOST_COLUMNS columns, `step` apart, to the totals. */
 #define MOST_COLUMNS 1024
-#define COLUMNS(NAME, T, PART, TOTAL, START, COMBINE)                                             \
+#define COLUMNS(NAME, T, PART, TOTAL, START, TAKE, COMBINE)                                       \
     static void columns_##NAME(TOTAL *total, const T *row, int64_t n, int64_t step, int64_t width) \
     {                                                                                             \
         PART part[MOST_COLUMNS];                                                                  \
@@ -31,14 +32,15 @@
             const int64_t end = n - i < 16 ? n : i + 16;                                          \
             for (int64_t j = 0; j < width; j++) part[j] = (PART)(START);                          \
             for (; i < end; i++, row += step)                                                     \
-                for (int64_t j = 0; j < width; j++) part[j] = COMBINE(part[j], row[j]);           \
+                for (int64_t j = 0; j < width; j++) part[j] = TAKE(part[j], row[j]);              \
             for (int64_t j = 0; j < width; j++) total[j] = COMBINE(total[j], part[j]);            \
         }                                                                                         \
     }
 
 #define KERNEL(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH)                                    \
     /* `width` columns of n rows, `inner` apart. */                                               \
-    static void reduce_##kind##_##SUFFIX(T *y, const T *x, int64_t n, int64_t inner, int64_t width) \
+    static void reduce_##kind##_##SUFFIX(T *y, const T *x, int64_t n, int64_t inner, int64_t width, \
+                                         int64_t divisor)                                         \
     {                                                                                             \
         TOTAL total[MOST_COLUMNS];                                                                \
         const int64_t fold = rows_together(n, inner), wide = fold * width, rest = n % fold;       \
@@ -46,44 +48,48 @@
         columns_##kind##_##SUFFIX(total, x, n / fold, fold * inner, wide);                        \
         if (rest) columns_##kind##_##SUFFIX(total, x + (n - rest) * inner, rest, inner, width);   \
         for (int64_t j = wide - 1; j >= width; j--) total[j - width] = COMBINE(total[j - width], total[j]); \
-        for (int64_t j = 0; j < width; j++) y[j] = (T)(FINISH(total[j], n));                      \
+        for (int64_t j = 0; j < width; j++) y[j] = (T)(FINISH(total[j], divisor));                \
     }                                                                                             \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
         RLX_ARGUMENTS(reduce_##kind, call);                                                       \
         const int64_t n = p->n, inner = p->inner, size = n * inner;                               \
-        const rlx_block own = share_lines(call, p->outer, inner);                                 \
-        const T *x = (const T *)in->x + own.pieces.first * size;                                  \
+        const int64_t divisor = p->divisor, length = p->length, pieces = n > length ? (n + length - 1) / length : 1; \
+        const rlx_block own = share_lines(call, p->outer * pieces, inner);                        \
         T *y = (T *)out->y + own.pieces.first * inner;                                            \
-        int64_t left = own.pieces.last - own.pieces.first;                                        \
-        if (lie_apart(p->outer, n, inner, BESIDE)) {                                              \
+        if (pieces == 1 && lie_apart(p->outer, n, inner, BESIDE)) {                               \
+            const T *x = (const T *)in->x + own.pieces.first * size;                              \
+            int64_t left = own.pieces.last - own.pieces.first;                                    \
             T beside[BUFFER], found[STRIP];                                                       \
             while (left > 0) {                                                                    \
-                const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes;\
+                const int64_t lanes = lines_beside(left, size, inner), count = left < lanes ? left : lanes; \
                 bring_##SUFFIX(beside, x, size, size, count, lanes);                              \
-                reduce_##kind##_##SUFFIX(found, beside, n, inner * lanes, inner * lanes);         \
+                reduce_##kind##_##SUFFIX(found, beside, n, inner * lanes, inner * lanes, divisor); \
                 send_##SUFFIX(y, found, inner, inner, count, lanes);                              \
                 left -= count, x += count * size, y += count * inner;                             \
             }                                                                                     \
             return RLX_OK;                                                                        \
         }                                                                                         \
-        for (; left > 0; left--, x += size, y += inner)                                           \
+        for (int64_t at = own.pieces.first; at < own.pieces.last; at++, y += inner) {             \
+            const int64_t begin = at % pieces * length, some = pieces == 1 || n - begin < length ? n - begin : length; \
+            const T *x = (const T *)in->x + at / pieces * size + begin * inner;                   \
             if (inner == 1) {                                                                     \
-                const TOTAL total = line_##kind##_##SUFFIX(x, n);                                  \
-                y[0] = (T)(FINISH(total, n));                                                     \
+                const TOTAL total = line_##kind##_##SUFFIX(x, some);                              \
+                y[0] = (T)(FINISH(total, divisor));                                               \
             } else {                                                                              \
-                for (int64_t at = own.columns.first; at < own.columns.last; at += MOST_COLUMNS) { \
-                    const int64_t rest = own.columns.last - at;                                   \
+                for (int64_t from = own.columns.first; from < own.columns.last; from += MOST_COLUMNS) { \
+                    const int64_t rest = own.columns.last - from;                                 \
                     const int64_t width = rest < MOST_COLUMNS ? rest : MOST_COLUMNS;              \
-                    reduce_##kind##_##SUFFIX(y + at, x + at, n, inner, width);                    \
+                    reduce_##kind##_##SUFFIX(y + from, x + from, some, inner, width, divisor);    \
                 }                                                                                 \
             }                                                                                     \
+        }                                                                                         \
         return RLX_OK;                                                                            \
     }
 
-#define REDUCTION(kind, SUFFIX, T, PART, TOTAL, START, COMBINE, FINISH)                           \
-    ROW(kind##_##SUFFIX, T, PART, TOTAL, START, COMBINE)                                          \
-    COLUMNS(kind##_##SUFFIX, T, PART, TOTAL, START, COMBINE)                                      \
+#define REDUCTION(kind, SUFFIX, T, PART, TOTAL, START, TAKE, COMBINE, FINISH)                     \
+    ROW(kind##_##SUFFIX, T, PART, TOTAL, START, TAKE, COMBINE)                                    \
+    COLUMNS(kind##_##SUFFIX, T, PART, TOTAL, START, TAKE, COMBINE)                                \
     KERNEL(kind, SUFFIX, T, TOTAL, START, COMBINE, FINISH)
 
 /* The largest element of a row, or with negated signs the smallest. NaN is larger than any number. */
@@ -118,6 +124,9 @@ static float line_max_f32(const float *x, int64_t n) { return row_extreme(x, n, 
 static float line_min_f32(const float *x, int64_t n) { return row_extreme(x, n, (int32_t)0x80000000); }
 
 #define PLUS(a, x) ((a) + (x))
+#define PLUS_SQUARE(a, x) ((a) + (x) * (x))
+#define PLUS_SIZE_f32(a, x) ((a) + fabsf(x))
+#define PLUS_SIZE_f64(a, x) ((a) + fabs(x))
 /* NaN stays, since comparisons with it are false. Without branches, so that loops become vectors. */
 #define EXTREME(a, x, beyond)                                                                     \
     ({                                                                                            \
@@ -128,28 +137,32 @@ static float line_min_f32(const float *x, int64_t n) { return row_extreme(x, n, 
 #define LARGER(a, x) EXTREME(a, x, >)
 #define SMALLER(a, x) EXTREME(a, x, <)
 #define TIMES(a, x) ((a) * (x))
-#define PLAIN(a, n) (a)
-#define DIVIDE(a, n) ((a) / (double)(n))
+#define PLAIN(a, divisor) (a)
+#define DIVIDE(a, divisor) ((a) / (double)(divisor))
 
-REDUCTION(sum, f32, float, float, double, 0, PLUS, PLAIN)
-REDUCTION(sum, f64, double, double, double, 0, PLUS, PLAIN)
-REDUCTION(mean, f32, float, float, double, 0, PLUS, DIVIDE)
-REDUCTION(mean, f64, double, double, double, 0, PLUS, DIVIDE)
+REDUCTION(sum, f32, float, float, double, 0, PLUS, PLUS, PLAIN)
+REDUCTION(sum, f64, double, double, double, 0, PLUS, PLUS, PLAIN)
+REDUCTION(mean, f32, float, float, double, 0, PLUS, PLUS, DIVIDE)
+REDUCTION(mean, f64, double, double, double, 0, PLUS, PLUS, DIVIDE)
+REDUCTION(sum_squares, f32, float, float, double, 0, PLUS_SQUARE, PLUS, PLAIN)
+REDUCTION(sum_squares, f64, double, double, double, 0, PLUS_SQUARE, PLUS, PLAIN)
+REDUCTION(sum_abs, f32, float, float, double, 0, PLUS_SIZE_f32, PLUS, PLAIN)
+REDUCTION(sum_abs, f64, double, double, double, 0, PLUS_SIZE_f64, PLUS, PLAIN)
 /* Products of few numbers may leave the range of f32. */
-REDUCTION(prod, f32, float, double, double, 1, TIMES, PLAIN)
-REDUCTION(prod, f64, double, double, double, 1, TIMES, PLAIN)
-COLUMNS(max_f32, float, float, float, -INFINITY, LARGER)
+REDUCTION(prod, f32, float, double, double, 1, TIMES, TIMES, PLAIN)
+REDUCTION(prod, f64, double, double, double, 1, TIMES, TIMES, PLAIN)
+COLUMNS(max_f32, float, float, float, -INFINITY, LARGER, LARGER)
 KERNEL(max, f32, float, float, -INFINITY, LARGER, PLAIN)
-COLUMNS(min_f32, float, float, float, INFINITY, SMALLER)
+COLUMNS(min_f32, float, float, float, INFINITY, SMALLER, SMALLER)
 KERNEL(min, f32, float, float, INFINITY, SMALLER, PLAIN)
-REDUCTION(max, f64, double, double, double, -INFINITY, LARGER, PLAIN)
-REDUCTION(min, f64, double, double, double, INFINITY, SMALLER, PLAIN)
+REDUCTION(max, f64, double, double, double, -INFINITY, LARGER, LARGER, PLAIN)
+REDUCTION(min, f64, double, double, double, INFINITY, SMALLER, SMALLER, PLAIN)
 
 #define OF_INTEGERS(SUFFIX, T, LEAST, MOST)                                                       \
-    REDUCTION(sum, SUFFIX, T, T, T, 0, PLUS, PLAIN)                                               \
-    REDUCTION(prod, SUFFIX, T, T, T, 1, TIMES, PLAIN)                                             \
-    REDUCTION(max, SUFFIX, T, T, T, LEAST, LARGER, PLAIN)                                         \
-    REDUCTION(min, SUFFIX, T, T, T, MOST, SMALLER, PLAIN)
+    REDUCTION(sum, SUFFIX, T, T, T, 0, PLUS, PLUS, PLAIN)                                         \
+    REDUCTION(prod, SUFFIX, T, T, T, 1, TIMES, TIMES, PLAIN)                                      \
+    REDUCTION(max, SUFFIX, T, T, T, LEAST, LARGER, LARGER, PLAIN)                                 \
+    REDUCTION(min, SUFFIX, T, T, T, MOST, SMALLER, SMALLER, PLAIN)
 OF_INTEGERS(i32, int32_t, INT32_MIN, INT32_MAX)
 OF_INTEGERS(u32, uint32_t, 0, UINT32_MAX)
 OF_INTEGERS(i64, int64_t, INT64_MIN, INT64_MAX)

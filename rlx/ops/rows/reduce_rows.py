@@ -1,4 +1,4 @@
-"""Reductions as kernels see them: outer x n x inner, and how WebGPU's lanes share them."""
+"""Reductions as kernels see them: outer x n x inner, how WebGPU's lanes share them, and how the CPU cuts long lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from rlx.abi.constants import LINE_COLUMNS
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.shape import Shape, size
@@ -102,6 +103,44 @@ REDUCE = Family(
     _rule,
     _takes,
 )
+
+
+# Kinds that take something of each element, and the kind that joins partial results of others than themselves.
+OF_EACH = {"sum_squares": ("mul", (0, 0)), "sum_abs": ("abs", (0,))}
+JOINED = {"sum_squares": "sum", "sum_abs": "sum"}
+# Kinds whose lines are cut where threads have too few of them. A product of f32 may leave its range on the way.
+_CUT = frozenset({"sum", "mean", "max", "min", *OF_EACH})
+# Elements of a piece at least, and pieces of a call at most.
+_PIECE, _PIECES = 1 << 15, 64
+
+
+def _length(kind: str, outer: int, n: int, inner: int) -> int:
+    """Elements of the pieces of a line: by the sizes alone, so that results do not depend on threads."""
+    lines = max(outer, inner // LINE_COLUMNS, 1)
+    pieces = min(n * inner // _PIECE, _PIECES // lines) if kind in _CUT else 1
+    return math.ceil(n / pieces / 16) * 16 if pieces > 1 else n or 1
+
+
+def emit_pieces(
+    emitter: Emitter,
+    kind: str,
+    source: Any,
+    result: Any,
+    rows: tuple[int, int, int],
+    dtype: DType,
+) -> None:
+    """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order."""
+    outer, n, inner = rows
+    length = _length(kind, outer, n, inner)
+    params = {"outer": outer, "n": n, "inner": inner, "length": length, "divisor": n}
+    if length >= n:
+        emitter.call(f"reduce_{kind}", [source], [result], params)
+        return
+    count = math.ceil(n / length)
+    some = emitter.temp(TensorType((outer, count, inner), dtype))
+    emitter.call(f"reduce_{'sum' if kind == 'mean' else kind}", [source], [some], params)
+    params = {**params, "n": count, "length": count}
+    emitter.call(f"reduce_{JOINED.get(kind, kind)}", [some], [result], params)
 
 
 def emit_reduce(

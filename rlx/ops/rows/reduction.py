@@ -16,7 +16,7 @@ from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.rows.cumulate import emit_cumulate
-from rlx.ops.rows.reduce_rows import Reduction, as_rows, emit_reduce
+from rlx.ops.rows.reduce_rows import JOINED, OF_EACH, Reduction, as_rows, emit_pieces, emit_reduce
 
 
 def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
@@ -33,6 +33,11 @@ def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
         return TensorType(tuple(d for a, d in enumerate(shape) if a not in axes), types[0].dtype)
 
     return infer
+
+
+def _program(kind: str, dtype: DType) -> tuple[Any, ...]:
+    name, operands = OF_EACH[kind]
+    return ((name, operands, dtype, None),)
 
 
 def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
@@ -59,11 +64,14 @@ def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]
         outer, n, inner = rows
         if outer * inner == 0:
             return
-        if webgpu:
-            emit_reduce(emitter, kind, source, emitter.result(), rows, x.dtype)
-        else:
-            params = {"outer": outer, "n": n, "inner": inner}
-            emitter.call(f"reduce_{kind}", [source], [emitter.result()], params)
+        if not webgpu:
+            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype)
+            return
+        if kind in OF_EACH:
+            mapped = emitter.temp(TensorType((outer, n, inner), x.dtype))
+            emitter.elementwise(_program(kind, x.dtype), [source], mapped, ((outer, n, inner),))
+            source = mapped
+        emit_reduce(emitter, JOINED.get(kind, kind), source, emitter.result(), rows, x.dtype)
 
     return lower
 
@@ -102,7 +110,9 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
     return op(
         infer=_infer_reduction(kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
-        cpu=Kernels((f"reduce_{kind}", "strided_copy"), _lower_reduction(kind, webgpu=False)),
+        cpu=Kernels(
+            (f"reduce_{kind}", "reduce_sum", "strided_copy"), _lower_reduction(kind, webgpu=False)
+        ),
         webgpu=Kernels(
             ("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)
         ),
@@ -146,6 +156,20 @@ def prod(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
 
 
 # --- reductions that others express ------------------------------------------------------------------
+
+
+@_reduction(
+    "sum_squares", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS
+)
+def sum_squares(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+    """Sum of squares over ``axes`` (all of them by default)."""
+    return np.sum(x * x, axis=axes, keepdims=keepdims)
+
+
+@_reduction("sum_abs", empty=True, internal=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
+def sum_abs(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+    """Sum of absolute values over ``axes`` (all of them by default)."""
+    return np.sum(np.abs(x), axis=axes, keepdims=keepdims)
 
 
 def _composed(expand: Callable[..., Node], **fields: Any) -> Callable[[Any], OpDef]:

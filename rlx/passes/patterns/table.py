@@ -7,6 +7,7 @@ from rlx.passes.patterns.norms import residual_norm
 from rlx.passes.patterns.products import halves, product, scaled, transposed
 from rlx.passes.patterns.shared_products import gated, shared
 from rlx.passes.patterns.spectra import frame_peaks, frame_powers, frame_spectra, log_mel, peaks
+from rlx.passes.patterns.sums import sum_of_each
 
 PATTERNS = (
     Pattern("spectrum and peaks", peaks),
@@ -28,4 +29,5 @@ PATTERNS = (
     # After the rows that join biases to products.
     Pattern("products of one input", shared),
     Pattern("residual and norm", residual_norm),
+    Pattern("squares or sizes and their sum", sum_of_each),
 )
