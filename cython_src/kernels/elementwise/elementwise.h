@@ -97,23 +97,26 @@ static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t
     }
 }
 
-/* Elements [at, at + n) of an operand, in the order of the result, read by its strides. */
+/* Elements [at, at + n) of an operand, in the order of the result, read by its strides. Rows along the axis before the
+   last follow each other by steps alone. */
 static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
                          const int64_t *strides, int64_t itemsize, int64_t at, int64_t n)
 {
-    const int64_t width = dims[rank - 1];
+    const int64_t last = rank - 1, width = dims[last];
+    const int64_t rows = last ? dims[last - 1] : 1, onward = last ? strides[last - 1] * itemsize : 0;
     while (n > 0) {
-        int64_t rest = at, offset = 0;
-        for (int64_t axis = rank - 1; axis >= 0; axis--) {
+        int64_t column = at % width, rest = at / width, row = rest % rows, offset = 0;
+        rest /= rows;
+        for (int64_t axis = last - 2; axis >= 0; axis--) {
             offset += rest % dims[axis] * strides[axis];
             rest /= dims[axis];
         }
-        int64_t run = width - at % width;
-        if (run > n) run = n;
-        pick(d, s + offset * itemsize, strides[rank - 1], itemsize, run);
-        d += run * itemsize;
-        at += run;
-        n -= run;
+        const char *from = s + offset * itemsize + row * onward;
+        for (; row < rows && n > 0; row++, from += onward, column = 0) {
+            const int64_t run = width - column < n ? width - column : n;
+            pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
+            d += run * itemsize, at += run, n -= run;
+        }
     }
 }
 
