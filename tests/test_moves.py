@@ -143,3 +143,66 @@ def test_pads(mode, dtype, isa, rng):
         same(
             lambda g, x, pads=pads, values=values: [g.pad(x, pads, mode, *values)], [x], [expected]
         )
+
+
+@pytest.mark.parametrize("reduction", [None, "add", "max"])
+def test_scatters(reduction, isa, rng):
+    """Slices, single elements and elements along any axis; indices repeat, so that the order counts."""
+    for at in range(40):
+        x = random_array(rng, "f32", 3)
+        if at % 2:
+            axis, count = int(rng.integers(x.ndim)), int(rng.integers(1, 40))
+            shape = [
+                count if a == axis else int(rng.integers(1, n + 1)) for a, n in enumerate(x.shape)
+            ]
+            index = rng.integers(-x.shape[axis], x.shape[axis], shape)
+            attrs = {"axis": axis, "reduction": reduction}
+            name = "scatter_elements"
+        else:
+            depth, name, attrs = (
+                int(rng.integers(1, x.ndim + 1)),
+                "scatter_nd",
+                {"reduction": reduction},
+            )
+            index = np.stack([rng.integers(-n, n, 30) for n in x.shape[:depth]], -1)
+            shape = (30, *x.shape[depth:])
+        updates = rng.integers(0, 200, shape).astype(np.float32)
+
+        def build(g, *nodes, name=name, attrs=attrs):
+            return [getattr(g, name)(*nodes, **attrs)]
+
+        g = rlx.Graph()
+        inputs = [
+            g.input("x", x.shape, "f32"),
+            g.input("i", index.shape, "i64"),
+            g.input("u", updates.shape, "f32"),
+        ]
+        g.set_outputs(build(g, *inputs))
+        expected = rlx.compile(g, "reference").run_slots(x, index, updates)
+        same(build, [x, index, updates], [np.array(one) for one in expected])
+
+
+def test_pads_of_several_axes(isa, rng):
+    for dtype in DTYPES:
+        for _ in range(25):
+            x = random_array(rng, dtype)
+            pads = [tuple(int(one) for one in rng.choice((0, 0, 1, 2, 17, -1), 2)) for _ in x.shape]
+            pads = [
+                pair if n > 1 else (abs(pair[0]), abs(pair[1]))
+                for n, pair in zip(x.shape, pads, strict=True)
+            ]
+            cut = tuple(
+                slice(max(0, -b), n - max(0, -a)) for n, (b, a) in zip(x.shape, pads, strict=True)
+            )
+            extra = [(max(0, b), max(0, a)) for b, a in pads]
+            expected = np.pad(x[cut], extra, constant_values=3)
+            same(lambda g, x, pads=pads: [g.pad(x, pads, value=3)], [x], [expected])
+
+
+def test_operands_that_are_repeated_along_some_axes(isa, rng):
+    """Blocks of a result begin in the middle of rows of a broadcast operand."""
+    for shape in ((4, 25, 52), (3, 7, 5, 11), (2, 900, 3), (5, 1, 1300), (40, 33)):
+        for _ in range(6):
+            other = [n if rng.integers(2) else 1 for n in shape]
+            x, y = (rng.integers(0, 99, one).astype(np.float32) for one in (shape, other))
+            same(lambda g, x, y: [g.sub(x, y)], [x, y], [x - y])

@@ -53,5 +53,7 @@ KERNELS = (
         {"updates": "T", "index": "i32|i64"},
         {"y": "T"},
         types=(*NUMBERS, "bool"),
+        # Lines do not meet.
+        parallel=Parallel(most=lambda p: p.lines // 64),
     ),
 )  # fmt: skip

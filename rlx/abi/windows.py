@@ -95,7 +95,8 @@ def _depthwise(name: str, doc: str) -> Kernel:
 def _phase(p: Any) -> int:
     """Elements of a line of a strip of windows that belong to one phase of the stride, at most."""
     reach = (min(p.out[2], POOL_STRIP) - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
-    return ceil(reach / p.stride[2])
+    phase: int = ceil(reach / p.stride[2])
+    return phase
 
 
 def _pool(name: str, doc: str, types: tuple[str, ...]) -> Kernel:
