@@ -259,6 +259,15 @@ def sum_normed_without_weights(g):
     return [g.layer_norm(g.relu(x) @ g.param("w", (10, 10)) + x)]
 
 
+def sum_of_squares(g):
+    x = g.input("x", (3, 40, 5))
+    return [g.sqrt(g.sum(x * x, axes=(1,)))]
+
+
+def sum_of_sizes(g):
+    return [g.sum(g.abs(g.input("x", (6, 33)) + 1.0), axes=(-1,), keepdims=True)]
+
+
 # Each pattern by the name in the table, and how many nodes of which op are left.
 CASES = {
     product: ("product, bias and activation", "fused_matmul_bias_act"),
@@ -306,6 +315,8 @@ CASES = {
     sum_rms_normed: ("residual and norm", "residual_norm"),
     sum_rms_normed_and_read: ("residual and norm", "residual_norm"),
     sum_normed_without_weights: ("residual and norm", "residual_norm"),
+    sum_of_squares: ("squares or sizes and their sum", "sum_squares"),
+    sum_of_sizes: ("squares or sizes and their sum", "sum_abs"),
 }
 # A CPU calls a kernel for each of them anyway, or copies frames at the speed at which it would read them.
 NOT_ON_THE_CPU = {
@@ -314,7 +325,11 @@ NOT_ON_THE_CPU = {
     "frames and peaks",
 }
 # On a GPU it is another pass anyway, or a product widens no weights.
-NOT_ON_A_GPU = {"convolution and what follows", "product of weights in 16 bits"}
+NOT_ON_A_GPU = {
+    "convolution and what follows",
+    "product of weights in 16 bits",
+    "squares or sizes and their sum",
+}
 
 
 def test_every_pattern_has_a_case():
