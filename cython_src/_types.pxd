@@ -66,5 +66,6 @@ cdef extern from "parallel.h" nogil:
         int64_t outs "out"[4]
 
     int rlx_parallel(const rlx_call*) noexcept nogil
+    void rlx_parallel_copy(void*, const void*, int64_t, int64_t, int64_t) noexcept nogil
     void rlx_parallel_init()
     int64_t rlx_parallel_started()

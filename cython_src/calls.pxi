@@ -66,15 +66,16 @@ cdef class Calls:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name, split)``. A
             split is None, or the address of the kernel that has threads share the call, and the fields of
             ``struct rlx_split`` (parallel.h) behind its kernel.
-        slots: Address of every input of the graph that kernels may read elsewhere as well; 0 for others.
+        slots: Address of every input of the graph, then of every output, that calls may find elsewhere as
+            well; 0 for others. An address that stands twice counts where it stands first.
         keep: Objects that own the memory at the addresses.
     """
 
     cdef rlx_call* rows
     cdef Py_ssize_t count
-    cdef Py_ssize_t _inputs
+    cdef Py_ssize_t _slots
     cdef list names
-    cdef void*** _spots  # where the calls keep the address of each input, those of input 0 first
+    cdef void*** _spots  # where the calls keep the address of each slot, those of slot 0 first
     cdef Py_ssize_t* _starts
     cdef rlx_split* _splits
     cdef object _keep
@@ -83,7 +84,7 @@ cdef class Calls:
         cdef Py_ssize_t at, k, spots = 0
         cdef uintptr_t address
         found = {slot: [] for slot in slots if slot}
-        self.count, self._inputs = len(calls), len(slots)
+        self.count, self._slots = len(calls), len(slots)
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
         self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
@@ -107,11 +108,14 @@ cdef class Calls:
                 address = value
                 self.rows[at].ins[k] = <void*>address
                 if value in found:
-                    found[value].append((at, k))
+                    found[value].append(<uintptr_t>&self.rows[at].ins[k])
                     spots += 1
             for k, value in enumerate(outputs):
                 address = value
                 self.rows[at].out[k] = <void*>address
+                if value in found:
+                    found[value].append(<uintptr_t>&self.rows[at].out[k])
+                    spots += 1
             address = params.ctypes.data
             self.rows[at].p = <const void*>address
         self._spots = <void***>calloc(max(1, spots), sizeof(void**))
@@ -120,8 +124,8 @@ cdef class Calls:
             raise MemoryError()
         spots = 0
         for at, slot in enumerate(slots):
-            for row, k in found.pop(slot, ()):
-                self._spots[spots] = &self.rows[<Py_ssize_t>row].ins[<Py_ssize_t>k]
+            for address in found.pop(slot, ()):
+                self._spots[spots] = <void**>address
                 spots += 1
             self._starts[at + 1] = spots
 
@@ -150,15 +154,15 @@ cdef class Calls:
         self.rows[at].split = split
 
     def pointed(self):
-        """Whether each input is read by calls alone, which can be pointed at another address."""
-        return [self._starts[at + 1] > self._starts[at] for at in range(self._inputs)]
+        """Whether each slot is used by calls alone, which can be pointed at another address."""
+        return [self.movable(at) for at in range(self._slots)]
 
     cdef inline bint movable(self, Py_ssize_t which) noexcept:
-        """Whether an input may be read where its owner has it."""
+        """Whether an input may be read, or an output written, elsewhere."""
         return self._starts[which + 1] > self._starts[which]
 
     cdef inline void point(self, Py_ssize_t which, void* address) noexcept:
-        """From now on an input is read there."""
+        """From now on an input is read, or an output written, there."""
         cdef Py_ssize_t at
         for at in range(self._starts[which], self._starts[which + 1]):
             self._spots[at][0] = address

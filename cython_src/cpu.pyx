@@ -7,6 +7,7 @@ from _types cimport (
     rlx_named_kernel,
     rlx_named_loop,
     rlx_parallel,
+    rlx_parallel_copy,
     rlx_parallel_init,
     rlx_parallel_started,
     rlx_table,
@@ -21,6 +22,11 @@ rlx_parallel_init()
 def parallel_kernel():
     """Address of the kernel that has several threads make a call, as its ``rlx_split`` says (parallel.h)."""
     return <uintptr_t><void*>rlx_parallel
+
+
+def parallel_copy():
+    """Address of ``rlx_parallel_copy`` (parallel.h), which copies bytes on several threads."""
+    return <uintptr_t><void*>rlx_parallel_copy
 
 
 def started_threads():

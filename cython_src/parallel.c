@@ -13,6 +13,8 @@
 #include "parallel.h"
 #include "clock.h"
 
+#include <string.h>
+
 #if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
 #include <pthread.h>
 #include <signal.h>
@@ -59,6 +61,28 @@ void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int
         block->columns = rlx_part(call, columns, wide);
 }
 
+/* Bytes that a thread copies at a time. */
+#define COPY_UNIT (1 << 17)
+
+/* A kernel: copies the bytes of its part. */
+static int copy_part(const rlx_call *call)
+{
+    const rlx_range own = rlx_part(call, *(const int64_t *)call->p, COPY_UNIT);
+    memcpy((char *)call->out[0] + own.first, (const char *)call->in[0] + own.first, (size_t)(own.last - own.first));
+    return RLX_OK;
+}
+
+void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads, int64_t spin)
+{
+    const int64_t units = nbytes / COPY_UNIT, all = threads < units ? threads : units;
+    struct rlx_split split = {.kernel = copy_part, .parts = units < 4 * all ? units : 4 * all, .threads = all, .spin = spin};
+    const rlx_call call = {.fn = rlx_parallel, .in = {(void *)from}, .out = {to}, .p = &nbytes, .parts = 1, .split = &split};
+    if (all < 2)
+        copy_part(&call);
+    else
+        rlx_parallel(&call);
+}
+
 #ifdef RLX_NO_THREADS
 
 void rlx_parallel_init(void) {}
@@ -70,7 +94,6 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 #else
 
 #include <stdatomic.h>
-#include <string.h>
 #include <time.h>
 
 #define MOST_THREADS 1024

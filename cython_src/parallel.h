@@ -23,6 +23,10 @@ struct rlx_split {
    thread can be started, the caller makes everything itself, with the same bits. */
 int rlx_parallel(const rlx_call *call);
 
+/* Copies bytes that do not overlap, on at most so many threads; few bytes are copied by the caller. `spin` is that of
+   rlx_split. */
+void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads, int64_t spin);
+
 /* Before the first call. */
 void rlx_parallel_init(void);
 

@@ -39,7 +39,11 @@ cdef extern from "owner.h" nogil:
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
+cdef extern from "Python.h":
+    cnp.PyObject* PyDict_GetItemWithError(object, object) except? NULL
+
 include "calls.pxi"
+include "fresh.pxi"
 
 # While a loop of the graph runs, signals are handled between two of its trips: when at least SIGNAL_NS
 # nanoseconds have passed since the last time, which is looked up on the clock every SIGNAL_TRIPS trips.
@@ -48,6 +52,11 @@ cdef enum:
     SIGNAL_TRIPS = 4
     TOO_MANY_TRIPS = -1
 
+# What the next run has to do first: link the calls anew, or forget outputs that stand outside of the arena.
+cdef enum:
+    STALE = 1
+    OUTSIDE = 2
+
 
 def clock_ns():
     """The clock of ``Program.run_timed``: nanoseconds from some start, only ever forward."""
@@ -55,6 +64,7 @@ def clock_ns():
 
 
 cdef struct rlx_feed:
+    Py_ssize_t output
     void* target
     const void* source
     Py_ssize_t nbytes
@@ -75,9 +85,14 @@ cdef class Program:
 
     Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
 
-    A run with arguments leaves ``input_views`` as they are. Where all readers of an input are calls, they are
-    pointed at the argument. Where a Python function has a view of the input's slot, the slot is filled before
-    each run, and the input's view is other memory.
+    ``run_slots`` with arguments leaves ``input_views`` as they are. Where all readers of an input are calls,
+    they are pointed at the argument. Where a Python function has a view of the input's slot, the slot is
+    filled before each run, and the input's view is other memory.
+
+    ``run_fresh`` replaces what the input views hold. It reads large arguments where they are and keeps a
+    reference to them. They are copied into the views when somebody asks for the views, or runs on them. From
+    then on every ``run_fresh`` copies its arguments first. In the same way it writes large outputs where they
+    are returned, and ``settle_outputs`` copies them to the arena.
 
     Args:
         calls: The calls.
@@ -88,6 +103,8 @@ cdef class Program:
         inputs_end: Bytes at its beginning that hold the inputs and nothing else. No call writes there.
         link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
         most_trips: Trips that the loops of a run make at most, all together; None for no bound.
+        copier: Address of ``rlx_parallel_copy``, and its last two arguments.
+        allocate: Makes memory of so many bytes.
     """
 
     cdef rlx_call* _calls
@@ -100,7 +117,16 @@ cdef class Program:
     cdef uintptr_t* _slots
     cdef Py_ssize_t _filled  # how many inputs have a view outside the arena
     cdef bint _away  # whether a run without arguments has to call _home
-    cdef bint _stale
+    cdef int _before  # what the next run has to do first: STALE, OUTSIDE, both or nothing
+    cdef bint _shown  # whether somebody may look at the input views between runs
+    cdef bint _watched  # whether somebody may look at outputs in the arena
+    cdef list _held  # of each input, the argument that a run without arguments reads; None for the view
+    cdef list _blocks  # of each output, the block that has it since the last run; None for the arena
+    cdef Py_ssize_t* _first  # of each output, the first one that stands at the same place of the arena
+    cdef rlx_copier _copier
+    cdef int64_t _threads
+    cdef int64_t _spin
+    cdef object _allocate
     cdef int64_t _most_trips
     cdef tuple _input_views
     cdef tuple _output_views
@@ -115,9 +141,13 @@ cdef class Program:
 
     def __cinit__(
         self, Calls calls, tuple input_views, slots, tuple output_views, cnp.ndarray arena,
-        Py_ssize_t inputs_end, link, most_trips,
+        Py_ssize_t inputs_end, link, most_trips, tuple copier, allocate,
     ):
         cdef Py_ssize_t at, count = len(input_views)
+        cdef uintptr_t address = copier[0]
+        self._copier, self._threads, self._spin = <rlx_copier><void*>address, copier[1], copier[2]
+        self._allocate = allocate
+        self._held, self._blocks = [None] * count, [None] * len(output_views)
         self._input_views = input_views
         self._output_views = output_views
         self._arena = <char*>cnp.PyArray_DATA(arena)
@@ -128,12 +158,16 @@ cdef class Program:
         self._given = <rlx_slot*>calloc(max(1, count), sizeof(rlx_slot))
         self._copies = <void**>calloc(max(1, count), sizeof(void*))
         self._slots = <uintptr_t*>calloc(max(1, count), sizeof(uintptr_t))
-        if self._given == NULL or self._copies == NULL or self._slots == NULL:
+        self._first = <Py_ssize_t*>calloc(max(1, len(output_views)), sizeof(Py_ssize_t))
+        if self._given == NULL or self._copies == NULL or self._slots == NULL or self._first == NULL:
             raise MemoryError()
         for at in range(count):
             self._slots[at] = slots[at]
             self._filled += self._is_filled(at)
-        self._away = self._filled > 0
+        places = [<uintptr_t>cnp.PyArray_DATA(<cnp.ndarray>view) for view in output_views]
+        for at in range(len(places)):
+            self._first[at] = places.index(places[at])
+        self._away = True  # the first run on the views notes that they are in use
         self.use(calls)
         self.set_resident(())
 
@@ -143,6 +177,7 @@ cdef class Program:
             for at in range(len(self._input_views)):
                 free(self._copies[at])
         free(self._copies)
+        free(self._first)
         free(self._slots)
         free(self._feeds)
         free(self._given)
@@ -155,31 +190,112 @@ cdef class Program:
 
     def stale(self):
         """Has the next run link its calls anew. Any thread may say so, also during a run."""
-        self._stale = True
+        self._before |= STALE
 
     def refresh(self):
         """Links the calls anew now if they are stale, so that the next run need not."""
-        if self._stale:
+        if self._before & STALE:
             self._refresh()
 
     cdef int _refresh(self) except -1:
         # Before linking: what changes meanwhile makes it stale again.
-        self._stale = False
+        self._before &= ~STALE
         try:
             self.use(self._link())
         except BaseException:
-            self._stale = True
+            self._before |= STALE
             raise
+        return 0
+
+    cdef int _prepare(self) except -1:
+        """Does what a run has to do first."""
+        if self._before & OUTSIDE:  # those outputs are no longer those of the last run
+            self._before &= ~OUTSIDE
+            self._blocks = [None] * len(self._blocks)
+        if self._before & STALE:
+            self._refresh()
         return 0
 
     cdef void _home(self) noexcept:
         """All inputs are read in their views, or in slots that are filled from them."""
         cdef Py_ssize_t at
         if self._away:
+            self._settle_inputs()
             for at in range(len(self._input_views)):
                 self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
             self._fill(True)
-            self._away = self._filled > 0
+            self._away = self._filled > 0 or not self._shown
+
+    cdef void _settle_inputs(self) noexcept:
+        """Copies the arguments that ``run_fresh`` has read in place into the views."""
+        cdef Py_ssize_t at
+        cdef cnp.ndarray view
+        for at in range(len(self._held)):
+            if self._held[at] is not None:
+                view = <cnp.ndarray>self._input_views[at]
+                # Its owner may have changed its shape since.
+                if cnp.PyArray_NBYTES(<cnp.ndarray>self._held[at]) == cnp.PyArray_NBYTES(view):
+                    self._copy(
+                        cnp.PyArray_DATA(view),
+                        cnp.PyArray_DATA(<cnp.ndarray>self._held[at]),
+                        cnp.PyArray_NBYTES(view),
+                    )
+                self._held[at] = None
+
+    cdef inline void _copy(self, void* target, const void* source, Py_ssize_t nbytes) noexcept nogil:
+        """Copies bytes, many of them on all threads."""
+        if nbytes:  # what is empty may have no memory
+            self._copier(target, source, nbytes, self._threads, self._spin)
+
+    cdef inline void _copy_array(self, cnp.ndarray target, cnp.ndarray source) noexcept:
+        """Copies an array to one just like it. Other threads run Python meanwhile if that takes long."""
+        cdef void* where = cnp.PyArray_DATA(target)
+        cdef const void* data = cnp.PyArray_DATA(source)
+        cdef Py_ssize_t nbytes = cnp.PyArray_NBYTES(target)
+        if nbytes < LARGE:
+            self._copy(where, data, nbytes)
+        else:
+            with nogil:
+                self._copy(where, data, nbytes)
+
+    def show_inputs(self):
+        """From now on ``input_views`` hold the inputs of the last run by name. Any thread may call it."""
+        self._shown = True
+        self._settle_inputs()
+
+    @property
+    def shown(self):
+        """Whether somebody may look at the input views between runs."""
+        return self._shown
+
+    def fill(self, which, array):
+        """Puts an array into an input's view."""
+        self._held[which] = None
+        self._input_views[which][...] = array
+
+    def show_outputs(self):
+        """From now on outputs stand in the arena after every run. Any thread may call it."""
+        self._watched = True
+        self.settle_outputs()
+
+    def settle_outputs(self):
+        """Copies the outputs of the last run to the arena, as far as they were written elsewhere."""
+        cdef Py_ssize_t at
+        cdef cnp.ndarray view
+        for at in range(len(self._blocks)):
+            if self._blocks[at] is not None:
+                view = <cnp.ndarray>self._output_views[at]
+                self._copy(
+                    cnp.PyArray_DATA(view),
+                    cnp.PyArray_DATA((<Block>self._blocks[at])._memory),
+                    cnp.PyArray_NBYTES(view),
+                )
+                self._blocks[at] = None
+
+    def forget(self):
+        """Drops what the last run by name has read and written in place."""
+        self._held = [None] * len(self._held)
+        self._blocks = [None] * len(self._blocks)
 
     cdef inline bint _is_filled(self, Py_ssize_t which) noexcept:
         """Whether an input's view is not its slot, so that runs fill the slot."""
@@ -196,7 +312,9 @@ cdef class Program:
                 at += 1
             elif self._is_filled(which):
                 view = <cnp.ndarray>self._input_views[which]
-                memcpy(<void*>self._slots[which], cnp.PyArray_DATA(view), cnp.PyArray_NBYTES(view))
+                self._copy(
+                    <void*>self._slots[which], cnp.PyArray_DATA(view), cnp.PyArray_NBYTES(view)
+                )
 
     cdef inline bint _written(self, const char* data) noexcept:
         """Whether calls may write to what stands at an address."""
@@ -297,6 +415,7 @@ cdef class Program:
             raise MemoryError()
         for at, (which, output) in enumerate(pairs):
             target, source = self._input_views[which], self._output_views[output]
+            feeds[at].output = output
             feeds[at].target = cnp.PyArray_DATA(target)
             feeds[at].source = cnp.PyArray_DATA(source)
             feeds[at].nbytes = cnp.PyArray_NBYTES(source)
@@ -340,15 +459,147 @@ cdef class Program:
 
     cdef inline list _begin(self, tuple arrays):
         """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
-        if self._stale:
-            self._refresh()
+        if self._before:
+            self._prepare()
         if len(arrays):
             if self._filled:
                 self._fill(False)
             return self._take(arrays)
         if self._away:
+            self._shown = True
             self._home()
         return None
+
+    def run_named(self, tuple names, inputs):
+        """``run_fresh`` on named inputs that need no conversion.
+
+        Args:
+            names: Names of all inputs of the graph.
+            inputs: The arrays by name.
+
+        Returns:
+            None, and nothing has run, where an input does not fit as it is, or the views are in use.
+        """
+        cdef Py_ssize_t at
+        cdef cnp.PyObject* found
+        cdef list arrays = []
+        if type(inputs) is not dict or len(inputs) != self._given_count or self._shown:
+            return None
+        for at in range(self._given_count):
+            found = PyDict_GetItemWithError(inputs, names[self._given[at].which])
+            if found == NULL or not _fits(<object>found, &self._given[at]):
+                return None
+            arrays.append(<object>found)
+        return self.run_fresh(arrays)
+
+    def run_fresh(self, list arrays):
+        """Runs on arguments that ``input_views`` then hold, and returns the outputs in arrays of their own.
+
+        Args:
+            arrays: What ``run_slots`` takes, each an array of its input's shape and dtype. None overlaps an
+                input view, unless it is that input's own.
+        """
+        cdef list found, blocks
+        if self._before:
+            self._prepare()
+        self._receive(arrays)
+        if self._filled:
+            self._fill(True)
+        blocks = [None] * len(self._output_views)
+        found = self._outward(blocks)
+        try:
+            self._make_calls()
+        finally:
+            self._inward(blocks)
+        self._copy_outputs(found, blocks)
+        self._blocks = blocks
+        self._before |= OUTSIDE
+        if self._watched:
+            self.settle_outputs()
+        return found
+
+    cdef int _receive(self, list arrays) except -1:
+        """Inputs are read from arguments, where they are or in the views."""
+        cdef Py_ssize_t at
+        cdef rlx_slot* slot
+        cdef cnp.ndarray view, array
+        cdef bint fits, away = self._filled > 0 or not self._shown
+        self._away = True  # in case of an exception
+        if len(arrays) != self._given_count:
+            check_slots(arrays, self._given_count)
+        for at in range(self._given_count):
+            slot = &self._given[at]
+            array = <cnp.ndarray?>arrays[at]
+            view = <cnp.ndarray>self._input_views[slot.which]
+            fits = _fits(array, slot)
+            if (
+                fits
+                and slot.nbytes >= LARGE
+                and not self._shown
+                and self._used.movable(slot.which)
+                and not self._written(<const char*>cnp.PyArray_DATA(array))
+            ):
+                self._held[slot.which] = array
+                self._used.point(slot.which, cnp.PyArray_DATA(array))
+                continue
+            if not fits:
+                view[...] = array
+            elif cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
+                self._copy_array(view, array)
+            self._held[slot.which] = None
+            self._used.point(slot.which, cnp.PyArray_DATA(view))
+        self._away = away
+        return 0
+
+    cdef list _outward(self, list blocks):
+        """Makes an array for each output, and has calls write the large ones there, as ``blocks`` then says."""
+        cdef Py_ssize_t at, inputs = len(self._input_views)
+        cdef cnp.ndarray view
+        cdef Block block
+        cdef list found = []
+        for at in range(len(self._output_views)):
+            view = <cnp.ndarray>self._output_views[at]
+            if cnp.PyArray_NBYTES(view) < LARGE:
+                found.append(
+                    cnp.PyArray_EMPTY(
+                        cnp.PyArray_NDIM(view), cnp.PyArray_DIMS(view), cnp.PyArray_TYPE(view), 0
+                    )
+                )
+                continue
+            block = _block(cnp.PyArray_NBYTES(view), self._allocate)
+            found.append(_array_in(block, view))
+            if self._used.movable(inputs + at) and not self._watched:
+                blocks[at] = block
+        for at in range(len(blocks)):
+            if blocks[at] is not None:
+                self._write_at(at, cnp.PyArray_DATA((<Block>blocks[at])._memory))
+        return found
+
+    cdef void _inward(self, list blocks) noexcept:
+        """Calls write the outputs to the arena again."""
+        cdef Py_ssize_t at
+        for at in range(len(blocks)):
+            if blocks[at] is not None:
+                self._write_at(at, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[at]))
+
+    cdef void _write_at(self, Py_ssize_t output, void* address) noexcept:
+        """From now on calls write and read an output there, and feeds take it from there."""
+        cdef Py_ssize_t at
+        self._used.point(len(self._input_views) + output, address)
+        for at in range(self._feed_count):
+            if self._first[self._feeds[at].output] == output:
+                self._feeds[at].source = address
+
+    cdef void _copy_outputs(self, list found, list blocks) noexcept:
+        """Copies the outputs that calls did not write where they are returned."""
+        cdef Py_ssize_t at, first
+        for at in range(len(found)):
+            if blocks[at] is None:
+                first = self._first[at]
+                self._copy_array(
+                    <cnp.ndarray>found[at],
+                    <cnp.ndarray>(self._output_views if blocks[first] is None else found)[first],
+                )
 
     cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
         """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
@@ -369,10 +620,13 @@ cdef class Program:
             memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
 
     cdef inline int _run(self, tuple arrays) except -1:
+        cdef list held = self._begin(arrays)
+        return self._make_calls()
+
+    cdef inline int _make_calls(self) except -1:
         cdef Py_ssize_t at = 0
         cdef int status = RLX_OK
         cdef int64_t looked = 0, trips = 0
-        cdef list held = self._begin(arrays)
         with nogil:
             while at < self._count:
                 status = self._calls[at].fn(&self._calls[at])

@@ -67,6 +67,16 @@ def taken(arrays: Sequence[Any], views: Sequence[Array], memory: Sequence[Array]
     ]
 
 
+def apart(value: Array, views: Sequence[Array]) -> Array:
+    """A value, or a copy if it may be (in) the memory of a view; most values have memory of their own."""
+    import numpy as np
+
+    for view in views:
+        if value is view or (value.base is not None and np.may_share_memory(value, view)):
+            return value.copy()
+    return value
+
+
 def as_input(value: Any, view: Array, position: int) -> Array:
     """An argument of ``run_slots`` as an array of the shape and dtype of its slot, in any strides.
 

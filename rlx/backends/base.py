@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from rlx.backends.arguments import apart
 from rlx.cost.gate import IoFusionGate
 from rlx.errors import CompileError
 from rlx.ir.graph import Graph, Node
@@ -162,10 +163,17 @@ class Executable(Protocol):
     method ``record(recorder: rlx.backends.recorder.Recorder | None)`` from which on later runs tell
     the recorder about each kernel, until it is called with None.
 
-    An executable is called by whoever holds its ``CompiledGraph``, one call at a time. Two optional
-    methods make it faster and stronger: ``owned_by(owner)`` returns ``run_slots`` as a function that
-    holds a ``rlx._ext.owner.Owner`` while it runs, where that is cheaper in compiled code; and
-    ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
+    An executable is called by whoever holds its ``CompiledGraph``, one call at a time. Optional methods
+    make it faster and stronger:
+
+    - ``owned_by(owner)`` returns ``run_slots`` as a function that holds a ``rlx._ext.owner.Owner`` while it
+      runs, where that is cheaper in compiled code.
+    - ``set_params(values)`` sets several params so that a clone's run sees all new values or none.
+    - ``fill(given)`` puts ``(position, array)`` pairs into ``input_views``, ``run_fresh(given)`` then runs and
+      returns the outputs in arrays of their own, and ``run_named(names, inputs)`` does so for a dict that
+      needs no conversion, and gives None for any other. They save copies.
+    - ``show_inputs()`` and ``show_outputs()`` are called before somebody is told of ``input_views`` or
+      ``arena_ptr``: from then on what ``run_fresh`` reads and writes stands there, too.
 
     Attributes:
         input_views: Writable arrays, one per input: what a run without arguments computes from. A run with
@@ -251,6 +259,36 @@ def set_params(executable: Executable, values: Mapping[str, Array]) -> None:
         return
     for name, array in values.items():
         executable.set_param(name, array)
+
+
+def fill(executable: Executable, given: Sequence[tuple[int, Array]]) -> None:
+    """Puts arrays into input views, by their positions. They may be views of input views."""
+    direct = getattr(executable, "fill", None)
+    if direct is not None:
+        direct(given)
+        return
+    views = executable.input_views
+    for at, array in [(at, apart(array, views)) for at, array in given]:
+        views[at][...] = array
+
+
+def run_fresh(executable: Executable, given: Sequence[tuple[int, Array]]) -> list[Array]:
+    """Runs on arrays that ``input_views`` then hold; gives the outputs in arrays of their own."""
+    direct = getattr(executable, "run_fresh", None)
+    if direct is not None:
+        found: list[Array] = direct(given)
+        return found
+    fill(executable, given)
+    return [view.copy() for view in executable.run_slots()]
+
+
+def show(executable: Executable, what: str) -> None:
+    """Tells an executable that somebody will look at its "inputs" or "outputs" between runs."""
+    getattr(executable, f"show_{what}", _nothing)()
+
+
+def _nothing() -> None:
+    """What there is to do where runs use no other memory."""
 
 
 class HostMemory:

@@ -191,7 +191,8 @@ class BucketedCompileCache:
         with bucket.turns:
             compiled = self._compiled(bucket, builder)
             bucket.set_params(params or {})
-            shapes = dict(zip(compiled._loaded.names, (v.shape for v in compiled.input_views)))
+            graph = compiled._loaded.graph
+            shapes = {name: graph.named(name).shape for name in compiled._loaded.names}
             padded = {
                 name: _padded(as_array(value), rows, shapes.get(name, ()), bucket.high)
                 for name, value in inputs.items()

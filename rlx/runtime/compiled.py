@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.backends.base import Capabilities, Executable, Moved
+from rlx.backends.base import Capabilities, Executable, Moved, show
 from rlx.compiler.build import Lowered
 from rlx.compiler.target import Target
 from rlx.errors import CompileError, describe
@@ -156,6 +156,7 @@ class CompiledGraph:
         arguments of ``run_slots`` leave them as they are. The view of an input with a handle holds what
         the handle was bound to.
         """
+        show(self._loaded.executable, "inputs")
         return self._loaded.executable.input_views
 
     @property
@@ -174,6 +175,7 @@ class CompiledGraph:
             raise CompileError(
                 describe(f"{self.device} keeps no arena in host memory", hint="use run_slots")
             )
+        show(self._loaded.executable, "outputs")
         return self._loaded.executable.arena_ptr
 
     def clone(self) -> CompiledGraph:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
+from rlx.backends.arguments import apart
+from rlx.backends.base import fill
 from rlx.errors import InputError, describe
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit
@@ -35,11 +35,18 @@ class Inputs:
             UnknownNameError: A name is not an input.
             InputError: One does not fit or is missing, or a param was never set.
         """
+        fill(self._loaded.executable, self.taken(inputs))
+
+    def taken(self, inputs: Any) -> list[tuple[int, Array]]:
+        """Named inputs as arrays that fit, by their positions.
+
+        Raises:
+            UnknownNameError: See ``fill``.
+            InputError: See ``fill``.
+        """
         found = self._checked(inputs)
         self._loaded.complete()
-        views = self._loaded.executable.input_views
-        for at, value in [(at, _apart(value, views)) for at, value in found]:
-            views[at][...] = value
+        return found
 
     def sets(self, list_of_inputs: Iterable[Any]) -> list[list[Array]]:
         """The arguments of several runs; those in memory that a run writes to are copied.
@@ -50,8 +57,7 @@ class Inputs:
         """
         views = self._loaded.executable.output_views
         found = [
-            [_apart(value, views) for _, value in self._checked(inputs)]
-            for inputs in list_of_inputs
+            [apart(value, views) for _, value in self._checked(inputs)] for inputs in list_of_inputs
         ]
         if found:
             self._loaded.complete()
@@ -69,18 +75,17 @@ class Inputs:
                 hint = "bind it again to change it"
                 raise InputError(describe(f"input {name!r} is fed by a handle", hint=hint))
         self._all_there(inputs)
-        views = loaded.executable.input_views
         nodes = [loaded.graph.named(name) for name in loaded.names]
         given = [at for at, name in enumerate(loaded.names) if name in inputs]
 
         def fitted(at: int, value: Any) -> Array:
-            name, dtype = loaded.names[at], nodes[at].dtype
-            return fit(value, views[at].shape, dtype, f"input {name!r}")
+            name, type = loaded.names[at], nodes[at].type
+            return fit(value, type.shape, type.dtype, f"input {name!r}")
 
         found = [(at, fitted(at, inputs[loaded.names[at]])) for at in given]
         # Check again: converting an input may run the caller's code, which can change an earlier array.
         for at, value in found:
-            if value.shape != views[at].shape:
+            if value.shape != nodes[at].shape:
                 fitted(at, value)
         return found
 
@@ -111,11 +116,3 @@ class Inputs:
                     hint="missing: " + ", ".join(missing),
                 )
             )
-
-
-def _apart(value: Array, views: Sequence[Array]) -> Array:
-    """A value, or a copy if it may be (in) the memory of a view; most values have memory of their own."""
-    for view in views:
-        if value is view or (value.base is not None and np.may_share_memory(value, view)):
-            return value.copy()
-    return value

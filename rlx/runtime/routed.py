@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable, set_params
+from rlx.backends.base import Capabilities, Executable, run_fresh, set_params
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent, scaled
 from rlx.passes.place_experts import Layer, Split
@@ -94,8 +94,9 @@ class Routed:
         self.arena_ptr = inner.arena_ptr
         self._hidden = list(range(shown, len(inner.output_views)))
 
-    # No compiled guard: runs are counted in Python, so they are guarded there.
+    # No compiled ways around this class: runs are counted in Python, so they are guarded there.
     owned_by = None
+    run_named = None
 
     def __getattr__(self, name: str) -> Any:
         # Everything that concerns neither outputs nor params is the inner executable's.
@@ -129,6 +130,12 @@ class Routed:
     def submit(self) -> None:
         """Runs to the end: a run has to be over before its choices are counted."""
         self.run_slots()
+
+    def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
+        """A run whose choices are counted, with outputs in arrays of their own."""
+        found = run_fresh(self._inner, given)
+        self._saw(found[self._shown :])
+        return found[: self._shown]
 
     def run_many(self, sets: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Every set's outputs; its choices are counted."""

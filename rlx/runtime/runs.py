@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlx.backends.base import run_fresh
 from rlx.errors import InputError, describe
 from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.opdef import Array
@@ -58,7 +59,13 @@ class Runs(Part):
             >>> cg.run([0.5, 1.5])
             [array([1.5, 2.5], dtype=float32)]
         """
-        return [view.copy() for view in self._run(inputs)]
+        loaded = self._loaded
+        named = getattr(loaded.executable, "run_named", None)
+        if named is not None and not loaded.missing:
+            found: list[Array] | None = named(loaded.names, inputs)
+            if found is not None:
+                return found
+        return run_fresh(loaded.executable, self._inputs.taken(inputs))
 
     @owned
     def run_raw(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
@@ -68,11 +75,8 @@ class Runs(Part):
             UnknownNameError: A name that is not an input.
             InputError: See ``run``.
         """
-        return list(self._run(inputs))
-
-    def _run(self, inputs: Mapping[str, Any] | Any) -> tuple[Array, ...]:
         self._inputs.fill(inputs)
-        return self._loaded.executable.run_slots()
+        return list(self._loaded.executable.run_slots())
 
     @owned
     def run_read_outputs(

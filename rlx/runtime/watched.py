@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlx.backends.base import Executable
+from rlx.backends.base import Executable, fill
 from rlx.backends.recorder import Recorder
+from rlx.ir.opdef import Array
 
 # Calls that are spans, by the names that the methods of CompiledGraph have.
 _CALLS: Mapping[str, str] = {
@@ -49,11 +50,19 @@ class WatchedExecutable:
         self._record(recorder)
         self._count()
 
-    # No compiled guard: spans are recorded in Python, so runs are guarded there.
+    run_slots: Callable[..., tuple[Array, ...]]  # set below
+
+    # No compiled ways around this class: spans are recorded in Python, so runs are guarded there.
     owned_by = None
+    run_named = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
+
+    def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
+        """A run on the input views, which is a span, and copies of its outputs."""
+        fill(self.plain, given)
+        return [view.copy() for view in self.run_slots()]
 
     def end(self) -> None:
         """Ends the recording."""

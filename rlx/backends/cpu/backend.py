@@ -6,13 +6,15 @@ import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rlx import flags
 from rlx._ext import cpu as compiled
 from rlx._ext.owner import Owner
-from rlx._ext.program import Program
+from rlx._ext.program import Program, free_idle
+from rlx.backends.arguments import apart
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, HostMemory, Lowering
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import weights_for
@@ -26,7 +28,7 @@ from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
 from rlx.ir.spans import phase
 from rlx.passes.extent import Extent
-from rlx.threads import thread_count
+from rlx.threads import thread_count, usable_cores
 
 
 def instruction_set() -> str:
@@ -94,28 +96,62 @@ class CpuExecutable(HostMemory):
         for view in views:
             view.setflags(write=False)
         self.output_views = tuple(views)
-        slots = [view.ctypes.data if view.size else 0 for view in inputs]
+        slots = [view.ctypes.data if view.size else 0 for view in (*inputs, *views)]
         self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
             calls = self._programs.link()
             self.input_views = tuple(
                 view if pointed else np.zeros_like(view)
-                for view, pointed in zip(inputs, calls.pointed(), strict=True)
+                for view, pointed in zip(inputs, calls.pointed(), strict=False)
             )
             self._program = Program(
                 calls,
                 self.input_views,
-                slots,
+                slots[: len(inputs)],
                 self.output_views,
                 self._arena,
                 plan.inputs_end,
                 self._programs.link,
                 most_trips,
+                (compiled.parallel_copy(), threads, threads <= usable_cores()),
+                aligned,
             )
             weights.readers.add(self._program)
         self._recorder: Recorder | None = None
         self.run_slots: Callable[..., tuple[Array, ...]] = self._program.run_slots
+
+    def show_inputs(self) -> None:
+        """From now on ``run_fresh`` copies its arguments into the input views."""
+        self._program.show_inputs()
+
+    def show_outputs(self) -> None:
+        """From now on ``run_fresh`` leaves the outputs in the arena as well."""
+        self._program.show_outputs()
+
+    def fill(self, given: Sequence[tuple[int, Array]]) -> None:
+        """Puts arrays into the input views."""
+        for at, array in [(at, apart(array, self.input_views)) for at, array in given]:
+            self._program.fill(at, array)
+
+    def run_named(self, names: tuple[str, ...], inputs: Any) -> list[Array] | None:
+        """``run_fresh`` where all inputs are in order already; else None, and nothing has run."""
+        return self._program.run_named(names, inputs)
+
+    def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
+        """Reads large inputs where they are, and has large outputs written where they are returned."""
+        if self._program.shown:
+            given = [(at, apart(array, self.input_views)) for at, array in given]
+        return self._program.run_fresh([array for _, array in given])
+
+    def write_input(self, index: int, array: Array) -> None:
+        """Copies into the input's view."""
+        self._program.fill(index, array)
+
+    def read_row(self, output: int, row: int) -> Array:
+        """A copy of the row."""
+        self._program.settle_outputs()
+        return super().read_row(output, row)
 
     @property
     def owned_by(self) -> Callable[[Owner], Callable[..., tuple[Array, ...]]] | None:
@@ -182,6 +218,8 @@ class CpuExecutable(HostMemory):
     def close(self) -> None:
         """The arena goes with the last view of it; clones that run on need not mind this one."""
         self._weights.readers.discard(self._program)
+        self._program.forget()
+        free_idle()
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class Linker:
         spare: Scratch of the threads but the first.
         blocks: The memory of weights whose addresses the calls hold.
         functions: The Python functions among the calls.
-        viewed: Addresses that they have views of.
+        viewed: Addresses of values that they have views of.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Linker:
             view.setflags(write=False)
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
-        self.viewed.update(view.ctypes.data for view in function.inputs)
+        self.viewed.update(view.ctypes.data for view in (*function.inputs, *function.outputs))
         words = calls.words(calls.kernel("python"), {"function": id(function)})
         return python_kernel(), [], [], words, f"python, {call.node.where()}"
 

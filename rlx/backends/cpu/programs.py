@@ -25,7 +25,7 @@ class Programs:
         plan: Where their values are in the arena.
         weights: Params and constants.
         arena: The memory of everything else.
-        slots: Addresses of the inputs' memory, 0 for empty ones.
+        slots: Addresses of the inputs' memory, then of the outputs', 0 for empty ones.
         isa: The instruction set.
         threads: Threads that may make a call together.
 
@@ -127,7 +127,7 @@ class Programs:
 
     def _calls(self, linker: Linker, rows: list[Any], keep: Any) -> compiled.Calls:
         self._pin(linker.blocks)
-        # Custom Python operations hold views of the input slots.
+        # Custom Python operations hold views of inputs and outputs.
         slots = [0 if address in linker.viewed else address for address in self._slots]
         held = self._arena, linker.functions, linker.spare, linker.blocks, keep
         return compiled.Calls(rows, slots, held)
