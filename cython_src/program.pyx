@@ -181,6 +181,7 @@ cdef class Program:
         free(self._slots)
         free(self._feeds)
         free(self._given)
+        free_idle()
 
     def use(self, Calls calls):
         """Later runs make these calls."""
