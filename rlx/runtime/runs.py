@@ -59,13 +59,23 @@ class Runs(Part):
             >>> cg.run([0.5, 1.5])
             [array([1.5, 2.5], dtype=float32)]
         """
+        found = self._run_fitting(inputs)
+        if found is None:
+            found = run_fresh(self._loaded.executable, self._inputs.taken(inputs))
+        return found
+
+    @owned
+    def run_fitting(self, inputs: Any) -> list[Array] | None:
+        """``run`` where every input fits as it is and the device has a short way for that; else None."""
+        return self._run_fitting(inputs)
+
+    def _run_fitting(self, inputs: Any) -> list[Array] | None:
         loaded = self._loaded
         named = getattr(loaded.executable, "run_named", None)
-        if named is not None and not loaded.missing:
-            found: list[Array] | None = named(loaded.names, inputs)
-            if found is not None:
-                return found
-        return run_fresh(loaded.executable, self._inputs.taken(inputs))
+        if named is None or loaded.missing:
+            return None
+        found: list[Array] | None = named(loaded.names, inputs)
+        return found
 
     @owned
     def run_raw(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
