@@ -36,12 +36,15 @@ class Runs(Part):
         A value of another dtype is converted by NumPy's casting rule "same_kind": to the same kind of number, or
         from integers to floats. Floats are rounded. Values that the dtype can't hold are errors.
 
+        The CPU reads large arrays that fit where they are, and keeps references to them until the next run by
+        name or ``close``; ``docs/guides/running.md`` says who sees that.
+
         Args:
             inputs: One array per input of the graph, by name. A graph that takes one input may be given its
                 array alone.
 
         Returns:
-            Copies of the outputs, which later runs leave alone.
+            The outputs, which later runs leave alone.
 
         Raises:
             UnknownNameError: A name that is not an input.
