@@ -59,6 +59,7 @@ cdef extern from "parallel.h" nogil:
         int64_t spin
         char* scratch[4]
         int64_t apart
+        int64_t flush
         int64_t rows
         int64_t at
         int64_t words
@@ -66,6 +67,15 @@ cdef extern from "parallel.h" nogil:
         int64_t outs "out"[4]
 
     int rlx_parallel(const rlx_call*) noexcept nogil
+    int rlx_alone(const rlx_call*) noexcept nogil
     void rlx_parallel_copy(void*, const void*, int64_t, int64_t, int64_t) noexcept nogil
     void rlx_parallel_init()
     int64_t rlx_parallel_started()
+
+cdef extern from "floats.h" nogil:
+    ctypedef unsigned int rlx_floats
+    const rlx_floats RLX_FLOATS_IEEE
+    const rlx_floats RLX_FLOATS_RESULTS
+    rlx_floats rlx_floats_get()
+    void rlx_floats_set(rlx_floats)
+    rlx_floats rlx_floats_enter(rlx_floats)

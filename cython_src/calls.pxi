@@ -1,13 +1,19 @@
 # Part of program.pyx: what a program is made of. Calls on fixed addresses, the kernel that calls Python, and times.
 
 cdef int _call_python(const rlx_call* call) noexcept with gil:
-    """Runs a Python function amid the compiled kernels: the first parameter is the object."""
+    """Runs a Python function amid the compiled kernels: the first parameter is the object.
+
+    Python's arithmetic treats subnormal numbers as it did before the run: the first operand says how.
+    """
+    cdef rlx_floats before = rlx_floats_enter((<const rlx_floats*>call.ins[0])[0])
     function = <object>(<const rlx_python*>call.p).function
     try:
         return RLX_OK if function() else RLX_PYTHON_ERROR
     except BaseException as error:  # of a signal handler, before the function could catch it
         function.error = error
         return RLX_PYTHON_ERROR
+    finally:
+        rlx_floats_set(before)
 
 
 def python_kernel():
@@ -142,8 +148,8 @@ cdef class Calls:
         cdef Py_ssize_t k
         address = described[0]
         self.rows[at].fn, split.kernel = <rlx_kernel><void*>address, self.rows[at].fn
-        split.parts, split.threads, split.spin, scratch, split.apart = described[1:6]
-        split.tasks, split.rows, split.at, split.words, inputs, outputs = described[6:]
+        split.parts, split.threads, split.spin, scratch, split.apart, split.flush = described[1:7]
+        split.tasks, split.rows, split.at, split.words, inputs, outputs = described[7:]
         for k, value in enumerate(inputs):
             split.ins[k] = value
         for k, value in enumerate(outputs):
@@ -156,6 +162,13 @@ cdef class Calls:
     def pointed(self):
         """Whether each slot is used by calls alone, which can be pointed at another address."""
         return [self.movable(at) for at in range(self._slots)]
+
+    cdef void tell(self, const rlx_floats* floats) noexcept:
+        """Where calls of Python find how its arithmetic treats subnormal numbers."""
+        cdef Py_ssize_t at
+        for at in range(self.count):
+            if self.rows[at].fn == <rlx_kernel>_call_python:
+                self.rows[at].ins[0] = <void*>floats
 
     cdef inline bint movable(self, Py_ssize_t which) noexcept:
         """Whether an input may be read, or an output written, elsewhere."""

@@ -4,6 +4,7 @@
 from libc.stdint cimport uintptr_t
 
 from _types cimport (
+    rlx_alone,
     rlx_named_kernel,
     rlx_named_loop,
     rlx_parallel,
@@ -22,6 +23,11 @@ rlx_parallel_init()
 def parallel_kernel():
     """Address of the kernel that has several threads make a call, as its ``rlx_split`` says (parallel.h)."""
     return <uintptr_t><void*>rlx_parallel
+
+
+def alone_kernel():
+    """Address of the kernel that makes a call on its caller's thread, as its ``rlx_split`` says (parallel.h)."""
+    return <uintptr_t><void*>rlx_alone
 
 
 def parallel_copy():

@@ -12,6 +12,7 @@
 #endif
 #include "parallel.h"
 #include "clock.h"
+#include "floats.h"
 
 #include <string.h>
 
@@ -61,6 +62,20 @@ void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int
         block->columns = rlx_part(call, columns, wide);
 }
 
+/* How a call treats subnormal numbers: as its caller does, or without those among its operands. */
+static rlx_floats floats_of(const rlx_call *call)
+{
+    return rlx_floats_get() | (call->split->flush ? RLX_FLOATS_OPERANDS : 0);
+}
+
+int rlx_alone(const rlx_call *call)
+{
+    const rlx_floats before = rlx_floats_enter(floats_of(call));
+    const int status = call->split->kernel(call);
+    rlx_floats_set(before);
+    return status;
+}
+
 /* Bytes that a thread copies at a time. */
 #define COPY_UNIT (1 << 17)
 
@@ -87,7 +102,7 @@ void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threa
 
 void rlx_parallel_init(void) {}
 int64_t rlx_parallel_started(void) { return 0; }
-int rlx_parallel(const rlx_call *call) { return call->split->kernel(call); }
+int rlx_parallel(const rlx_call *call) { return rlx_alone(call); }
 int64_t rlx_tasks(const rlx_call *call) { return 1; }
 void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context) { task(context, 0); }
 
@@ -116,6 +131,7 @@ typedef struct {
     struct rlx_team *team;
     _Atomic int64_t next; /* the next part to hand out */
     _Atomic int status;
+    rlx_floats floats; /* how all threads treat subnormal numbers */
 } rlx_job;
 
 static struct {
@@ -196,6 +212,7 @@ static void make_parts(rlx_job *job, int64_t seat)
     const struct rlx_split *split = job->call->split;
     rlx_call own = *job->call;
     int64_t params[RLX_ROW_WORDS];
+    const rlx_floats before = rlx_floats_enter(job->floats);
     own.parts = (int32_t)split->parts;
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
@@ -210,6 +227,7 @@ static void make_parts(rlx_job *job, int64_t seat)
         atomic_store(&job->status, status);
         atomic_store(&job->next, split->parts);
     }
+    rlx_floats_set(before);
 }
 
 static RESULT work(void *nothing)
@@ -284,7 +302,7 @@ int rlx_parallel(const rlx_call *call)
     LOCK(&pool.mutex);
     if (pool.busy) {
         UNLOCK(&pool.mutex);
-        return split->kernel(call);
+        return rlx_alone(call);
     }
     const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
     while (pool.started < wanted - 1 && start_thread()) pool.started++;
@@ -295,7 +313,7 @@ int rlx_parallel(const rlx_call *call)
     struct rlx_team team;
     for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].phase = 0;
     team.made = 0;
-    rlx_job job = {call, split->tasks ? &team : NULL, 0, RLX_OK};
+    rlx_job job = {call, split->tasks ? &team : NULL, 0, RLX_OK, floats_of(call)};
     pool.busy = 1;
     pool.joined = 1;
     pool.job = &job;

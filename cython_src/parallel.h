@@ -12,6 +12,7 @@ struct rlx_split {
     int64_t spin;               /* whether each thread has a core of its own, and may spin before it sleeps */
     char *scratch[RLX_OUTPUTS]; /* the second thread's memory for a scratch output; NULL for a result */
     int64_t apart;              /* bytes from there to the memory of the next thread */
+    int64_t flush;              /* whether subnormal operands count as 0 (RLX_FLOATS_OPERANDS) */
     /* Kernels with independent rows: the number of rows, the word of the parameters that holds it, the number of words;
        and the bytes from one row to the next, 0 for operands that all rows use. For other kernels rows is 0, and the
        kernel asks for its part (call.h). */
@@ -22,6 +23,9 @@ struct rlx_split {
 /* A kernel that has the pool make the parts of its call. The caller works too. If another call uses the pool, or no
    thread can be started, the caller makes everything itself, with the same bits. */
 int rlx_parallel(const rlx_call *call);
+
+/* The same on the caller's thread alone. */
+int rlx_alone(const rlx_call *call);
 
 /* Copies bytes that do not overlap, on at most so many threads; few bytes are copied by the caller. `spin` is that of
    rlx_split. */

@@ -16,7 +16,12 @@ from _types cimport (
     RLX_OK,
     RLX_OUTPUTS,
     RLX_PYTHON_ERROR,
+    RLX_FLOATS_IEEE,
+    RLX_FLOATS_RESULTS,
     rlx_call,
+    rlx_floats,
+    rlx_floats_enter,
+    rlx_floats_set,
     rlx_jump_target,
     rlx_kernel,
     rlx_python,
@@ -79,8 +84,12 @@ cdef struct rlx_slot:
     int type
 
 
+include "program_inputs.pxi"
+include "program_outputs.pxi"
+
+
 @cython.final
-cdef class Program:
+cdef class Program(GivesOutputs):
     """The calls of a run, with the arrays that they read and write.
 
     Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
@@ -105,35 +114,15 @@ cdef class Program:
         most_trips: Trips that the loops of a run make at most, all together; None for no bound.
         copier: Address of ``rlx_parallel_copy``, and its last two arguments.
         allocate: Makes memory of so many bytes.
+        flush: Whether arithmetic gives 0 in place of subnormal numbers (floats.h).
     """
 
     cdef rlx_call* _calls
-    cdef rlx_feed* _feeds
     cdef Py_ssize_t _count
-    cdef Py_ssize_t _feed_count
-    cdef rlx_slot* _given  # what run_slots takes an argument for
-    cdef Py_ssize_t _given_count
-    cdef void** _copies  # of arguments in memory that calls write to, by input; allocated when first needed
-    cdef uintptr_t* _slots
-    cdef Py_ssize_t _filled  # how many inputs have a view outside the arena
-    cdef bint _away  # whether a run without arguments has to call _home
     cdef int _before  # what the next run has to do first: STALE, OUTSIDE, both or nothing
-    cdef bint _shown  # whether somebody may look at the input views between runs
-    cdef bint _watched  # whether somebody may look at outputs in the arena
-    cdef list _held  # of each input, the argument that a run without arguments reads; None for the view
-    cdef list _blocks  # of each output, the block that has it since the last run; None for the arena
-    cdef Py_ssize_t* _first  # of each output, the first one that stands at the same place of the arena
-    cdef rlx_copier _copier
-    cdef int64_t _threads
-    cdef int64_t _spin
-    cdef object _allocate
+    cdef rlx_floats _floats  # how calls treat subnormal numbers
+    cdef rlx_floats _callers  # how the thread that runs them treats them otherwise
     cdef int64_t _most_trips
-    cdef tuple _input_views
-    cdef tuple _output_views
-    cdef Calls _used
-    cdef char* _arena
-    cdef char* _arena_end
-    cdef char* _inputs_end
     cdef object _link
     cdef object _owner
     cdef rlx_owner* _state
@@ -141,12 +130,13 @@ cdef class Program:
 
     def __cinit__(
         self, Calls calls, tuple input_views, slots, tuple output_views, cnp.ndarray arena,
-        Py_ssize_t inputs_end, link, most_trips, tuple copier, allocate,
+        Py_ssize_t inputs_end, link, most_trips, tuple copier, allocate, bint flush,
     ):
         cdef Py_ssize_t at, count = len(input_views)
         cdef uintptr_t address = copier[0]
         self._copier, self._threads, self._spin = <rlx_copier><void*>address, copier[1], copier[2]
         self._allocate = allocate
+        self._floats = RLX_FLOATS_IEEE | (RLX_FLOATS_RESULTS if flush else 0)
         self._held, self._blocks = [None] * count, [None] * len(output_views)
         self._input_views = input_views
         self._output_views = output_views
@@ -188,6 +178,7 @@ cdef class Program:
         if self._used is not None:
             self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
+        calls.tell(&self._callers)
 
     def stale(self):
         """Has the next run link its calls anew. Any thread may say so, also during a run."""
@@ -217,176 +208,6 @@ cdef class Program:
             self._refresh()
         return 0
 
-    cdef void _home(self) noexcept:
-        """All inputs are read in their views, or in slots that are filled from them."""
-        cdef Py_ssize_t at
-        if self._away:
-            self._settle_inputs()
-            for at in range(len(self._input_views)):
-                self._used.point(at, cnp.PyArray_DATA(<cnp.ndarray>self._input_views[at]))
-            self._fill(True)
-            self._away = self._filled > 0 or not self._shown
-
-    cdef void _settle_inputs(self) noexcept:
-        """Copies the arguments that ``run_fresh`` has read in place into the views."""
-        cdef Py_ssize_t at
-        cdef cnp.ndarray view
-        for at in range(len(self._held)):
-            if self._held[at] is not None:
-                view = <cnp.ndarray>self._input_views[at]
-                # Its owner may have changed its shape since.
-                if cnp.PyArray_NBYTES(<cnp.ndarray>self._held[at]) == cnp.PyArray_NBYTES(view):
-                    self._copy(
-                        cnp.PyArray_DATA(view),
-                        cnp.PyArray_DATA(<cnp.ndarray>self._held[at]),
-                        cnp.PyArray_NBYTES(view),
-                    )
-                self._held[at] = None
-
-    cdef inline void _copy(self, void* target, const void* source, Py_ssize_t nbytes) noexcept nogil:
-        """Copies bytes, many of them on all threads."""
-        if nbytes:  # what is empty may have no memory
-            self._copier(target, source, nbytes, self._threads, self._spin)
-
-    cdef inline void _copy_array(self, cnp.ndarray target, cnp.ndarray source) noexcept:
-        """Copies an array to one just like it. Other threads run Python meanwhile if that takes long."""
-        cdef void* where = cnp.PyArray_DATA(target)
-        cdef const void* data = cnp.PyArray_DATA(source)
-        cdef Py_ssize_t nbytes = cnp.PyArray_NBYTES(target)
-        if nbytes < LARGE:
-            self._copy(where, data, nbytes)
-        else:
-            with nogil:
-                self._copy(where, data, nbytes)
-
-    def show_inputs(self):
-        """From now on ``input_views`` hold the inputs of the last run by name. Any thread may call it."""
-        self._shown = True
-        self._settle_inputs()
-
-    @property
-    def shown(self):
-        """Whether somebody may look at the input views between runs."""
-        return self._shown
-
-    def fill(self, which, array):
-        """Puts an array into an input's view."""
-        self._held[which] = None
-        self._input_views[which][...] = array
-
-    def show_outputs(self):
-        """From now on outputs stand in the arena after every run. Any thread may call it."""
-        self._watched = True
-        self.settle_outputs()
-
-    def settle_outputs(self):
-        """Copies the outputs of the last run to the arena, as far as they were written elsewhere."""
-        cdef Py_ssize_t at
-        cdef cnp.ndarray view
-        for at in range(len(self._blocks)):
-            if self._blocks[at] is not None:
-                view = <cnp.ndarray>self._output_views[at]
-                self._copy(
-                    cnp.PyArray_DATA(view),
-                    cnp.PyArray_DATA((<Block>self._blocks[at])._memory),
-                    cnp.PyArray_NBYTES(view),
-                )
-                self._blocks[at] = None
-
-    def forget(self):
-        """Drops what the last run by name has read and written in place."""
-        self._held = [None] * len(self._held)
-        self._blocks = [None] * len(self._blocks)
-
-    cdef inline bint _is_filled(self, Py_ssize_t which) noexcept:
-        """Whether an input's view is not its slot, so that runs fill the slot."""
-        cdef uintptr_t view
-        view = <uintptr_t>cnp.PyArray_DATA(<cnp.ndarray>self._input_views[which])
-        return self._slots[which] != 0 and self._slots[which] != view
-
-    cdef void _fill(self, bint all_inputs) noexcept:
-        """Copies views into the slots that runs fill: those of all inputs, or of inputs without an argument."""
-        cdef Py_ssize_t which, at = 0
-        cdef cnp.ndarray view
-        for which in range(len(self._input_views)):
-            if not all_inputs and at < self._given_count and self._given[at].which == which:
-                at += 1
-            elif self._is_filled(which):
-                view = <cnp.ndarray>self._input_views[which]
-                self._copy(
-                    <void*>self._slots[which], cnp.PyArray_DATA(view), cnp.PyArray_NBYTES(view)
-                )
-
-    cdef inline bint _written(self, const char* data) noexcept:
-        """Whether calls may write to what stands at an address."""
-        return self._inputs_end <= data < self._arena_end
-
-    cdef int _bring(self, rlx_slot* slot, const char* data) except -1:
-        """Lets an input be read from an argument just like its view, or from a copy of it."""
-        cdef void** copy = &self._copies[slot.which]
-        if not self._used.movable(slot.which):
-            if slot.nbytes:  # an empty input has no memory
-                memcpy(slot.memory, data, slot.nbytes)
-            return 0
-        if self._written(data) and slot.nbytes:
-            if copy[0] == NULL:
-                copy[0] = malloc(slot.nbytes)
-                if copy[0] == NULL:
-                    raise MemoryError()
-            memcpy(copy[0], data, slot.nbytes)
-            data = <const char*>copy[0]
-        self._used.point(slot.which, <void*>data)
-        self._away = True
-        return 0
-
-    cdef list _take(self, tuple arrays):
-        """Takes the arguments of a run.
-
-        Returns:
-            None, or arrays that were made and have to live until the run is over.
-        """
-        cdef Py_ssize_t at
-        cdef rlx_slot* slot
-        cdef const char* data
-        cdef bint copied = False
-        if len(arrays) != self._given_count:
-            check_slots(arrays, self._given_count)
-        for at in range(self._given_count):
-            slot = &self._given[at]
-            if not _fits(arrays[at], slot):
-                return self._convert(arrays)
-            data = <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
-            if not self._written(data) and self._used.movable(slot.which):
-                self._used.point(slot.which, <void*>data)
-                self._away = True
-            else:
-                copied = True
-        if copied:
-            for at in range(self._given_count):
-                self._bring(
-                    &self._given[at], <const char*>cnp.PyArray_DATA(<cnp.ndarray>arrays[at])
-                )
-        return None
-
-    cdef list _convert(self, tuple arrays):
-        """``_take`` of arguments of which one may be of another dtype, strided, or no array.
-
-        Converting runs code of the caller's, which may do anything to the other arguments, so that no
-        address is taken before all are converted.
-        """
-        cdef Py_ssize_t at
-        cdef rlx_slot* slot
-        cdef list held = []
-        for at in range(self._given_count):
-            held.append(as_input(arrays[at], self._input_views[self._given[at].which], at))
-        for at in range(self._given_count):
-            slot = &self._given[at]
-            held[at] = contiguous(held[at], self._input_views[slot.which], at)
-        for at in range(self._given_count):
-            slot = &self._given[at]
-            self._bring(slot, <const char*>cnp.PyArray_DATA(<cnp.ndarray>held[at]))
-        return held
-
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
         self._home()
@@ -405,23 +226,6 @@ cdef class Program:
                     cnp.PyArray_TYPE(view),
                 )
                 self._given_count += 1
-
-    def set_feeds(self, pairs):
-        """After each run these inputs take these outputs: ``(input, output)`` of one size."""
-        cdef rlx_feed* feeds
-        cdef cnp.ndarray source, target
-        cdef Py_ssize_t at
-        feeds = <rlx_feed*>calloc(max(1, len(pairs)), sizeof(rlx_feed))
-        if feeds == NULL:
-            raise MemoryError()
-        for at, (which, output) in enumerate(pairs):
-            target, source = self._input_views[which], self._output_views[output]
-            feeds[at].output = output
-            feeds[at].target = cnp.PyArray_DATA(target)
-            feeds[at].source = cnp.PyArray_DATA(source)
-            feeds[at].nbytes = cnp.PyArray_NBYTES(source)
-        free(self._feeds)
-        self._feeds, self._feed_count = feeds, len(pairs)
 
     def owned_by(self, owner):
         """``run_slots`` as a function that holds an owner while it runs, and is refused where it can't.
@@ -519,106 +323,17 @@ cdef class Program:
             self.settle_outputs()
         return found
 
-    cdef int _receive(self, list arrays) except -1:
-        """Inputs are read from arguments, where they are or in the views."""
-        cdef Py_ssize_t at
-        cdef rlx_slot* slot
-        cdef cnp.ndarray view, array
-        cdef bint fits, away = self._filled > 0 or not self._shown
-        self._away = True  # in case of an exception
-        if len(arrays) != self._given_count:
-            check_slots(arrays, self._given_count)
-        for at in range(self._given_count):
-            slot = &self._given[at]
-            array = <cnp.ndarray?>arrays[at]
-            view = <cnp.ndarray>self._input_views[slot.which]
-            fits = _fits(array, slot)
-            if (
-                fits
-                and slot.nbytes >= LARGE
-                and not self._shown
-                and self._used.movable(slot.which)
-                and not self._written(<const char*>cnp.PyArray_DATA(array))
-            ):
-                self._held[slot.which] = array
-                self._used.point(slot.which, cnp.PyArray_DATA(array))
-                continue
-            if not fits:
-                view[...] = array
-            elif cnp.PyArray_DATA(array) != cnp.PyArray_DATA(view):
-                self._copy_array(view, array)
-            self._held[slot.which] = None
-            self._used.point(slot.which, cnp.PyArray_DATA(view))
-        self._away = away
-        return 0
-
-    cdef list _outward(self, list blocks):
-        """Makes an array for each output, and has calls write the large ones there, as ``blocks`` then says."""
-        cdef Py_ssize_t at, inputs = len(self._input_views)
-        cdef cnp.ndarray view
-        cdef Block block
-        cdef list found = []
-        for at in range(len(self._output_views)):
-            view = <cnp.ndarray>self._output_views[at]
-            if cnp.PyArray_NBYTES(view) < LARGE:
-                found.append(
-                    cnp.PyArray_EMPTY(
-                        cnp.PyArray_NDIM(view), cnp.PyArray_DIMS(view), cnp.PyArray_TYPE(view), 0
-                    )
-                )
-                continue
-            block = _block(cnp.PyArray_NBYTES(view), self._allocate)
-            found.append(_array_in(block, view))
-            if self._used.movable(inputs + at) and not self._watched:
-                blocks[at] = block
-        for at in range(len(blocks)):
-            if blocks[at] is not None:
-                self._write_at(at, cnp.PyArray_DATA((<Block>blocks[at])._memory))
-        return found
-
-    cdef void _inward(self, list blocks) noexcept:
-        """Calls write the outputs to the arena again."""
-        cdef Py_ssize_t at
-        for at in range(len(blocks)):
-            if blocks[at] is not None:
-                self._write_at(at, cnp.PyArray_DATA(<cnp.ndarray>self._output_views[at]))
-
-    cdef void _write_at(self, Py_ssize_t output, void* address) noexcept:
-        """From now on calls write and read an output there, and feeds take it from there."""
-        cdef Py_ssize_t at
-        self._used.point(len(self._input_views) + output, address)
-        for at in range(self._feed_count):
-            if self._first[self._feeds[at].output] == output:
-                self._feeds[at].source = address
-
-    cdef void _copy_outputs(self, list found, list blocks) noexcept:
-        """Copies the outputs that calls did not write where they are returned."""
-        cdef Py_ssize_t at, first
-        for at in range(len(found)):
-            if blocks[at] is None:
-                first = self._first[at]
-                self._copy_array(
-                    <cnp.ndarray>found[at],
-                    <cnp.ndarray>(self._output_views if blocks[first] is None else found)[first],
-                )
-
     cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
         """Goes where the call at ``at`` leads. Back is another trip of a loop: signals are handled there."""
         cdef Py_ssize_t target = (<const rlx_jump_target*>self._calls[at[0]].p).target
         if target <= at[0]:
             trips[0] += 1
             if trips[0] % SIGNAL_TRIPS == 0:
-                _look_at_signals(looked)
+                _look_at_signals(looked, self._callers)
             if trips[0] > self._most_trips:
                 return TOO_MANY_TRIPS
         at[0] = target
         return RLX_OK
-
-    cdef inline void _feed(self) noexcept nogil:
-        """Inputs take the outputs that ``set_feeds`` names."""
-        cdef Py_ssize_t at
-        for at in range(self._feed_count):
-            memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
 
     cdef inline int _run(self, tuple arrays) except -1:
         cdef list held = self._begin(arrays)
@@ -629,15 +344,19 @@ cdef class Program:
         cdef int status = RLX_OK
         cdef int64_t looked = 0, trips = 0
         with nogil:
-            while at < self._count:
-                status = self._calls[at].fn(&self._calls[at])
-                if status == RLX_OK:
-                    at += 1
-                    continue
-                if status == RLX_JUMP:
-                    status = self._jump(&at, &trips, &looked)
-                if status != RLX_OK:
-                    break
+            self._callers = rlx_floats_enter(self._floats)
+            try:
+                while at < self._count:
+                    status = self._calls[at].fn(&self._calls[at])
+                    if status == RLX_OK:
+                        at += 1
+                        continue
+                    if status == RLX_JUMP:
+                        status = self._jump(&at, &trips, &looked)
+                    if status != RLX_OK:
+                        break
+            finally:
+                rlx_floats_set(self._callers)
             if status == RLX_OK:
                 self._feed()
         if status:
@@ -655,18 +374,22 @@ cdef class Program:
         cdef bint kept = True
         cdef list held = self._begin(arrays)
         with nogil:
-            while at < self._count and kept:
-                start = rlx_clock_ns()
-                status = self._calls[at].fn(&self._calls[at])
-                end = rlx_clock_ns()
-                kept = times.add(at, start, end)
-                if status == RLX_OK:
-                    at += 1
-                    continue
-                if status == RLX_JUMP:
-                    status = self._jump(&at, &trips, &looked)
-                if status != RLX_OK:
-                    break
+            self._callers = rlx_floats_enter(self._floats)
+            try:
+                while at < self._count and kept:
+                    start = rlx_clock_ns()
+                    status = self._calls[at].fn(&self._calls[at])
+                    end = rlx_clock_ns()
+                    kept = times.add(at, start, end)
+                    if status == RLX_OK:
+                        at += 1
+                        continue
+                    if status == RLX_JUMP:
+                        status = self._jump(&at, &trips, &looked)
+                    if status != RLX_OK:
+                        break
+            finally:
+                rlx_floats_set(self._callers)
             if status == RLX_OK and kept:
                 self._feed()
         if not kept:
@@ -693,15 +416,20 @@ cdef class Program:
         raise InputError(describe("an index is out of range", where=self._used.names[at]))
 
 
-cdef int _look_at_signals(int64_t* looked) except -1 nogil:
+cdef int _look_at_signals(int64_t* looked, rlx_floats callers) except -1 nogil:
     """Runs the handlers of signals that have come, if some time has passed since the last look."""
     cdef int64_t now = rlx_clock_ns()
+    cdef rlx_floats before
     if looked[0] == 0:
         looked[0] = now
     elif now - looked[0] >= SIGNAL_NS:
         looked[0] = now
         with gil:
-            PyErr_CheckSignals()
+            before = rlx_floats_enter(callers)
+            try:
+                PyErr_CheckSignals()
+            finally:
+                rlx_floats_set(before)
     return 0
 
 

@@ -1,6 +1,7 @@
 /* All kernels of one instruction set. The including file defines ISA (its name), VECTOR_BYTES (bytes of a vector),
    MICRO_VECTORS (vectors of a panel) and the function isa_usable. */
 #include "call.h"
+#include "floats.h"
 #include "generic.h"
 #include "elementwise/vecmath.h"
 #include "half.h"

@@ -5,8 +5,10 @@ typedef uint16_t rlx_bf16;
 static inline float rlx_from_f16(rlx_f16 h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-    /* A multiplication by 2^112 corrects the bias of the exponent, also for subnormals. */
-    const uint32_t finite = (uint32_t)as_bits(as_float((int32_t)rest) * 5.192296858534828e33f);
+    /* Adding to the exponent corrects its bias. A subnormal is read as 2^-14 and a fraction, from which 2^-14 is
+       subtracted: no f32 here is subnormal, which threads may be told to take for 0 (floats.h). */
+    const uint32_t tiny = (uint32_t)as_bits(as_float((int32_t)(rest + 0x38800000u)) - 6.103515625e-05f);
+    const uint32_t finite = PICK((h & 0x7c00) == 0, tiny, rest + 0x38000000u);
     const uint32_t special = rest | 0x7f800000u;
     return as_float((int32_t)(sign | PICK((h & 0x7c00) == 0x7c00, special, finite)));
 }

@@ -42,5 +42,6 @@ KERNELS = (
         },
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
 )  # fmt: skip

@@ -73,6 +73,7 @@ KERNELS = (
         {"panel": Scratch("T", _panel)},
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "gated_product",
@@ -83,6 +84,7 @@ KERNELS = (
         {"panel": Scratch("T", lambda p: PANEL), "gates": Scratch("T", lambda p: p.m * (p.columns + PANEL_COLUMNS))},
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "grouped_matmul",
@@ -100,6 +102,7 @@ KERNELS = (
         },
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "matmul_integer",
@@ -123,6 +126,7 @@ KERNELS = (
         {"panel": Scratch("T", lambda p: PANEL)},
         ("f32",),
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "dequantize_blocks",

@@ -54,6 +54,7 @@ KERNELS = (
         FLOATS,
         # Several sequences share what is read of the weights.
         parallel=Parallel(most=lambda p: p.batch // 4, tasks=_tasks),
+        flushes=True,
     ),
     Kernel(
         "selective_scan",
@@ -66,6 +67,7 @@ KERNELS = (
             "products": Scratch("T", lambda p: max(p.states, 1)),
         },
         FLOATS,
+        flushes=True,
     ),
     Kernel(
         "recursive",
@@ -75,5 +77,6 @@ KERNELS = (
         {"y": "T", "zf": "T"},
         {"states": Scratch("f64", lambda p: p.sections * (p.order + 1) * FILTER_LANES)},
         FLOATS,
+        flushes=True,
     ),
 )  # fmt: skip

@@ -42,6 +42,7 @@ KERNELS = (
         {"work": Scratch("T", _fft)},
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "rfft",
@@ -55,6 +56,7 @@ KERNELS = (
         {"work": Scratch("T", _rfft)},
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "welch_peaks",
@@ -82,6 +84,7 @@ KERNELS = (
         {"y": "T"},
         {"power": Scratch("T", lambda p: MEL_ROWS * p.bins), "panel": Scratch("T", lambda p: PANEL)},
         ("f32",),
+        flushes=True,
     ),
     Kernel(
         "log_mel_backward",

@@ -89,6 +89,7 @@ def _depthwise(name: str, doc: str) -> Kernel:
         {"zeros": Scratch("T", lambda p: p.dims[2]), "masks": Scratch("u8", _lane_masks)},
         ("f32",),
         parallel=Parallel(),
+        flushes=True,
     )
 
 
@@ -133,6 +134,7 @@ KERNELS = (
         },
         FLOATS,
         parallel=Parallel(parts=4),
+        flushes=True,
     ),
     Kernel(
         "conv_by_outputs",
@@ -146,6 +148,7 @@ KERNELS = (
         },
         FLOATS,
         parallel=Parallel(parts=2),
+        flushes=True,
     ),
     Kernel(
         "conv_direct",
@@ -156,6 +159,7 @@ KERNELS = (
         {"planes": Scratch("T", _padded), "offsets": _TAPS},
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "conv_pad",
@@ -181,6 +185,7 @@ KERNELS = (
         },
         FLOATS,
         parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "conv_long",
@@ -194,6 +199,7 @@ KERNELS = (
         {"blocks": Scratch("T", _long)},
         ("f32",),
         parallel=Parallel(),
+        flushes=True,
     ),
     _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),
     _pool("pool_sum", "The sum of each window, or its mean.", FLOATS),

@@ -105,6 +105,9 @@ class CompileOptions:
         reuse_memory: False gives each value memory of its own, to tell faults apart.
         keep_params: Whether values of params stay in host memory as well where a device may be lost, for
             ``CompiledGraph.recover``. Read-only arrays are kept without a copy.
+        denormals: "flush" lets arithmetic in f32 on the CPU give 0 in place of subnormal numbers (below
+            1.2e-38), which take some processors a hundred times as long; "keep" computes them. Graphs with
+            anything in f64 keep them. See ``docs/explanation/numerics.md``.
         max_iterations: Trips that the loops of a run make at most, all of them together; a run that makes
             more is an ``InputError``. None sets no bound: a loop of a model that one does not trust may
             then never end, though signals (Ctrl-C) end it.
@@ -124,6 +127,7 @@ class CompileOptions:
     allow_host_fallback: bool = True
     reuse_memory: bool = True
     keep_params: bool = True
+    denormals: str = "flush"
     max_iterations: int | None = None
 
 

@@ -13,12 +13,12 @@ from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
 
-def compile_host(graph: Graph, max_iterations: int | None = None) -> Executable:
+def compile_host(graph: Graph, options: CompileOptions) -> Executable:
     """A graph of its own as a CPU executable.
 
     Args:
         graph: Its inputs are the values read from the device, its outputs those written back.
-        max_iterations: As in ``CompileOptions``.
+        options: What the whole graph is compiled with; what runs are like is taken from it.
     """
 
     def specialise(one: Graph) -> tuple[Graph, list[Note]]:
@@ -29,6 +29,5 @@ def compile_host(graph: Graph, max_iterations: int | None = None) -> Executable:
         schedule = Scheduler(simplified, HOST_KERNELS, {}, specialise).run()
         plan = plan_memory(schedule)
         info = BACKEND.devices()[0]
-        return BACKEND.load(
-            info, simplified, schedule, plan, CompileOptions(max_iterations=max_iterations)
-        )
+        own = CompileOptions(max_iterations=options.max_iterations, denormals=options.denormals)
+        return BACKEND.load(info, simplified, schedule, plan, own)

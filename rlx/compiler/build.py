@@ -351,7 +351,8 @@ def _load(lowered: Lowered, target: Target) -> Executable:
     executable = executable_of(lowered.program, target.info, lowered.graph, target.options)
     if not lowered.preparations:
         return executable
-    preparing = Preparing(lowered.preparations, frozenset(lowered.graph.param_names))
+    kept = frozenset(lowered.graph.param_names)
+    preparing = Preparing(lowered.preparations, kept, target.options)
     for name, value in preparing.at_once():
         executable.set_param(name, value)
     return cast(Executable, PreparedExecutable(executable, preparing))

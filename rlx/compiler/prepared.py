@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable, set_params
+from rlx.backends.base import Capabilities, CompileOptions, Executable, set_params
 from rlx.backends.host import compile_host
 from rlx.ir.opdef import Array
 from rlx.passes.hoist import Preparation
@@ -22,13 +22,19 @@ class Preparing:
     Args:
         preparations: What is computed.
         kept: Params that the executable reads as well.
+        options: What the graph is compiled with.
 
     Attributes:
         reads: By name of a param, the preparation that reads it.
     """
 
-    def __init__(self, preparations: Sequence[Preparation], kept: frozenset[str]) -> None:
-        self.kept = kept
+    def __init__(
+        self,
+        preparations: Sequence[Preparation],
+        kept: frozenset[str],
+        options: CompileOptions,
+    ) -> None:
+        self.kept, self._options = kept, options
         self.reads = {name: one for one in preparations for name in one.graph.input_names}
         self._constant = [one for one in preparations if not one.graph.input_names]
         self._values: dict[str, Array] = {}
@@ -40,7 +46,7 @@ class Preparing:
         needed = one.graph.input_names
         if any(other not in self._values for other in needed):
             return []
-        program = compile_host(one.graph)
+        program = compile_host(one.graph, self._options)
         found = program.run_slots(*(self._values[other] for other in needed))
         return list(zip(one.names, found, strict=True))
 
@@ -48,7 +54,8 @@ class Preparing:
         """Prepared params that depend on no other param, with their values."""
         found: list[tuple[str, Array]] = []
         for one in self._constant:
-            found += zip(one.names, compile_host(one.graph).run_slots(), strict=True)
+            program = compile_host(one.graph, self._options)
+            found += zip(one.names, program.run_slots(), strict=True)
         return found
 
     def read(self, name: str) -> Array:

@@ -30,6 +30,7 @@ from rlx.runtime.device_bench import DeviceBenchResult, failed, made_up, medians
 from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
+DENORMALS = ("flush", "keep")
 
 
 class Session:
@@ -197,6 +198,11 @@ def _check_options(options: CompileOptions) -> None:
             describe(
                 "no such precision", got=repr(precision), hint=did_you_mean(precision, PRECISIONS)
             )
+        )
+    if options.denormals not in DENORMALS:
+        expected = " or ".join(map(repr, DENORMALS))
+        raise CompileError(
+            describe("option denormals", got=repr(options.denormals), expected=expected)
         )
     alignment = options.arena_alignment
     if alignment < 64 or alignment & (alignment - 1):

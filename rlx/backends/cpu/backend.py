@@ -23,6 +23,7 @@ from rlx.backends.cpu.timed import timed
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.recorder import Recorder, kernels_of
 from rlx.errors import DeviceUnavailableError, describe
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -81,9 +82,10 @@ class CpuExecutable(HostMemory):
         isa: str,
         threads: int,
         most_trips: int | None,
+        flush: bool,
     ) -> None:
         self._schedule, self._plan, self._weights, self._isa = schedule, plan, weights, isa
-        self._threads, self._most_trips = threads, most_trips
+        self._threads, self._most_trips, self._flush = threads, most_trips, flush
         self._arena = aligned(plan.nbytes)
         self.arena_ptr: int = self._arena.ctypes.data
         inputs = [
@@ -97,7 +99,7 @@ class CpuExecutable(HostMemory):
             view.setflags(write=False)
         self.output_views = tuple(views)
         slots = [view.ctypes.data if view.size else 0 for view in (*inputs, *views)]
-        self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads)
+        self._programs = Programs(schedule, plan, weights, self._arena, slots, isa, threads, flush)
         # Locked: a weight must not move between linking and the entry into ``readers``.
         with weights.lock:
             calls = self._programs.link()
@@ -116,6 +118,7 @@ class CpuExecutable(HostMemory):
                 most_trips,
                 (compiled.parallel_copy(), threads, threads <= usable_cores()),
                 aligned,
+                flush,
             )
             weights.readers.add(self._program)
         self._recorder: Recorder | None = None
@@ -197,7 +200,13 @@ class CpuExecutable(HostMemory):
     def clone(self) -> CpuExecutable:
         """The same program on an arena of its own."""
         return CpuExecutable(
-            self._schedule, self._plan, self._weights, self._isa, self._threads, self._most_trips
+            self._schedule,
+            self._plan,
+            self._weights,
+            self._isa,
+            self._threads,
+            self._most_trips,
+            self._flush,
         )
 
     def memory(self) -> dict[str, int]:
@@ -241,7 +250,14 @@ class CpuProgram:
         with phase("link"):
             threads = thread_count(options.threads)
             most = options.max_iterations
-            return CpuExecutable(self.schedule, self.plan, weights, isa, threads, most)
+            return CpuExecutable(
+                self.schedule, self.plan, weights, isa, threads, most, self._flushes(options)
+            )
+
+    def _flushes(self, options: CompileOptions) -> bool:
+        """Whether arithmetic gives 0 for subnormal numbers: only if none of it is in f64."""
+        wide = any(value.type.dtype is DType.F64 for value in self.schedule.values)
+        return options.denormals == "flush" and not wide
 
 
 class CpuBackend(Lowering):

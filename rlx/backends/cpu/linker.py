@@ -15,7 +15,7 @@ from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
 from rlx.backends.cpu.memory import aligned, view_of
 from rlx.backends.cpu.packed import FIXED, layouts_of
-from rlx.backends.cpu.split import Split, split_of
+from rlx.backends.cpu.split import Split, flushes, split_of
 from rlx.backends.cpu.weights import Block, Weight
 from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
@@ -26,7 +26,7 @@ from rlx.threads import usable_cores
 HAS_VNNI = compiled.has_vnni()
 # The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
 Shared = tuple[
-    int, int, int, bool, list[int], int, int, int, int, int, tuple[int, ...], tuple[int, ...]
+    int, int, int, bool, list[int], int, bool, int, int, int, int, tuple[int, ...], tuple[int, ...]
 ]
 Unshared = tuple[int, list[int], list[int], Array, str]
 Row = tuple[int, list[int], list[int], Array, str, Shared | None]
@@ -47,6 +47,7 @@ class Linker:
         place: The memory of a value of the arena, from its first byte on.
         weight: The params and constants.
         threads: Threads that may make a call together.
+        flush: Whether subnormal operands count as 0 where kernels allow it.
 
     Attributes:
         spare: Scratch of the threads but the first.
@@ -61,7 +62,9 @@ class Linker:
         place: Callable[[Value], Array],
         weight: Callable[[Value], Weight],
         threads: int,
+        flush: bool,
     ) -> None:
+        self._flush = flush
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
         self._isa, self._place, self._weight, self._threads = isa, place, weight, threads
         self._spin = threads <= usable_cores()
@@ -76,11 +79,14 @@ class Linker:
         splits = [split_of(call, self._threads) for call in calls]
         # Calls are made one after the other, so that all use the same.
         self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))
-        return [(*one, self._shared(split)) for one, split in zip(found, splits, strict=True)]
+        shared = [self._shared(*pair) for pair in zip(calls, splits, strict=True)]
+        return [(*one, other) for one, other in zip(found, shared, strict=True)]
 
-    def _shared(self, split: Split | None) -> Shared | None:
+    def _shared(self, call: Call, split: Split | None) -> Shared | None:
+        flush = self._flush and flushes(call)
         if split is None:
-            return None
+            alone = compiled.alone_kernel()
+            return (alone, 1, 1, False, [], 0, True, 0, 0, 0, 0, (), ()) if flush else None
         start: int = self.spare.ctypes.data
         scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
         return (
@@ -89,7 +95,9 @@ class Linker:
             split.threads,
             self._spin,
             scratch,
-            *split[3:],
+            split.apart,
+            flush,
+            *split[4:],
         )
 
     def _call(self, call: Call) -> Unshared:

@@ -28,6 +28,7 @@ class Programs:
         slots: Addresses of the inputs' memory, then of the outputs', 0 for empty ones.
         isa: The instruction set.
         threads: Threads that may make a call together.
+        flush: Whether arithmetic takes subnormal numbers for 0.
 
     Attributes:
         used: The calls of the runs to come, as the schedule has them.
@@ -44,9 +45,11 @@ class Programs:
         slots: Sequence[int],
         isa: str,
         threads: int,
+        flush: bool,
     ) -> None:
         self._schedule, self._plan, self._weights = schedule, plan, weights
         self._arena, self._slots, self._isa, self._threads = arena, slots, isa, threads
+        self._flush = flush
         self._extent: Extent | None = None
         self._whole: compiled.Calls | None = None
         self._fewer: dict[tuple[int, int], compiled.Calls] = {}
@@ -90,7 +93,11 @@ class Programs:
 
     def _all_rows(self) -> compiled.Calls:
         linker = Linker(
-            self._isa, self._place, lambda value: self._weights[value.id], self._threads
+            self._isa,
+            self._place,
+            lambda value: self._weights[value.id],
+            self._threads,
+            self._flush,
         )
         rows = linker.link(self._schedule.calls)
         self.names = [row[4] for row in rows]
@@ -121,7 +128,7 @@ class Programs:
                     return self._arena[moved[offset, kind] :]
             return temps[offset - plan.outputs_end :]
 
-        linker = Linker(self._isa, place, weight.__getitem__, self._threads)
+        linker = Linker(self._isa, place, weight.__getitem__, self._threads, self._flush)
         rows = linker.link(schedule.calls)
         return self._calls(linker, rows, (temps, weight))
 

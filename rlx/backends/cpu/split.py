@@ -1,4 +1,7 @@
-"""Which kernel calls several threads make, in how many parts, and the scratch of each thread."""
+"""Which kernel calls several threads make, in how many parts, and the scratch of each thread.
+
+Also which calls take subnormal operands for 0.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from rlx.ir.plan import Call, Value
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
 _WORTH = 20_000
+# Work from which on, in ns, it is worth telling the processor to take subnormal operands for 0, and back.
+_WORTH_FLUSHING = 1_000
 # Scratch of a graph's other threads, in bytes; a call that would need more is made by fewer threads.
 _MOST_SCRATCH = 64 << 20
 _ALIGNMENT = 256
@@ -96,6 +101,12 @@ def split_of(call: Call, threads: int) -> Split | None:
     return Split(
         parts, threads, tuple(scratch), apart, 0, rows, at, signature.words, inputs, outputs
     )
+
+
+def flushes(call: Call) -> bool:
+    """Whether a call takes subnormal operands for 0 where ``CompileOptions.denormals`` allows it."""
+    signature = KERNELS.get(call.kernel)
+    return signature is not None and signature.flushes and _ns(call) >= _WORTH_FLUSHING
 
 
 def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, ...]:

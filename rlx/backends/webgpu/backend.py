@@ -132,7 +132,7 @@ class WebGpuProgram:
 
     def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:
         with phase("allocate"), gpu.all_or_nothing():
-            fixed = Fixed(gpu, self.schedule, options.max_iterations)
+            fixed = Fixed(gpu, self.schedule, options)
             return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
 
 

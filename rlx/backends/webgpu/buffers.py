@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlx._ext.owner import Gate
-from rlx.backends.base import Executable
+from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import to_device
@@ -39,9 +39,7 @@ class Fixed:
         DeviceMemoryError: One is above the device's limits.
     """
 
-    def __init__(
-        self, gpu: GpuDevice, schedule: Schedule, max_iterations: int | None = None
-    ) -> None:
+    def __init__(self, gpu: GpuDevice, schedule: Schedule, options: CompileOptions) -> None:
         self.buffers: dict[int, Any] = {}
         self.nbytes = 0
         self.unread: dict[str, Array] = {}
@@ -61,7 +59,7 @@ class Fixed:
                 self._write([(value, value.array)])
         for call in schedule.calls:
             if call.kernel == HOST and id(call) not in self._programs:
-                self._programs[id(call)] = compile_host(_graph(call), max_iterations)
+                self._programs[id(call)] = compile_host(_graph(call), options)
 
     def program(self, call: Call) -> Executable:
         """A host part as a program with an arena of its own."""
