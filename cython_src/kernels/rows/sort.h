@@ -5,7 +5,7 @@
    the least key, comes last. Ties go to the lower position. */
 #define FLOAT_KEY(KEY, T, x, most)                                                                \
     ({                                                                                            \
-        const T plain = (x) + 0;                                                                  \
+        const T plain = (x) == 0 ? 0 : (x); /* exact for subnormals, also where sums of them are 0 */\
         KEY bits;                                                                                 \
         memcpy(&bits, &plain, sizeof bits);                                                       \
         const KEY up = bits < 0 ? bits ^ most : bits, key = largest ? up : ~up;                   \
