@@ -30,6 +30,7 @@ from rlx.files import open_regular
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
+from rlx.runtime.session import DENORMALS
 from rlx.threads import thread_count
 
 DIFFERS = 3
@@ -47,6 +48,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--devices", default="all", help='separated by commas, or "all"')
     command.add_argument("--against", choices=PEERS, help="a peer, on as many threads")
     command.add_argument("--threads", type=int, help="threads of the CPU for each (as rlx takes)")
+    command.add_argument(
+        "--denormals",
+        choices=DENORMALS,
+        default="flush",
+        help="subnormal numbers on the CPU (flush)",
+    )
     command.add_argument("--seconds", type=float, default=2.0, help="of runs for each (2)")
     usual = ", ".join(f"{name} {value:g}" for name, value in TOLERANCES.items())
     command.add_argument(
@@ -106,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         expected = _expected(args, graph)
         threads = thread_count(args.threads)
         tolerance = TOLERANCES[precision_of(graph)] if args.tolerance is None else args.tolerance
-        contest = _Contest(args.model, graph, inputs, threads, Path(folder))
+        contest = _Contest(args.model, graph, inputs, threads, args.denormals, Path(folder))
         say("run")
         rows, outputs = contest.run(names, args.seconds)
     _compare(rows, outputs, graph, expected, tolerance, args.allow_nan)
@@ -116,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
         "inputs": {name: list(value.shape) for name, value in inputs.items()},
         "made_up": notes,
         "threads": threads,
+        "denormals": args.denormals,
         "precision": precision_of(graph),
         "tolerance": tolerance,
         "seconds": args.seconds,
@@ -138,11 +146,18 @@ class _Contest:
         graph: What it holds.
         inputs: Values of its inputs.
         threads: Threads of the CPU that each may use.
+        denormals: As in ``CompileOptions``.
         folder: For inputs and outputs.
     """
 
     def __init__(
-        self, path: str, graph: Graph, inputs: Mapping[str, Array], threads: int, folder: Path
+        self,
+        path: str,
+        graph: Graph,
+        inputs: Mapping[str, Array],
+        threads: int,
+        denormals: str,
+        folder: Path,
     ) -> None:
         self._folder = folder
         saved: dict[str, Any] = {str(at): array for at, array in enumerate(inputs.values())}
@@ -153,6 +168,7 @@ class _Contest:
             "names": list(inputs),
             "inputs": str(folder / "inputs.npz"),
             "threads": threads,
+            "denormals": denormals,
         }
 
     def run(self, names: Sequence[str], seconds: float) -> tuple[list[Row], dict[str, list[Array]]]:

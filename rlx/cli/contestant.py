@@ -76,7 +76,7 @@ def _device(spec: Mapping[str, Any], inputs: Mapping[str, Array]) -> Ready:
     began = time.perf_counter()
     graph, _ = model_files.load(spec["model"], spec["dims"])
     loaded = time.perf_counter()
-    options = rlx.CompileOptions(threads=spec["threads"])
+    options = rlx.CompileOptions(threads=spec["threads"], denormals=spec["denormals"])
     compiled = rlx.compile(graph, spec["contestant"], options=options)
     ready = time.perf_counter()
     values = [inputs[name] for name in graph.input_names]
