@@ -43,8 +43,6 @@ cdef extern from "owner.h" nogil:
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
-
-cdef extern from "Python.h":
     cnp.PyObject* PyDict_GetItemWithError(object, object) except? NULL
 
 include "calls.pxi"

@@ -113,14 +113,14 @@ cdef class TakesInputs:
         cdef void** copy = &self._copies[slot.which]
         if not self._used.movable(slot.which):
             if slot.nbytes:  # an empty input has no memory
-                memcpy(slot.memory, data, slot.nbytes)
+                self._copy(slot.memory, data, slot.nbytes)
             return 0
         if self._written(data) and slot.nbytes:
             if copy[0] == NULL:
                 copy[0] = malloc(slot.nbytes)
                 if copy[0] == NULL:
                     raise MemoryError()
-            memcpy(copy[0], data, slot.nbytes)
+            self._copy(copy[0], data, slot.nbytes)
             data = <const char*>copy[0]
         self._used.point(slot.which, <void*>data)
         self._away = True

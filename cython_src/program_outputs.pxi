@@ -33,7 +33,7 @@ cdef class GivesOutputs(TakesInputs):
         """Inputs take the outputs that ``set_feeds`` names."""
         cdef Py_ssize_t at
         for at in range(self._feed_count):
-            memcpy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
+            self._copy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
 
     def show_outputs(self):
         """From now on outputs stand in the arena after every run. Any thread may call it."""
