@@ -71,6 +71,7 @@ cdef extern from "parallel.h" nogil:
     void rlx_parallel_copy(void*, const void*, int64_t, int64_t, int64_t) noexcept nogil
     void rlx_parallel_init()
     int64_t rlx_parallel_started()
+    int64_t rlx_parallel_phases()
 
 cdef extern from "floats.h" nogil:
     ctypedef unsigned int rlx_floats

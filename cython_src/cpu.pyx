@@ -10,6 +10,7 @@ from _types cimport (
     rlx_parallel,
     rlx_parallel_copy,
     rlx_parallel_init,
+    rlx_parallel_phases,
     rlx_parallel_started,
     rlx_table,
     rlx_table_avx2,
@@ -38,6 +39,11 @@ def parallel_copy():
 def started_threads():
     """Threads that the pool has started in this process; they sleep until there is work."""
     return rlx_parallel_started()
+
+
+def team_phases():
+    """Phases that teams of threads have gone through in this process."""
+    return rlx_parallel_phases()
 
 
 cdef const rlx_table* _table(str isa) except NULL:

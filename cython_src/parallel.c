@@ -102,6 +102,7 @@ void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threa
 
 void rlx_parallel_init(void) {}
 int64_t rlx_parallel_started(void) { return 0; }
+int64_t rlx_parallel_phases(void) { return 0; }
 int rlx_parallel(const rlx_call *call) { return rlx_alone(call); }
 int64_t rlx_tasks(const rlx_call *call) { return 1; }
 void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context) { task(context, 0); }
@@ -142,6 +143,7 @@ static struct {
     int64_t joined;         /* threads that have joined the job, the caller first */
     _Atomic int64_t inside; /* those of them that are still working, without the caller */
     _Atomic int64_t started;
+    _Atomic int64_t phases; /* that teams have gone through, since the process began */
 #ifdef AFFINITIES
     pthread_t threads[MOST_THREADS];
     int avoided; /* the processor that the threads avoid, -1 for none */
@@ -177,6 +179,7 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
         return;
     }
     const int64_t tasks = call->split->tasks, all = (phase + 1) * tasks;
+    if (call->part == 0) atomic_fetch_add_explicit(&pool.phases, 1, memory_order_relaxed);
     /* Each thread begins with the same task in every phase, since its data is in the cache then. */
     for (int64_t i = 0; i < tasks && atomic_load_explicit(&team->made, memory_order_acquire) < all; i++) {
         const int64_t own = (call->part + i) % tasks;
@@ -214,6 +217,7 @@ static void make_parts(rlx_job *job, int64_t seat)
     int64_t params[RLX_ROW_WORDS];
     const rlx_floats before = rlx_floats_enter(job->floats);
     own.parts = (int32_t)split->parts;
+    own.team = job->team;
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
             if (split->scratch[k]) own.out[k] = split->scratch[k] + (seat - 1) * split->apart;
@@ -334,6 +338,7 @@ int rlx_parallel(const rlx_call *call)
 }
 
 int64_t rlx_parallel_started(void) { return pool.started; }
+int64_t rlx_parallel_phases(void) { return pool.phases; }
 
 #if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
 /* Only the forking thread exists in the child, so its pool starts empty. */

@@ -37,4 +37,7 @@ void rlx_parallel_init(void);
 /* Threads of the pool; 0 before the first shared call, and after a fork. */
 int64_t rlx_parallel_started(void);
 
+/* Phases that teams have gone through. */
+int64_t rlx_parallel_phases(void);
+
 #endif

@@ -7,6 +7,7 @@ import pytest
 from samples import looped
 
 import rlx
+from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
 
@@ -25,6 +26,7 @@ def teams(monkeypatch):
         return made
 
     monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(split, "usable_cores", lambda: 16)
     monkeypatch.setattr(linker, "split_of", spy)
     return found
 
@@ -78,11 +80,16 @@ def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
         rlx.compile(g, "reference") as exact,
     ):
         expected = [np.array(one) for one in alone.run(feeds)]
+        before = cpu.team_phases()
         for _ in range(3):
             for got, one in zip(together.run(feeds), expected, strict=True):
                 np.testing.assert_array_equal(got, one)
         for got, one in zip(expected, exact.run(feeds), strict=True):
             np.testing.assert_allclose(got, one, 1e-4, 1e-5)
+        # The first states, then the gates and the states of each step; gru has two phases more.
+        op, _, _, steps = given[:4]
+        passes = 3 * (2 if attrs.get("direction") == "bidirectional" else 1)
+        assert cpu.team_phases() - before == passes * (1 + steps * (4 if op == "gru" else 2))
     assert "recurrence" in teams
 
 

@@ -12,6 +12,7 @@ from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.kinds import work_of
 from rlx.ir.plan import Call, Value
+from rlx.threads import usable_cores
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
 _WORTH = 20_000
@@ -78,7 +79,9 @@ def split_of(call: Call, threads: int) -> Split | None:
     parts = worth = min(parallel.parts * threads, int(_ns(call) / (_WORTH / 2)))
     if parallel.most:
         parts = min(parts, parallel.most(given))
-    tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
+    # Each phase waits for all tasks that have begun, so that a thread without a core of its own would hold up the rest.
+    most = min(threads, usable_cores(), worth)
+    tasks = min(most, parallel.tasks(given)) if parallel.tasks else 0
     if tasks > max(1, parts):
         shared = (-1,) * len(call.outputs)
         return Split(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
