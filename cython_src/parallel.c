@@ -56,7 +56,7 @@ void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int
     const int64_t rows = block->rows.last, columns = block->columns.last;
     if (block->pieces.last >= call->parts)
         block->pieces = rlx_part(call, block->pieces.last, 1);
-    else if (rows / tall > columns / wide && columns / wide < call->parts)
+    else if (rows > 1 && rows / tall > columns / wide && columns / wide < call->parts)
         block->rows = rlx_part(call, rows, tall);
     else
         block->columns = rlx_part(call, columns, wide);

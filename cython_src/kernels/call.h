@@ -58,7 +58,7 @@ static inline rlx_range rlx_share(const rlx_call *call, int64_t items, int64_t u
 }
 
 /* The same for a result of several matrices (pieces). Pieces are shared if there are enough of them, otherwise rows or
-   columns of every piece: rows if tiles of `tall` rows are more than tiles of `wide` columns. */
+   columns of every piece: rows if tiles of `tall` rows are more than tiles of `wide` columns, never a single row. */
 typedef struct {
     rlx_range pieces, rows, columns;
 } rlx_block;
