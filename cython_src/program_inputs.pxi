@@ -112,8 +112,7 @@ cdef class TakesInputs:
         """Lets an input be read from an argument just like its view, or from a copy of it."""
         cdef void** copy = &self._copies[slot.which]
         if not self._used.movable(slot.which):
-            if slot.nbytes:  # an empty input has no memory
-                self._copy(slot.memory, data, slot.nbytes)
+            self._copy(slot.memory, data, slot.nbytes)
             return 0
         if self._written(data) and slot.nbytes:
             if copy[0] == NULL:

@@ -5,6 +5,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import linker, split
 
 
 @looped("dtype", ["f32", "f64"])
@@ -83,3 +84,34 @@ def test_any_geometry(seed, threads, packed, dtype):
         (got,), (expected,) = compiled.run(feeds), exact.run(feeds)
     near = {"f32": 1e-5, "f64": 1e-13}[dtype]
     np.testing.assert_allclose(got, expected, near, near * np.sqrt(w[0].size) * 5)
+
+
+# Outputs, channels, side of the image, kernel, stride, padding; and which lanes a vector has.
+CHOICES = [
+    ((64, 64, 32, 3, 1, 1), "conv_by_outputs"),
+    ((4, 64, 32, 3, 1, 1), "conv"),  # most lanes would be empty
+    ((18, 64, 32, 3, 1, 1), "conv"),
+    ((64, 3, 65, 3, 2, 0), "conv"),  # filters of few elements
+    ((8, 64, 33, 1, 2, 0), "conv_by_outputs"),
+    ((64, 64, 32, 1, 1, 0), "conv"),  # windows are columns of the operand already
+    ((8, 3, 4, 3, 1, 1), "conv_by_outputs"),  # few windows
+]
+
+
+@looped(("sizes", "kernel"), CHOICES)
+def test_which_lanes_a_vector_has(sizes, kernel, monkeypatch):
+    outputs, channels, side, taps, stride, padding = sizes
+    calls = []
+    monkeypatch.setattr(
+        linker,
+        "split_of",
+        lambda call, count: calls.append(call.kernel) or split.split_of(call, count),
+    )
+    g = rlx.Graph()
+    x, w = (
+        g.input("x", (1, channels, side, side)),
+        g.constant(np.ones((outputs, channels, taps, taps), np.float32)),
+    )
+    g.set_outputs([g.conv2d(x, w, stride=stride, padding=padding)])
+    with rlx.compile(g, "cpu"):
+        assert calls[-1] == kernel

@@ -1,10 +1,11 @@
 """Calls that a team of threads makes phase by phase: the same bits as on one thread, and nobody waits for a thread."""
 
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from samples import looped
+from side_by_side import side_by_side
 
 import rlx
 from rlx._ext import cpu
@@ -110,11 +111,6 @@ def test_teams_of_several_callers(teams):
         for _ in range(40):
             right.append(np.array_equal(cg.run_slots(feeds["x"])[0], expected))
 
-    callers = [threading.Thread(target=work, args=(cg,)) for cg in graphs]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(120)
-        assert not caller.is_alive()
+    side_by_side(*(partial(work, cg) for cg in graphs))
     assert teams
     assert right == [True] * 120

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
 from samples import looped
+from side_by_side import side_by_side
 
 import rlx
 from rlx import flags, threads
@@ -163,12 +164,7 @@ def test_graphs_that_run_at_the_same_time():
         for _ in range(30):
             right.append(np.array_equal(cg.run_slots(*arrays)[0], expected))
 
-    callers = [threading.Thread(target=work, args=(cg,)) for cg in graphs]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(120)
-        assert not caller.is_alive()
+    side_by_side(*(partial(work, cg) for cg in graphs))
     assert right == [True] * 120
 
 

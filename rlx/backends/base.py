@@ -106,7 +106,7 @@ class CompileOptions:
         keep_params: Whether values of params stay in host memory as well where a device may be lost, for
             ``CompiledGraph.recover``. Read-only arrays are kept without a copy.
         denormals: "flush" lets arithmetic in f32 on the CPU give 0 in place of subnormal numbers (below
-            1.2e-38), which take some processors a hundred times as long; "keep" computes them. Graphs with
+            1.2e-38), which take some processors fifty times as long and more; "keep" computes them. Graphs with
             anything in f64 keep them. See ``docs/explanation/numerics.md``.
         max_iterations: Trips that the loops of a run make at most, all of them together; a run that makes
             more is an ``InputError``. None sets no bound: a loop of a model that one does not trust may

@@ -1,7 +1,7 @@
 /* Convolutions in which the lanes of a vector are outputs, per type: windows times packed weights. A window is not copied.
    Its element of channel ch and tap i stands at[ch * taps + i] elements behind its first one, and the same distances hold
-   for every window. This fits planes of short rows and groups of few outputs, for which packing windows takes longer than
-   their products. */
+   for every window. This fits filters of many elements with enough outputs to fill the lanes, few windows, and windows of
+   one element that are apart: there, packing windows takes longer than storing results that come window by window. */
 
 /* Multiplies ROWS windows by `depth` rows of a panel, which are `step` apart, and adds to c or to `start`. Rows of c are
    MICRO_COLUMNS apart. */

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.calls import fields
-from rlx.abi.constants import CONV_COLUMNS, CONV_FEW_WINDOWS, CONV_PANELS, PLANE_SLACK
+from rlx.abi.constants import (
+    CONV_COLUMNS,
+    CONV_FEW_WINDOWS,
+    CONV_PANELS,
+    PLANE_SLACK,
+    VECTOR_ELEMENTS,
+)
 from rlx.abi.products import ACTIVATIONS
 from rlx.abi.windows import padded_plane
 from rlx.errors import ShapeError, describe
@@ -38,6 +44,8 @@ FEW = 4
 # Least elements of a filter for which windows, read where they stand, are multiplied by packed weights. With fewer of
 # them, to store results takes longer than the products.
 _DEEP = 128
+# The part of the lanes that outputs have to fill for that at least, on the widest vectors.
+_FULL = 7 / 8
 # Longest row of results for which 256-bit vectors are enough.
 _NARROW = 8
 # WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
@@ -158,6 +166,22 @@ def _is_depthwise(node: Node, window: Window) -> bool:
     return node.dtype is DType.F32 and alone and flat and fits and near
 
 
+def _together(node: Node, window: Window) -> int:
+    """Images that are made together: those with few windows are joined, to fill the columns of a panel."""
+    return max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
+
+
+def _is_by_outputs(node: Node, window: Window, padded: bool) -> bool:
+    """Whether the lanes of vectors are outputs, and windows are read where they stand."""
+    outputs = node.shape[1] // node.attrs["groups"]
+    one, apart = size(window.kernel) == 1, window.stride[2] > 1
+    few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS
+    lanes = math.ceil(outputs / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
+    full = outputs >= _FULL * lanes
+    deep = size(node.inputs[1].shape[1:]) >= _DEEP and not (one and window.out == window.dims)
+    return few or (one and apart and not padded) or (deep and full)
+
+
 def lower_cpu(node: Node, emitter: Emitter) -> None:
     """Writes the call of the C kernel that fits, also for a convolution with what follows it."""
     if size(node.shape) == 0:
@@ -175,21 +199,17 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         return
     inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
     padded = any(b for b, _ in window.pads) or not inside
-    apart = window.stride[2] > 1
     outputs = node.shape[1] // groups
-    # Images with few windows are joined, so that together they fill the columns of a panel.
-    together = 1 if direct else max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
+    together = 1 if direct else _together(node, window)
     params = _cpu_params(node, window)
     if direct:
         shared = {**params, "together": together, "copied": 1}
         emitter.call("conv_direct", operands, [emitter.result()], shared)
         return
-    plain = window.out == window.dims and size(window.kernel) == 1
-    deep = size(node.inputs[1].shape[1:]) >= _DEEP and not plain
-    few = min(node.shape[0], together) * size(window.out) <= CONV_FEW_WINDOWS
+    by_outputs = _is_by_outputs(node, window, padded)
     # Only vectors of windows need those that are apart as neighbours, and so a copy.
-    by_outputs = few or deep or (apart and not padded)
-    shared = {**params, "together": together, "copied": int(padded or (apart and not by_outputs))}
+    apart = window.stride[2] > 1 and not by_outputs
+    shared = {**params, "together": together, "copied": int(padded or apart)}
     if shared["copied"]:
         # Once for all parts of the convolution.
         elements = size(x.shape[:2]) * padded_plane(fields(params)) + PLANE_SLACK
