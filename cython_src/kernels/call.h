@@ -77,6 +77,22 @@ static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, in
     return block;
 }
 
+/* The same for products, each of whose results reads a row of one operand and a column of another: a part is a tile,
+   since a tile of as many rows as columns reads least. Pieces are shared if there are enough of them. */
+extern void rlx_part_of_tiles(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide);
+
+static inline rlx_block rlx_share_tiles(const rlx_call *call, int64_t pieces, int64_t rows,
+                                        int64_t columns, int64_t tall, int64_t wide)
+{
+    rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
+    if (RLX_UNLIKELY(call->parts > 1)) {
+        rlx_block own = block; /* a copy, so that `block` itself stays in registers */
+        rlx_part_of_tiles(&own, call, tall, wide);
+        block = own;
+    }
+    return block;
+}
+
 /* Calls whose steps need the results of the step before are made by a team: all threads of it run the kernel, and the
    work of each phase is cut into tasks. A phase ends when all of its tasks are made. The tasks of threads that have not
    come, or that are held up before they begin, are made by others, so that nobody waits for a thread to come. All work

@@ -147,7 +147,7 @@ KERNELS = (
             "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
         },
         FLOATS,
-        parallel=Parallel(parts=2),
+        parallel=Parallel(parts=4),
         flushes=True,
     ),
     Kernel(

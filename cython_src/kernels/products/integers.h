@@ -196,7 +196,7 @@ static int integer_products(const rlx_call *call, const byte_method *method)
 {
     RLX_ARGUMENTS(matmul_integer, call);
     const int64_t m = p->m, k = p->k, n = p->n, packed = p->packing;
-    const rlx_block own = rlx_share_block(call, p->batch, m, n, 6, BYTE_COLUMNS);
+    const rlx_block own = rlx_share_tiles(call, p->batch, m, n, 6, BYTE_COLUMNS);
     const int64_t fours = (k + 3) / 4, row = 4 * fours * method->bytes;
     int32_t *begin = out->rows;
     char *ready = (char *)(begin + BYTE_ROWS);

@@ -136,7 +136,7 @@ static RLX_NOINLINE void NAME(own_products)(const rlx_call *call)
     /* An operand that is not packed is packed by every part that reads it, so parts are columns where there are enough.
        */
     const int64_t tall = p->packing || p->n < 2 * MICRO_COLUMNS ? MICRO_ROWS : p->m;
-    NAME(products)(call, rlx_share_block(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS));
+    NAME(products)(call, rlx_share_tiles(call, p->batch, p->m, p->n, tall, MICRO_COLUMNS));
 }
 
 static int NAME(kernel_matmul)(const rlx_call *call)

@@ -113,17 +113,17 @@ typedef struct {
     int64_t image;   /* from one image to the next */
     const T *end;    /* of the memory that the planes are in */
     const T *weight, *bias; /* of all outputs of the group */
-    int64_t first;   /* the first output that is made */
+    int64_t first, outputs; /* the first output that is made, and how many are */
     T *c;            /* the result of the first output */
     NAME(epilogue) after;
 } NAME(conv_piece);
 
-/* A piece of a convolution, its outputs from `first` on. Its planes are those of the operand itself. */
-static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece, int64_t first)
+/* A piece of a convolution, some outputs of it. Its planes are those of the operand itself. */
+static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece, rlx_range outputs)
 {
     const rlx_window *w = f->w;
     const int64_t image = piece / w->groups * f->together, g = piece % w->groups;
-    const int64_t o = g * f->m + first, at = (image * w->outputs + o) * f->windows;
+    const int64_t o = g * f->m + outputs.first, at = (image * w->outputs + o) * f->windows;
     const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
     return (NAME(conv_piece)){
         .images = w->batch - image < f->together ? w->batch - image : f->together,
@@ -131,7 +131,8 @@ static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece
         .image = w->channels * plane,
         .weight = (const T *)(f->weight + g * f->weight_stride),
         .bias = f->bias ? f->bias + o : NULL,
-        .first = first,
+        .first = outputs.first,
+        .outputs = outputs.last - outputs.first,
         .c = f->y + at,
         .after = {f->residual ? f->residual + at : NULL, f->act},
     };
@@ -184,7 +185,7 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
                                int64_t j, int64_t width)
 {
     const T zeros[4 * VL] = {0};
-    const int64_t m = f->m, k = f->k;
+    const int64_t m = one->outputs, k = f->k;
     /* Windows of one tap that lie one after the other are columns of the operand itself, and need no copy. */
     const int in_place = f->taps == 1 && one->images == 1 && f->l.phase == 0 && f->windows == f->l.plane;
     const int64_t whole = in_place ? width / MICRO_COLUMNS * MICRO_COLUMNS : 0;
@@ -192,7 +193,7 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
     for (int64_t p = 0; p < k; p += RLX_CONV_DEPTH) {
         const int64_t depth = k - p < RLX_CONV_DEPTH ? k - p : RLX_CONV_DEPTH;
         /* Packed weights: RLX_CONV_DEPTH columns of all rows, then the next ones. */
-        const T *a = one->weight + (f->packing ? p * m : p);
+        const T *a = one->weight + (f->packing ? p * f->m + one->first * depth : one->first * k + p);
         if (whole < width) NAME(pack_windows)(f, one, panels, p, depth, j + whole, width - whole);
         for (int64_t v = 0; v < width; v += MICRO_COLUMNS) {
             const T *packed = panels + (v - whole) / MICRO_COLUMNS * WINDOW_PANEL;
@@ -210,10 +211,10 @@ static void NAME(store_columns)(const NAME(convolution) *f, const NAME(conv_piec
                                 int64_t width)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
-    for (int64_t r = 0; r < f->m; r++)
+    for (int64_t r = 0; r < one->outputs; r++)
         for (int64_t v = 0, some; v < width; v += some) {
             const T start = one->bias ? one->bias[r] : 0;
-            const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * f->m + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
+            const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * one->outputs + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
             const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + r * f->windows + q;
             T *to = one->c + at;
             some = MICRO_COLUMNS - v % MICRO_COLUMNS;
@@ -298,17 +299,15 @@ static int NAME(kernel_conv)(const rlx_call *call)
     NAME(measure)(&f, p->copied, out->offsets);
     const int64_t image = f.w->channels * f.l.plane, group = f.channels * f.l.plane;
     const int64_t wide = f.panels * MICRO_COLUMNS;
-    /* Parts are pieces, or where these are few, some windows of every piece. */
-    const int whole = f.pieces >= call->parts;
-    const rlx_range some = whole ? rlx_share(call, f.pieces, 1) : (rlx_range){0, f.pieces};
-    for (int64_t piece = some.first; piece < some.last; piece++) {
-        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+    /* Packed weights can be parted where 6 and 4 rows made together both end. */
+    const rlx_block own = rlx_share_tiles(call, f.pieces, f.m, f.together * f.windows, 12, 32);
+    for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, own.rows);
         one.planes = f.x + piece / f.w->groups * f.together * image + piece % f.w->groups * group;
         one.image = image, one.end = f.x + f.w->batch * image;
-        const int64_t n = one.images * f.windows;
-        const rlx_range own = whole ? (rlx_range){0, n} : rlx_share(call, n, 32);
-        for (int64_t j = own.first; j < own.last; j += wide) {
-            const int64_t width = own.last - j < wide ? own.last - j : wide;
+        const int64_t n = one.images * f.windows, last = own.columns.last < n ? own.columns.last : n;
+        for (int64_t j = own.columns.first; j < last; j += wide) {
+            const int64_t width = last - j < wide ? last - j : wide;
             NAME(conv_columns)(&f, &one, out->panels, out->strips, j, width);
             NAME(store_columns)(&f, &one, out->strips, j, width);
         }
@@ -350,7 +349,7 @@ static int NAME(kernel_conv_direct)(const rlx_call *call)
     }
     const int64_t windows = w.out[0] * w.out[1] * w.out[2];
     for (int64_t piece = some.first; piece < some.last; piece++) {
-        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, (rlx_range){0, f.m});
         if (p->copied) NAME(pad_piece)(&f, &one, &w, out->planes);
         NAME(convolution) part = f;
         part.w = &w;

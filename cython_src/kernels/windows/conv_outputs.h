@@ -147,9 +147,9 @@ static int NAME(kernel_conv_by_outputs)(const rlx_call *call)
     for (int64_t ch = 1; ch < f.channels; ch++)
         for (int64_t i = 0; i < f.taps; i++) at[ch * f.taps + i] = ch * f.l.plane + at[i];
     const int64_t image = f.w->channels * f.l.plane, group = f.channels * f.l.plane;
-    const rlx_block own = rlx_share_block(call, f.pieces, f.together * f.windows, f.m, MICRO_ROWS, MICRO_COLUMNS);
+    const rlx_block own = rlx_share_tiles(call, f.pieces, f.together * f.windows, f.m, MICRO_ROWS, MICRO_COLUMNS);
     for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
-        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, (rlx_range){0, f.m});
         one.planes = f.x + piece / f.w->groups * f.together * image + piece % f.w->groups * group;
         one.image = image, one.end = f.x + f.w->batch * image;
         const int64_t n = one.images * f.windows;
