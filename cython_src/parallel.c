@@ -29,6 +29,7 @@
 #define UNLOCK(mutex) pthread_mutex_unlock(mutex)
 #define WAIT(condition, mutex) pthread_cond_wait(condition, mutex)
 #define WAKE(condition) pthread_cond_signal(condition)
+#define WAKE_ALL(condition) pthread_cond_broadcast(condition)
 #define RESULT void *
 #elif !defined(__STDC_NO_THREADS__)
 #include <threads.h>
@@ -38,6 +39,7 @@
 #define UNLOCK(mutex) mtx_unlock(mutex)
 #define WAIT(condition, mutex) cnd_wait(condition, mutex)
 #define WAKE(condition) cnd_signal(condition)
+#define WAKE_ALL(condition) cnd_broadcast(condition)
 #define RESULT int
 #else
 #define RLX_NO_THREADS
@@ -174,24 +176,29 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 #include <time.h>
 
 #define MOST_THREADS 1024
+#define RLX_SHARES 64
 #define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
 #define NAP_NS 20000
 
-/* A team. Each counter has a line of the cache of its own. */
+/* A counter with a line of the cache of its own. */
+typedef struct {
+    _Atomic int64_t count;
+    char rest[56];
+} rlx_counter;
+
+/* A team. */
 struct rlx_team {
-    struct {
-        _Atomic int64_t phase; /* the phase of which the task is the next to be made */
-        char rest[56];
-    } tasks[RLX_TEAM];
-    _Atomic int64_t made; /* tasks of all phases */
+    rlx_counter tasks[RLX_TEAM]; /* the phase of which the task is the next to be made */
+    _Atomic int64_t made;        /* tasks of all phases */
 };
 
 /* A call in progress; it is on the caller's stack. */
 typedef struct {
     const rlx_call *call;
     struct rlx_team *team;
-    _Atomic int64_t next; /* the next part to hand out */
+    int64_t shares;               /* parts are in so many shares */
+    rlx_counter given[RLX_SHARES]; /* parts of each share that are handed out */
     _Atomic int status;
     rlx_floats floats; /* how all threads treat subnormal numbers */
 } rlx_job;
@@ -201,8 +208,7 @@ static struct {
     CONDITION work, done;
     _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
     int busy;               /* a caller has the pool */
-    int64_t joined;         /* threads that have joined the job, the caller first */
-    _Atomic int64_t inside; /* those of them that are still working, without the caller */
+    _Atomic int64_t inside; /* threads that are working on it, without the caller */
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
 #ifdef AFFINITIES
@@ -245,8 +251,8 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
     for (int64_t i = 0; i < tasks && atomic_load_explicit(&team->made, memory_order_acquire) < all; i++) {
         const int64_t own = (call->part + i) % tasks;
         int64_t next = phase;
-        if (atomic_load_explicit(&team->tasks[own].phase, memory_order_relaxed) != phase) continue;
-        if (!atomic_compare_exchange_strong(&team->tasks[own].phase, &next, phase + 1)) continue;
+        if (atomic_load_explicit(&team->tasks[own].count, memory_order_relaxed) != phase) continue;
+        if (!atomic_compare_exchange_strong(&team->tasks[own].count, &next, phase + 1)) continue;
         task(context, own);
         atomic_fetch_add(&team->made, 1);
     }
@@ -270,10 +276,12 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
         if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
-/* Makes parts until none is left. */
+/* Makes parts until none is left. A thread begins with its own share, which is the same for calls of as many parts: what
+   it wrote in the call before is in its cache then. Afterwards it helps with the shares of others. */
 static void make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
+    const int64_t shares = job->shares;
     rlx_call own = *job->call;
     int64_t params[RLX_ROW_WORDS];
     const rlx_floats before = rlx_floats_enter(job->floats);
@@ -282,22 +290,28 @@ static void make_parts(rlx_job *job, int64_t seat)
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
             if (split->scratch[k]) own.out[k] = split->scratch[k] + (seat - 1) * split->apart;
-    int64_t part;
-    while ((part = atomic_fetch_add(&job->next, 1)) < split->parts) {
-        own.part = (int32_t)part;
-        rlx_call some = own;
-        if (split->rows) take_rows(&some, params, split);
-        const int status = split->kernel(&some);
-        if (status == RLX_OK) continue;
-        atomic_store(&job->status, status);
-        atomic_store(&job->next, split->parts);
+    for (int64_t i = 0; i < shares; i++) {
+        const int64_t share = (seat + i) % shares;
+        const int64_t first = split->parts * share / shares, count = split->parts * (share + 1) / shares - first;
+        int64_t part;
+        while (atomic_load_explicit(&job->given[share].count, memory_order_relaxed) < count &&
+               (part = atomic_fetch_add(&job->given[share].count, 1)) < count) {
+            own.part = (int32_t)(first + part);
+            rlx_call some = own;
+            if (split->rows) take_rows(&some, params, split);
+            const int status = split->kernel(&some);
+            if (status == RLX_OK) continue;
+            atomic_store(&job->status, status);
+            for (int64_t k = 0; k < shares; k++) atomic_store(&job->given[k].count, split->parts);
+        }
     }
     rlx_floats_set(before);
 }
 
-static RESULT work(void *nothing)
+/* A thread of the pool; `given` points to its seat, which counts from 1. */
+static RESULT work(void *given)
 {
-    (void)nothing;
+    const int64_t seat = (int64_t)(intptr_t)given;
     int64_t spin = 0;
     for (;;) {
         const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
@@ -305,9 +319,8 @@ static RESULT work(void *nothing)
             for (int i = 0; i < 32; i++) pause_briefly();
         LOCK(&pool.mutex);
         rlx_job *job;
-        while (!(job = pool.job) || pool.joined >= job->call->split->threads)
+        while (!(job = pool.job) || seat >= job->call->split->threads)
             WAIT(&pool.work, &pool.mutex);
-        const int64_t seat = pool.joined++;
         spin = job->call->split->spin;
         pool.inside++;
         UNLOCK(&pool.mutex);
@@ -333,7 +346,7 @@ static int start_thread(void)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&thread, &attributes, work, NULL);
+    const int failed = pthread_create(&thread, &attributes, work, (void *)(intptr_t)(pool.started + 1));
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 #ifdef AFFINITIES
@@ -342,7 +355,7 @@ static int start_thread(void)
     return !failed;
 #else
     thrd_t thread;
-    return thrd_create(&thread, work, NULL) == thrd_success && thrd_detach(thread) == thrd_success;
+    return thrd_create(&thread, work, (void *)(intptr_t)(pool.started + 1)) == thrd_success && thrd_detach(thread) == thrd_success;
 #endif
 }
 
@@ -376,14 +389,20 @@ int rlx_parallel(const rlx_call *call)
     if (split->spin && processor != pool.avoided) keep_off(processor);
 #endif
     struct rlx_team team;
-    for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].phase = 0;
+    for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].count = 0;
     team.made = 0;
-    rlx_job job = {call, split->tasks ? &team : NULL, 0, RLX_OK, floats_of(call)};
+    rlx_job job;
+    job.call = call, job.team = split->tasks ? &team : NULL;
+    job.shares = wanted < RLX_SHARES ? wanted : RLX_SHARES;
+    for (int64_t i = 0; i < job.shares; i++) job.given[i].count = 0;
+    job.status = RLX_OK;
+    job.floats = floats_of(call);
     pool.busy = 1;
-    pool.joined = 1;
     pool.job = &job;
+    const int all = pool.started > wanted - 1; /* a signal might reach a thread that has no seat in this call */
     UNLOCK(&pool.mutex);
-    for (int64_t i = 1; i < wanted; i++) WAKE(&pool.work);
+    if (all) WAKE_ALL(&pool.work);
+    else for (int64_t i = 1; i < wanted; i++) WAKE(&pool.work);
     make_parts(&job, 0);
     LOCK(&pool.mutex);
     pool.job = NULL;
