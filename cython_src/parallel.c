@@ -1,9 +1,9 @@
-/* The thread pool of parallel.h. Parts of a call are handed out one at a time, so that a thread that is held up by
-   another process makes fewer of them. The caller never waits for a thread that has not begun; one that wakes up late
-   finds the call gone. An idle thread spins for a while, if it has a core for that, and then sleeps: within a graph the
-   next call comes soon, and a core that sleeps takes as long to wake. Threads are those of POSIX, else those of C11.
-   Without either, callers work alone. A team (call.h) is made of the same threads: each takes one part, which goes through
-   all phases. */
+/* The thread pool of parallel.h. Each thread has a share of the parts of a call, and takes them one at a time; when they
+   are gone it takes those of others, so that a thread that is held up by another process makes fewer. The caller never
+   waits for a thread that has not begun; one that wakes up late finds the call gone. An idle thread spins for a while, if
+   it has a core for that, and then sleeps: within a graph the next call comes soon, and a core that sleeps takes as long
+   to wake. Threads are those of POSIX, else those of C11. Without either, callers work alone. A team (call.h) is made of
+   the same threads: each takes one part, which goes through all phases. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
@@ -29,7 +29,6 @@
 #define UNLOCK(mutex) pthread_mutex_unlock(mutex)
 #define WAIT(condition, mutex) pthread_cond_wait(condition, mutex)
 #define WAKE(condition) pthread_cond_signal(condition)
-#define WAKE_ALL(condition) pthread_cond_broadcast(condition)
 #define RESULT void *
 #elif !defined(__STDC_NO_THREADS__)
 #include <threads.h>
@@ -39,7 +38,6 @@
 #define UNLOCK(mutex) mtx_unlock(mutex)
 #define WAIT(condition, mutex) cnd_wait(condition, mutex)
 #define WAKE(condition) cnd_signal(condition)
-#define WAKE_ALL(condition) cnd_broadcast(condition)
 #define RESULT int
 #else
 #define RLX_NO_THREADS
@@ -176,7 +174,7 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 #include <time.h>
 
 #define MOST_THREADS 1024
-#define RLX_SHARES 64
+#define SHARES 64
 #define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
 #define NAP_NS 20000
@@ -198,19 +196,27 @@ typedef struct {
     const rlx_call *call;
     struct rlx_team *team;
     int64_t shares;               /* parts are in so many shares */
-    rlx_counter given[RLX_SHARES]; /* parts of each share that are handed out */
+    rlx_counter given[SHARES]; /* parts of each share that are handed out */
     _Atomic int status;
     rlx_floats floats; /* how all threads treat subnormal numbers */
 } rlx_job;
 
+/* A thread joins a job in three steps: it counts itself among those inside, reads the job, and takes parts if there is
+   one. The caller withdraws the job first and waits for those inside afterwards, so that each thread either finds no job
+   or is waited for. No lock is taken unless a thread sleeps. */
 static struct {
-    MUTEX mutex;
-    CONDITION work, done;
     _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
-    int busy;               /* a caller has the pool */
-    _Atomic int64_t inside; /* threads that are working on it, without the caller */
+    _Atomic int64_t seats;  /* threads that may join it, with the caller */
+    char rest[64];          /* those who wait read the lines above; those who join write the next one */
+    rlx_counter inside;     /* threads that look at the job or work on it, without the caller */
+    _Atomic int busy;       /* a caller has the pool */
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
+    MUTEX mutex;            /* of those who sleep */
+    CONDITION done;         /* the caller sleeps until nobody is inside */
+    _Atomic int waiting;    /* it does */
+    CONDITION work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a job */
+    _Atomic char asleep[MOST_THREADS];
 #ifdef AFFINITIES
     pthread_t threads[MOST_THREADS];
     int avoided; /* the processor that the threads avoid, -1 for none */
@@ -308,30 +314,73 @@ static void make_parts(rlx_job *job, int64_t seat)
     rlx_floats_set(before);
 }
 
-/* A thread of the pool; `given` points to its seat, which counts from 1. */
+/* Whether there is a job that a thread with this seat may join. */
+static inline int called(int64_t seat) { return pool.job && seat < pool.seats; }
+
+/* Returns when there is one: a thread that may spin sleeps after a while, the others at once. */
+static void await_job(int64_t seat, int64_t spin)
+{
+    const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
+    while (spin && rlx_clock_ns() < until)
+        for (int i = 0; i < 32; i++) {
+            if (called(seat)) return;
+            pause_briefly();
+        }
+    LOCK(&pool.mutex);
+    pool.asleep[seat] = 1;
+    while (!called(seat)) WAIT(&pool.work[seat], &pool.mutex);
+    pool.asleep[seat] = 0;
+    UNLOCK(&pool.mutex);
+}
+
+/* A thread of the pool; `given` is its seat, which counts from 1. */
 static RESULT work(void *given)
 {
     const int64_t seat = (int64_t)(intptr_t)given;
     int64_t spin = 0;
     for (;;) {
-        const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
-        while (spin && !atomic_load_explicit(&pool.job, memory_order_relaxed) && rlx_clock_ns() < until)
-            for (int i = 0; i < 32; i++) pause_briefly();
-        LOCK(&pool.mutex);
-        rlx_job *job;
-        while (!(job = pool.job) || seat >= job->call->split->threads)
-            WAIT(&pool.work, &pool.mutex);
-        spin = job->call->split->spin;
-        pool.inside++;
-        UNLOCK(&pool.mutex);
-        make_parts(job, seat);
-        LOCK(&pool.mutex);
-        /* The job has no parts left, so no other thread joins it. */
-        if (pool.job == job) pool.job = NULL;
-        if (--pool.inside == 0) WAKE(&pool.done);
-        UNLOCK(&pool.mutex);
+        await_job(seat, spin);
+        pool.inside.count++;
+        rlx_job *job = pool.job;
+        if (job && seat < job->call->split->threads) {
+            spin = job->call->split->spin;
+            make_parts(job, seat);
+            /* The job has no parts left, so no other thread needs to join it. */
+            atomic_compare_exchange_strong(&pool.job, &job, NULL);
+        }
+        if (--pool.inside.count == 0 && pool.waiting) {
+            LOCK(&pool.mutex);
+            WAKE(&pool.done);
+            UNLOCK(&pool.mutex);
+        }
     }
     return (RESULT)0;
+}
+
+/* Wakes the threads of a job that sleep. */
+static void wake(int64_t wanted)
+{
+    int64_t first = 1;
+    while (first < wanted && !pool.asleep[first]) first++;
+    if (first == wanted) return;
+    LOCK(&pool.mutex);
+    for (int64_t i = first; i < wanted; i++)
+        if (pool.asleep[i]) WAKE(&pool.work[i]);
+    UNLOCK(&pool.mutex);
+}
+
+/* Returns when nobody is inside. */
+static void await_threads(int64_t spin)
+{
+    const int64_t until = spin && pool.inside.count ? rlx_clock_ns() + SPIN_NS : 0;
+    while (until && pool.inside.count && rlx_clock_ns() < until)
+        for (int i = 0; i < 32 && pool.inside.count; i++) pause_briefly();
+    if (!pool.inside.count) return;
+    LOCK(&pool.mutex);
+    pool.waiting = 1;
+    while (pool.inside.count) WAIT(&pool.done, &pool.mutex);
+    pool.waiting = 0;
+    UNLOCK(&pool.mutex);
 }
 
 static int start_thread(void)
@@ -377,11 +426,7 @@ static void keep_off(int processor)
 int rlx_parallel(const rlx_call *call)
 {
     const struct rlx_split *split = call->split;
-    LOCK(&pool.mutex);
-    if (pool.busy) {
-        UNLOCK(&pool.mutex);
-        return rlx_alone(call);
-    }
+    if (atomic_exchange(&pool.busy, 1)) return rlx_alone(call);
     const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
     while (pool.started < wanted - 1 && start_thread()) pool.started++;
 #ifdef AFFINITIES
@@ -393,27 +438,17 @@ int rlx_parallel(const rlx_call *call)
     team.made = 0;
     rlx_job job;
     job.call = call, job.team = split->tasks ? &team : NULL;
-    job.shares = wanted < RLX_SHARES ? wanted : RLX_SHARES;
+    job.shares = wanted < SHARES ? wanted : SHARES;
     for (int64_t i = 0; i < job.shares; i++) job.given[i].count = 0;
     job.status = RLX_OK;
     job.floats = floats_of(call);
-    pool.busy = 1;
+    pool.seats = wanted;
     pool.job = &job;
-    const int all = pool.started > wanted - 1; /* a signal might reach a thread that has no seat in this call */
-    UNLOCK(&pool.mutex);
-    if (all) WAKE_ALL(&pool.work);
-    else for (int64_t i = 1; i < wanted; i++) WAKE(&pool.work);
+    wake(wanted);
     make_parts(&job, 0);
-    LOCK(&pool.mutex);
     pool.job = NULL;
-    UNLOCK(&pool.mutex);
-    const int64_t until = split->spin && pool.inside ? rlx_clock_ns() + SPIN_NS : 0;
-    while (until && pool.inside && rlx_clock_ns() < until)
-        for (int i = 0; i < 32; i++) pause_briefly();
-    LOCK(&pool.mutex);
-    while (pool.inside) WAIT(&pool.done, &pool.mutex);
+    await_threads(split->spin);
     pool.busy = 0;
-    UNLOCK(&pool.mutex);
     return job.status;
 }
 
@@ -425,11 +460,11 @@ int64_t rlx_parallel_phases(void) { return pool.phases; }
 static void begin_anew(void)
 {
     pthread_mutex_init(&pool.mutex, NULL);
-    pthread_cond_init(&pool.work, NULL);
     pthread_cond_init(&pool.done, NULL);
+    for (int64_t i = 0; i < MOST_THREADS; i++) pthread_cond_init(&pool.work[i], NULL), pool.asleep[i] = 0;
     pool.job = NULL;
-    pool.busy = 0;
-    pool.inside = pool.started = 0;
+    pool.busy = pool.waiting = 0;
+    pool.inside.count = pool.started = 0;
 #ifdef AFFINITIES
     pool.avoided = -1;
 #endif
@@ -444,8 +479,8 @@ void rlx_parallel_init(void)
 void rlx_parallel_init(void)
 {
     mtx_init(&pool.mutex, mtx_plain);
-    cnd_init(&pool.work);
     cnd_init(&pool.done);
+    for (int64_t i = 0; i < MOST_THREADS; i++) cnd_init(&pool.work[i]);
 }
 #endif
 #endif

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
-from rlx.cost.kinds import work_of
+from rlx.cost.kinds import traffic, work_of
 from rlx.ir.plan import Call, Value
 from rlx.threads import usable_cores
 
@@ -34,6 +34,8 @@ _NS: Mapping[str, float] = {
 _OTHER_NS = 0.12
 # The same for a byte that a strided copy moves.
 _COPY_NS = 0.06
+# What a byte takes at least that a call reads or writes, where it comes from a cache that cores share.
+_BYTE_NS = 0.03
 
 
 class Split(NamedTuple):
@@ -124,4 +126,5 @@ def _ns(call: Call) -> float:
     """Roughly what a call takes on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
-    return sum(_NS.get(kind, _OTHER_NS) * work for kind, work in work_of(call.node).items())
+    work = sum(_NS.get(kind, _OTHER_NS) * units for kind, units in work_of(call.node).items())
+    return max(work, _BYTE_NS * traffic(call.node))
