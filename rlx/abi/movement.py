@@ -6,6 +6,8 @@ from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, Kernel, Parallel, choic
 
 # How an update joins what is there.
 REDUCTIONS = ("none", "add", "mul", "min", "max")
+# What stands around a tensor: its nearest element, or those that a mirror or a repetition shows there.
+PADS = ("edge", "reflect", "wrap")
 
 # An index of `depth` numbers names a place of axes of these sizes, by these strides.
 _INDEX = {"depth": INT, "index_bytes": INT, "sizes": INTS, "axis_steps": INTS}
@@ -28,6 +30,16 @@ KERNELS = (
         "Elements with one value around them: sizes of the result, of the operand, and what stands before it.",
         {"rank": INT, "dims": INTS, "inside": INTS, "before": INTS},
         {"x": "T", "value": "T"},
+        {"y": "T"},
+        types=BYTES,
+        parallel=Parallel(),
+    ),
+    Kernel(
+        "pad_repeat",
+        "Elements with borders that repeat some of them: sizes of the result and of the operand in units of "
+        "neighbouring elements, and how many stand before it.",
+        {"rank": INT, "mode": choice("PAD", *PADS), "unit": INT, "dims": INTS, "inside": INTS, "before": INTS},
+        {"x": "T"},
         {"y": "T"},
         types=BYTES,
         parallel=Parallel(),

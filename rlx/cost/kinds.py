@@ -39,7 +39,9 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "arithmetic": Kind(("custom",)),
     "function": Kind(("random",), "arithmetic", 0.3),
-    "move": Kind(("narrow", "slice", "expand", "concat", "pad_constant", "frames"), moves=True),
+    "move": Kind(
+        ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames"), moves=True
+    ),
     "transpose": Kind(("transpose",), "move", 1.5, moves=True),
     "gather": Kind(
         ("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"),

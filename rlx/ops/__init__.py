@@ -20,7 +20,7 @@ from rlx.ops.products.block_formats import decode_blocks as decode_blocks
 
 # Every module that registers records, in the order in which it does so. A folder is a family.
 MODULES = (
-    "leaves", "elementwise.records", "elementwise.activations", "movement.strided", "movement.gather", "movement.scatter",
+    "leaves", "elementwise.records", "elementwise.activations", "movement.strided", "movement.pads", "movement.gather", "movement.scatter",
     "movement.layout", "movement.creation", "elementwise.random", "resize.interpolate", "resize.plane", "rows.reduction",
     "rows.softmax", "rows.sorting", "rows.normalization", "products.matmul", "products.grouped", "products.joined",
     "products.quantization", "products.dequant", "products.einsum", "windows.convolution", "windows.fused",

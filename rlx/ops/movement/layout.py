@@ -262,43 +262,38 @@ def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
         )
     if mode not in _MODES:
         raise GraphError(describe("[pad] no such mode", got=repr(mode), expected=", ".join(_MODES)))
-    padded = sum(max(pair) > 0 for pair in pairs)
-    if mode == "constant" and padded > 1:
-        # The value around several axes is written at once. Around one axis it is joined on, which fusions look for.
-        for axis, (before, after) in enumerate(pairs):
-            x = _pad_axis(g, x, axis, min(before, 0), min(after, 0), mode, value)
-        extra = tuple((max(0, before), max(0, after)) for before, after in pairs)
-        return g.add_node(
-            "pad_constant", [x, g.constant(np.full((), value), x.dtype)], {"pads": extra}
-        )
     for axis, (before, after) in enumerate(pairs):
-        x = _pad_axis(g, x, axis, before, after, mode, value)
-    return x
+        x = _cut_axis(g, x, axis, max(0, -before), max(0, -after))
+    extra = tuple((max(0, before), max(0, after)) for before, after in pairs)
+    axes = [axis for axis, pair in enumerate(extra) if any(pair)]
+    if not axes:
+        return x
+    if mode != "constant":
+        for axis in axes:
+            if x.shape[axis] == 0:
+                raise ShapeError(
+                    describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}")
+                )
+            # A few numbers in a file may ask for a result of any size.
+            spend(f"[pad] {mode}", elements=x.shape[axis] + sum(extra[axis]))
+        return g.add_node("pad_repeat", [x], {"pads": extra, "mode": mode})
+    filler = g.constant(np.full((), value), x.dtype)
+    if len(axes) > 1:
+        return g.add_node("pad_constant", [x, filler], {"pads": extra})
+    # Around one axis the value is joined on, which fusions look for.
+    (axis,) = axes
+    sides = [
+        [g.expand(filler, (*x.shape[:axis], count, *x.shape[axis + 1 :]))] if count else []
+        for count in extra[axis]
+    ]
+    return g.concat([*sides[0], x, *sides[1]], axis)
 
 
-def _pad_axis(g: Graph, x: Node, axis: int, before: int, after: int, mode: Any, value: Any) -> Node:
-    cut = max(0, -before), max(0, -after)
-    n = x.shape[axis] - sum(cut)
+def _cut_axis(g: Graph, x: Node, axis: int, before: int, after: int) -> Node:
+    n = x.shape[axis] - before - after
     if n < 0:
         raise ShapeError(describe("[pad] cuts more than there is", got=f"{x.shape}, axis {axis}"))
-    if any(cut):
-        x = g.narrow(x, axis, cut[0], n)
-    before, after = max(0, before), max(0, after)
-    if before + after == 0:
-        return x
-    if mode == "constant":
-        filler = g.constant(np.full((), value), x.dtype)
-        sides = [
-            [g.expand(filler, (*x.shape[:axis], count, *x.shape[axis + 1 :]))] if count else []
-            for count in (before, after)
-        ]
-        return g.concat([*sides[0], x, *sides[1]], axis)
-    if n == 0:
-        raise ShapeError(describe(f"[pad] {mode} of an empty axis", got=f"{x.shape}, axis {axis}"))
-    # The other modes repeat entries of the axis: one gather with constant indices.
-    spend(f"[pad] {mode}", elements=n + before + after)
-    indices = np.pad(np.arange(n, dtype=np.int32), (before, after), mode)
-    return g.gather(x, g.constant(indices), axis)
+    return g.narrow(x, axis, before, n) if before + after else x
 
 
 @composite(

@@ -1,0 +1,25 @@
+// Elements with borders that repeat some of them: a coordinate outside of an axis stands for one inside.
+@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ type[0] }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ type[1] }}>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let e = (wid.x + wid.y * FOLD) * 256u + lane;
+    if (e >= COUNT) { return; }
+    var rest = e / UNIT;
+    var at = e % UNIT;
+{% for d in range(rank)|reverse %}
+{% set n = inside[d] %}
+{% set period = 2 * (n - 1) if kind == "reflect" else n %}
+    let c{{ d }} = i32(rest % {{ dims[d] }}u) - {{ before[d] }};
+    rest /= {{ dims[d] }}u;
+{% if kind == "edge" or n == 1 %}
+    let i{{ d }} = clamp(c{{ d }}, 0, {{ n - 1 }});
+{% else %}
+    let m{{ d }} = (c{{ d }} % {{ period }} + {{ period }}) % {{ period }};
+    let i{{ d }} = {% if kind == "wrap" %}m{{ d }}{% else %}min(m{{ d }}, {{ period }} - m{{ d }}){% endif %};
+{% endif %}
+    at += u32(i{{ d }}) * {{ steps[d] }}u;
+{% endfor %}
+    y[e] = x[at];
+}
