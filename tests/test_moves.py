@@ -206,3 +206,46 @@ def test_operands_that_are_repeated_along_some_axes(isa, rng):
             other = [n if rng.integers(2) else 1 for n in shape]
             x, y = (rng.integers(0, 99, one).astype(np.float32) for one in (shape, other))
             same(lambda g, x, y: [g.sub(x, y)], [x, y], [x - y])
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_borders_that_repeat(mode, isa, rng):
+    """Any axes, borders longer than the axis, and neighbouring elements that are moved together."""
+    for dtype in DTYPES:
+        for _ in range(15):
+            x = random_array(rng, dtype)
+            pads = [tuple(int(one) for one in rng.choice((0, 0, 1, 3, 40), 2)) for _ in x.shape]
+            same(lambda g, x, pads=pads: [g.pad(x, pads, mode)], [x], [np.pad(x, pads, mode)])
+    line = rng.integers(0, 99, 3000).astype(np.float32)
+    for pads in ((700, 2500), (0, 3), (9000, 1)):
+        same(lambda g, x, pads=pads: [g.pad(x, [pads], mode)], [line], [np.pad(line, [pads], mode)])
+
+
+def test_a_border_is_one_call():
+    g = rlx.Graph()
+    g.set_outputs([g.pad(g.input("x", (3, 4, 5)), [(1, 1), (0, 2), (2, 0)], "reflect")])
+    with rlx.compile(g, "cpu") as compiled:
+        text = compiled.as_text("kernels")
+    assert text.count("pad_repeat_b4") == 1
+    assert "gather" not in text
+
+
+def test_repetitions_of_short_rows(isa, rng):
+    """Rows of a few elements, of which many lie along an axis that is not the one before."""
+    for dtype in DTYPES:
+        for shape, repeats in (
+            ((40, 25, 2), (1, 1, 3)), ((300, 3), (2, 5)), ((7, 600, 1), (1, 2, 3)), ((2, 3, 4, 5), (3, 2, 1, 2)),
+            ((50, 8), (1, 3)), ((50, 9), (1, 3)), ((0, 4), (2, 3)),
+        ):  # fmt: skip
+            x = rng.integers(0, 200, shape).astype(DTYPES[dtype])
+            same(lambda g, x, r=repeats: [g.tile(x, r)], [x], [np.tile(x, repeats)])
+
+
+def test_gathers_of_short_rows(isa, rng):
+    """A place for each row: more rows than are looked up at a time, every width, one index for several rows."""
+    for width in (1, 2, 3, 4, 5, 7, 8, 9, 24, 40, 200):
+        x = rng.integers(0, 200, (3, 37, width)).astype(np.float32)
+        index = rng.integers(-37, 37, 1100)
+        same(lambda g, x, i: [g.gather(x, i, 1)], [x, index], [np.take(x, index, 1)])
+        few = index[:5].astype(np.int32)
+        same(lambda g, x, i: [g.gather(x, i, 1)], [x, few], [np.take(x, few, 1)])

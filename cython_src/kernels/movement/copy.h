@@ -7,24 +7,47 @@
 /* Up to a few hundred bytes, without the call of memcpy: the last vector overlaps the one before. */
 static RLX_INLINE void copy_bytes(char *d, const char *s, int64_t n)
 {
-    typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1)));
-    if (n > 512) {
-        memcpy(d, s, (size_t)n);
-    } else if (n >= 16) {
-        const bytes16 last = *(const bytes16 *)(s + n - 16);
-        for (int64_t i = 0; i < n - 16; i += 16) *(bytes16 *)(d + i) = *(const bytes16 *)(s + i);
-        *(bytes16 *)(d + n - 16) = last;
-    } else if (n >= 8) {
-        memcpy(d, s, 8), memcpy(d + n - 8, s + n - 8, 8);
-    } else if (n >= 4) {
-        memcpy(d, s, 4), memcpy(d + n - 4, s + n - 4, 4);
-    } else {
+    typedef uint8_t bytes16 __attribute__((vector_size(16), aligned(1), may_alias));
+    typedef uint8_t bytes32 __attribute__((vector_size(32), aligned(1), may_alias));
+    typedef uint8_t bytes_all __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
+#define COPY_BY(type)                                                                             \
+    {                                                                                             \
+        const int64_t step = (int64_t)sizeof(type);                                               \
+        const type last = *(const type *)(s + n - step);                                          \
+        for (int64_t i = 0; i < n - step; i += step) *(type *)(d + i) = *(const type *)(s + i);   \
+        *(type *)(d + n - step) = last;                                                           \
+    }
+    if (n > 512) memcpy(d, s, (size_t)n);
+    else if (n >= VECTOR_BYTES) COPY_BY(bytes_all)
+    else if (n >= 32) COPY_BY(bytes32)
+    else if (n >= 16) COPY_BY(bytes16)
+    else if (n >= 8) memcpy(d, s, 8), memcpy(d + n - 8, s + n - 8, 8);
+    else if (n >= 4) memcpy(d, s, 4), memcpy(d + n - 4, s + n - 4, 4);
+    else
         for (int64_t i = 0; i < n; i++) {
             RLX_SCALAR_LOOP;
             d[i] = s[i];
         }
-    }
+#undef COPY_BY
 }
+
+/* A statement for a number of elements, which is a constant in it where it is small: copies of so many are a move or two. */
+#define FOR_FEW(count, n, statement)                                                              \
+    switch (count) {                                                                              \
+    case 1: { enum { n = 1 }; statement; } break;                                                 \
+    case 2: { enum { n = 2 }; statement; } break;                                                 \
+    case 3: { enum { n = 3 }; statement; } break;                                                 \
+    case 4: { enum { n = 4 }; statement; } break;                                                 \
+    case 5: { enum { n = 5 }; statement; } break;                                                 \
+    case 6: { enum { n = 6 }; statement; } break;                                                 \
+    case 7: { enum { n = 7 }; statement; } break;                                                 \
+    case 8: { enum { n = 8 }; statement; } break;                                                 \
+    default: { const int64_t n = count; statement; } break;                                       \
+    }
+#define MOST_FEW 8
+/* Rows of few elements that are enough for a plane. */
+#define LEAST_ROWS 16
+#define STRIP_ROWS 256
 
 /* A tile is as many vectors as 16 bytes have elements. Each half of a vector holds 16 bytes of one column. Vectors are
    interleaved with those that are half of the tile away, as often as it takes to turn columns into rows. */
@@ -104,16 +127,33 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
             }                                                                                     \
         }                                                                                         \
     }                                                                                             \
-    /* Lines along the longer side of a plane. */                                                 \
+    /* Rows of n neighbouring elements. */                                                        \
+    static RLX_INLINE void copy_rows_##SUFFIX(E *d, const E *s, int64_t rows, int64_t n, int64_t to, int64_t from)\
+    {                                                                                             \
+        for (int64_t i = 0; i < rows; i++) {                                                      \
+            RLX_SCALAR_LOOP;                                                                      \
+            copy_bytes((char *)(d + i * to), (const char *)(s + i * from), n * (int64_t)sizeof(E));\
+        }                                                                                         \
+    }                                                                                             \
+    /* Lines of the target if they are contiguous and not short, otherwise lines along the longer side of a plane. */\
     static RLX_NOINLINE void copy_lines_##SUFFIX(E *d, const E *s, int64_t rows, int64_t columns, \
                                                  const int64_t to[2], const int64_t from[2])      \
     {                                                                                             \
-        if (columns < rows && !(to[1] == 1 && from[1] == 1))                                      \
+        if (to[1] == 1 && from[1] == 1) {                                                         \
+            FOR_FEW(columns, n, copy_rows_##SUFFIX(d, s, rows, n, to[0], from[0]))                \
+        } else if (to[1] == 1 && columns >= 4 && columns < 16) {                                  \
+            for (int64_t i = 0; i < rows; i++)                                                    \
+                for (int64_t j = 0; j < columns; j++) {                                           \
+                    RLX_SCALAR_LOOP;                                                              \
+                    d[i * to[0] + j] = s[i * from[0] + j * from[1]];                              \
+                }                                                                                 \
+        } else if (columns < rows && !(to[1] == 1 && columns >= 16)) {                            \
             for (int64_t j = 0; j < columns; j++)                                                 \
                 copy_line_##SUFFIX(d + j * to[1], s + j * from[1], rows, to[0], from[0]);         \
-        else                                                                                      \
+        } else {                                                                                  \
             for (int64_t i = 0; i < rows; i++)                                                    \
                 copy_line_##SUFFIX(d + i * to[0], s + i * from[0], columns, to[1], from[1]);      \
+        }                                                                                         \
     }                                                                                             \
     /* Rows of the target are contiguous, columns of the source: strips of rows as wide as a line of the cache. */ \
     static RLX_NOINLINE void copy_turned_##SUFFIX(E *d, const E *s, int64_t rows, int64_t columns, \
@@ -138,11 +178,13 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
         const int64_t counter = in->counter ? *(const int32_t *)in->counter : 0;                  \
         E *target = (E *)out->target + p->target_offset + counter * p->target_advance;            \
         const E *source = (const E *)in->source + p->source_offset + counter * p->source_advance; \
-        /* The axis of rows; -1 where there is only one row. */                                   \
+        /* The axis of rows; -1 where there is only one row. Short rows are many where the axis is long. */ \
         int64_t axis = last - 1, pieces = 1;                                                      \
         int turned = 0;                                                                           \
         for (int64_t d = 0; d < last && p->source_steps[last] != 1 && p->target_steps[last] == 1; d++) \
             if (p->source_steps[d] == 1) axis = d, turned = 1;                                    \
+        for (int64_t d = last - 2; d >= 0 && !turned && dims[last] <= MOST_FEW && dims[axis] < LEAST_ROWS; d--) \
+            if (dims[d] > dims[axis]) axis = d;                                                   \
         for (int64_t d = 0; d < last; d++)                                                        \
             if (d != axis) pieces *= dims[d];                                                     \
         const int64_t to[2] = {axis < 0 ? 0 : p->target_steps[axis], p->target_steps[last]};      \
@@ -155,12 +197,16 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
         /* Pieces along the last axis outside of the planes follow each other by steps alone. */  \
         const int64_t inner = axis == last - 1 ? last - 2 : last - 1;                             \
         const int64_t length = inner < 0 ? 1 : dims[inner];                                       \
+        /* Short rows of several pieces lie between each other: some rows of all pieces, then the next. */\
+        const int64_t strip = !turned && axis < last - 1 ? STRIP_ROWS : rows;                     \
+        for (int64_t top = 0; top < rows; top += strip)                                           \
         for (int64_t piece = own.pieces.first; piece < own.pieces.last;) {                        \
             const int64_t at = piece % length, left = own.pieces.last - piece;                    \
             const int64_t end = length - at < left ? length : at + left;                          \
             int64_t rest = piece / length;                                                        \
-            E *d = target;                                                                        \
-            const E *s = source;                                                                  \
+            E *d = target + top * to[0];                                                          \
+            const E *s = source + top * from[0];                                                  \
+            const int64_t some = rows - top < strip ? rows - top : strip;                         \
             for (int64_t a = inner - 1; a >= 0; a--) {                                            \
                 if (a == axis) continue;                                                          \
                 const int64_t c = rest % dims[a];                                                 \
@@ -170,8 +216,8 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
             for (int64_t i = at; i < end; i++) {                                                  \
                 const int64_t forward = inner < 0 ? 0 : i * p->target_steps[inner];               \
                 const int64_t onward = inner < 0 ? 0 : i * p->source_steps[inner];                \
-                if (turned) copy_turned_##SUFFIX(d + forward, s + onward, rows, columns, to, from); \
-                else copy_lines_##SUFFIX(d + forward, s + onward, rows, columns, to, from);       \
+                if (turned) copy_turned_##SUFFIX(d + forward, s + onward, some, columns, to, from); \
+                else copy_lines_##SUFFIX(d + forward, s + onward, some, columns, to, from);       \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \

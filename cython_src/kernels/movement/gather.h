@@ -23,14 +23,23 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
                                       int64_t step, int64_t move, int64_t n)
 {
     int64_t any = 0;
-#define PLACES(bytes, depth)                                                                      \
-    for (int64_t i = 0; i < n; i++) {                                                             \
-        const int64_t place = index_offset(index, at + i * step, bytes, depth, p->sizes, p->axis_steps); \
-        any |= place, places[i] = place + i * move;                                               \
+    const int64_t size = p->sizes[0], along = p->axis_steps[0]; /* of the only axis, often */
+#define PLACES(TYPE)                                                                              \
+    {                                                                                             \
+        const TYPE *const one = (const TYPE *)index + at;                                         \
+        for (int64_t i = 0; i < n; i++) {                                                         \
+            const int64_t named = one[i * step], place = named < 0 ? named + size : named;        \
+            any |= -(int64_t)((uint64_t)place >= (uint64_t)size);                                 \
+            places[i] = place * along + i * move;                                                 \
+        }                                                                                         \
     }
-    if (p->depth != 1) PLACES(p->index_bytes, p->depth)
-    else if (p->index_bytes == 4) PLACES(4, 1)
-    else PLACES(8, 1)
+    if (p->depth != 1)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t place = index_offset(index, at + i * step, p->index_bytes, p->depth, p->sizes, p->axis_steps);
+            any |= place, places[i] = place + i * move;
+        }
+    else if (p->index_bytes == 4) PLACES(int32_t)
+    else PLACES(int64_t)
 #undef PLACES
     return any < 0 ? -1 : 0;
 }
@@ -38,6 +47,15 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
 /* The last axis is made of rows. Either a row is a run of the operand that one index tuple names, or each of its
    elements has a tuple of its own. Tuples that all rows share are looked up once. */
 #define GATHER(SUFFIX, E)                                                                         \
+    /* Rows of n neighbouring elements, each with its place. */                                   \
+    static RLX_INLINE void gather_rows_##SUFFIX(E *y, const E *x, const int64_t *places, int64_t rows, int64_t n,\
+                                                int64_t width)                                    \
+    {                                                                                             \
+        for (int64_t i = 0; i < rows; i++) {                                                      \
+            RLX_SCALAR_LOOP;                                                                      \
+            copy_bytes((char *)(y + i * width), (const char *)(x + places[i]), n * (int64_t)sizeof(E));\
+        }                                                                                         \
+    }                                                                                             \
     static int kernel_gather_##SUFFIX(const rlx_call *call)                                       \
     {                                                                                             \
         RLX_ARGUMENTS(gather, call);                                                              \
@@ -64,15 +82,27 @@ static RLX_NOINLINE int gather_places(int64_t *places, const rlx_gather *p, cons
                     const int64_t c = rest % dims[d];                                             \
                     rest /= dims[d], from += c * p->data_steps[d], which += c * p->index_steps[d]; \
                 }                                                                                 \
+                if (step == 0) {                                                                  \
+                    /* A place for each row. */                                                   \
+                    for (int64_t j = begin, rows; j < end; j += rows, row += rows) {              \
+                        rows = end - j < GATHER_BLOCK ? end - j : GATHER_BLOCK;                   \
+                        if (gather_places(places, p, in->index, which + j * next, next, onward, rows))\
+                            return RLX_INDEX_OUT_OF_RANGE;                                        \
+                        const E *x = (const E *)in->x + from + j * onward;                        \
+                        E *y = (E *)out->y + row * width + first;                                 \
+                        if (move == 1)                                                            \
+                            FOR_FEW(n, few, gather_rows_##SUFFIX(y, x, places, rows, few, width)) \
+                        else                                                                      \
+                            for (int64_t i = 0; i < rows; i++) copy_line_##SUFFIX(y + i * width, x + places[i], n, 1, move);\
+                    }                                                                             \
+                    continue;                                                                     \
+                }                                                                                 \
                 for (int64_t j = begin; j < end; j++, row++) {                                    \
                     const E *x = (const E *)in->x + from + j * onward;                            \
                     E *y = (E *)out->y + row * width + first;                                     \
-                    if (!shared && gather_places(places, p, in->index, which + j * next, step, move, step ? n : 1)) \
+                    if (!shared && gather_places(places, p, in->index, which + j * next, step, move, n))\
                         return RLX_INDEX_OUT_OF_RANGE;                                            \
-                    if (step == 0)                                                                \
-                        copy_line_##SUFFIX(y, x + places[0], n, 1, move);                         \
-                    else                                                                          \
-                        for (int64_t i = 0; i < n; i++) y[i] = x[places[i]];                      \
+                    for (int64_t i = 0; i < n; i++) y[i] = x[places[i]];                          \
                 }                                                                                 \
             }                                                                                     \
             if (step == 0) break;                                                                 \
