@@ -14,7 +14,8 @@ SHAPES = (
     (1, 1, 1), (1, 700, 1), (3, 2051, 1), (7, 3, 1), (8, 3, 1), (50, 7, 1), (33, 15, 1), (33, 16, 1), (19, 17, 1),
     (9, 130, 1), (50, 5, 3), (17, 16, 8), (100, 2, 15), (3, 5, 4), (2, 300, 5), (2, 701, 2), (1, 999, 13),
     (2, 65, 48), (1, 130, 33), (4, 9, 16), (3, 70, 17), (2, 66, 257), (1, 3, 1000), (2, 1, 300), (5, 6, 64),
-    (0, 4, 3), (4, 3, 0), (4, 0, 3), (20, 0, 1), (1, 4097, 3), (1, 130, 1500),
+    (0, 4, 3), (4, 3, 0), (4, 0, 3), (20, 0, 1), (1, 4097, 3), (1, 130, 1500), (40, 1, 1), (70, 1, 3), (5, 77, 4),
+    (9, 60, 5), (9, 40, 15), (3, 20, 13), (30, 300, 5),
 )  # fmt: skip
 ISAS = [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()]
 EXTREMES = {"max", "min", "argmax", "argmin"}
@@ -132,6 +133,12 @@ def test_the_first_of_rows(share, largest, isa):
         (2, 400),
         (1, 3001),
         (0, 4),
+        (40, 1),
+        (33, 2),
+        (50, 4),
+        (19, 31),
+        (37, 32),
+        (20, 33),
     ):
         for dtype in NUMBERS:
             x = numbers((rows, n), dtype, special=True)
@@ -177,3 +184,39 @@ def test_squares_and_sizes_are_taken_while_they_are_added_up(kind):
         text = compiled.as_text("kernels")
     assert ("reduce_sum_abs_f32" if kind == "l1" else "reduce_sum_squares_f32") in text
     assert "elementwise" not in text.partition("reduce_")[0]
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+def test_norms_of_short_rows(op, isa):
+    """Rows that are normalised side by side, and those that are just too long: with NaN, weights and a residual."""
+    rng = np.random.default_rng(3)
+    for rows, n in ((1, 1), (5, 2), (16, 3), (17, 4), (40, 7), (33, 16), (40, 17), (0, 4)):
+        for dtype in FLOATS:
+            for present in ((), ("weight",), ("weight", "bias")[: 2 if op == "layer_norm" else 1]):
+                for residual in (False, True):
+                    name = "f32" if dtype == "f4" else "f64"
+                    g = rlx.Graph()
+                    x = g.input("x", (rows, n), name)
+                    more = [g.input(one, (n,), name) for one in present]
+                    given = dict(zip(present, more, strict=True))
+                    summed = x + g.input("r", (rows, n), name) if residual else x
+                    g.set_outputs([getattr(g, op)(summed, **given), summed])
+                    shapes = [(rows, n), *[(n,)] * len(present), *[(rows, n)] * residual]
+                    arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+                    if rows > 4 and n > 1:
+                        arrays[0][3, 1] = np.nan
+                    with np.errstate(all="ignore"):
+                        expected = rlx.compile(g, "reference").run_slots(*arrays)
+                    first, other = (
+                        [
+                            np.array(one)
+                            for one in rlx.compile(
+                                g, "cpu", options=CompileOptions(threads=threads)
+                            ).run_slots(*arrays)
+                        ]
+                        for threads in (1, 3)
+                    )
+                    for one, again, right in zip(first, other, expected, strict=True):
+                        bound = 2e-5 if dtype == "f4" else 1e-12
+                        np.testing.assert_allclose(one, right, bound, bound)
+                        assert bits(one) == bits(again)

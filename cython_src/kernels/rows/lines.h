@@ -39,7 +39,7 @@ static inline int64_t rows_together(int64_t n, int64_t inner)
     int64_t fold = 1;
     if (inner >= BESIDE) return 1;
     while (fold * inner % BESIDE || fold * inner < 4 * BESIDE) fold *= 2;
-    return fold * inner <= STRIP && n >= 4 * fold ? fold : 1;
+    return fold * inner <= STRIP && n >= fold ? fold : 1;
 }
 
 /* d[0] to d[3], `to` apart, become the columns of the four rows at s, which are `from` apart: vectors of 16 bytes. */

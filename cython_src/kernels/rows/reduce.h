@@ -46,18 +46,19 @@
         const int64_t fold = rows_together(n, inner), wide = fold * width, rest = n % fold;       \
         for (int64_t j = 0; j < wide; j++) total[j] = (TOTAL)(START);                             \
         columns_##kind##_##SUFFIX(total, x, n / fold, fold * inner, wide);                        \
-        if (rest) columns_##kind##_##SUFFIX(total, x + (n - rest) * inner, rest, inner, width);   \
+        if (rest) columns_##kind##_##SUFFIX(total, x + (n - rest) * inner, 1, 0, rest * inner);   \
         for (int64_t j = wide - 1; j >= width; j--) total[j - width] = COMBINE(total[j - width], total[j]); \
         for (int64_t j = 0; j < width; j++) y[j] = (T)(FINISH(total[j], divisor));                \
     }                                                                                             \
     static int kernel_reduce_##kind##_##SUFFIX(const rlx_call *call)                              \
     {                                                                                             \
         RLX_ARGUMENTS(reduce_##kind, call);                                                       \
-        const int64_t n = p->n, inner = p->inner, size = n * inner;                               \
-        const int64_t divisor = p->divisor, length = p->length, pieces = n > length ? (n + length - 1) / length : 1; \
-        const rlx_block own = share_lines(call, p->outer * pieces, inner);                        \
+        /* Lines of one element are columns of one row. */                                        \
+        const int64_t n = p->n, outer = n == 1 ? 1 : p->outer, inner = n == 1 ? p->outer * p->inner : p->inner; \
+        const int64_t size = n * inner, divisor = p->divisor, length = p->length, pieces = n > length ? (n + length - 1) / length : 1; \
+        const rlx_block own = share_lines(call, outer * pieces, inner);                           \
         T *y = (T *)out->y + own.pieces.first * inner;                                            \
-        if (pieces == 1 && lie_apart(p->outer, n, inner, BESIDE)) {                               \
+        if (pieces == 1 && lie_apart(outer, n, inner, BESIDE)) {                               \
             const T *x = (const T *)in->x + own.pieces.first * size;                              \
             int64_t left = own.pieces.last - own.pieces.first;                                    \
             T beside[BUFFER], found[STRIP];                                                       \

@@ -221,6 +221,35 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
+/* Normalises up to BESIDE rows of at most as many elements, side by side. */
+static void NAME(norm_beside)(T *y, T *sum, const T *x, const T *other, const T *weight, const T *bias, int64_t n,
+                              int64_t count, double eps, int rms)
+{
+    T v[BESIDE * BESIDE], total[BESIDE] = {0}, mean[BESIDE] = {0}, scale[BESIDE];
+    NAME(bring)(v, x, n, n, count, BESIDE);
+    if (other) {
+        T more[BESIDE * BESIDE];
+        NAME(bring)(more, other, n, n, count, BESIDE);
+        for (int64_t i = 0; i < n * BESIDE; i++) v[i] += more[i];
+        if (sum) NAME(send)(sum, v, n, n, count, BESIDE);
+    }
+#define EACH(statement)                                                                           \
+    for (int64_t i = 0; i < n; i++)                                                               \
+        for (int64_t l = 0; l < BESIDE; l++) statement;
+    if (!rms) {
+        EACH(total[l] += v[i * BESIDE + l])
+        for (int64_t l = 0; l < BESIDE; l++) mean[l] = (T)(total[l] / (double)n), total[l] = 0;
+    }
+    EACH(total[l] += (v[i * BESIDE + l] - mean[l]) * (v[i * BESIDE + l] - mean[l]))
+    for (int64_t l = 0; l < BESIDE; l++) scale[l] = (T)(1 / sqrt(total[l] / (double)n + eps));
+    for (int64_t i = 0; i < n; i++) {
+        const T by = weight ? weight[i] : 1, more = bias ? bias[i] : 0;
+        for (int64_t l = 0; l < BESIDE; l++) v[i * BESIDE + l] = (v[i * BESIDE + l] - mean[l]) * scale[l] * by + more;
+    }
+#undef EACH
+    NAME(send)(y, v, n, n, count, BESIDE);
+}
+
 /* With a residual, x + residual is stored first: to the second result, or, if that is not wanted, to the first until it
    is normalised. */
 static int NAME(kernel_layer_norm)(const rlx_call *call)
@@ -229,7 +258,15 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
     const int64_t rows = p->rows, n = p->n;
     const int rms = (int)p->rms;
     const T *weight = in->weight, *bias = in->bias;
-    for (int64_t r = 0; r < rows; r++) {
+    /* The number of rows is another in each part of a call, and does not decide. */
+    const int beside = n <= BESIDE;
+    for (int64_t r = 0; beside && r < rows; r += BESIDE) {
+        T *sum = out->sum ? (T *)out->sum + r * n : NULL;
+        const T *other = in->residual ? (const T *)in->residual + r * n : NULL;
+        NAME(norm_beside)((T *)out->y + r * n, sum, (const T *)in->x + r * n, other, weight, bias, n,
+                          rows - r < BESIDE ? rows - r : BESIDE, p->eps, rms);
+    }
+    for (int64_t r = 0; !beside && r < rows; r++) {
         const T *x = (const T *)in->x + r * n;
         T *y = (T *)out->y + r * n;
         T mean = 0;

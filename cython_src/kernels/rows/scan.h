@@ -96,11 +96,38 @@ ARG_REDUCTION(u32, uint32_t, int32_t)
 ARG_REDUCTION(i64, int64_t, int64_t)
 
 /* Running sums or products. JOIN(a, x) goes on with one more element. */
+#define RUN_VECTORS 8
 #define RUN(name, SUFFIX, T, TOTAL, START, JOIN)                                                  \
+    typedef TOTAL totals_##name##_##SUFFIX __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(TOTAL)), may_alias));\
+    typedef T items_##name##_##SUFFIX                                                             \
+        __attribute__((vector_size(VECTOR_BYTES / sizeof(TOTAL) * sizeof(T)), aligned(sizeof(T)), may_alias));\
+    /* Of RUN_VECTORS vectors of columns of n rows, whose totals stay in registers. */            \
+    static RLX_INLINE void run_block_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, TOTAL *total,\
+                                                       const int exclusive)                       \
+    {                                                                                             \
+        enum { LANES_HERE = VECTOR_BYTES / sizeof(TOTAL) };                                       \
+        totals_##name##_##SUFFIX sums[RUN_VECTORS];                                               \
+        for (int v = 0; v < RUN_VECTORS; v++) sums[v] = *(totals_##name##_##SUFFIX *)(total + v * LANES_HERE);\
+        for (int64_t i = 0; i < n; i++, x += step, y += step)                                     \
+            _Pragma("GCC unroll 8") for (int v = 0; v < RUN_VECTORS; v++)                         \
+            {                                                                                     \
+                const totals_##name##_##SUFFIX before = sums[v], more = __builtin_convertvector(  \
+                    *(const items_##name##_##SUFFIX *)(x + v * LANES_HERE), totals_##name##_##SUFFIX);\
+                sums[v] = JOIN(before, more);                                                     \
+                *(items_##name##_##SUFFIX *)(y + v * LANES_HERE) =                                \
+                    __builtin_convertvector(exclusive ? before : sums[v], items_##name##_##SUFFIX);\
+            }                                                                                     \
+        for (int v = 0; v < RUN_VECTORS; v++) *(totals_##name##_##SUFFIX *)(total + v * LANES_HERE) = sums[v];\
+    }                                                                                             \
     /* Of `width` columns of n rows, `step` apart, on from the totals. x may be y. */             \
     static void run_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width,   \
                                       TOTAL *total, int exclusive)                                \
     {                                                                                             \
+        const int64_t block = RUN_VECTORS * (int64_t)(VECTOR_BYTES / sizeof(TOTAL));              \
+        for (; width >= block; width -= block, x += block, y += block, total += block)            \
+            if (exclusive) run_block_##name##_##SUFFIX(y, x, n, step, total, 1);                  \
+            else run_block_##name##_##SUFFIX(y, x, n, step, total, 0);                            \
+        if (width == 0) return;                                                                   \
         for (int64_t i = 0; i < n; i++, x += step, y += step)                                     \
             if (exclusive)                                                                        \
                 _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
@@ -169,8 +196,8 @@ ARG_REDUCTION(i64, int64_t, int64_t)
         const T *x = (const T *)in->x + own.pieces.first * n * inner;                             \
         T *y = (T *)out->y + own.pieces.first * n * inner;                                        \
         const int64_t left = own.pieces.last - own.pieces.first;                                  \
-        /* Vectors of one column each wait for the sum before: rows of any length go side by side. */ \
-        const int apart = p->outer >= BESIDE / 2 && (inner == 1 || lie_apart(p->outer, n, inner, BESIDE)); \
+        /* Each sum waits for the one before: few columns of any length go side by side. */        \
+        const int apart = p->outer >= BESIDE / 2 && inner < BESIDE;                               \
         const int exclusive = (int)p->exclusive, reverse = (int)p->reverse;                       \
         if (p->product)                                                                           \
             run_lines_product_##SUFFIX(y, x, left, n, inner, own.columns, exclusive, reverse, apart); \

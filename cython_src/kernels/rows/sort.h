@@ -1,5 +1,5 @@
 /* The first k elements of every row in sorted order, with their positions: by a search for one, by a heap if they are few,
-   by their ranks if the row is short, else by a merge sort. */
+   by their ranks if the row is short, else by a merge sort. Very short rows are ranked side by side. */
 
 /* Elements are compared by keys: integers of their size, larger ones first. Zeros of both signs are equal; NaN, which has
    the least key, comes last. Ties go to the lower position. */
@@ -16,10 +16,18 @@
 #define KEY_i32(x) (largest ? (x) : ~(x))
 #define KEY_i64(x) KEY_i32(x)
 #define KEY_u32(x) KEY_i32((int32_t)((x) ^ 0x80000000u))
+/* Keys as columns, by their size. */
+#define BRING_f32 bring_i32
+#define BRING_f64 bring_i64
+#define BRING_i32 bring_i32
+#define BRING_u32 bring_i32
+#define BRING_i64 bring_i64
 
 /* Shortest and longest rows that are sorted by rank, whose time grows with the square. */
 #define LEAST_RANKED 9
 #define MOST_RANKED 64
+/* Longest rows that are ranked side by side, one in each lane. */
+#define MOST_BESIDE 32
 #define TOPK(SUFFIX, T, KEY)                                                                      \
     typedef struct {                                                                              \
         KEY key;                                                                                  \
@@ -104,6 +112,33 @@
         }                                                                                         \
         return at;                                                                                \
     }                                                                                             \
+    /* The k first of BESIDE rows: the ranks of every pair of elements are compared in all rows at a time. */\
+    static void topk_beside_##SUFFIX(T *values, int32_t *places, const T *x, int64_t n, int64_t k, int largest)\
+    {                                                                                             \
+        KEY keys[MOST_BESIDE * BESIDE], key[MOST_BESIDE * BESIDE], rank[MOST_BESIDE * BESIDE];    \
+        for (int64_t i = 0; i < n * BESIDE; i++) keys[i] = KEY_##SUFFIX(x[i]), rank[i] = 0;       \
+        BRING_##SUFFIX(key, keys, n, n, BESIDE, BESIDE);                                          \
+        if (k == 1) {                                                                             \
+            for (int64_t i = 1; i < n; i++)                                                       \
+                for (int64_t l = 0; l < BESIDE; l++) {                                            \
+                    const KEY top = key[l], other = key[i * BESIDE + l], at = rank[l];            \
+                    key[l] = other > top ? other : top, rank[l] = other > top ? (KEY)i : at;      \
+                }                                                                                 \
+            for (int64_t l = 0; l < BESIDE; l++) places[l] = (int32_t)rank[l], values[l] = x[l * n + (int64_t)rank[l]];\
+            return;                                                                               \
+        }                                                                                         \
+        for (int64_t j = 1; j < n; j++)                                                           \
+            for (int64_t i = 0; i < j; i++)                                                       \
+                for (int64_t l = 0; l < BESIDE; l++) {                                            \
+                    const KEY later = key[j * BESIDE + l] > key[i * BESIDE + l];                  \
+                    rank[i * BESIDE + l] += later, rank[j * BESIDE + l] += 1 - later;             \
+                }                                                                                 \
+        for (int64_t l = 0; l < BESIDE; l++, x += n, values += k, places += k) {                  \
+            int32_t order[MOST_BESIDE];                                                           \
+            for (int64_t i = 0; i < n; i++) order[rank[i * BESIDE + l]] = (int32_t)i;             \
+            for (int64_t i = 0; i < k; i++) places[i] = order[i], values[i] = x[order[i]];        \
+        }                                                                                         \
+    }                                                                                             \
     static int kernel_topk_##SUFFIX(const rlx_call *call)                                         \
     {                                                                                             \
         RLX_ARGUMENTS(topk, call);                                                                \
@@ -114,7 +149,11 @@
         pair_##SUFFIX *pairs = out->pairs;                                                        \
         KEY *keys = (KEY *)(pairs + n); /* until the pairs are sorted */                          \
         const rlx_range own = rlx_share(call, p->rows, 1);                                        \
-        for (int64_t r = own.first; r < own.last; r++) {                                          \
+        int64_t begin = own.first;                                                                \
+        for (; n <= MOST_BESIDE && own.last - begin >= BESIDE; begin += BESIDE)                   \
+            topk_beside_##SUFFIX((T *)out->values + begin * k, (int32_t *)out->places + begin * k,\
+                                 (const T *)in->x + begin * n, n, k, largest);                    \
+        for (int64_t r = begin; r < own.last; r++) {                                              \
             const T *x = (const T *)in->x + r * n;                                                \
             T *values = (T *)out->values + r * k;                                                 \
             int32_t *places = (int32_t *)out->places + r * k, ranks[MOST_RANKED];                 \
