@@ -9,6 +9,7 @@
 #include "lanes.h"
 #include "elementwise/functions.h"
 #include "elementwise/angles.h"
+#include "elementwise/powers.h"
 
 #include "elementwise/elementwise.h"
 #include "windows/window.h"

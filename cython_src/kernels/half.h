@@ -66,6 +66,20 @@ static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t 
     for (; i < n; i++) to[i] = rlx_from_f16(from[i]);
 }
 
+/* Rounds n floats to 16 bits; both may be at one address. */
+static void narrow_f16(rlx_f16 *to, const float *from, int64_t n)
+{
+    int64_t i = 0;
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((__m256i *)(to + i), _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < n; i++) to[i] = rlx_to_f16(from[i]);
+}
+
 /* Widens one vector of them. */
 typedef float wide_f32 __attribute__((vector_size(VECTOR_BYTES)));
 static inline wide_f32 widened_f16(const rlx_f16 *from)

@@ -47,6 +47,14 @@
         OUT *o = d;                                                                               \
         FOR_EACH { const T x = xs[i], y = ys[i], z = zs[i]; o[i] = (OUT)expression; }             \
     }
+/* The second and third operand are one number each. */
+#define LOOP_LITERALS(name, expression)                                                           \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        const T *xs = a, y = *(const T *)b, z = *(const T *)c;                                    \
+        T *o = d;                                                                                 \
+        FOR_EACH { const T x = xs[i]; o[i] = expression; }                                        \
+    }
 #define LOOP_WHERE(name)                                                                          \
     LOOP_OF(name)                                                                                 \
     {                                                                                             \
@@ -62,6 +70,13 @@
         D *o = d;                                                                                 \
         (void)b, (void)c;                                                                         \
         FOR_EACH { const S x = xs[i]; o[i] = CONVERT(D, x); }                                     \
+    }
+
+#define LOOP_HALF(name, S, D, FUNCTION)                                                           \
+    LOOP_OF(name)                                                                                 \
+    {                                                                                             \
+        (void)b, (void)c;                                                                         \
+        FUNCTION((D *)d, (const S *)a, n);                                                        \
     }
 
 #include "elementwise_ops.h"
@@ -80,8 +95,16 @@ static void spread(char *d, const char *value, int64_t itemsize, int64_t n)
     }
 }
 
-static void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t n)
+static RLX_INLINE void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t n)
 {
+    if (step == 0 && itemsize == 4 && n < 16) {
+        const int32_t value = *(const int32_t *)s;
+        for (int64_t i = 0; i < n; i++) {
+            RLX_SCALAR_LOOP;
+            ((int32_t *)d)[i] = value;
+        }
+        return;
+    }
     if (step == 1) {
         memcpy(d, s, (size_t)(n * itemsize));
     } else if (step == 0) {
@@ -120,6 +143,19 @@ static void gather_block(char *d, const char *s, int64_t rank, const int64_t *di
     }
 }
 
+/* The one element of an operand that all of [at, at + n) read, as along an axis that it lacks; NULL where they read several. */
+static const char *one_of_block(const char *s, int64_t rank, const int64_t *dims, const int64_t *strides,
+                                int64_t itemsize, int64_t at, int64_t n)
+{
+    int64_t rest = at / dims[rank - 1], offset = 0;
+    if (strides[rank - 1] || at % dims[rank - 1] + n > dims[rank - 1]) return NULL;
+    for (int64_t axis = rank - 2; axis >= 0; axis--) {
+        offset += rest % dims[axis] * strides[axis];
+        rest /= dims[axis];
+    }
+    return s + offset * itemsize;
+}
+
 /* A program of steps on blocks of elements. Blocks are in registers on the stack. rlx/abi/elementwise.py explains the
    parameters. */
 static int kernel_elementwise(const rlx_call *call)
@@ -127,7 +163,7 @@ static int kernel_elementwise(const rlx_call *call)
     RLX_ARGUMENTS(elementwise, call);
     const int64_t block = p->block, count = p->count, inputs = p->inputs;
     _Alignas(64) char registers[RLX_REGISTER_BYTES];
-    const char *operand[RLX_INPUTS];
+    const char *operand[RLX_INPUTS], *held[RLX_INPUTS] = {NULL}; /* the element that fills a register, if one does */
 
 #define REGISTER(number) (registers + (number) * block * 8)
     const int64_t most = block < count ? block : count;
@@ -145,9 +181,13 @@ static int kernel_elementwise(const rlx_call *call)
         for (int64_t k = 0; k < inputs; k++) {
             if (p->modes[k] == RLX_MODE_DIRECT)
                 operand[k] = (const char *)call->in[k] + at * p->input_bytes[k];
-            else if (p->modes[k] == RLX_MODE_STRIDED)
-                gather_block(REGISTER(p->input_registers[k]), call->in[k], p->rank, p->dims,
-                             p->strides + k * p->rank, p->input_bytes[k], at, n);
+            if (p->modes[k] != RLX_MODE_STRIDED) continue;
+            char *to = REGISTER(p->input_registers[k]);
+            const int64_t *strides = p->strides + k * p->rank;
+            const char *one = one_of_block(call->in[k], p->rank, p->dims, strides, p->input_bytes[k], at, n);
+            if (!one) gather_block(to, call->in[k], p->rank, p->dims, strides, p->input_bytes[k], at, n);
+            else if (one != held[k]) spread(to, one, p->input_bytes[k], block);
+            held[k] = one;
         }
         const int64_t *numbers = p->operands;
         for (int64_t k = 0; k < p->steps; k++, numbers += 3) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,11 +28,11 @@ def program_fields(call: Call, loops: Mapping[str, int]) -> dict[str, Any]:
     Returns:
         The fields of its signature.
     """
-    program: Sequence[Any] = call.params["program"]
     shapes: Sequence[Any] = call.params["shapes"]
     shape: Any = call.params["shape"]
     dtypes = [value.type.dtype for value in call.inputs if value is not None]
     count = len(dtypes)
+    program = _clipped(call.params["program"], count)
 
     walks = [broadcast_strides(operand, shape) for operand in shapes]
     dims, merged = collapse(shape, strides(shape), *walks)
@@ -77,6 +79,37 @@ def program_fields(call: Call, loops: Mapping[str, int]) -> dict[str, Any]:
         "targets": tuple(target for _, target, _ in steps),
         "operands": tuple(operand for _, _, operands in steps for operand in operands),
     }
+
+
+def _clipped(program: Sequence[Any], count: int) -> Sequence[Any]:
+    """The program with one step in place of a maximum and a minimum with literals, the first below the second.
+
+    Args:
+        program: Steps.
+        count: Operands that come before them in the numbering.
+    """
+
+    def literal(operand: int) -> Any:
+        step = program[operand - count] if operand >= count else (None,) * 4
+        return step[3] if step[0] == "literal" else math.nan
+
+    readers = Counter(operand for step in program for operand in step[1])
+    found, dropped = list(program), set()
+    for at, (op, operands, dtype, _) in enumerate(program):
+        inner = program[operands[0] - count] if op == "minimum" and operands[0] >= count else None
+        if inner is None or inner[0] != "maximum" or readers[operands[0]] > 1:
+            continue
+        x, low = inner[1]
+        if dtype.is_float and literal(low) < literal(operands[1]):
+            found[at] = ("clip", (x, low, operands[1]), dtype, None)
+            dropped.add(operands[0])
+    kept = [*range(count), *(count + at for at in range(len(program)) if count + at not in dropped)]
+    number = {old: new for new, old in enumerate(kept)}
+    return [
+        (op, tuple(number[o] for o in operands), dtype, value)
+        for at, (op, operands, dtype, value) in enumerate(found)
+        if count + at not in dropped
+    ]
 
 
 def _step(

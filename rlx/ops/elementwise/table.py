@@ -225,12 +225,18 @@ TABLE: tuple[Row, ...] = (
         "a * b + c."),
 )  # fmt: skip
 
-# Rows that are computed in whole vectors in f32, by the function of that name in functions.h and angles.h of
-# kernels/elementwise.
+# Rows that are computed in whole vectors in f32, by the function of that name in functions.h, angles.h and
+# powers.h of kernels/elementwise.
 VECTOR_FUNCTIONS = frozenset(
     "exp exp2 expm1 log log1p tanh erf sigmoid gelu gelu_approx silu selu softplus mish "
     "sin cos tan asin acos atan sinh cosh asinh acosh atanh".split()
 )
+# The same of two operands.
+VECTOR_PAIRS = frozenset({"pow"})
+
+# Loops that stand for several steps of a program on the CPU, whose operands but the first are literals. In clip y is less
+# than z; NaN stays.
+JOINED_LOOPS = {"clip": "x > y ? (x < z ? x : z) : x == x ? y : x"}
 
 # C type and kind of each dtype that has compiled loops.
 C_TYPES = {
@@ -252,6 +258,10 @@ NARROW_TYPES = {
 }
 
 
+# Casts by functions of half.h that take n elements: processors have instructions for them.
+HALF_CASTS = {("f16", "f32"): "widen_f16", ("f32", "f16"): "narrow_f16"}
+
+
 # Casts from these types would round twice if they went through f32.
 ROUNDED_ONCE = (("f64", "f16"), ("f64", "bf16"), ("i32", "bf16"), ("u32", "bf16"), ("i64", "bf16"))
 
@@ -271,7 +281,10 @@ def loop_names() -> list[str]:
     """Names of the compiled loops: ``add_f32``, ``where_i32``, ``cast_f32_i32``."""
     rows = [f"{r.name}_{d}" for r in TABLE for d, (_, kind) in C_TYPES.items() if kind in r.kinds]
     wheres = [f"where_{dtype}" for dtype in C_TYPES]
-    return rows + wheres + [f"cast_{source}_{target}" for source, target, _ in casts()]
+    joined = [
+        f"{name}_{d}" for name in JOINED_LOOPS for d, (_, kind) in C_TYPES.items() if kind == "f"
+    ]
+    return rows + wheres + joined + [f"cast_{source}_{target}" for source, target, _ in casts()]
 
 
 def c_header() -> str:
@@ -281,15 +294,23 @@ def c_header() -> str:
         lines.append(f"#define T {ctype}")
         lines.append(f"#define FN(name) rlx_##name##_{dtype}")
         for row in (r for r in TABLE if kind in r.kinds):
-            if dtype == "f32" and row.name in VECTOR_FUNCTIONS:
-                lines.append(f"LOOP_VECTOR({row.name}_f32, v_{row.name})")
+            if dtype == "f32" and row.name in VECTOR_FUNCTIONS | VECTOR_PAIRS:
+                loop = "LOOP_VECTOR" if row.operands == 1 else "LOOP_VECTOR2"
+                lines.append(f"{loop}({row.name}_f32, v_{row.name})")
                 continue
             out = "uint8_t" if row.result == "bool" else ctype
             lines.append(f"LOOP{row.operands}({row.name}_{dtype}, {out}, ({row.c}))")
         lines.append(f"LOOP_WHERE(where_{dtype})")
+        for name, text in JOINED_LOOPS.items() if kind == "f" else ():
+            lines.append(f"LOOP_LITERALS({name}_{dtype}, ({text}))")
         lines += ["#undef T", "#undef FN"]
     held = {name: ctype for name, (ctype, _) in (C_TYPES | NARROW_TYPES).items()}
     for source, target, convert in casts():
+        if (source, target) in HALF_CASTS:
+            lines.append(
+                f"LOOP_HALF(cast_{source}_{target}, {held[source]}, {held[target]}, {HALF_CASTS[source, target]})"
+            )
+            continue
         lines.append(
             f"LOOP_CAST(cast_{source}_{target}, {held[source]}, {held[target]}, {convert})"
         )
