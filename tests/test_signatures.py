@@ -271,3 +271,10 @@ def test_scratch_is_stated_by_formulas_of_the_fields(name):
     assert len(found) <= len(one.scratch)
     assert all(isinstance(length, int) and length > 0 for _, length in found)
     assert isinstance(next(iter(one.scratch.values())), Scratch)
+
+
+def test_each_kernel_is_shared_or_says_why_not():
+    for name, one in KERNELS.items():
+        assert (one.parallel is None) == bool(one.alone), name
+    alone = {name for name, one in KERNELS.items() if one.alone}
+    assert alone == {"jump", "jump_unless", "next_trip", "custom", "python", "log_mel_backward"}

@@ -37,6 +37,8 @@ FFT_LANE_BYTES = 64
 LONG_ACROSS = 16
 # Rows of a spectrogram that meet the mel filters together.
 MEL_ROWS = 128
+# Rows of it that a thread takes at least.
+MEL_UNIT = 16
 
 # --- threads ---
 # Tasks of a phase of a call that a team of threads makes, at most.
@@ -55,6 +57,8 @@ VECTOR_ELEMENTS = 16
 RECURRENT_PANEL = 64
 # Rows that a recursive filter takes side by side.
 FILTER_LANES = 8
+# Channels of a selective scan that a thread takes at least.
+SCAN_CHANNELS = 4
 # Bytes of the registers of an elementwise program, operands of it at most, and elements of a block at most.
 REGISTER_BYTES, PROGRAM_OPERANDS, LARGEST_BLOCK = 49152, 48, 1024
 

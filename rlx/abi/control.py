@@ -7,19 +7,23 @@ from rlx.abi.signature import ADDRESS, INT, INTS, REALS, Group, Kernel
 # The call that a jump leads to. It comes first, so that the loop that makes the calls finds it.
 _TARGET = Group("rlx_jump_target", {"target": INT})
 
+_ORDER = "It decides which call comes next."
+
 KERNELS = (
-    Kernel("jump", "Goes on with another call.", {"to": _TARGET}),
+    Kernel("jump", "Goes on with another call.", {"to": _TARGET}, alone=_ORDER),
     Kernel(
         "jump_unless",
         "The same where a condition is false.",
         {"to": _TARGET},
         {"condition": "bool"},
+        alone=_ORDER,
     ),
     Kernel(
         "next_trip",
         "Counts the trips of a loop, and jumps when all are made.",
         {"to": _TARGET, "trips": INT},
         writes={"counter": "i64"},
+        alone=_ORDER,
     ),
     Kernel(
         "custom",
@@ -27,11 +31,13 @@ KERNELS = (
         {"function": ADDRESS, "sizes": INTS, "numbers": REALS},
         {f"operand{at}": "any?" for at in range(8)},
         {f"result{at}": "any" if at == 0 else "any?" for at in range(4)},
+        alone="The user's function is called once for all of its result.",
     ),
     Kernel(
         "python",
         "A Python function amid the compiled kernels.",
         {"function": ADDRESS},
+        alone="The user's function is called once for all of its result.",
         in_table=False,
     ),
 )

@@ -32,5 +32,6 @@ KERNELS = (
         {"count": INT, "stream": INT, "kind": choice("PHILOX", *RANDOM), "words": INT},
         {"seed": "u32", "table": "u32?"},
         {"y": "u32|f32"},
+        parallel=Parallel(),
     ),
 )  # fmt: skip

@@ -135,5 +135,6 @@ KERNELS = (
         {"w": "u8", "scales": "f32|f16?", "zeros": "any?", "index": "i32|i64?"},
         {"y": "f32"},
         types=("u8",),
+        parallel=Parallel(most=lambda p: p.count),
     ),
 )  # fmt: skip

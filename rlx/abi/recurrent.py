@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL, TEAM
+from rlx.abi.constants import FILTER_LANES, RECURRENT_PANEL, SCAN_CHANNELS, TEAM
 from rlx.abi.products import PACKING
 from rlx.abi.signature import (
     FLAG,
@@ -67,6 +67,7 @@ KERNELS = (
             "products": Scratch("T", lambda p: max(p.states, 1)),
         },
         FLOATS,
+        parallel=Parallel(most=lambda p: max(p.batch, p.channels // SCAN_CHANNELS)),
         flushes=True,
     ),
     Kernel(
@@ -77,6 +78,7 @@ KERNELS = (
         {"y": "T", "zf": "T"},
         {"states": Scratch("f64", lambda p: p.sections * (p.order + 1) * FILTER_LANES)},
         FLOATS,
+        parallel=Parallel(most=lambda p: p.rows // FILTER_LANES),
         flushes=True,
     ),
 )  # fmt: skip

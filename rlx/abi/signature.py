@@ -141,6 +141,7 @@ class Kernel:
         types: Types that it is compiled for; its C name ends in one. Empty for a kernel without such an ending.
         variants: Endings of the same kernel for instructions that not every processor of an instruction set has.
         parallel: How threads share a call; None where one thread makes it.
+        alone: Why one thread makes it.
         flushes: Whether subnormal operands may count as 0: it adds up products, and compares no operands.
         in_table: Whether each instruction set compiles it. False: the module ``rlx._ext.program`` defines it.
     """
@@ -154,6 +155,7 @@ class Kernel:
     types: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     parallel: Parallel | None = None
+    alone: str = ""
     flushes: bool = False
     in_table: bool = True
 

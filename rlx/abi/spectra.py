@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.abi.constants import FFT_LANE_BYTES, MEL_ROWS, PANEL
+from rlx.abi.constants import FFT_LANE_BYTES, MEL_ROWS, MEL_UNIT, PANEL
 from rlx.abi.signature import FLAG, FLOATS, INT, INTS, REAL, REALS, Group, Kernel, Parallel, Scratch
 
 # Whether rows go through the passes side by side, one in each lane of a vector; the passes of a transform.
 _PASSES = {"lanes": FLAG, "twiddle_count": INT, "passes": INT, "radices": INTS}
-_MEL = {"rows": INT, "n_fft": INT, "bins": INT, "mels": INT, "floor_all": FLAG}
+_MEL = {"rows": INT, "n_fft": INT, "bins": INT, "mels": INT}
 _WELCH = Group("rlx_welch", {"signals": INT, "segments": INT, "n_fft": INT, "bins": INT, "k": INT})
 _WELCH_SCRATCH = {
     "heap": Scratch("i64", lambda p: p.bins),
@@ -66,6 +66,7 @@ KERNELS = (
         {"peaks": "T"},
         _WELCH_SCRATCH,
         ("f32",),
+        parallel=Parallel(most=lambda p: p.signals),
     ),
     Kernel(
         "weighted_peaks",
@@ -75,25 +76,28 @@ KERNELS = (
         {"peaks": "T", "places": "i32"},
         _WELCH_SCRATCH,
         ("f32",),
+        parallel=Parallel(most=lambda p: p.signals),
     ),
     Kernel(
         "log_mel",
-        "Logarithms of mel powers, with a floor below the largest of a row or of all.",
-        _MEL,
+        "Logarithms of mel powers; with `floor` what is far below the largest of a row is raised, and all are scaled.",
+        {**_MEL, "floor": FLAG},
         {"spectra": "T", "filters": "T"},
         {"y": "T"},
         {"power": Scratch("T", lambda p: MEL_ROWS * p.bins), "panel": Scratch("T", lambda p: PANEL)},
         ("f32",),
+        parallel=Parallel(most=lambda p: p.rows // MEL_UNIT),
         flushes=True,
     ),
     Kernel(
         "log_mel_backward",
         "The gradient of log_mel by the spectra.",
-        _MEL,
+        {**_MEL, "floor_all": FLAG},
         {"spectra": "T", "filters": "T", "dy": "T"},
         {"dx": "T"},
         {"mels": Scratch("T", lambda p: p.rows * p.mels), "power": Scratch("T", lambda p: p.bins)},
         ("f32",),
+        alone="A gradient: its floor may depend on all rows, and only training computes it.",
     ),
     Kernel(
         "find_peaks",
@@ -103,5 +107,6 @@ KERNELS = (
         {"indices": "i32", "counts": "i32", "prominences": "T"},
         {"places": Scratch("i32", lambda p: 4 * p.candidates)},
         FLOATS,
+        parallel=Parallel(most=lambda p: p.rows),
     ),
 )  # fmt: skip

@@ -33,7 +33,8 @@ static int kernel_philox(const rlx_call *call)
     const int64_t count = p->count;
     const int kind = (int)p->kind;
     const uint32_t *seed = in->seed, *table = in->table;
-    for (int64_t at = 0; at < count; at += 4) {
+    const rlx_range own = rlx_share(call, count, 64);
+    for (int64_t at = own.first; at < own.last; at += 4) {
         uint32_t c[4] = {(uint32_t)(at / 4), 0, (uint32_t)p->stream, 0};
         philox_block(c, seed[0], p->words > 1 ? seed[1] : 0);
         for (int j = 0; j < 4 && at + j < count; j++) {

@@ -238,8 +238,9 @@ static int kernel_dequantize_blocks_u8(const rlx_call *call)
     RLX_ARGUMENTS(dequantize_blocks, call);
     const int64_t rows = p->count, table = p->table, index_bytes = p->index_bytes, k = p->weights.k;
     const rlx_packed w = {in->w, in->scales, in->zeros, p->weights};
-    float *y = out->y;
-    for (int64_t r = 0; r < rows; r++, y += k) {
+    const rlx_range own = rlx_share(call, rows, 1);
+    float *y = (float *)out->y + own.first * k;
+    for (int64_t r = own.first; r < own.last; r++, y += k) {
         int64_t from = r;
         if (index_bytes) {
             from = index_bytes == 4 ? ((const int32_t *)in->index)[r]

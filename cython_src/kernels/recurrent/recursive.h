@@ -44,8 +44,9 @@ static int NAME(kernel_recursive)(const rlx_call *call)
     const T *zi = in->zi;
     T *zf = out->zf;
     double *z = out->states;
-    for (int64_t row = 0; row < rows; row += FILTER_LANES) {
-        const int64_t lanes = rows - row < FILTER_LANES ? rows - row : FILTER_LANES;
+    const rlx_range own = rlx_share(call, rows, FILTER_LANES);
+    for (int64_t row = own.first; row < own.last; row += FILTER_LANES) {
+        const int64_t lanes = own.last - row < FILTER_LANES ? own.last - row : FILTER_LANES;
         const T *x = (const T *)in->x + row * n;
         T *y = (T *)out->y + row * n;
         for (int64_t i = 0; i < sections * stride; i++) z[i] = 0;

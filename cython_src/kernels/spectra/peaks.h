@@ -45,7 +45,8 @@ static int NAME(kernel_find_peaks)(const rlx_call *call)
     int32_t *at = out->places, *order = at + most, *spare = order + most, *keep = spare + most;
     T low[3], high[3];
     for (int i = 0; i < 3; i++) low[i] = (T)limits[2 * i], high[i] = (T)limits[2 * i + 1];
-    for (int64_t row = 0; row < rows; row++) {
+    const rlx_range own = rlx_share(call, rows, 1);
+    for (int64_t row = own.first; row < own.last; row++) {
         const T *x = (const T *)in->x + row * n;
         int32_t *indices = (int32_t *)out->indices + row * slots;
         T *prominences = (T *)out->prominences + row * slots;

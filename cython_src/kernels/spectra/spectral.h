@@ -64,8 +64,9 @@ static int kernel_welch_peaks_f32(const rlx_call *call)
 {
     RLX_ARGUMENTS(welch_peaks, call);
     const rlx_welch *of = &p->of;
-    float *power = out->power, *pair = out->peaks;
-    for (int64_t s = 0; s < of->signals; s++, pair += 2 * of->k) {
+    const rlx_range own = rlx_share(call, of->signals, 1);
+    float *power = out->power, *pair = (float *)out->peaks + own.first * 2 * of->k;
+    for (int64_t s = own.first; s < own.last; s++, pair += 2 * of->k) {
         mean_powers((const float *)in->spectra + s * of->segments * 2 * of->n_fft, NULL, of, power);
         keep_largest(out->heap, power, of->k, of->bins);
         for (int64_t left = of->k; left > 0; left--) {
@@ -80,9 +81,10 @@ static int kernel_weighted_peaks_f32(const rlx_call *call)
 {
     RLX_ARGUMENTS(weighted_peaks, call);
     const rlx_welch *of = &p->of;
-    float *power = out->power, *peaks = out->peaks;
-    int32_t *places = out->places;
-    for (int64_t s = 0; s < of->signals; s++, peaks += of->k, places += of->k) {
+    const rlx_range own = rlx_share(call, of->signals, 1);
+    float *power = out->power, *peaks = (float *)out->peaks + own.first * of->k;
+    int32_t *places = (int32_t *)out->places + own.first * of->k;
+    for (int64_t s = own.first; s < own.last; s++, peaks += of->k, places += of->k) {
         mean_powers((const float *)in->spectra + s * of->segments * 2 * of->n_fft, in->weights, of, power);
         keep_largest(out->heap, power, of->k, of->bins);
         for (int64_t left = of->k; left > 0; left--) {
@@ -93,42 +95,37 @@ static int kernel_weighted_peaks_f32(const rlx_call *call)
     return RLX_OK;
 }
 
-/* n_fft is the distance from real to imaginary parts. With `floor_all` the floor is relative to the maximum of all
-   rows. */
+/* n_fft is the distance from real to imaginary parts. Rows come out the same in any part: only calls of few rows leave
+   the product to another loop. */
 #define MEL_ROWS RLX_MEL_ROWS
 static int kernel_log_mel_f32(const rlx_call *call)
 {
     RLX_ARGUMENTS(log_mel, call);
-    const int64_t rows = p->rows, n_fft = p->n_fft, bins = p->bins, mels = p->mels, all = p->floor_all;
+    const int64_t rows = p->rows, n_fft = p->n_fft, bins = p->bins, mels = p->mels;
     const float *filters = in->filters;
     float *power = out->power, *panel = out->panel, *y = out->y;
-    float top = -INFINITY;
-    for (int64_t r0 = 0; r0 < rows; r0 += MEL_ROWS) {
-        const int64_t some = rows - r0 < MEL_ROWS ? rows - r0 : MEL_ROWS;
+    const rlx_range own = rlx_share(call, rows, RLX_MEL_UNIT);
+    for (int64_t r0 = own.first; r0 < own.last; r0 += MEL_ROWS) {
+        const int64_t some = own.last - r0 < MEL_ROWS ? own.last - r0 : MEL_ROWS;
         for (int64_t r = 0; r < some; r++) {
             const float *re = (const float *)in->spectra + (r0 + r) * 2 * n_fft, *im = re + n_fft;
             for (int64_t i = 0; i < bins; i++) power[r * bins + i] = re[i] * re[i] + im[i] * im[i];
         }
         float *level = y + r0 * mels;
-        if (some < 4)
+        if (rows < 4)
             for (int64_t r = 0; r < some; r++) gemv_transposed_f32(power + r * bins, filters, level + r * mels, bins, mels);
         else
             loose_product_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, 0, panel);
         /* NaN stays, since comparisons with it are false. */
         _Pragma("GCC ivdep") for (int64_t i = 0; i < some * mels; i++)
             level[i] = rlx_log_f32(level[i] < 1e-10f ? 1e-10f : level[i]) * 0.434294481903251828f;
-        for (int64_t r = 0; r < some; r++, level += mels) {
-            if (!all) top = -INFINITY;
+        for (int64_t r = 0; p->floor && r < some; r++, level += mels) {
+            float top = -INFINITY;
             for (int64_t j = 0; j < mels; j++) top = level[j] > top || level[j] != level[j] ? level[j] : top;
-            for (int64_t j = 0; !all && j < mels; j++)
+            for (int64_t j = 0; j < mels; j++)
                 level[j] = ((level[j] >= top - 8.0f ? level[j] : top - 8.0f) + 4.0f) * 0.25f;
         }
     }
-    if (all)
-        for (int64_t i = 0; i < rows * mels; i++) {
-            const float floor = top - 8.0f;
-            y[i] = ((y[i] >= floor ? y[i] : floor) + 4.0f) * 0.25f;
-        }
     return RLX_OK;
 }
 

@@ -14,7 +14,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import WEBGPU_FLOATS, op
-from rlx.ops.rows.reduce_rows import emit_reduce
+from rlx.ops.rows.reduce_rows import emit_pieces, emit_reduce
 
 _WORKGROUP = 256
 _MANY_FRAMES = 64
@@ -68,9 +68,17 @@ def _log_mel_params(node: Node) -> dict[str, Any]:
 
 def _lower_log_mel_cpu(node: Node, emitter: Emitter) -> None:
     params = _log_mel_params(node)
-    if params["rows"]:
-        inputs = [emitter.operand(0), emitter.operand(1)]
-        emitter.call("log_mel", inputs, [emitter.result()], params)
+    everywhere, rows, mels = params.pop("floor_all"), params["rows"], params["mels"]
+    if rows == 0:
+        return
+    inputs, result = [emitter.operand(0), emitter.operand(1)], emitter.result()
+    # The largest of all rows is known when all of them are there.
+    raw = emitter.temp(TensorType((rows * mels,), DType.F32)) if everywhere else result
+    emitter.call("log_mel", inputs, [raw], {**params, "floor": int(not everywhere)})
+    if everywhere:
+        top = emitter.temp(TensorType((1,), DType.F32))
+        emit_pieces(emitter, "max", raw, top, (1, rows * mels, 1), DType.F32)
+        emitter.elementwise(_FLOOR, [raw, top], result, (node.shape, ()))
 
 
 def _call_log_mel(
@@ -103,7 +111,17 @@ def _lower_log_mel_webgpu(node: Node, emitter: Emitter) -> None:
         )
 
 
-_MEL_CPU = Kernels(("log_mel",), _lower_log_mel_cpu)
+# Operands: levels, and the largest of them.
+_FLOOR = (
+    ("literal", (), DType.F32, 8.0),
+    ("sub", (1, 2), DType.F32, None),
+    ("maximum", (0, 3), DType.F32, None),
+    ("literal", (), DType.F32, 4.0),
+    ("add", (4, 5), DType.F32, None),
+    ("literal", (), DType.F32, 0.25),
+    ("mul", (6, 7), DType.F32, None),
+)
+_MEL_CPU = Kernels(("log_mel", "reduce_max"), _lower_log_mel_cpu)
 _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _lower_log_mel_webgpu)
 
 
