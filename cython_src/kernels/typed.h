@@ -9,14 +9,9 @@
 #include "attention/attention.h"
 #include "windows/conv.h"
 #include "windows/conv_transpose.h"
+#include "windows/depthwise_lanes.h"
 #ifdef SINGLE
 #include "windows/long_conv.h"
-/* Rows of at most eight results leave most lanes of a vector of 16 floats empty: a second kernel has shorter vectors. */
-#define DEPTHWISE_BYTES VECTOR_BYTES
-#define DEPTHWISE(name) NAME(name)
-#include "windows/depthwise.h"
-#define DEPTHWISE_BYTES (VECTOR_BYTES < 32 ? VECTOR_BYTES : 32)
-#define DEPTHWISE(name) NAME(name##_narrow)
 #include "windows/depthwise.h"
 #endif
 #include "resize/interpolate.h"

@@ -79,20 +79,6 @@ def _lane_masks(p: Any) -> int:
     return int(2 * ceil(p.out[2] / 4) * p.kernel[2] * LANE_MASK_BYTES // 2)
 
 
-def _depthwise(name: str, doc: str) -> Kernel:
-    return Kernel(
-        name,
-        doc,
-        {"window": WINDOW, **_EPILOGUE},
-        _OPERANDS,
-        {"y": "T"},
-        {"zeros": Scratch("T", lambda p: p.dims[2]), "masks": Scratch("u8", _lane_masks)},
-        ("f32",),
-        parallel=Parallel(),
-        flushes=True,
-    )
-
-
 def _phase(p: Any) -> int:
     """Elements of a line of a strip of windows that belong to one phase of the stride, at most."""
     reach = (min(p.out[2], POOL_STRIP) - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
@@ -170,8 +156,35 @@ KERNELS = (
         types=FLOATS,
         parallel=Parallel(),
     ),
-    _depthwise("conv_depthwise", "One filter for each plane, whose windows are one or two columns apart."),
-    _depthwise("conv_depthwise_narrow", "The same for rows of at most eight results."),
+    Kernel(
+        "conv_depthwise",
+        "One filter for each plane, whose windows are one or two columns apart.",
+        {"window": WINDOW, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {"zeros": Scratch("T", lambda p: p.dims[2]), "masks": Scratch("u8", _lane_masks)},
+        ("f32",),
+        parallel=Parallel(),
+        flushes=True,
+    ),
+    Kernel(
+        "conv_depthwise_lanes",
+        "One filter for each plane, a plane in each lane of a vector.",
+        {"window": WINDOW, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {
+            "turned": Scratch(
+                "T",
+                lambda p: VECTOR_ELEMENTS
+                * (prod(p.dims) + prod(p.kernel) + prod(p.out) + 3 * VECTOR_ELEMENTS),
+            ),
+            "taps": Scratch("i64", lambda p: 2 * sum(p.out)),
+        },
+        FLOATS,
+        parallel=Parallel(),
+        flushes=True,
+    ),
     Kernel(
         "conv_transpose",
         "A transposed convolution; the window is that of the convolution that it transposes, seen from the result.",

@@ -1,41 +1,37 @@
 /* Depthwise convolution: each plane has one filter. Four rows of results are computed together. For filters of 3, 5 or 7
    rows next to each other a vector of the operand is read once for all of them. Padding is not copied: lanes beyond a row are
-   loaded as 0, and rows beyond a plane are a row of zeros. The including file defines DEPTHWISE_BYTES (bytes of a vector)
-   and DEPTHWISE(name) (names of functions for such vectors). T is float. */
-#define VECTOR DEPTHWISE(depthwise_vector)
-#define LINE ((int64_t)(DEPTHWISE_BYTES / sizeof(T)))
-typedef T VECTOR __attribute__((vector_size(DEPTHWISE_BYTES), aligned(sizeof(T))));
+   loaded as 0, and rows beyond a plane are a row of zeros. T is float. */
 
 /* The lanes [first, last) of a vector are loaded; the others are 0. */
-#if DEPTHWISE_BYTES == 64
+#if VECTOR_BYTES == 64
 #define SOME_LANES __mmask16
-static inline __mmask16 DEPTHWISE(lanes)(int64_t first, int64_t last)
+static inline __mmask16 NAME(lanes)(int64_t first, int64_t last)
 {
-    const int64_t low = first < 0 ? 0 : first < LINE ? first : LINE;
-    const int64_t high = last < 0 ? 0 : last < LINE ? last : LINE;
+    const int64_t low = first < 0 ? 0 : first < VL ? first : VL;
+    const int64_t high = last < 0 ? 0 : last < VL ? last : VL;
     return (__mmask16)((0xffffu << low) & ~(0xffffu << high));
 }
-static inline VECTOR DEPTHWISE(read_lanes)(const T *from, __mmask16 some) { return (VECTOR)_mm512_maskz_loadu_ps(some, from); }
-#elif DEPTHWISE_BYTES == 32
+static inline VEC NAME(read_lanes)(const T *from, __mmask16 some) { return (VEC)_mm512_maskz_loadu_ps(some, from); }
+#elif VECTOR_BYTES == 32
 #define SOME_LANES __m256i
-static inline __m256i DEPTHWISE(lanes)(int64_t first, int64_t last)
+static inline __m256i NAME(lanes)(int64_t first, int64_t last)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const int64_t low = first < -1 ? -1 : first - 1, high = last > LINE ? LINE : last;
+    const int64_t low = first < -1 ? -1 : first - 1, high = last > VL ? VL : last;
     return _mm256_and_si256(_mm256_cmpgt_epi32(lane, _mm256_set1_epi32((int)low)),
                             _mm256_cmpgt_epi32(_mm256_set1_epi32((int)high), lane));
 }
-static inline VECTOR DEPTHWISE(read_lanes)(const T *from, __m256i some) { return (VECTOR)_mm256_maskload_ps(from, some); }
+static inline VEC NAME(read_lanes)(const T *from, __m256i some) { return (VEC)_mm256_maskload_ps(from, some); }
 #else
 #define SOME_LANES rlx_range
-static inline rlx_range DEPTHWISE(lanes)(int64_t first, int64_t last)
+static inline rlx_range NAME(lanes)(int64_t first, int64_t last)
 {
-    return (rlx_range){first > 0 ? first : 0, last < LINE ? last : LINE};
+    return (rlx_range){first > 0 ? first : 0, last < VL ? last : VL};
 }
-static inline VECTOR DEPTHWISE(read_lanes)(const T *from, rlx_range some)
+static inline VEC NAME(read_lanes)(const T *from, rlx_range some)
 {
-    if (some.last - some.first == LINE) return *(const VECTOR *)from;
-    VECTOR v = {0};
+    if (some.last - some.first == VL) return *(const VEC *)from;
+    VEC v = {0};
     for (int64_t i = some.first; i < some.last; i++) v[i] = from[i];
     return v;
 }
@@ -43,18 +39,18 @@ static inline VECTOR DEPTHWISE(read_lanes)(const T *from, rlx_range some)
 
 /* Stores a vector of which n entries are valid. Entries behind them belong to rows that are computed later, or are not
    written. */
-static inline void DEPTHWISE(store_before)(T *to, VECTOR v, int64_t n, const T *end)
+static inline void NAME(store_before)(T *to, VEC v, int64_t n, const T *end)
 {
-    if (end - to >= LINE)
-        *(VECTOR *)to = v;
+    if (end - to >= VL)
+        *(VEC *)to = v;
     else
-        for (int64_t i = 0; i < n && i < LINE; i++) to[i] = v[i];
+        for (int64_t i = 0; i < n && i < VL; i++) to[i] = v[i];
 }
 
 /* Every second entry of two consecutive vectors. */
-#if DEPTHWISE_BYTES == 64
+#if VECTOR_BYTES == 64
 #define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#elif DEPTHWISE_BYTES == 32
+#elif VECTOR_BYTES == 32
 #define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
 #else
 #define EVEN_LANES(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
@@ -67,37 +63,37 @@ static_assert(sizeof(SOME_LANES) <= RLX_LANE_MASK_BYTES / 2, "scratch holds smal
 
 /* Four rows of results. `from` has the rows of the operand that they need, `inside` the valid lanes of the vectors of
    every tap. */
-static RLX_INLINE void DEPTHWISE(depthwise_rows)(const T *weight, T start, const T *const *from, T *c, const T *end,
+static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *const *from, T *c, const T *end,
                                             const rlx_window *w, const SOME_LANES *inside,
                                             const int high, const int step)
 {
     const int64_t taps = w->kernel[2], out = w->out[2];
-    for (int64_t x = 0; x < out; x += LINE) {
+    for (int64_t x = 0; x < out; x += VL) {
         /* The last vector of a row overlaps the one before, where there is one. */
-        const int64_t left = out - x, at = left >= LINE || x == 0 ? x : out - LINE;
-        VECTOR sums[DEPTHWISE_ROWS];
-        _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VECTOR){0};
+        const int64_t left = out - x, at = left >= VL || x == 0 ? x : out - VL;
+        VEC sums[DEPTHWISE_ROWS];
+        _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++) sums[r] = start - (VEC){0};
         for (int64_t k = 0; k < taps; k++, inside += 2) {
             const int64_t column = at * step - w->before[2] + k * w->dilation[2];
-            VECTOR by[7];
+            VEC by[7];
             _Pragma("GCC unroll 7") for (int y = 0; y < high; y++)
-                by[y] = weight[y * taps + k] - (VECTOR){0};
+                by[y] = weight[y * taps + k] - (VEC){0};
             _Pragma("GCC unroll 16") for (int y = 0; y < (DEPTHWISE_ROWS - 1) * step + high; y++)
             {
-                VECTOR v = DEPTHWISE(read_lanes)(from[y] + column, inside[0]);
-                if (step == 2) v = EVEN_LANES(v, DEPTHWISE(read_lanes)(from[y] + column + LINE, inside[1]));
+                VEC v = NAME(read_lanes)(from[y] + column, inside[0]);
+                if (step == 2) v = EVEN_LANES(v, NAME(read_lanes)(from[y] + column + VL, inside[1]));
                 _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
                     if (y >= r * step && y < r * step + high)
                         sums[r] += by[y - r * step] * v;
             }
         }
         _Pragma("GCC unroll 4") for (int r = 0; r < DEPTHWISE_ROWS; r++)
-            DEPTHWISE(store_before)(c + r * out + at, sums[r], out - at, end);
+            NAME(store_before)(c + r * out + at, sums[r], out - at, end);
     }
 }
 
 /* Whether all are numbers: a filter of such can leave out rows of zeros. */
-static inline int DEPTHWISE(are_finite)(const T *x, int64_t n)
+static inline int NAME(are_finite)(const T *x, int64_t n)
 {
     T sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] * 0;
@@ -105,18 +101,18 @@ static inline int DEPTHWISE(are_finite)(const T *x, int64_t n)
 }
 
 /* Rows [first, first + count) of results, of a filter of any rows. */
-static RLX_INLINE void DEPTHWISE(depthwise_any)(const T *weight, T start, const T *x, const T *zeros, int64_t first, T *c,
+static RLX_INLINE void NAME(depthwise_any)(const T *weight, T start, const T *x, const T *zeros, int64_t first, T *c,
                                                 const T *end, const rlx_window *w, const SOME_LANES *inside,
                                                 const int count, const int step)
 {
     const int64_t high = w->kernel[1], taps = w->kernel[2], out = w->out[2], width = w->dims[2];
-    const int64_t top = first * w->stride[1] - w->before[1], whole = DEPTHWISE(are_finite)(weight, high * taps);
+    const int64_t top = first * w->stride[1] - w->before[1], whole = NAME(are_finite)(weight, high * taps);
     for (int64_t at = 0, next = 0; next < out; inside += 2 * taps) {
         /* The last vector of a row overlaps the one before, where there is one. */
-        at = out - next >= LINE || next == 0 ? next : out - LINE;
-        next += LINE;
-        VECTOR sums[DEPTHWISE_ROWS];
-        _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) sums[r] = start - (VECTOR){0};
+        at = out - next >= VL || next == 0 ? next : out - VL;
+        next += VL;
+        VEC sums[DEPTHWISE_ROWS];
+        _Pragma("GCC unroll 4") for (int r = 0; r < count; r++) sums[r] = start - (VEC){0};
         for (int64_t y = 0; y < high; y++) {
             const T *from[DEPTHWISE_ROWS];
             int met = 0;
@@ -129,25 +125,25 @@ static RLX_INLINE void DEPTHWISE(depthwise_any)(const T *weight, T start, const 
             }
             if (!met && whole) continue;
             for (int64_t k = 0; k < taps; k++) {
-                const VECTOR by = weight[y * taps + k] - (VECTOR){0};
+                const VEC by = weight[y * taps + k] - (VEC){0};
                 const int64_t column = k * w->dilation[2];
                 _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
                 {
-                    VECTOR v = DEPTHWISE(read_lanes)(from[r] + column, inside[2 * k]);
+                    VEC v = NAME(read_lanes)(from[r] + column, inside[2 * k]);
                     if (step == 2)
-                        v = EVEN_LANES(v, DEPTHWISE(read_lanes)(from[r] + column + LINE, inside[2 * k + 1]));
+                        v = EVEN_LANES(v, NAME(read_lanes)(from[r] + column + VL, inside[2 * k + 1]));
                     sums[r] += by * v;
                 }
             }
         }
         _Pragma("GCC unroll 4") for (int r = 0; r < count; r++)
-            DEPTHWISE(store_before)(c + r * out + at, sums[r], out - at, end);
+            NAME(store_before)(c + r * out + at, sums[r], out - at, end);
     }
 }
 
 /* Windows of two axes, one or two columns apart. Scratch: a row of zeros, and masks of two vectors for every tap of every
-   vector of a row. The narrow kernel has the same arguments. */
-static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
+   vector of a row. */
+static int NAME(kernel_conv_depthwise)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_depthwise, call);
     const rlx_window w = p->window;
@@ -158,12 +154,12 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
     T *zeros = out->zeros;
     SOME_LANES *inside = out->masks, *next = inside;
     memset(zeros, 0, (size_t)width * sizeof(T));
-    for (int64_t x = 0; x < w.out[2]; x += LINE)
+    for (int64_t x = 0; x < w.out[2]; x += VL)
         for (int64_t k = 0; k < w.kernel[2]; k++) {
-            const int64_t at = w.out[2] - x >= LINE || x == 0 ? x : w.out[2] - LINE;
+            const int64_t at = w.out[2] - x >= VL || x == 0 ? x : w.out[2] - VL;
             const int64_t column = at * step - w.before[2] + k * w.dilation[2];
-            *next++ = DEPTHWISE(lanes)(-column, width - column);
-            *next++ = DEPTHWISE(lanes)(-column - LINE, width - column - LINE);
+            *next++ = NAME(lanes)(-column, width - column);
+            *next++ = NAME(lanes)(-column - VL, width - column - VL);
         }
     const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
     const T *end = (const T *)out->y + own.last * results;
@@ -176,8 +172,8 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
             T *to = c + y * w.out[2];
             const int64_t left = down - y;
 #define ROWS(COUNT) \
-    if (step == 1) DEPTHWISE(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 1); \
-    else DEPTHWISE(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 2)
+    if (step == 1) NAME(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 1); \
+    else NAME(depthwise_any)(weight, start, x, zeros, y, to, end, &w, inside, COUNT, 2)
             if (left >= 4) ROWS(4);
             else if (left == 3) ROWS(3);
             else if (left == 2) ROWS(2);
@@ -194,8 +190,8 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
             }
             T *to = c + first * w.out[2];
 #define ROWS(HIGH) \
-    if (step == 1) DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 1); \
-    else DEPTHWISE(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 2)
+    if (step == 1) NAME(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 1); \
+    else NAME(depthwise_rows)(weight, start, from, to, end, &w, inside, HIGH, 2)
             if (high == 3) ROWS(3);
             else if (high == 5) ROWS(5);
             else ROWS(7);
@@ -208,11 +204,7 @@ static int DEPTHWISE(kernel_conv_depthwise)(const rlx_call *call)
     return RLX_OK;
 }
 
-#undef VECTOR
-#undef LINE
 #undef SOME_LANES
 #undef EVEN_LANES
 #undef DEPTHWISE_ROWS
 #undef DEPTHWISE_READ
-#undef DEPTHWISE_BYTES
-#undef DEPTHWISE

@@ -24,6 +24,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
+from rlx.ops.elementwise.records import Step
 from rlx.ops.windows import strips
 from rlx.ops.windows.geometry import (
     Window,
@@ -46,8 +47,10 @@ FEW = 4
 _DEEP = 128
 # The part of the lanes that outputs have to fill for that at least, on the widest vectors.
 _FULL = 7 / 8
-# Longest row of results for which 256-bit vectors are enough.
-_NARROW = 8
+# The part of the lanes that a row of results has to fill for the depthwise kernel whose lanes are windows of a row.
+_FULL_ROW = 3 / 4
+# Planes, at least, and elements of one and of its results, at most, for the kernel whose lanes are planes.
+_PLANES, _SMALL_PLANES = 8, 16384
 # WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
 _DIRECT = 256
 # Most taps of an invocation of the direct kernel; lavapipe ends longer loops early.
@@ -149,21 +152,43 @@ def _cpu_params(node: Node, window: Window) -> dict[str, Any]:
     return {**window_params(_params(node, window)), "act": act}
 
 
-def _lower_depthwise(node: Node, window: Window, emitter: Emitter) -> None:
-    """Each plane meets one filter; rows beyond it are a row of zeros."""
-    kernel = "conv_depthwise_narrow" if window.out[2] <= _NARROW else "conv_depthwise"
-    params = _cpu_params(node, window)
-    emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
-
-
-def _is_depthwise(node: Node, window: Window) -> bool:
-    """Whether the kernel for planes with a filter each makes this convolution."""
+def _depthwise_kernel(node: Node, window: Window) -> str:
+    """The kernel for planes with a filter each that makes this convolution; "" for none of them."""
+    if node.inputs[1].shape[1] != 1:
+        return ""
     flat = window.dims[0] == window.out[0] == 1
+    columns, step = window.out[2], window.stride[2]
     # It makes four rows at a time; few long rows are left to the direct kernel.
-    fits = window.out[1] >= 4 or window.out[2] <= _NARROW
-    near = window.stride[2] in (1, 2)
-    alone = node.inputs[1].shape[1] == 1
-    return node.dtype is DType.F32 and alone and flat and fits and near
+    by_rows = node.dtype is DType.F32 and flat and window.out[1] >= 4 and step in (1, 2)
+    # Rows of these kernels are read once for four rows of results.
+    near = window.dilation[1] == 1 and window.stride[1] == step and window.kernel[1] in (3, 5, 7)
+    lanes = math.ceil(columns / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
+    full = columns >= (_FULL_ROW if step == 1 else 1) * lanes
+    small = size(window.dims) + size(window.out) <= _SMALL_PLANES
+    if small and node.shape[1] >= _PLANES and not (by_rows and near and full):
+        return "conv_depthwise_lanes"
+    return "conv_depthwise" if by_rows else ""
+
+
+def _is_scaling(node: Node, window: Window) -> bool:
+    """Whether each plane is multiplied by a number, and no more."""
+    one = size(window.kernel) == 1 and window.dims == window.out
+    return one and node.inputs[0].shape[1] == node.shape[1] == node.attrs["groups"]
+
+
+def _lower_scaling(node: Node, emitter: Emitter) -> None:
+    """One pass over the elements: x * w + bias + residual, then the activation."""
+    x, *others = _operands(node, emitter)
+    channel = (1, node.shape[1], *(1,) * (len(node.shape) - 2))
+    given = zip(others, ("mul", "add", "add"), (channel, channel, node.shape), strict=False)
+    steps = [one for one in given if one[0] is not None]
+    count, program = 1 + len(steps), list[Step]()
+    for at, (_, name, _) in enumerate(steps):
+        program.append((name, (count + at - 1 if at else 0, 1 + at), node.dtype, None))
+    if (act := node.attrs.get("act", "none")) != "none":
+        program.append((act, (count + len(steps) - 1,), node.dtype, None))
+    shapes = [node.shape, *(shape for _, _, shape in steps)]
+    emitter.elementwise(program, [x, *(value for value, _, _ in steps)], emitter.result(), shapes)
 
 
 def _together(node: Node, window: Window) -> int:
@@ -189,8 +214,12 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     window = _collapsed(_window(node))
     x, groups = node.inputs[0], node.attrs["groups"]
     direct = node.shape[1] // groups < FEW
-    if direct and _is_depthwise(node, window):
-        _lower_depthwise(node, window, emitter)
+    if _is_scaling(node, window):
+        _lower_scaling(node, emitter)
+        return
+    if direct and (kernel := _depthwise_kernel(node, window)):
+        params = _cpu_params(node, window)
+        emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
         return
     operands = _operands(node, emitter)
     block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
@@ -232,7 +261,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 CPU = Kernels(
     (
         *("conv", "conv_pad", "conv_by_outputs", "conv_direct", "conv_long"),
-        *("conv_depthwise", "conv_depthwise_narrow"),
+        *("conv_depthwise", "conv_depthwise_lanes"),
     ),
     lower_cpu,
 )
