@@ -41,6 +41,61 @@ def test_fewer_images_than_were_compiled():
         np.testing.assert_array_equal(compiled.run({"x": values})[0][:5], whole[:5])
 
 
+@looped("dtype", ["f32", "f64"])
+@looped("packed", [True, False])
+@looped("threads", [1, 3])
+@looped("seed", range(16))
+def test_taps_on_padding_are_left_out(seed, threads, packed, dtype):
+    rng = np.random.default_rng(seed)
+    rank, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2]))
+    kernel = tuple(int(n) for n in rng.integers(1, 6, rank))
+    channels, outputs = groups * int(rng.integers(1, 130)), groups * int(rng.integers(4, 140))
+    attrs = {
+        "stride": tuple(int(n) for n in rng.integers(1, 4, rank)),
+        "dilation": tuple(int(n) for n in rng.integers(1, 4, rank)),
+        "padding": tuple((int(a), int(b)) for a, b in rng.integers(1, 12, (rank, 2))),
+        "groups": groups,
+    }
+    dims = tuple(
+        max(1, (n - 1) * d + 1 - sum(pads) + int(rng.integers(0, 4)))
+        for n, d, pads in zip(kernel, attrs["dilation"], attrs["padding"], strict=True)
+    )
+    x = rng.normal(size=(int(rng.integers(1, 20)), channels, *dims))
+    w = rng.normal(size=(outputs, channels // groups, *kernel))
+    _compare(f"conv{rank}d", x, w, rng.normal(size=outputs), attrs, packed, dtype, threads)
+
+
+@looped("value", [np.inf, np.nan])
+@looped("packed", [True, False])
+@looped("place", [(0, 0, 0, 0), (69, 33, 4, 4), (12, 5, 2, 2)])
+@looped("side", [1, 2, 4])
+def test_padding_meets_weights_that_are_not_finite(side, place, packed, value):
+    # 0 times infinity is NaN, also where the 0 is padding.
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(70, 34, 5, 5))
+    w[place] = value
+    _compare(
+        "conv2d", rng.normal(size=(3, 34, side, side)), w, np.zeros(70), {"padding": 2}, packed
+    )
+
+
+def test_weights_that_become_infinite():
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(70, 4, 3, 3)).astype(np.float32)
+    g = rlx.Graph()
+    g.set_outputs(
+        [g.conv2d(g.input("x", (1, 4, 2, 2)), g.param("w", w.shape, "f32", w), padding=1)]
+    )
+    feeds = {"x": rng.normal(size=(1, 4, 2, 2)).astype(np.float32)}
+    with rlx.compile(g, "cpu") as compiled:
+        assert np.isfinite(compiled.run(feeds)[0]).all()
+        w[3, 1, 0, 0] = np.inf
+        compiled.set_param("w", w)
+        np.testing.assert_array_equal(
+            np.isnan(compiled.run(feeds)[0][0, :, 0, 0]), np.arange(70) == 3
+        )
+
+
 def _drawn(seed):
     """A convolution of any geometry, and the operation that makes it: x, w, bias, attributes."""
     rng = np.random.default_rng(seed)
@@ -71,6 +126,11 @@ def _drawn(seed):
 @looped("seed", range(12))
 def test_any_geometry(seed, threads, packed, dtype):
     name, x, w, bias, attrs = _drawn(seed)
+    _compare(name, x, w, bias, attrs, packed, dtype, threads)
+
+
+def _compare(name, x, w, bias, attrs, packed=True, dtype="f32", threads=1):
+    """Runs a convolution with relu on the CPU and the reference."""
     kind = {"f32": np.float32, "f64": np.float64}[dtype]
     g = rlx.Graph()
     weight = g.constant(w.astype(kind)) if packed else g.input("w", w.shape, dtype)
@@ -81,7 +141,8 @@ def test_any_geometry(seed, threads, packed, dtype):
     feeds = {"x": x.astype(kind)} | ({} if packed else {"w": w.astype(kind)})
     options = CompileOptions(threads=threads)
     with rlx.compile(g, "cpu", options=options) as compiled, rlx.compile(g, "reference") as exact:
-        (got,), (expected,) = compiled.run(feeds), exact.run(feeds)
+        with np.errstate(invalid="ignore"):
+            (got,), (expected,) = compiled.run(feeds), exact.run(feeds)
     near = {"f32": 1e-5, "f64": 1e-13}[dtype]
     np.testing.assert_allclose(got, expected, near, near * np.sqrt(w[0].size) * 5)
 
@@ -94,7 +155,13 @@ CHOICES = [
     ((64, 3, 65, 3, 2, 0), "conv"),  # filters of few elements
     ((8, 64, 33, 1, 2, 0), "conv_by_outputs"),
     ((64, 64, 32, 1, 1, 0), "conv"),  # windows are columns of the operand already
-    ((8, 3, 4, 3, 1, 1), "conv_by_outputs"),  # few windows
+    ((8, 3, 4, 3, 1, 0), "conv_by_outputs"),  # few windows
+    ((8, 3, 4, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
+    (
+        (24, 64, 5, 5, 1, 2),
+        "conv_by_outputs",
+    ),  # hardly two windows meet the image with the same taps
+    ((64, 64, 16, 3, 1, 1), "conv_by_outputs"),  # more windows than stay in the cache
 ]
 
 

@@ -137,6 +137,21 @@ KERNELS = (
         flushes=True,
     ),
     Kernel(
+        "conv_inside",
+        "The same of small planes with padding, which is not copied: taps on it are left out.",
+        {"window": WINDOW, "together": INT, **_PACKED, **_EPILOGUE},
+        _OPERANDS,
+        {"y": "T"},
+        {
+            "offsets": _TAPS,
+            "at": Scratch("i64", lambda p: 2 * prod(p.kernel)),
+            "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
+        },
+        FLOATS,
+        parallel=Parallel(parts=2),
+        flushes=True,
+    ),
+    Kernel(
         "conv_direct",
         "Groups of few outputs: each tap added to a row of results.",
         {"window": WINDOW, **_PIECES, **_EPILOGUE},

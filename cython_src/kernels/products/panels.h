@@ -88,11 +88,12 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 #ifdef SINGLE
 typedef float rlx_four __attribute__((vector_size(16), aligned(4)));
 
-/* 4 x 4 elements, transposed in registers. Rows are `apart` and `ld` apart. */
-static RLX_INLINE void turn_four_f32(float *to, int64_t apart, const float *from, int64_t ld)
+/* 4 x 4 elements, transposed in registers, from four rows to rows that are `apart`. */
+static RLX_INLINE void turn_rows_f32(float *to, int64_t apart, const float *a, const float *b, const float *c,
+                                     const float *d)
 {
-    const rlx_four r0 = *(const rlx_four *)from, r1 = *(const rlx_four *)(from + ld);
-    const rlx_four r2 = *(const rlx_four *)(from + 2 * ld), r3 = *(const rlx_four *)(from + 3 * ld);
+    const rlx_four r0 = *(const rlx_four *)a, r1 = *(const rlx_four *)b;
+    const rlx_four r2 = *(const rlx_four *)c, r3 = *(const rlx_four *)d;
     const rlx_four low = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
     const rlx_four high = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
     const rlx_four low2 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
@@ -101,6 +102,12 @@ static RLX_INLINE void turn_four_f32(float *to, int64_t apart, const float *from
     *(rlx_four *)(to + apart) = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
     *(rlx_four *)(to + 2 * apart) = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
     *(rlx_four *)(to + 3 * apart) = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
+}
+
+/* The same from rows that are ld apart. */
+static RLX_INLINE void turn_four_f32(float *to, int64_t apart, const float *from, int64_t ld)
+{
+    turn_rows_f32(to, apart, from, from + ld, from + 2 * ld, from + 3 * ld);
 }
 #endif
 

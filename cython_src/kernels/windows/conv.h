@@ -363,6 +363,7 @@ static int NAME(kernel_conv_direct)(const rlx_call *call)
 }
 
 #include "windows/conv_outputs.h"
+#include "windows/conv_inside.h"
 
 #undef CONVOLUTION
 #undef WINDOW_PANEL

@@ -3,30 +3,44 @@
    for every window. This fits filters of many elements with enough outputs to fill the lanes, few windows, and windows of
    one element that are apart: there, packing windows takes longer than storing results that come window by window. */
 
-/* Multiplies ROWS windows by `depth` rows of a panel, which are `step` apart, and adds to c or to `start`. Rows of c are
+/* Rows of a panel, and what they are multiplied by: `count` elements of each of some channels. Element i of a channel is
+   at[i] behind the first of the channel in a window, and meets the row rows[i] behind the first of the channel. */
+typedef struct {
+    int64_t channels, count;
+    int64_t plane, deep; /* from one channel to the next, in the operand and in the panel */
+    int64_t ahead;       /* how far ahead of a row the panel is fetched */
+    const int64_t *at, *rows;
+} NAME(tap_list);
+
+/* Multiplies ROWS windows by the rows of a panel that a list names, and adds to c or to `start`. Rows of c are
    MICRO_COLUMNS apart. */
 #define WINDOWS(ROWS, VECTORS)                                                                     \
-    static void NAME(windows_##ROWS##_##VECTORS)(const T *const *from, const int64_t *at, const T *b, int64_t step, \
-                                                 T *c, int64_t depth, const T *start)              \
+    static void NAME(windows_##ROWS##_##VECTORS)(const T *const *from, const NAME(tap_list) *list, const T *b, \
+                                                 T *c, const T *start)                             \
     {                                                                                              \
         VEC acc[ROWS][VECTORS];                                                                    \
         const T *window[ROWS];                                                                     \
+        const int64_t *at = list->at, *rows = list->rows, count = list->count;                     \
+        int64_t plane = 0;                                                                         \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
         {                                                                                          \
             window[r] = from[r];                                                                   \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 acc[r][v] = *(const VEC *)((start ? start : c + r * MICRO_COLUMNS) + v * VL);      \
         }                                                                                          \
-        for (int64_t i = 0; i < depth; i++, b += step) {                                           \
+        for (int64_t ch = 0; ch < list->channels; ch++, plane += list->plane, b += list->deep)     \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            const T *row = b + rows[i];                                                            \
+            const int64_t place = plane + at[i];                                                   \
             VEC right[VECTORS];                                                                    \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
             {                                                                                      \
-                right[v] = *(const VEC *)(b + v * VL);                                             \
-                if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(b + MICRO_AHEAD * step + v * VL);     \
+                right[v] = *(const VEC *)(row + v * VL);                                           \
+                if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(row + list->ahead + v * VL);          \
             }                                                                                      \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
-                const T x = window[r][at[i]];                                                      \
+                const T x = window[r][place];                                                      \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++) acc[r][v] += x * right[v]; \
             }                                                                                      \
         }                                                                                          \
@@ -42,11 +56,11 @@ ALL_WINDOWS(3) ALL_WINDOWS(4)
 #undef ALL_WINDOWS
 #undef WINDOWS
 
-/* Any number of windows times `depth` rows of a panel of `step` columns. */
-static void NAME(windows_by_panel)(const T *const *from, int64_t rows, const int64_t *at, const T *b, int64_t step, T *c,
-                                   int64_t depth, const T *start)
+/* Any number of windows times rows of a panel of `step` columns. */
+static void NAME(windows_by_panel)(const T *const *from, int64_t windows, const NAME(tap_list) *list, const T *b,
+                                   int64_t step, T *c, const T *start)
 {
-    typedef void (*micro)(const T *const *, const int64_t *, const T *, int64_t, T *, int64_t, const T *);
+    typedef void (*micro)(const T *const *, const NAME(tap_list) *, const T *, T *, const T *);
 #define WINDOWS(VECTORS) \
     {NAME(windows_1_##VECTORS), NAME(windows_2_##VECTORS), NAME(windows_4_##VECTORS), NAME(windows_6_##VECTORS)},
     static const micro table[][4] = {
@@ -56,11 +70,11 @@ static void NAME(windows_by_panel)(const T *const *from, int64_t rows, const int
 #endif
     };
 #undef WINDOWS
-    while (rows) {
-        /* 8 rows as 4 and 4 are faster than as 6 and 2. */
-        const int64_t some = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-        table[step / VL - 1][some / 2](from, at, b, step, c, depth, start);
-        rows -= some, from += some, c += some * MICRO_COLUMNS;
+    while (windows) {
+        /* 8 windows as 4 and 4 are faster than as 6 and 2. */
+        const int64_t some = windows >= 6 && windows != 8 ? 6 : windows >= 4 ? 4 : windows >= 2 ? 2 : 1;
+        table[step / VL - 1][some / 2](from, list, b, c, start);
+        windows -= some, from += some, c += some * MICRO_COLUMNS;
     }
 }
 
@@ -78,35 +92,59 @@ static void NAME(window_places)(const NAME(convolution) *f, const NAME(conv_piec
 }
 
 /* Products of `windows` windows with `outputs` outputs, from a row for each window to a row for each output. */
-static void NAME(turn_products)(T *to, int64_t apart, const T *from, int64_t outputs, int64_t windows)
+static void NAME(turn_products)(T *to, int64_t apart, const T *const *from, int64_t outputs, int64_t windows)
 {
     int64_t j = 0;
 #ifdef SINGLE
-    for (; j + 4 <= outputs; j += 4, to += 4 * apart, from += 4) {
+    for (; j + 4 <= outputs; j += 4, to += 4 * apart) {
         int64_t q = 0;
-        for (; q + 4 <= windows; q += 4) turn_four_f32(to + q, apart, from + q * MICRO_COLUMNS, MICRO_COLUMNS);
+        for (; q + 4 <= windows; q += 4)
+            turn_rows_f32(to + q, apart, from[q] + j, from[q + 1] + j, from[q + 2] + j, from[q + 3] + j);
         for (; q < windows; q++)
-            for (int64_t r = 0; r < 4; r++) to[r * apart + q] = from[q * MICRO_COLUMNS + r];
+            for (int64_t r = 0; r < 4; r++) to[r * apart + q] = from[q][j + r];
     }
 #endif
-    for (; j < outputs; j++, to += apart, from++)
-        for (int64_t q = 0; q < windows; q++) to[q] = from[q * MICRO_COLUMNS];
+    for (; j < outputs; j++, to += apart)
+        for (int64_t q = 0; q < windows; q++) to[q] = from[q][j];
 }
 
 /* Products of windows [first, first + count) of a piece with outputs [j, j + width) of its group, to where they belong
-   in the result, with the epilogue. */
-static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *products, int64_t first,
-                                int64_t count, int64_t j, int64_t width)
+   in the result, with the epilogue. `rows` is where the products of each window are. */
+static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *const *rows,
+                                int64_t first, int64_t count, int64_t j, int64_t width)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
     for (int64_t v = 0, some; v < count; v += some) {
         const int64_t q = (first + v) % f->windows, at = (first + v) / f->windows * result + j * f->windows + q;
         some = count - v < f->windows - q ? count - v : f->windows - q;
-        NAME(turn_products)(one->c + at, f->windows, products + v * MICRO_COLUMNS, width, some);
+        NAME(turn_products)(one->c + at, f->windows, rows + v, width, some);
         if (one->after.residual || one->after.act)
             for (int64_t r = 0; r < width; r++)
                 NAME(finish)(one->c + at + r * f->windows, at + r * f->windows, some, one->after);
     }
+}
+
+/* A panel of MICRO_COLUMNS columns of the weights of a piece, from column j on: rows [p, p + depth) of it, and what its
+   sums begin with. */
+typedef struct {
+    int64_t j, width, step;
+    T start[RLX_CONV_COLUMNS];
+} NAME(weight_panel);
+
+static NAME(weight_panel) NAME(panel_at)(const NAME(conv_piece) *one, int64_t j, int64_t last)
+{
+    NAME(weight_panel) panel = {.j = j, .width = last - j < MICRO_COLUMNS ? last - j : MICRO_COLUMNS};
+    panel.step = NAME(panel_columns)(panel.width);
+    for (int64_t v = 0; one->bias && v < panel.width; v++) panel.start[v] = one->bias[j + v];
+    return panel;
+}
+
+static const T *NAME(panel_rows)(const NAME(convolution) *f, const NAME(conv_piece) *one,
+                                 const NAME(weight_panel) *panel, int64_t p, int64_t depth, T *scratch)
+{
+    if (f->packing) return one->weight + panel->j * f->k + p * panel->step;
+    NAME(make_panel)(scratch, one->weight + panel->j * f->k + p, f->k, depth, panel->width, 1);
+    return scratch;
 }
 
 /* Windows of a piece times columns [columns.first, columns.last) of its weights. Rows of a panel stay in the cache while
@@ -114,26 +152,26 @@ static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piec
 static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv_piece) *one, const int64_t *at,
                                      rlx_range windows, rlx_range columns, T *work)
 {
-    T *products = work, *panel = work + MICRO_BLOCK * MICRO_COLUMNS;
-    const T *from[MICRO_BLOCK];
+    T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
+    const T *from[MICRO_BLOCK], *made[MICRO_BLOCK];
+    int64_t rows[MICRO_DEPTH];
+    for (int64_t q = 0; q < MICRO_BLOCK; q++) made[q] = products + q * MICRO_COLUMNS;
     for (int64_t j = columns.first; j < columns.last; j += MICRO_COLUMNS) {
-        const int64_t width = columns.last - j < MICRO_COLUMNS ? columns.last - j : MICRO_COLUMNS;
-        const int64_t step = NAME(panel_columns)(width);
-        T start[MICRO_COLUMNS] = {0};
-        for (int64_t v = 0; one->bias && v < width; v++) start[v] = one->bias[j + v];
-        for (int64_t q = windows.first, rows; q < windows.last; q += rows) {
+        const NAME(weight_panel) panel = NAME(panel_at)(one, j, columns.last);
+        for (int64_t i = 0; i < MICRO_DEPTH && i < f->k; i++) rows[i] = i * panel.step;
+        for (int64_t q = windows.first, some; q < windows.last; q += some) {
             const int64_t left = windows.last - q;
-            rows = left < MICRO_BLOCK ? left : MICRO_BLOCK;
-            NAME(window_places)(f, one, from, q, rows);
+            some = left < MICRO_BLOCK ? left : MICRO_BLOCK;
+            NAME(window_places)(f, one, from, q, some);
             int64_t p = 0;
             do {
                 const int64_t depth = f->k - p < MICRO_DEPTH ? f->k - p : MICRO_DEPTH;
-                const T *b = one->weight + j * f->k + p * step;
-                if (!f->packing) NAME(make_panel)(panel, one->weight + j * f->k + p, f->k, depth, width, 1);
-                NAME(windows_by_panel)(from, rows, at + p, f->packing ? b : panel, step, products, depth, p ? NULL : start);
+                const NAME(tap_list) list = {.channels = 1, .count = depth, .ahead = MICRO_AHEAD * panel.step, .at = at + p, .rows = rows};
+                const T *b = NAME(panel_rows)(f, one, &panel, p, depth, scratch);
+                NAME(windows_by_panel)(from, some, &list, b, panel.step, products, p ? NULL : panel.start);
                 p += MICRO_DEPTH;
             } while (p < f->k);
-            NAME(store_windows)(f, one, products, q, rows, j, width);
+            NAME(store_windows)(f, one, made, q, some, j, panel.width);
         }
     }
 }

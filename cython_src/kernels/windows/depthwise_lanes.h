@@ -2,17 +2,6 @@
    short the rows are. Some planes are turned so that an element of all of them is a vector, and so are their filters.
    Taps on padding are left out. Any strides and dilations; three axes. */
 
-/* The taps [first, last) of a window at place `at` of an axis that meet the operand. */
-static inline rlx_range NAME(taps_inside)(const rlx_window *w, int axis, int64_t at)
-{
-    const int64_t begin = w->before[axis] - at * w->stride[axis], step = w->dilation[axis];
-    const int64_t end = w->dims[axis] + begin;
-    rlx_range inside = {begin > 0 ? (begin + step - 1) / step : 0, end > 0 ? (end + step - 1) / step : 0};
-    if (inside.last > w->kernel[axis]) inside.last = w->kernel[axis];
-    if (inside.last < inside.first) inside.last = inside.first = 0;
-    return inside;
-}
-
 /* Loads n elements of VL rows into lanes, and up to VL - 1 vectors more. Whole vectors are read, where they end before
    `end`. */
 static void NAME(planes_in)(const T *const *row, int64_t n, const T *end, T *to)
@@ -144,7 +133,7 @@ static int NAME(kernel_conv_depthwise_lanes)(const rlx_call *call)
     T *planes = out->turned, *filters = planes + (plane + VL) * VL, *results = filters + (count + VL) * VL;
     rlx_range *taps = out->taps, *next = taps;
     for (int axis = 0; axis < 3; axis++)
-        for (int64_t i = 0; i < w->out[axis]; i++) *next++ = NAME(taps_inside)(w, axis, i);
+        for (int64_t i = 0; i < w->out[axis]; i++) *next++ = window_taps(w, axis, i);
     const NAME(epilogue) after = {in->residual, p->act};
     /* All images of some planes, which share filters, then the next planes. */
     const rlx_range own = rlx_share(call, blocks * w->batch, 1);

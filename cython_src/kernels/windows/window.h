@@ -70,3 +70,30 @@ static inline rlx_range phase_range(const rlx_window *w, const rlx_layout *l, in
     if (range.first > range.last) range.first = range.last;
     return range;
 }
+
+/* The taps [first, last) of a window at place `at` of an axis that meet the operand. */
+static inline rlx_range window_taps(const rlx_window *w, int axis, int64_t at)
+{
+    const int64_t begin = w->before[axis] - at * w->stride[axis], step = w->dilation[axis];
+    const int64_t end = w->dims[axis] + begin;
+    rlx_range inside = {begin > 0 ? (begin + step - 1) / step : 0, end > 0 ? (end + step - 1) / step : 0};
+    if (inside.last > w->kernel[axis]) inside.last = w->kernel[axis];
+    if (inside.last < inside.first) inside.last = inside.first = 0;
+    return inside;
+}
+
+/* Places [first, last) along an axis whose windows meet the operand with the same taps. */
+typedef struct {
+    rlx_range places, taps;
+} rlx_places;
+
+/* The next such places of an axis. */
+static inline rlx_places places_from(const rlx_window *w, int axis, int64_t first)
+{
+    rlx_places found = {{first, first + 1}, window_taps(w, axis, first)};
+    for (; found.places.last < w->out[axis]; found.places.last++) {
+        const rlx_range next = window_taps(w, axis, found.places.last);
+        if (next.first != found.taps.first || next.last != found.taps.last) break;
+    }
+    return found;
+}

@@ -100,7 +100,8 @@ class Panels(_Moved):
             (self.matrices, self.n, self.k) if self.transposed else (self.matrices, self.k, self.n)
         )
         whole = plain.reshape(shape)
-        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, self.stride)
+        elements = memory[: self.matrices * self.stride * self.dtype.itemsize]
+        packed = elements.view(self.dtype.numpy).reshape(self.matrices, self.stride)
         full = self.n // self.columns
         edge = full * self.columns
         panels = packed[:, : edge * self.k].reshape(self.matrices, full, self.k, self.columns)
@@ -115,6 +116,21 @@ class Panels(_Moved):
         if edge < self.n:
             last = packed[:, edge * self.k :].reshape(self.matrices, self.k, -1)
             yield last[..., : self.n - edge], rest
+
+
+@dataclass(frozen=True)
+class CheckedPanels(Panels):
+    """Panels, and behind them, in 8 bytes, whether all elements are numbers (kernels/windows/conv_inside.h)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices, and of what stands behind them."""
+        return super().nbytes + 8
+
+    def pack(self, plain: Array, memory: Array) -> None:
+        """Writes the matrices to memory of ``nbytes`` bytes, in this order, and what stands behind them."""
+        super().pack(plain, memory)
+        memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
 
 
 class Bytes(NamedTuple):

@@ -10,6 +10,7 @@ from rlx.abi.recurrent import CELLS
 from rlx.backends.cpu.layouts import (
     Blocks,
     Bytes,
+    CheckedPanels,
     Filters,
     Gates,
     Layout,
@@ -95,7 +96,8 @@ def _conv(call: Call, isa: str) -> dict[int, Layout]:
     m, k = p["outputs"] // groups, weight.type.size // p["outputs"]
     if call.kernel == "conv":
         return {1: Filters(dtype, groups, m, k)}
-    return {1: Panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
+    panels = CheckedPanels if call.kernel == "conv_inside" else Panels
+    return {1: panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
 
 
 def _conv_transpose(call: Call, isa: str) -> dict[int, Layout]:
@@ -133,6 +135,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "grouped_matmul": _grouped,
     "conv": _conv,
     "conv_by_outputs": _conv,
+    "conv_inside": _conv,
     "conv_long": _conv_long,
     "conv_transpose": _conv_transpose,
     "matmul_integer": _integer,

@@ -25,7 +25,7 @@ from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.elementwise.records import Step
-from rlx.ops.windows import strips
+from rlx.ops.windows import inside, strips
 from rlx.ops.windows.geometry import (
     Window,
     as_pads,
@@ -152,6 +152,11 @@ def _cpu_params(node: Node, window: Window) -> dict[str, Any]:
     return {**window_params(_params(node, window)), "act": act}
 
 
+def _lanes(elements: int) -> int:
+    """Lanes of the vectors that hold so many elements."""
+    return math.ceil(elements / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
+
+
 def _depthwise_kernel(node: Node, window: Window) -> str:
     """The kernel for planes with a filter each that makes this convolution; "" for none of them."""
     if node.inputs[1].shape[1] != 1:
@@ -162,8 +167,7 @@ def _depthwise_kernel(node: Node, window: Window) -> str:
     by_rows = node.dtype is DType.F32 and flat and window.out[1] >= 4 and step in (1, 2)
     # Rows of these kernels are read once for four rows of results.
     near = window.dilation[1] == 1 and window.stride[1] == step and window.kernel[1] in (3, 5, 7)
-    lanes = math.ceil(columns / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
-    full = columns >= (_FULL_ROW if step == 1 else 1) * lanes
+    full = columns >= (_FULL_ROW if step == 1 else 1) * _lanes(columns)
     small = size(window.dims) + size(window.out) <= _SMALL_PLANES
     if small and node.shape[1] >= _PLANES and not (by_rows and near and full):
         return "conv_depthwise_lanes"
@@ -201,8 +205,7 @@ def _is_by_outputs(node: Node, window: Window, padded: bool) -> bool:
     outputs = node.shape[1] // node.attrs["groups"]
     one, apart = size(window.kernel) == 1, window.stride[2] > 1
     few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS
-    lanes = math.ceil(outputs / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
-    full = outputs >= _FULL * lanes
+    full = outputs >= _FULL * _lanes(outputs)
     deep = size(node.inputs[1].shape[1:]) >= _DEEP and not (one and window.out == window.dims)
     return few or (one and apart and not padded) or (deep and full)
 
@@ -226,8 +229,9 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
     if block:
         call_long(node, emitter, operands, _cpu_params(node, window), block)
         return
-    inside = all(r <= n for r, n in zip(window.reach, window.dims, strict=True))
-    padded = any(b for b, _ in window.pads) or not inside
+    padded = any(b for b, _ in window.pads) or any(
+        r > n for r, n in zip(window.reach, window.dims, strict=True)
+    )
     outputs = node.shape[1] // groups
     together = 1 if direct else _together(node, window)
     params = _cpu_params(node, window)
@@ -236,6 +240,12 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         emitter.call("conv_direct", operands, [emitter.result()], shared)
         return
     by_outputs = _is_by_outputs(node, window, padded)
+    filled = 1.0 if by_outputs else outputs / _lanes(outputs)
+    weights = outputs * size(node.inputs[1].shape[1:])
+    if inside.pays(window, node.shape[0], weights, outputs, filled):
+        shared = {**params, "together": inside.together(window, node.shape[0])}
+        emitter.call("conv_inside", operands, [emitter.result()], shared)
+        return
     # Only vectors of windows need those that are apart as neighbours, and so a copy.
     apart = window.stride[2] > 1 and not by_outputs
     shared = {**params, "together": together, "copied": int(padded or apart)}
@@ -260,7 +270,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 
 CPU = Kernels(
     (
-        *("conv", "conv_pad", "conv_by_outputs", "conv_direct", "conv_long"),
+        *("conv", "conv_pad", "conv_by_outputs", "conv_inside", "conv_direct", "conv_long"),
         *("conv_depthwise", "conv_depthwise_lanes"),
     ),
     lower_cpu,

@@ -1,0 +1,123 @@
+/* Convolutions of small planes with padding, per type: products of windows with packed weights (conv_outputs.h) that leave
+   out taps on padding. Windows of all images that meet the operand with the same taps are a class, and are made together;
+   they are read where they stand. */
+
+/* The taps of a class, or with `outside` all others: their offsets from a window's first tap, and their rows in a panel.
+   Returns how many there are. */
+static int64_t NAME(class_taps)(const NAME(convolution) *f, const rlx_places *by_axis, int outside, int64_t step,
+                                int64_t *at, int64_t *rows)
+{
+    const rlx_window *w = f->w;
+    int64_t count = 0, tap = 0;
+    for (int64_t z = 0; z < w->kernel[0]; z++)
+    for (int64_t y = 0; y < w->kernel[1]; y++)
+    for (int64_t x = 0; x < w->kernel[2]; x++, tap++) {
+        const int64_t of[3] = {z, y, x};
+        int inside = 1;
+        for (int a = 0; a < 3; a++) inside &= of[a] >= by_axis[a].taps.first && of[a] < by_axis[a].taps.last;
+        if (inside == outside) continue;
+        at[count] = outside ? 0 : f->offsets[tap];
+        rows[count++] = tap * step;
+    }
+    return count;
+}
+
+/* Where the windows of a class begin in the operand, image by image; and for each of them, the place of its products
+   among those of all windows of the piece. `made` is the first of them. */
+static int64_t NAME(class_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, const rlx_places *by_axis,
+                                   const T **from, const T **rows, const T *made)
+{
+    const rlx_window *w = f->w;
+    const rlx_range oz = by_axis[0].places, oy = by_axis[1].places, ox = by_axis[2].places;
+    int64_t count = 0;
+    for (int64_t image = 0; image < one->images; image++)
+    for (int64_t z = oz.first; z < oz.last; z++)
+    for (int64_t y = oy.first; y < oy.last; y++)
+    for (int64_t x = ox.first; x < ox.last; x++) {
+        from[count] = one->planes + image * one->image + (z * w->stride[0] - w->before[0]) * f->l.depth +
+                      (y * w->stride[1] - w->before[1]) * f->l.row + x * w->stride[2] - w->before[2];
+        rows[((image * w->out[0] + z) * w->out[1] + y) * w->out[2] + x] = made + count++ * MICRO_COLUMNS;
+    }
+    return count;
+}
+
+/* All windows of the images of a piece times a panel of its weights. */
+static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_piece) *one,
+                                   const NAME(weight_panel) *panel, int finite, int64_t *at, T *work)
+{
+    const rlx_window *w = f->w;
+    const T *from[MICRO_BLOCK], *rows[MICRO_BLOCK], *nowhere[MICRO_BLOCK], nothing = 0;
+    T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
+    int64_t *in_panel = at + f->taps;
+    const int64_t most = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
+    for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
+    const int64_t deep = f->taps * panel->step;
+    int64_t first = 0;
+    do { /* some channels, whose rows of the panel stay in the cache while all windows go by */
+        const int64_t some = f->channels - first < most ? f->channels - first : most;
+        const T *b = NAME(panel_rows)(f, one, panel, first * f->taps, some * f->taps, scratch), *start = panel->start;
+        NAME(conv_piece) part = *one;
+        part.planes += first * f->l.plane;
+        T *made = products;
+        rlx_places by_axis[3];
+        for (int64_t z = 0; z < w->out[0]; z = by_axis[0].places.last) {
+            by_axis[0] = places_from(w, 0, z);
+            for (int64_t y = 0; y < w->out[1]; y = by_axis[1].places.last) {
+                by_axis[1] = places_from(w, 1, y);
+                for (int64_t x = 0; x < w->out[2]; x = by_axis[2].places.last) {
+                    by_axis[2] = places_from(w, 2, x);
+                    NAME(tap_list) list = {.channels = some, .plane = f->l.plane, .deep = deep, .ahead = deep,
+                                           .at = at, .rows = in_panel};
+                    const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, made);
+                    list.count = NAME(class_taps)(f, by_axis, 0, panel->step, at, in_panel);
+                    NAME(windows_by_panel)(from, count, &list, b, panel->step, made, first ? NULL : start);
+                    if (RLX_UNLIKELY(!finite)) { /* 0 times infinity is NaN */
+                        list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, at, in_panel);
+                        NAME(windows_by_panel)(nowhere, count, &list, b, panel->step, made, NULL);
+                    }
+                    made += count * MICRO_COLUMNS;
+                }
+            }
+        }
+        first += some;
+    } while (first < f->channels);
+    NAME(store_windows)(f, one, rows, 0, one->images * f->windows, panel->j, panel->width);
+}
+
+/* Whether all are numbers. */
+static int NAME(are_numbers)(const T *x, int64_t n)
+{
+    VEC sums = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) sums += *(const VEC *)(x + i) * 0;
+    T sum = 0;
+    for (; i < n; i++) sum += x[i] * 0;
+    for (int64_t v = 0; v < VL; v++) sum += sums[v];
+    return sum == 0;
+}
+
+static int NAME(kernel_conv_inside)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_inside, call);
+    NAME(convolution) f = CONVOLUTION(0, p->packing, p->packed_stride);
+    NAME(measure)(&f, 0, out->offsets);
+    const rlx_window *w = f.w;
+    /* Behind packed weights stands whether all are numbers. */
+    const int finite = f.packing ? *(const int64_t *)(f.weight + w->groups * f.weight_stride) != 0
+                                 : NAME(are_numbers)((const T *)f.weight, w->outputs * f.k);
+    /* Parts are pieces, or some images of every piece, or some columns of its weights. */
+    const rlx_block own = rlx_share_block(call, f.pieces, f.together, f.m, 1, MICRO_COLUMNS);
+    for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
+        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
+        const int64_t last = own.rows.last < one.images ? own.rows.last : one.images, skipped = own.rows.first;
+        if (skipped >= last) continue;
+        const int64_t results = skipped * w->outputs * f.windows;
+        one.images = last - skipped, one.planes += skipped * one.image, one.c += results;
+        if (one.after.residual) one.after.residual += results;
+        for (int64_t j = own.columns.first; j < own.columns.last; j += MICRO_COLUMNS) {
+            const NAME(weight_panel) panel = NAME(panel_at)(&one, j, own.columns.last);
+            NAME(classes_by_panel)(&f, &one, &panel, finite, out->at, out->work);
+        }
+    }
+    return RLX_OK;
+}

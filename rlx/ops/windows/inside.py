@@ -1,0 +1,77 @@
+"""When a convolution of small planes leaves out taps on padding on the CPU (kernels/windows/conv_inside.h)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+from rlx.abi.constants import PANEL_DEPTH, PRODUCT_ROWS, VECTOR_ELEMENTS
+from rlx.ir.shape import size
+from rlx.ops.windows.geometry import Window
+
+# Windows that the micro-kernel makes together.
+_TILES = (6, 4, 2, 1)
+# Vectors of a tile whose sums hide the latency of an addition, and vectors of a panel at most.
+_LATENCY, _VECTORS = 4, 4
+# What each tap of a tile costs beside its sums, in sums of one window; and what it costs more where the weights do not
+# stay in the cache while the classes go by.
+_OF_A_TILE, _UNCACHED = 0.7, 1.7
+_CACHED_WEIGHTS = 1 << 18
+# What a row of a plane that is copied with its padding costs, in sums of one vector.
+_OF_A_ROW = 12
+
+
+def together(window: Window, batch: int) -> int:
+    """Images that are made together."""
+    return max(1, min(batch, PRODUCT_ROWS // max(1, size(window.out))))
+
+
+def _taps(window: Window, axis: int) -> Counter[range]:
+    """How many places of an axis meet the operand with the same taps, by these taps."""
+    before, n, d = window.pads[axis][0], window.dims[axis], window.dilation[axis]
+    begins = (before - at * window.stride[axis] for at in range(window.out[axis]))
+    kernel = window.kernel[axis]
+    return Counter(
+        range(min(kernel, max(0, math.ceil(b / d))), min(kernel, max(0, math.ceil((n + b) / d))))
+        for b in begins
+    )
+
+
+def _cost(windows: int, vectors: int, of_a_tile: float) -> float:
+    """What so many windows of one class cost, for each tap, in sums of one window."""
+    cost = 0.0
+    for some in _TILES:
+        cost += windows // some * (max(some, _LATENCY / vectors) + of_a_tile)
+        windows %= some
+    return cost
+
+
+def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) -> bool:
+    """Whether leaving out taps on padding is faster than copying planes with their padding.
+
+    Args:
+        window: The windows, over three axes.
+        batch: Images.
+        weights: Weights of a group.
+        outputs: Outputs of a group.
+        filled: The part of the lanes of its vectors that the other kernel fills no better than this one.
+    """
+    windows, taps = size(window.out), size(window.kernel)
+    padded = any(
+        before or reach > n
+        for (before, _), reach, n in zip(window.pads, window.reach, window.dims, strict=True)
+    )
+    if not padded or windows > PRODUCT_ROWS or taps > PANEL_DEPTH:
+        return False
+    images, all_vectors = together(window, batch), math.ceil(outputs / VECTOR_ELEMENTS)
+    vectors = min(all_vectors, _VECTORS)
+    of_a_tile = _OF_A_TILE + (0 if weights <= _CACHED_WEIGHTS else _UNCACHED)
+    classes = product(*(_taps(window, axis).items() for axis in range(3)))
+    cost = sum(
+        _cost(images * math.prod(count for _, count in axes), vectors, of_a_tile)
+        * math.prod(len(taps) for taps, _ in axes)
+        for axes in classes
+    )
+    copied = _OF_A_ROW * images * math.prod(window.reach[:2]) / all_vectors
+    return cost < _cost(images * windows, vectors, _OF_A_TILE) * taps * filled + copied
