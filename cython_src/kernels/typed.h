@@ -1,8 +1,9 @@
 /* The kernels of one floating-point type. The including file defines T, SUFFIX, and SINGLE where T is float; they are
    undefined at the end. */
+#include "spectra/fft_lanes.h"
+#include "products/dots.h"
 #include "products/matmul.h"
 #include "products/gated.h"
-#include "spectra/fft_lanes.h"
 #include "spectra/fft.h"
 #include "spectra/peaks.h"
 #include "rows/rows.h"

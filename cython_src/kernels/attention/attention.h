@@ -4,32 +4,6 @@
 /* Keys of a tile, and queries that are computed together against it, so that their scores stay in the cache. */
 enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
 
-/* y[i] += dot(r[i], h) for rows r[i] that are `apart` elements apart. Rows are read in order, so that memory is read as
-   a stream. The sums of VL rows are transposed in registers and added together. */
-static void NAME(add_dots)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *h, T *y)
-{
-    for (int64_t i = 0; i < rows; i += VL) {
-        const int64_t some = rows - i < VL ? rows - i : VL;
-        VEC sums[VECTOR_BYTES / sizeof(T)] = {{0}};
-        T rest[VECTOR_BYTES / sizeof(T)] = {0};
-        for (int64_t k = 0; k < some; k++, r += apart) {
-            VEC s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-            int64_t j = 0;
-            for (; j + 4 * VL <= n; j += 4 * VL) {
-                s0 += *LANE(r + j, 0) * *LANE(h + j, 0), s1 += *LANE(r + j, 1) * *LANE(h + j, 1);
-                s2 += *LANE(r + j, 2) * *LANE(h + j, 2), s3 += *LANE(r + j, 3) * *LANE(h + j, 3);
-            }
-            for (; j + VL <= n; j += VL) s0 += *LANE(r + j, 0) * *LANE(h + j, 0);
-            for (; j < n; j++) rest[k] += r[j] * h[j];
-            sums[k] = (s0 + s1) + (s2 + s3);
-        }
-        NAME(transpose_lanes)(sums);
-        for (int64_t half = VL / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; l++) sums[l] += sums[l + half];
-        for (int64_t k = 0; k < some; k++) y[i + k] += sums[0][k] + rest[k];
-    }
-}
-
 /* y += s @ r, the rows of r `apart` elements apart. y stays in registers. */
 static void NAME(add_rows)(const T *r, int64_t apart, int64_t rows, int64_t n, const T *s, T *y)
 {

@@ -55,18 +55,12 @@ static void NAME(gemv)(const T *a, const T *b, int64_t ld, const T *bias, T *c, 
     }
 }
 
-/* One row times a transposed right matrix [n, k]: a dot product for each result. */
-static void NAME(gemv_transposed)(const T *a, const T *b, T *c, int64_t k, int64_t n)
+/* One row times a transposed right matrix [n, k], or rows [n, k] times one column: a dot product for each result. `start`
+   is what each sum begins with. */
+static void NAME(gemv_transposed)(const T *a, const T *b, T start, T *c, int64_t k, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++, b += k) {
-        VEC sums = {0};
-        int64_t i = 0;
-        for (; i + VL <= k; i += VL) sums += *(const VEC *)(a + i) * *(const VEC *)(b + i);
-        T s = 0;
-        _Pragma("GCC unroll 16") for (int v = 0; v < VL; v++) s += sums[v];
-        for (; i < k; i++) s += a[i] * b[i];
-        c[j] = s;
-    }
+    for (int64_t j = 0; j < n; j++) c[j] = start;
+    NAME(add_dots)(b, k, n, k, a, c);
 }
 
 #include "products/micro.h"
@@ -111,7 +105,12 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
         const T *a = (const T *)in->a + (a_at * m + i0) * k;
         const T *b = (const T *)in->b + b_at * k * n;
         T *c = (T *)out->y + (item * m + i0) * n + j0;
-        if (m >= 4 || packing) {
+        if (n == 1 && !packing) {
+            NAME(gemv_transposed)(b, a, bias ? bias[0] : 0, c, k, height);
+            NAME(activate)(c, height, act);
+            continue;
+        }
+        if (m >= 4 || (m > 1 && !transposed) || packing) {
             if (packing)
                 NAME(packed_product)(a, k, (const char *)in->b + b_at * p->packed_stride, packing, j0, bias, c, n,
                                      height, k, n, width, act, out->panel);
@@ -122,7 +121,7 @@ static RLX_INLINE void NAME(products)(const rlx_call *call, rlx_block own)
         }
         b += j0 * (transposed ? k : 1);
         for (int64_t i = 0; i < height; i++) {
-            if (transposed) NAME(gemv_transposed)(a + i * k, b, c + i * n, k, width);
+            if (transposed) NAME(gemv_transposed)(a + i * k, b, 0, c + i * n, k, width);
             else NAME(gemv)(a + i * k, b, n, bias, c + i * n, k, width);
         }
         const int64_t lines = width == n ? 1 : height, line = width == n ? height * n : width;

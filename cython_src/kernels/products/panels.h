@@ -116,9 +116,10 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
 {
     const int64_t step = NAME(panel_columns)(width);
     if (!transposed) {
+        const int64_t last = step - VL;
         for (int64_t i = 0; i < depth; i++, panel += step, b += ld) {
-            memcpy(panel, b, (size_t)width * sizeof(T));
-            for (int64_t v = width; v < step; v++) panel[v] = 0;
+            for (int64_t v = 0; v < last; v += VL) *(VEC *)(panel + v) = *(const VEC *)(b + v);
+            *(VEC *)(panel + last) = NAME(load_lanes)(b + last, width - last);
         }
         return;
     }
@@ -138,24 +139,50 @@ static void NAME(make_panel)(T *panel, const T *b, int64_t ld, int64_t depth, in
     }
 }
 
+/* Rows times one column of a matrix whose rows are ldb apart: a vector would have a single lane. */
+static void NAME(column_product)(const T *a, int64_t lda, const T *b, int64_t ldb, T start, T *c, int64_t ldc, int64_t m,
+                                 int64_t k, int64_t act, T *column)
+{
+    for (int64_t i = 0; i < k; i++) column[i] = b[i * ldb];
+    for (int64_t r = 0, some; r < m; r += some) {
+        T made[MICRO_COLUMNS];
+        some = m - r < MICRO_COLUMNS ? m - r : MICRO_COLUMNS;
+        for (int64_t i = 0; i < some; i++) made[i] = start;
+        NAME(add_dots)(a + r * lda, lda, some, k, column, made);
+        if (act) NAME(activate)(made, some, act);
+        for (int64_t i = 0; i < some; i++) c[(r + i) * ldc] = made[i];
+    }
+}
+
 /* Rows times a matrix whose rows are ldb apart, or whose columns are if it is transposed. */
 static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
                                 int64_t m, int64_t k, int64_t n, int64_t transposed, int64_t act, T *panel)
 {
+    /* Not for fewer elements: sums in another order would gain nothing. The rows of a part do not matter, so that its
+       bits are the same on any number of threads. */
+    const int64_t alone = !transposed && n % VL == 1 && k >= VL && k <= MICRO_DEPTH * MICRO_COLUMNS;
+    if (alone) {
+        n--;
+        NAME(column_product)(a, lda, b + n, ldb, bias ? bias[n] : 0, c + n, ldc, m, k, act, panel);
+    }
+    /* Packing does not pay for few rows, and for matrices so narrow that their rows are a panel as they are. */
+    const int64_t in_place = !transposed && (m <= 2 * MICRO_ROWS || ldb <= MICRO_COLUMNS);
     for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
-        const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS;
-        /* For few rows packing does not pay. */
-        const int64_t in_place = !transposed && m <= 2 * MICRO_ROWS && width % VL == 0;
+        const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS, step = NAME(panel_columns)(width);
+        /* Whole vectors of the last rows would go beyond the end of the matrix. */
+        const int64_t over = j + step > n + alone ? (j + step - n - alone + ldb - 1) / ldb : 0;
+        const int64_t whole = !in_place || over > k ? 0 : k - over;
         T scratch[MICRO_COLUMNS];
         const T *start = NAME(micro_start)(scratch, bias ? bias + j : NULL, width);
-        int64_t p = 0;
+        int64_t p = 0, depth;
         do {
-            const int64_t depth = k - p < MICRO_DEPTH ? k - p : MICRO_DEPTH;
+            const int64_t end = p < whole ? whole : k;
+            depth = end - p < MICRO_DEPTH ? end - p : MICRO_DEPTH;
             const T *from = transposed ? b + j * ldb + p : b + p * ldb + j;
-            if (!in_place) NAME(make_panel)(panel, from, ldb, depth, width, transposed);
-            NAME(micro_rows)(a + p, lda, 1, in_place ? from : panel, in_place ? ldb : NAME(panel_columns)(width), c + j, ldc,
-                             m, depth, p ? NULL : start, width);
-            p += MICRO_DEPTH;
+            if (p >= whole) NAME(make_panel)(panel, from, ldb, depth, width, transposed);
+            NAME(micro_rows)(a + p, lda, 1, p < whole ? from : panel, p < whole ? ldb : step, c + j, ldc, m, depth,
+                             p ? NULL : start, width);
+            p += depth;
         } while (p < k);
         for (int64_t r = 0; act && r < m; r++) NAME(activate)(c + r * ldc + j, width, act);
     }

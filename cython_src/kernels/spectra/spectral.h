@@ -113,7 +113,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
         }
         float *level = y + r0 * mels;
         if (rows < 4)
-            for (int64_t r = 0; r < some; r++) gemv_transposed_f32(power + r * bins, filters, level + r * mels, bins, mels);
+            for (int64_t r = 0; r < some; r++) gemv_transposed_f32(power + r * bins, filters, 0, level + r * mels, bins, mels);
         else
             loose_product_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, 0, panel);
         /* NaN stays, since comparisons with it are false. */

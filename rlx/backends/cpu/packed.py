@@ -50,6 +50,9 @@ def _matmul(call: Call, isa: str) -> dict[int, Layout]:
     p, weight, count = call.params, call.inputs[1], _matrices(call)
     if not count or weight is None:
         return {}
+    # One column of numbers of the kernel's own type is read as it is.
+    if p["n"] == 1 and weight.type.dtype not in HALVES:
+        return {}
     widths = _widths(isa, call.outputs[0].type.dtype.itemsize)
     return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["transposed_b"]), *widths)}
 

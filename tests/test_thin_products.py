@@ -1,0 +1,84 @@
+"""Products of few rows or few columns, and matrices whose rows are no whole vectors, in batches and on threads."""
+
+import numpy as np
+import pytest
+from samples import looped
+
+import rlx
+from rlx._ext import cpu as compiled
+from rlx.backends.base import CompileOptions
+
+KINDS = {"f32": (np.float32, 2e-6), "f64": (np.float64, 1e-14)}
+
+
+@pytest.fixture(params=compiled.isas(), autouse=True)
+def isa(request, monkeypatch):
+    """Each instruction set that this machine has."""
+    monkeypatch.setenv("RLX_CPU_ISA", request.param)
+
+
+def _made(a, b, bias=None, act="none", fixed=False, threads=1):
+    """act(a @ b + bias) on the CPU; b is a constant if ``fixed``, else an input."""
+    g = rlx.Graph()
+    dtype = "f32" if a.dtype == np.float32 else "f64"
+    right = g.constant(b) if fixed else g.input("b", b.shape, dtype)
+    made = g.matmul(g.input("a", a.shape, dtype), right)
+    made = made if bias is None else made + g.constant(bias)
+    g.set_outputs([made if act == "none" else g.activation(act, made)])
+    feeds = {"a": a} | ({} if fixed else {"b": b})
+    with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as cg:
+        return cg.run(feeds)[0].copy()
+
+
+@looped("dtype", ["f32", "f64"])
+@looped("fixed", [False, True])
+@looped("n", [1, 2, 9, 17, 33, 65, 77, 129])
+def test_any_sizes(n, fixed, dtype):
+    kind, near = KINDS[dtype]
+    for m in (1, 2, 3, 7, 13, 70):
+        for k in (0, 1, 7, 16, 33, 100, 600):
+            rng = np.random.default_rng(n * m + k)
+            a, b, bias = (rng.normal(size=s).astype(kind) for s in ((m, k), (k, n), n))
+            expected = a.astype(np.float64) @ b.astype(np.float64) + bias
+            most = near * np.sqrt(k + 1) * 4
+            np.testing.assert_allclose(_made(a, b, bias, fixed=fixed), expected, most, most)
+            got = _made(a, b, bias, "relu", fixed=fixed)
+            np.testing.assert_allclose(got, np.maximum(expected, 0), most, most)
+
+
+@looped(("left", "right"), [
+    ((3, 1, 5, 40), (2, 40, 1)), ((4, 5, 40), (4, 40, 1)), ((2, 3, 7, 20), (1, 3, 20, 17)), ((5, 1, 40), (5, 40, 1)),
+    ((5, 2, 40), (5, 40, 33)), ((40,), (40,)), ((6, 40), (40,)), ((3, 6, 40), (3, 40, 49)),
+])  # fmt: skip
+def test_batches(left, right):
+    rng = np.random.default_rng(len(left))
+    a, b = (rng.normal(size=s).astype(np.float32) for s in (left, right))
+    # Vectors reach beyond rows: into rows of the next matrix, which must not matter.
+    if len(right) > 2:
+        b[-1] = np.inf
+    with np.errstate(invalid="ignore"):
+        expected = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_allclose(_made(a, b), expected, 1e-5, 1e-5)
+
+
+@looped("fixed", [False, True])
+@looped(
+    ("m", "k", "n"),
+    [(1024, 1000, 1), (700, 300, 17), (3, 700, 2049), (2, 2000, 1000), (1025, 64, 129)],
+)
+def test_threads_give_the_same_bits(m, k, n, fixed):
+    rng = np.random.default_rng(m)
+    a, b = (rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n)))
+    alone = _made(a, b, fixed=fixed)
+    for threads in (2, 3, 8):
+        np.testing.assert_array_equal(_made(a, b, fixed=fixed, threads=threads), alone)
+
+
+def test_columns_of_half_precision():
+    # Weights that the kernel widens are packed, one column of them too.
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5, 70)).astype(np.float32), rng.normal(size=(70, 1)).astype(np.float16)
+    g = rlx.Graph()
+    g.set_outputs([g.matmul(g.input("a", a.shape), g.cast(g.constant(b), "f32"))])
+    with rlx.compile(g, "cpu") as cg:
+        np.testing.assert_allclose(cg.run({"a": a})[0], a @ b.astype(np.float32), 1e-5, 1e-5)
