@@ -12,6 +12,7 @@ from rlx.abi.calls import fields
 from rlx.abi.kernels import KERNELS
 from rlx.cost.kinds import traffic, work_of
 from rlx.ir.plan import Call, Value
+from rlx.ops.windows import inside
 from rlx.threads import usable_cores
 
 # Work below this, in ns, is not worth waking a thread for; above, no part is smaller than half of it.
@@ -25,8 +26,9 @@ _ALIGNMENT = 256
 _NS: Mapping[str, float] = {
     "arithmetic": 0.1,
     "function": 0.05,
-    "product": 0.025,
-    "convolution": 0.03,
+    "product": 0.015,
+    "convolution": 0.02,
+    "recurrence": 0.025,
     "attention": 0.06,
     "packed": 0.06,
     "mel": 0.05,
@@ -35,7 +37,12 @@ _OTHER_NS = 0.12
 # The same for a byte that a strided copy moves.
 _COPY_NS = 0.06
 # What a byte takes at least that a call reads or writes, where it comes from a cache that cores share.
-_BYTE_NS = 0.03
+_BYTE_NS = 0.02
+# Kernels that are faster than others of their kind: in integers.
+_BYTES_NS: Mapping[str, float] = {"matmul_integer": 0.008}
+# How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
+# it takes to store a result.
+_FEW_ROWS, _STORE_NS = 1.6, 0.06
 
 
 class Split(NamedTuple):
@@ -126,5 +133,15 @@ def _ns(call: Call) -> float:
     """Roughly what a call takes on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
-    work = sum(_NS.get(kind, _OTHER_NS) * units for kind, units in work_of(call.node).items())
-    return max(work, _BYTE_NS * traffic(call.node))
+    return max(_computing_ns(call), _BYTE_NS * traffic(call.node))
+
+
+def _computing_ns(call: Call) -> float:
+    """The same where all bytes are near."""
+    rate = _BYTES_NS.get(call.kernel)
+    work = work_of(call.node).items()
+    ns = sum((rate or _NS.get(kind, _OTHER_NS)) * amount for kind, amount in work)
+    if call.kernel == "matmul":
+        stored = _STORE_NS * call.outputs[0].type.size
+        return stored + (_FEW_ROWS * ns if call.params["m"] < 4 else ns)
+    return ns * inside.share(call.params) if call.kernel == "conv_inside" else ns

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from itertools import product
+from typing import Any
 
 from rlx.abi.constants import PANEL_DEPTH, PRODUCT_ROWS, VECTOR_ELEMENTS
 from rlx.ir.shape import size
@@ -36,6 +38,26 @@ def _taps(window: Window, axis: int) -> Counter[range]:
         range(min(kernel, max(0, math.ceil(b / d))), min(kernel, max(0, math.ceil((n + b) / d))))
         for b in begins
     )
+
+
+def share(params: Mapping[str, Any]) -> float:
+    """The part of all taps that meet the operand.
+
+    Args:
+        params: Of a call of the kernel: its window.
+    """
+    window = Window(
+        params["dims"],
+        params["kernel"],
+        params["stride"],
+        params["dilation"],
+        tuple((before, 0) for before in params["before"]),
+        params["out"],
+    )
+    met = (
+        sum(len(taps) * count for taps, count in _taps(window, axis).items()) for axis in range(3)
+    )
+    return math.prod(met) / (size(window.out) * size(window.kernel))
 
 
 def _cost(windows: int, vectors: int, of_a_tile: float) -> float:

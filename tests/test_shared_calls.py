@@ -1,0 +1,58 @@
+"""Which calls threads share: those whose work is worth waking a thread for."""
+
+import numpy as np
+from samples import looped
+
+import rlx
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import linker, split
+
+# A graph's kernel, the shapes of its operands, and whether several threads make it.
+WORTH = [
+    ("matmul", ((1, 256), (256, 256)), False),
+    ("matmul", ((48, 17, 17), (48, 17, 17)), False),
+    ("matmul", ((64, 256), (256, 1024)), True),
+    ("matmul", ((48, 77, 1), (48, 1, 77)), True),  # stores more than it multiplies
+    ("matmul_integer", ((4, 320), (320, 300)), False),
+    ("matmul_integer", ((1, 1024), (1024, 1024)), False),
+    ("matmul_integer", ((16, 1000), (1000, 1000)), True),
+    ("lstm", ((1, 1, 128), (1, 512, 128), (1, 512, 128)), False),
+    ("lstm", ((1, 16, 80), (1, 256, 80), (1, 256, 64)), False),
+    ("lstm", ((10, 8, 80), (1, 512, 80), (1, 512, 128)), True),
+]
+
+
+@looped(("op", "shapes", "shared"), WORTH)
+def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        linker, "split_of", lambda call, count: found.append(split.split_of(call, count))
+    )
+    g = rlx.Graph()
+    dtype = "i8" if op == "matmul_integer" else "f32"
+    nodes = [
+        g.input("x", shapes[0], dtype),
+        *(
+            g.constant(np.ones(shape, {"i8": np.int8, "f32": np.float32}[dtype]))
+            for shape in shapes[1:]
+        ),
+    ]
+    made = getattr(g, op)(*nodes)
+    g.set_outputs(list(made) if isinstance(made, tuple) else [made])
+    with rlx.compile(g, "cpu", options=CompileOptions(threads=8)):
+        assert any(found) == shared
+
+
+def test_taps_on_padding_are_no_work(monkeypatch):
+    found = {}
+    monkeypatch.setattr(
+        linker,
+        "split_of",
+        lambda call, count: found.update({call.kernel: split.split_of(call, count)}),
+    )
+    # 31 taps, of which at most 5 meet the line.
+    g = rlx.Graph()
+    w = g.constant(np.ones((32, 32, 31), np.float32))
+    g.set_outputs([g.conv1d(g.input("x", (2, 32, 5)), w, padding=30, dilation=2)])
+    with rlx.compile(g, "cpu", options=CompileOptions(threads=8)):
+        assert found == {"conv_inside": None}
