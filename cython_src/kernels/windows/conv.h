@@ -118,15 +118,15 @@ typedef struct {
     NAME(epilogue) after;
 } NAME(conv_piece);
 
-/* A piece of a convolution, some outputs of it. Its planes are those of the operand itself. */
-static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece, rlx_range outputs)
+/* Some outputs of a group of some images. Its planes are those of the operand itself. */
+static NAME(conv_piece) NAME(images_of)(const NAME(convolution) *f, int64_t image, int64_t images, int64_t g,
+                                        rlx_range outputs)
 {
     const rlx_window *w = f->w;
-    const int64_t image = piece / w->groups * f->together, g = piece % w->groups;
     const int64_t o = g * f->m + outputs.first, at = (image * w->outputs + o) * f->windows;
     const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2];
     return (NAME(conv_piece)){
-        .images = w->batch - image < f->together ? w->batch - image : f->together,
+        .images = images,
         .planes = f->x + (image * w->groups + g) * f->channels * plane,
         .image = w->channels * plane,
         .weight = (const T *)(f->weight + g * f->weight_stride),
@@ -136,6 +136,13 @@ static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece
         .c = f->y + at,
         .after = {f->residual ? f->residual + at : NULL, f->act},
     };
+}
+
+/* Some outputs of a piece of a convolution. */
+static NAME(conv_piece) NAME(piece_of)(const NAME(convolution) *f, int64_t piece, rlx_range outputs)
+{
+    const int64_t image = piece / f->w->groups * f->together, left = f->w->batch - image;
+    return NAME(images_of)(f, image, left < f->together ? left : f->together, piece % f->w->groups, outputs);
 }
 
 /* A panel of windows: its rows, and one more, since a vector may be written past the last row. */

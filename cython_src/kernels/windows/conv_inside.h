@@ -105,15 +105,13 @@ static int NAME(kernel_conv_inside)(const rlx_call *call)
     /* Behind packed weights stands whether all are numbers. */
     const int finite = f.packing ? *(const int64_t *)(f.weight + w->groups * f.weight_stride) != 0
                                  : NAME(are_numbers)((const T *)f.weight, w->outputs * f.k);
-    /* Parts are pieces, or some images of every piece, or some columns of its weights. */
-    const rlx_block own = rlx_share_block(call, f.pieces, f.together, f.m, 1, MICRO_COLUMNS);
-    for (int64_t piece = own.pieces.first; piece < own.pieces.last; piece++) {
-        NAME(conv_piece) one = NAME(piece_of)(&f, piece, 0);
-        const int64_t last = own.rows.last < one.images ? own.rows.last : one.images, skipped = own.rows.first;
-        if (skipped >= last) continue;
-        const int64_t results = skipped * w->outputs * f.windows;
-        one.images = last - skipped, one.planes += skipped * one.image, one.c += results;
-        if (one.after.residual) one.after.residual += results;
+    /* Parts are images of the groups, or columns of the weights. */
+    const rlx_block own = rlx_share_block(call, w->groups * w->batch, 1, f.m, 1, MICRO_COLUMNS);
+    for (int64_t item = own.pieces.first, some; item < own.pieces.last; item += some) {
+        const int64_t image = item % w->batch, left = w->batch - image, all = own.pieces.last - item;
+        some = left < all ? left : all;
+        if (some > f.together) some = f.together;
+        const NAME(conv_piece) one = NAME(images_of)(&f, image, some, item / w->batch, (rlx_range){0, f.m});
         for (int64_t j = own.columns.first; j < own.columns.last; j += MICRO_COLUMNS) {
             const NAME(weight_panel) panel = NAME(panel_at)(&one, j, own.columns.last);
             NAME(classes_by_panel)(&f, &one, &panel, finite, out->at, out->work);

@@ -55,7 +55,7 @@ typedef struct {
         for (int64_t y = 0; y < b->tall; y++) {                                                    \
             const T *x = from + z * b->depth + y * b->row;                                         \
             const T *weight = by + z * b->filter_depth + y * b->filter_row;                        \
-            _Pragma("GCC unroll 4") for (int64_t k = 0; k < wide; k++, x += b->step, weight += VL) \
+            _Pragma("GCC unroll 5") for (int64_t k = 0; k < wide; k++, x += b->step, weight += VL) \
             {                                                                                      \
                 const VEC w = *(const VEC *)weight;                                                \
                 _Pragma("GCC unroll 4") for (int r = 0; r < COUNT; r++)                            \
@@ -64,7 +64,8 @@ typedef struct {
         }                                                                                          \
         _Pragma("GCC unroll 4") for (int r = 0; r < COUNT; r++) *LANE(to, r) = sums[r];            \
     }
-#define ALL_WIDE(COUNT) BOX_SUMS(COUNT, 0) BOX_SUMS(COUNT, 1) BOX_SUMS(COUNT, 2) BOX_SUMS(COUNT, 3)
+#define ALL_WIDE(COUNT) \
+    BOX_SUMS(COUNT, 0) BOX_SUMS(COUNT, 1) BOX_SUMS(COUNT, 2) BOX_SUMS(COUNT, 3) BOX_SUMS(COUNT, 4) BOX_SUMS(COUNT, 5)
 ALL_WIDE(1) ALL_WIDE(2) ALL_WIDE(3) ALL_WIDE(4)
 #undef ALL_WIDE
 #undef BOX_SUMS
@@ -89,8 +90,9 @@ static void NAME(lane_windows)(const rlx_window *w, const rlx_range *taps, const
 {
     typedef void (*sums)(const NAME(tap_box) *, const T *, const T *, VEC, T *);
 #define ALL_WIDE(COUNT) \
-    {NAME(box_sums_##COUNT##_0), NAME(box_sums_##COUNT##_1), NAME(box_sums_##COUNT##_2), NAME(box_sums_##COUNT##_3)}
-    static const sums table[][4] = {ALL_WIDE(1), ALL_WIDE(2), ALL_WIDE(3), ALL_WIDE(4)};
+    {NAME(box_sums_##COUNT##_0), NAME(box_sums_##COUNT##_1), NAME(box_sums_##COUNT##_2), \
+     NAME(box_sums_##COUNT##_3), NAME(box_sums_##COUNT##_4), NAME(box_sums_##COUNT##_5)}
+    static const sums table[][6] = {ALL_WIDE(1), ALL_WIDE(2), ALL_WIDE(3), ALL_WIDE(4)};
 #undef ALL_WIDE
     const rlx_range *along[3] = {taps, taps + w->out[0], taps + w->out[0] + w->out[1]};
     NAME(tap_box) box = {
@@ -116,7 +118,7 @@ static void NAME(lane_windows)(const rlx_window *w, const rlx_range *taps, const
             const T *from = rows + (ox * w->stride[2] - w->before[2] + x.first * w->dilation[2]) * VL;
             VEC begin = start;
             if (RLX_UNLIKELY(!finite)) begin += NAME(padding_sums)(w, filters, (const rlx_range[]){z, y, x});
-            table[some - 1][box.wide < 4 ? box.wide : 0](&box, from, by + x.first * VL, begin, to);
+            table[some - 1][box.wide < 6 ? box.wide : 0](&box, from, by + x.first * VL, begin, to);
         }
     }
 }

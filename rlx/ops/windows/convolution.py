@@ -45,6 +45,8 @@ FEW = 4
 # Least elements of a filter for which windows, read where they stand, are multiplied by packed weights. With fewer of
 # them, to store results takes longer than the products.
 _DEEP = 128
+# The same for few windows.
+_SHALLOW = 4
 # The part of the lanes that outputs have to fill for that at least, on the widest vectors.
 _FULL = 7 / 8
 # The part of the lanes that a row of results has to fill for the depthwise kernel whose lanes are windows of a row.
@@ -204,9 +206,10 @@ def _is_by_outputs(node: Node, window: Window, padded: bool) -> bool:
     """Whether the lanes of vectors are outputs, and windows are read where they stand."""
     outputs = node.shape[1] // node.attrs["groups"]
     one, apart = size(window.kernel) == 1, window.stride[2] > 1
-    few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS
+    elements = size(node.inputs[1].shape[1:])
+    few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS and elements >= _SHALLOW
     full = outputs >= _FULL * _lanes(outputs)
-    deep = size(node.inputs[1].shape[1:]) >= _DEEP and not (one and window.out == window.dims)
+    deep = elements >= _DEEP and not (one and window.out == window.dims)
     return few or (one and apart and not padded) or (deep and full)
 
 
