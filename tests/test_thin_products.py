@@ -74,6 +74,16 @@ def test_threads_give_the_same_bits(m, k, n, fixed):
         np.testing.assert_array_equal(_made(a, b, fixed=fixed, threads=threads), alone)
 
 
+@looped("m", [1, 3, 5])
+def test_turned_matrices_without_elements(m):
+    g = rlx.Graph()
+    a, b = g.input("a", (m, 0)), g.input("b", (4, 0))
+    g.set_outputs([a @ g.transpose(b)])
+    with rlx.compile(g, "cpu") as cg:
+        feeds = {"a": np.empty((m, 0), np.float32), "b": np.empty((4, 0), np.float32)}
+        np.testing.assert_array_equal(cg.run(feeds)[0], np.zeros((m, 4)))
+
+
 def test_columns_of_half_precision():
     # Weights that the kernel widens are packed, one column of them too.
     rng = np.random.default_rng(0)

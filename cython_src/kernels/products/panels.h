@@ -169,9 +169,10 @@ static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb
     const int64_t in_place = !transposed && (m <= 2 * MICRO_ROWS || ldb <= MICRO_COLUMNS);
     for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
         const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS, step = NAME(panel_columns)(width);
-        /* Whole vectors of the last rows would go beyond the end of the matrix. */
-        const int64_t over = j + step > n + alone ? (j + step - n - alone + ldb - 1) / ldb : 0;
-        const int64_t whole = !in_place || over > k ? 0 : k - over;
+        /* Rows that are read in place: whole vectors of the last ones would go beyond the end of the matrix. */
+        int64_t whole = in_place ? k : 0;
+        if (in_place && j + step > n + alone) whole -= (j + step - n - alone + ldb - 1) / ldb;
+        if (whole < 0) whole = 0;
         T scratch[MICRO_COLUMNS];
         const T *start = NAME(micro_start)(scratch, bias ? bias + j : NULL, width);
         int64_t p = 0, depth;

@@ -67,6 +67,18 @@ static inline void NAME(finish)(T *c, int64_t at, int64_t count, NAME(epilogue) 
     NAME(activate)(c, count, after.act);
 }
 
+/* Whether all are numbers: weights of such can leave out padding. */
+static int NAME(are_numbers)(const T *x, int64_t n)
+{
+    VEC sums = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) sums += *(const VEC *)(x + i) * 0;
+    T sum = 0;
+    for (; i < n; i++) sum += x[i] * 0;
+    for (int64_t v = 0; v < VL; v++) sum += sums[v];
+    return sum == 0;
+}
+
 /* A convolution: what its kernels have in common. */
 typedef struct {
     const rlx_window *w;

@@ -84,18 +84,6 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     NAME(store_windows)(f, one, rows, 0, one->images * f->windows, panel->j, panel->width);
 }
 
-/* Whether all are numbers. */
-static int NAME(are_numbers)(const T *x, int64_t n)
-{
-    VEC sums = {0};
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) sums += *(const VEC *)(x + i) * 0;
-    T sum = 0;
-    for (; i < n; i++) sum += x[i] * 0;
-    for (int64_t v = 0; v < VL; v++) sum += sums[v];
-    return sum == 0;
-}
-
 static int NAME(kernel_conv_inside)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_inside, call);

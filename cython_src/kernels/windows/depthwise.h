@@ -92,21 +92,13 @@ static RLX_INLINE void NAME(depthwise_rows)(const T *weight, T start, const T *c
     }
 }
 
-/* Whether all are numbers: a filter of such can leave out rows of zeros. */
-static inline int NAME(are_finite)(const T *x, int64_t n)
-{
-    T sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * 0;
-    return sum == 0;
-}
-
 /* Rows [first, first + count) of results, of a filter of any rows. */
 static RLX_INLINE void NAME(depthwise_any)(const T *weight, T start, const T *x, const T *zeros, int64_t first, T *c,
                                                 const T *end, const rlx_window *w, const SOME_LANES *inside,
                                                 const int count, const int step)
 {
     const int64_t high = w->kernel[1], taps = w->kernel[2], out = w->out[2], width = w->dims[2];
-    const int64_t top = first * w->stride[1] - w->before[1], whole = NAME(are_finite)(weight, high * taps);
+    const int64_t top = first * w->stride[1] - w->before[1], whole = NAME(are_numbers)(weight, high * taps);
     for (int64_t at = 0, next = 0; next < out; inside += 2 * taps) {
         /* The last vector of a row overlaps the one before, where there is one. */
         at = out - next >= VL || next == 0 ? next : out - VL;
