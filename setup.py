@@ -34,6 +34,7 @@ EXTENSIONS = {
     "rlx._ext.cpu": [
         "cython_src/cpu.pyx",
         "cython_src/parallel.c",
+        "cython_src/parts.c",
         "cython_src/kernels/isa_plain.c",
         "cython_src/kernels/isa_avx2.c",
         "cython_src/kernels/isa_avx512.c",

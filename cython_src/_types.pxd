@@ -72,6 +72,7 @@ cdef extern from "parallel.h" nogil:
     void rlx_parallel_init()
     int64_t rlx_parallel_started()
     int64_t rlx_parallel_phases()
+    int64_t rlx_parallel_held_up()
 
 cdef extern from "floats.h" nogil:
     ctypedef unsigned int rlx_floats

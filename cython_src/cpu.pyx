@@ -9,6 +9,7 @@ from _types cimport (
     rlx_named_loop,
     rlx_parallel,
     rlx_parallel_copy,
+    rlx_parallel_held_up,
     rlx_parallel_init,
     rlx_parallel_phases,
     rlx_parallel_started,
@@ -44,6 +45,11 @@ def started_threads():
 def team_phases():
     """Phases that teams of threads have gone through in this process."""
     return rlx_parallel_phases()
+
+
+def held_up_calls():
+    """Calls of this process that waited long for a thread in the middle of its part, and left threads out then."""
+    return rlx_parallel_held_up()
 
 
 cdef const rlx_table* _table(str isa) except NULL:

@@ -43,86 +43,6 @@
 #define RLX_NO_THREADS
 #endif
 
-/* Part `part` of `parts` of some items. */
-static rlx_range range_of(int64_t part, int64_t parts, int64_t items, int64_t unit)
-{
-    const int64_t units = items < unit ? 1 : items / unit;
-    const int64_t first = units * part / parts, last = units * (part + 1) / parts;
-    /* The last unit includes the remainder. */
-    return (rlx_range){first < units ? first * unit : items, last < units ? last * unit : items};
-}
-
-rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
-{
-    return range_of(call->part, call->parts, items, unit);
-}
-
-void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)
-{
-    const int64_t rows = block->rows.last, columns = block->columns.last;
-    if (block->pieces.last >= call->parts)
-        block->pieces = rlx_part(call, block->pieces.last, 1);
-    else if (rows > 1 && rows / tall > columns / wide && columns / wide < call->parts)
-        block->rows = rlx_part(call, rows, tall);
-    else
-        block->columns = rlx_part(call, columns, wide);
-}
-
-/* A row or a column of a tile takes as long to read as so many products take to make. */
-#define READING 16
-
-typedef struct {
-    int64_t groups, down, across; /* groups of pieces, and tiles of a group in each direction */
-    int64_t cost;
-} tiling;
-
-/* A tiling with at most `parts` tiles, for so many threads. Heights and widths count units of `tall` and `wide`. */
-static tiling tiling_of(int64_t groups, int64_t down, int64_t parts, int64_t threads, const rlx_block *all, int64_t tall,
-                        int64_t wide)
-{
-    const int64_t pieces = all->pieces.last, rows = all->rows.last / tall, columns = all->columns.last / wide;
-    int64_t across = parts / (groups * down);
-    if (across > columns) across = columns;
-    if (across < 1) across = 1;
-    const int64_t turns = (groups * down * across + threads - 1) / threads, each = pieces / groups;
-    const int64_t height = rows < 2 ? tall : (rows + down - 1) / down * tall;
-    const int64_t width = columns < 2 ? wide : (columns + across - 1) / across * wide;
-    return (tiling){groups, down, across, turns * each * (height * width + READING * (height + width))};
-}
-
-void rlx_part_of_tiles(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)
-{
-    static const int64_t heights[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-    const int64_t pieces = block->pieces.last, rows = block->rows.last / tall, threads = call->split->threads;
-    if (pieces >= call->parts) {
-        block->pieces = rlx_part(call, pieces, 1);
-        return;
-    }
-    tiling best = {1, 1, 1, INT64_MAX};
-    /* A part is a tile of one piece, or the same tile of every piece. Many tiles let threads that are ahead make more of
-       them; as many tiles as threads read less. */
-    for (int64_t groups = 1; groups <= pieces; groups += pieces - 1) {
-        for (unsigned i = 0; i < sizeof heights / sizeof *heights; i++) {
-            const int64_t down = heights[i];
-            if (down > 1 && (down > rows || groups * down > call->parts)) break;
-            const tiling many = tiling_of(groups, down, call->parts, threads, block, tall, wide);
-            if (many.cost < best.cost) best = many;
-            if (groups * down > threads) continue;
-            const tiling few = tiling_of(groups, down, threads, threads, block, tall, wide);
-            if (few.cost < best.cost) best = few;
-        }
-        if (pieces == 1) break;
-    }
-    const int64_t tiles = best.down * best.across, group = call->part / tiles, tile = call->part % tiles;
-    if (group >= best.groups) { /* there are more parts than tiles */
-        block->pieces.last = 0;
-        return;
-    }
-    block->pieces = range_of(group, best.groups, pieces, 1);
-    block->rows = range_of(tile / best.across, best.down, block->rows.last, tall);
-    block->columns = range_of(tile % best.across, best.across, block->columns.last, wide);
-}
-
 /* How a call treats subnormal numbers: as its caller does, or without those among its operands. */
 static rlx_floats floats_of(const rlx_call *call)
 {
@@ -164,6 +84,7 @@ void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threa
 void rlx_parallel_init(void) {}
 int64_t rlx_parallel_started(void) { return 0; }
 int64_t rlx_parallel_phases(void) { return 0; }
+int64_t rlx_parallel_held_up(void) { return 0; }
 int rlx_parallel(const rlx_call *call) { return rlx_alone(call); }
 int64_t rlx_tasks(const rlx_call *call) { return 1; }
 void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context) { task(context, 0); }
@@ -178,6 +99,12 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 #define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
 #define NAP_NS 20000
+/* A thread is held up if the caller waits for it so many times as long as a part takes, and so many nanoseconds. */
+#define HELD_UP_PARTS 3
+#define HELD_UP_NS 200000
+/* Nanoseconds after which one more thread is tried, at first and at most. */
+#define TRY_NS 10000000
+#define LONGEST_TRY_NS 80000000
 
 /* A counter with a line of the cache of its own. */
 typedef struct {
@@ -189,6 +116,7 @@ typedef struct {
 struct rlx_team {
     rlx_counter tasks[RLX_TEAM]; /* the phase of which the task is the next to be made */
     _Atomic int64_t made;        /* tasks of all phases */
+    _Atomic int held_up;         /* whether the caller waited long for a task that another thread had begun */
 };
 
 /* A call in progress; it is on the caller's stack. */
@@ -212,6 +140,7 @@ static struct {
     _Atomic int busy;       /* a caller has the pool */
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
+    _Atomic int64_t held_up; /* calls that waited for a thread that was held up, since then */
     MUTEX mutex;            /* of those who sleep */
     CONDITION done;         /* the caller sleeps until nobody is inside */
     _Atomic int waiting;    /* it does */
@@ -221,6 +150,9 @@ static struct {
     pthread_t threads[MOST_THREADS];
     int avoided; /* the processor that the threads avoid, -1 for none */
 #endif
+    /* What the caller that has the pool knows of other processes. */
+    int64_t limit;        /* threads that a call is given at most; 0 for no limit */
+    int64_t since, pause; /* when the limit was changed, and how long until it is raised */
 } pool;
 
 static inline void pause_briefly(void)
@@ -262,10 +194,12 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
         task(context, own);
         atomic_fetch_add(&team->made, 1);
     }
-    const int64_t until = call->split->spin ? rlx_clock_ns() + SPIN_NS : 0;
+    const int64_t began = rlx_clock_ns(), until = call->split->spin ? began + SPIN_NS : 0;
+    int naps = 0;
     for (int64_t turns = 1; atomic_load_explicit(&team->made, memory_order_acquire) < all; turns++)
-        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) nap();
+        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) nap(), naps = 1;
         else pause_briefly();
+    if (naps && rlx_clock_ns() - began > HELD_UP_NS) team->held_up = 1;
 }
 
 /* Restricts a call to the rows of its part. */
@@ -282,15 +216,16 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
         if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
-/* Makes parts until none is left. A thread begins with its own share, which is the same for calls of as many parts: what
+/* Makes parts until none is left, and returns how many. A thread begins with its own share, which is the same for calls of as many parts: what
    it wrote in the call before is in its cache then. Afterwards it helps with the shares of others. */
-static void make_parts(rlx_job *job, int64_t seat)
+static int64_t make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
     const int64_t shares = job->shares;
     rlx_call own = *job->call;
     int64_t params[RLX_ROW_WORDS];
     const rlx_floats before = rlx_floats_enter(job->floats);
+    int64_t made = 0;
     own.parts = (int32_t)split->parts;
     own.team = job->team;
     if (seat)
@@ -306,12 +241,14 @@ static void make_parts(rlx_job *job, int64_t seat)
             rlx_call some = own;
             if (split->rows) take_rows(&some, params, split);
             const int status = split->kernel(&some);
+            made++;
             if (status == RLX_OK) continue;
             atomic_store(&job->status, status);
             for (int64_t k = 0; k < shares; k++) atomic_store(&job->given[k].count, split->parts);
         }
     }
     rlx_floats_set(before);
+    return made;
 }
 
 /* Whether there is a job that a thread with this seat may join. */
@@ -423,11 +360,39 @@ static void keep_off(int processor)
 }
 #endif
 
+/* Threads that a call is given. On processors that are busy otherwise, a thread may stop in the middle of its part until
+   the system runs it again, some milliseconds later, and all others wait. Each time that happens a quarter of the threads
+   is left out, one at least. After a while one more is tried; the while is longer each time that this fails. */
+static int64_t allowed(int64_t wanted)
+{
+    if (!pool.limit) return wanted;
+    const int64_t now = rlx_clock_ns();
+    if (now - pool.since > pool.pause) {
+        pool.limit++, pool.since = now;
+        if (pool.limit > MOST_THREADS || pool.limit > pool.started + 1) pool.limit = 0, pool.pause = 0;
+    }
+    return pool.limit && pool.limit < wanted ? pool.limit : wanted;
+}
+
+static void leave_out(int64_t threads)
+{
+    const int64_t now = rlx_clock_ns(), soon = now - pool.since < 2 * pool.pause;
+    pool.limit = threads - (threads / 4 ? threads / 4 : 1);
+    pool.pause = soon && pool.pause ? 2 * pool.pause : TRY_NS;
+    if (pool.pause > LONGEST_TRY_NS) pool.pause = LONGEST_TRY_NS;
+    pool.since = now;
+    pool.held_up++;
+}
+
 int rlx_parallel(const rlx_call *call)
 {
     const struct rlx_split *split = call->split;
     if (atomic_exchange(&pool.busy, 1)) return rlx_alone(call);
-    const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
+    const int64_t wanted = allowed(split->threads < MOST_THREADS ? split->threads : MOST_THREADS);
+    if (wanted == 1) {
+        pool.busy = 0;
+        return rlx_alone(call);
+    }
     while (pool.started < wanted - 1 && start_thread()) pool.started++;
 #ifdef AFFINITIES
     const int processor = sched_getcpu();
@@ -436,6 +401,7 @@ int rlx_parallel(const rlx_call *call)
     struct rlx_team team;
     for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].count = 0;
     team.made = 0;
+    team.held_up = 0;
     rlx_job job;
     job.call = call, job.team = split->tasks ? &team : NULL;
     job.shares = wanted < SHARES ? wanted : SHARES;
@@ -445,15 +411,21 @@ int rlx_parallel(const rlx_call *call)
     pool.seats = wanted;
     pool.job = &job;
     wake(wanted);
-    make_parts(&job, 0);
+    const int64_t began = rlx_clock_ns(), parts = make_parts(&job, 0);
     pool.job = NULL;
-    await_threads(split->spin);
+    if (pool.inside.count) {
+        const int64_t ended = rlx_clock_ns(), most = HELD_UP_NS + HELD_UP_PARTS * ((ended - began) / (parts ? parts : 1));
+        await_threads(split->spin);
+        if (rlx_clock_ns() - ended > most) team.held_up = 1;
+    }
+    if (team.held_up) leave_out(wanted);
     pool.busy = 0;
     return job.status;
 }
 
 int64_t rlx_parallel_started(void) { return pool.started; }
 int64_t rlx_parallel_phases(void) { return pool.phases; }
+int64_t rlx_parallel_held_up(void) { return pool.held_up; }
 
 #if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
 /* Only the forking thread exists in the child, so its pool starts empty. */
@@ -465,6 +437,7 @@ static void begin_anew(void)
     pool.job = NULL;
     pool.busy = pool.waiting = 0;
     pool.inside.count = pool.started = 0;
+    pool.limit = pool.since = pool.pause = 0;
 #ifdef AFFINITIES
     pool.avoided = -1;
 #endif

@@ -40,4 +40,7 @@ int64_t rlx_parallel_started(void);
 /* Phases that teams have gone through. */
 int64_t rlx_parallel_phases(void);
 
+/* Calls that waited long for a thread in the middle of its part: other processes use its processor. */
+int64_t rlx_parallel_held_up(void);
+
 #endif

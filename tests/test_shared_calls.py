@@ -14,7 +14,8 @@ WORTH = [
     ("matmul", ((64, 256), (256, 1024)), True),
     ("matmul", ((48, 77, 1), (48, 1, 77)), True),  # stores more than it multiplies
     ("matmul_integer", ((4, 320), (320, 300)), False),
-    ("matmul_integer", ((1, 1024), (1024, 1024)), False),
+    ("matmul_integer", ((1, 512), (512, 512)), False),
+    ("matmul_integer", ((1, 1024), (1024, 1024)), True),  # waits for its weights
     ("matmul_integer", ((16, 1000), (1000, 1000)), True),
     ("lstm", ((1, 1, 128), (1, 512, 128), (1, 512, 128)), False),
     ("lstm", ((1, 16, 80), (1, 256, 80), (1, 256, 64)), False),
@@ -25,6 +26,7 @@ WORTH = [
 @looped(("op", "shapes", "shared"), WORTH)
 def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
     found = []
+    monkeypatch.setattr(split, "usable_cores", lambda: 8)
     monkeypatch.setattr(
         linker, "split_of", lambda call, count: found.append(split.split_of(call, count))
     )
@@ -45,6 +47,7 @@ def test_small_calls_stay_on_one_thread(op, shapes, shared, monkeypatch):
 
 def test_taps_on_padding_are_no_work(monkeypatch):
     found = {}
+    monkeypatch.setattr(split, "usable_cores", lambda: 8)
     monkeypatch.setattr(
         linker,
         "split_of",

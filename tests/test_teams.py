@@ -1,5 +1,6 @@
 """Calls that a team of threads makes phase by phase: the same bits as on one thread, and nobody waits for a thread."""
 
+import time
 from functools import partial
 
 import numpy as np
@@ -81,16 +82,21 @@ def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
         rlx.compile(g, "reference") as exact,
     ):
         expected = [np.array(one) for one in alone.run(feeds)]
-        before = cpu.team_phases()
-        for _ in range(3):
-            for got, one in zip(together.run(feeds), expected, strict=True):
-                np.testing.assert_array_equal(got, one)
-        for got, one in zip(expected, exact.run(feeds), strict=True):
-            np.testing.assert_allclose(got, one, 1e-4, 1e-5)
         # The first states, then the gates and the states of each step; gru has two phases more.
         op, _, _, steps = given[:4]
-        passes = 3 * (2 if attrs.get("direction") == "bidirectional" else 1)
-        assert cpu.team_phases() - before == passes * (1 + steps * (4 if op == "gru" else 2))
+        passes = 2 if attrs.get("direction") == "bidirectional" else 1
+        phases = passes * (1 + steps * (4 if op == "gru" else 2))
+        # On a busy machine threads are left out for a while, and the caller is alone.
+        made, until = 0, time.monotonic() + 60
+        while made < 3:
+            before = cpu.team_phases()
+            for got, one in zip(together.run(feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, one)
+            made += cpu.team_phases() - before == phases
+            assert cpu.team_phases() - before in (0, phases)
+            assert time.monotonic() < until, "no team made the call"
+        for got, one in zip(expected, exact.run(feeds), strict=True):
+            np.testing.assert_allclose(got, one, 1e-4, 1e-5)
     assert "recurrence" in teams
 
 

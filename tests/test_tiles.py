@@ -12,6 +12,7 @@ from rlx.backends.cpu import split
 @pytest.fixture(autouse=True)
 def all_are_split(monkeypatch):
     monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(split, "usable_cores", lambda: 64)
 
 
 def same_bits(g, feeds, counts):

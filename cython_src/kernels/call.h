@@ -45,7 +45,7 @@ typedef struct {
     int64_t first, last; /* `last` is not included */
 } rlx_range;
 
-/* The items of this part of a call (parallel.c). Kernels with independent rows do not ask: their parts are calls on
+/* The items of this part of a call (parts.c). Kernels with independent rows do not ask: their parts are calls on
    fewer rows. */
 extern rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit);
 

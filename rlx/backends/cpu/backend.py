@@ -116,7 +116,7 @@ class CpuExecutable(HostMemory):
                 plan.inputs_end,
                 self._programs.link,
                 most_trips,
-                (compiled.parallel_copy(), threads, threads <= usable_cores()),
+                (compiled.parallel_copy(), min(threads, usable_cores()), True),
                 aligned,
                 flush,
             )

@@ -67,7 +67,6 @@ class Linker:
         self._flush = flush
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
         self._isa, self._place, self._weight, self._threads = isa, place, weight, threads
-        self._spin = threads <= usable_cores()
         self.spare = aligned(0)
         self.blocks: set[Block] = set()
         self.functions: list[Any] = []
@@ -93,7 +92,7 @@ class Linker:
             compiled.parallel_kernel(),
             split.parts,
             split.threads,
-            self._spin,
+            split.threads <= usable_cores(),
             scratch,
             split.apart,
             flush,

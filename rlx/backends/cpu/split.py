@@ -85,12 +85,12 @@ def split_of(call: Call, threads: int) -> Split | None:
     if threads == 1 or signature is None or parallel is None:
         return None
     given = fields(call.params)
+    # A thread without a core of its own would hold up the rest.
+    threads = min(threads, usable_cores())
     parts = worth = min(parallel.parts * threads, int(_ns(call) / (_WORTH / 2)))
     if parallel.most:
         parts = min(parts, parallel.most(given))
-    # Each phase waits for all tasks that have begun, so that a thread without a core of its own would hold up the rest.
-    most = min(threads, usable_cores(), worth)
-    tasks = min(most, parallel.tasks(given)) if parallel.tasks else 0
+    tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
     if tasks > max(1, parts):
         shared = (-1,) * len(call.outputs)
         return Split(tasks, tasks, shared, 0, tasks, 0, 0, signature.words, (), ())
