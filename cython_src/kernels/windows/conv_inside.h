@@ -94,7 +94,7 @@ static int NAME(kernel_conv_inside)(const rlx_call *call)
     const int finite = f.packing ? *(const int64_t *)(f.weight + w->groups * f.weight_stride) != 0
                                  : NAME(are_numbers)((const T *)f.weight, w->outputs * f.k);
     /* Parts are images of the groups, or columns of the weights. */
-    const rlx_block own = rlx_share_block(call, w->groups * w->batch, 1, f.m, 1, MICRO_COLUMNS);
+    const rlx_block own = rlx_share_tiles(call, w->groups * w->batch, 1, f.m, 1, MICRO_COLUMNS);
     for (int64_t item = own.pieces.first, some; item < own.pieces.last; item += some) {
         const int64_t image = item % w->batch, left = w->batch - image, all = own.pieces.last - item;
         some = left < all ? left : all;
