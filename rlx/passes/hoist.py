@@ -24,7 +24,7 @@ PREPARED = "prepared:"
 # Most work that is done with constants alone when a graph is loaded, in elements: some seconds.
 _MOST_CONSTANT = 2.0**34
 # The largest result of that work, in bytes. It may be larger if it is at most this many times its largest constant.
-_MOST_CONSTANT_BYTES, _GROWS = 1 << 30, 4
+_MOST_CONSTANT_BYTES, _GROWS = 1 << 29, 4
 
 
 @dataclass(frozen=True)
