@@ -7,6 +7,7 @@
 #include "spectra/fft.h"
 #include "spectra/peaks.h"
 #include "rows/rows.h"
+#include "rows/trees.h"
 #include "attention/attention.h"
 #include "windows/conv.h"
 #include "windows/conv_transpose.h"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from rlx.abi.constants import LINE_COLUMNS
-from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch
+from rlx.abi.constants import LINE_COLUMNS, TREE_ROWS
+from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Kernel, Parallel, Scratch, choice
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
@@ -87,5 +87,22 @@ KERNELS = (
         {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
         NUMBERS,
         parallel=Parallel(most=lambda p: p.rows),
+    ),    Kernel(
+        "tree_scores",
+        "What the leaves of trees hold that rows come to, joined for each target. With `equal` some splits ask for "
+        "equality, with `missing` NaN goes on to the first node at some. Entries of a node are those that `spans` says, "
+        "or without it the one of its own number.",
+        {
+            "rows": INT, "features": INT, "count": INT, "groups": INT, "join": choice("JOIN", "sum", "min", "max"),
+            "equal": FLAG, "missing": FLAG,
+        },
+        {
+            "x": "T", "nodes": "i32", "questions": "i32", "roots": "i32", "steps": "i32", "targets": "i32", "weights": "T",
+            "spans": "i32?",
+        },
+        {"y": "T"},
+        {"totals": Scratch("f64", lambda p: min(p.rows, TREE_ROWS) * p.count)},
+        FLOATS,
+        parallel=Parallel(most=lambda p: p.rows),
     ),
-)
+)  # fmt: skip

@@ -22,7 +22,7 @@ from rlx.ops.products.block_formats import decode_blocks as decode_blocks
 MODULES = (
     "leaves", "elementwise.records", "elementwise.activations", "movement.strided", "movement.pads", "movement.gather", "movement.scatter",
     "movement.layout", "movement.creation", "elementwise.random", "resize.interpolate", "resize.plane", "rows.reduction",
-    "rows.softmax", "rows.sorting", "rows.normalization", "products.matmul", "products.grouped", "products.joined",
+    "rows.softmax", "rows.sorting", "rows.trees", "rows.normalization", "products.matmul", "products.grouped", "products.joined",
     "products.quantization", "products.dequant", "products.einsum", "windows.convolution", "windows.fused",
     "windows.transposed", "windows.pooling", "attention.attention", "attention.rotary", "products.half",
     "recurrent.recurrence", "recurrent.layers", "recurrent.state_space", "control", "spectra.fft", "spectra.real_fft",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +11,11 @@ from rlx.budget import spend
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
+from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN
 
 NAMES = (
     "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER",
 )  # fmt: skip
-# What is asked at a split. NaN is below and equal to nothing, so it answers no but to the last question.
-QUESTIONS: tuple[Callable[[Graph, Node, Node], Any], ...] = (
-    lambda g, x, split: g.le(x, split),
-    lambda g, x, split: g.lt(x, split),
-    lambda g, x, split: g.eq(x, split),
-    lambda g, x, split: g.logical_or(g.eq(x, split), g.is_nan(x)),
-)
-LE, LT, EQ, EQ_OR_NAN = range(4)
 # Each comparison of the file as a question, and whether its answer is turned round.
 ASKED = {
     "BRANCH_LEQ": (LE, False),
@@ -34,10 +26,6 @@ ASKED = {
     "BRANCH_NEQ": (EQ, True),
 }
 LEAF = "LEAF"
-# Nodes of a graph that one level of splits takes, about.
-NODES_OF_A_LEVEL = 12
-# Stands for what no leaf gave, where the least or the largest is taken.
-NOTHING = 3.0e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +42,7 @@ class Forest:
         no: The one where it does not.
         weights: What leaves hold for each target, ``[nodes, targets]``.
         given: Whether they hold anything for it.
-        depth: Splits on the longest way.
+        order: The splits that a row can come to, each behind those that lead to it.
     """
 
     roots: Array
@@ -66,24 +54,37 @@ class Forest:
     no: Array
     weights: Array
     given: Array
-    depth: int
+    order: Array
 
 
-def _depth(call: Call, roots: Array, yes: Array, no: Array, leaf: Array) -> int:
-    """Splits on the longest way down.
+def _order(call: Call, roots: Array, yes: Array, no: Array, leaf: Array) -> Array:
+    """The splits that can be reached, each behind all that lead to it.
 
     Raises:
         ImportModelError: A way leads back.
     """
-    level, depth = np.unique(roots), 0
-    while True:
+    met = np.zeros(leaf.size, bool)
+    level = np.unique(roots)
+    while level.size:
+        spend("the levels of trees", elements=level.size)
+        met[level] = True
         level = level[~leaf[level]]
-        if not level.size:
-            return depth
-        depth += 1
-        spend("the levels of trees", nodes=NODES_OF_A_LEVEL)
-        call.need(depth <= leaf.size, "a tree in which a way leads back")
         level = np.unique(np.concatenate([yes[level], no[level]]))
+        level = level[~met[level]]
+    splits = np.flatnonzero(met & ~leaf)
+    # Ways that still lead to a node from splits that are not in order yet.
+    left = np.bincount(np.concatenate([yes[splits], no[splits]]), minlength=leaf.size)
+    found, level = [splits[:0]], splits[left[splits] == 0]
+    while level.size:
+        spend("the levels of trees", elements=level.size)
+        found.append(level)
+        following = np.concatenate([yes[level], no[level]])
+        np.subtract.at(left, following, 1)
+        level = np.unique(following)
+        level = level[(left[level] == 0) & ~leaf[level]]
+    order = np.concatenate(found)
+    call.need(order.size == splits.size, "a tree in which a way leads back")
+    return order
 
 
 def _numbers(call: Call, name: str, tensor: str) -> Array:
@@ -156,9 +157,9 @@ def from_nodes(call: Call, prefix: str, targets: int) -> Forest:
     call.need(inside, f"{prefix}_ids that are not below {targets}")
     np.add.at(weights, (at, scored), values)
     given[at, scored] = True
-    depth = _depth(call, roots, yes, no, leaf)
+    order = _order(call, roots, yes, no, leaf)
     return Forest(
-        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, given, depth
+        np.sort(roots), modes, features, splits, missing != 0, yes, no, weights, given, order
     )
 
 
@@ -212,8 +213,8 @@ def from_splits(call: Call, targets: int) -> Forest:
     held_weights = np.zeros((total + leaves, targets))
     given = np.zeros((total + leaves, targets), bool)
     held_weights[own, scored], given[own, scored] = weights, True
-    depth = _depth(call, roots, yes, no, modes < 0)
-    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, given, depth)
+    order = _order(call, roots, yes, no, modes < 0)
+    return Forest(roots, modes, features, splits, tracked, yes, no, held_weights, given, order)
 
 
 def _sets(values: Array) -> list[list[float]]:
@@ -272,63 +273,49 @@ def scores(g: Graph, x: Node, forest: Forest, aggregate: str) -> Node:
     Raises:
         RefusedError: A tree looks at a feature that there is not.
     """
-    used = forest.features[forest.modes >= 0]
+    used = forest.features[forest.order]
     if used.size and (used.min() < 0 or used.max() >= x.shape[1]):
         raise RefusedError(f"feature {used.max()} of {x.shape[1]}")
-    n, count, targets = x.shape[0], len(forest.roots), forest.weights.shape[1]
-    leaf = _descended(g, x, forest)
-    kind = x.dtype.numpy
-
-    def held(table: Array) -> Node:
-        if targets > 1:
-            rows: Node = g.gather(g.constant(table.astype(kind)), leaf, 0)
-        else:
-            rows = g.gather_elements(g.constant(table.astype(kind).ravel()), leaf, 0)
-        found: Node = g.reshape(rows, (n, count, targets))
-        return found
-
-    if aggregate in ("SUM", "AVERAGE"):
-        total: Node = g.sum(held(forest.weights), (1,))
-        return total if aggregate == "SUM" else g.mul(total, 1 / count)
-    none = NOTHING if aggregate == "MIN" else -NOTHING
-    each = held(np.where(forest.given, forest.weights, none))
-    best = g.min(each, (1,)) if aggregate == "MIN" else g.max(each, (1,))
-    found: Node = g.where(g.eq(best, none), g.constant(0.0, x.dtype), best)
-    return found
+    attrs = {**_nodes(forest, x.dtype.numpy), **_entries(forest)}
+    join = "sum" if aggregate == "AVERAGE" else aggregate.lower()
+    y = g.add_node("tree_scores", [x], {**attrs, "join": join})
+    return g.mul(y, 1 / len(forest.roots)) if aggregate == "AVERAGE" else y
 
 
-def _descended(g: Graph, x: Node, forest: Forest) -> Node:
-    """The leaf that each row comes to in each tree, ``[N * trees]``."""
-    n, trees, features = x.shape[0], len(forest.roots), forest.features
-    split = forest.modes >= 0
-    asked = [ASKED[NAMES[mode]] if mode >= 0 else (LE, False) for mode in forest.modes.tolist()]
-    question, turned = (np.array(column) for column in zip(*asked, strict=True))
-    question[(question == EQ) & forest.missing & ~turned] = EQ_OR_NAN
+def _nodes(forest: Forest, kind: Any) -> dict[str, Array]:
+    """The nodes as ``tree_scores`` takes them: the roots, then for each split the two nodes that follow it."""
+    order, trees = forest.order, len(forest.roots)
+    asked = [ASKED[NAMES[mode]] if mode >= 0 else (LE, False) for mode in range(-1, len(ASKED))]
+    question, turned = (np.array(column)[forest.modes + 1] for column in zip(*asked, strict=True))
+    # NaN equals nothing, so that it always goes the way of a split that asks for another number.
+    tracked = np.where(question == EQ, forest.missing & ~turned, forest.missing != turned)
+    question = question + OR_NAN * tracked
     first = np.where(turned, forest.no, forest.yes)
     second = np.where(turned, forest.yes, forest.no)
-    # Where NaN has to answer yes to an order, the split looks at a copy of its feature that is far below.
-    low = split & (question <= LT) & (forest.missing != turned)
-    if low.any():
-        x = g.concat([x, g.where(g.is_nan(x), g.constant(-np.inf, x.dtype), x)], 1)
-        features = features + np.where(low, x.shape[1] // 2, 0)
+    pair = np.zeros(forest.modes.size, np.int64)
+    pair[order] = trees + 2 * np.arange(order.size)
+    leaf = forest.modes < 0
+    pair[leaf] = np.arange(np.count_nonzero(leaf))
+    at = np.concatenate([forest.roots, np.stack([first[order], second[order]], 1).ravel()])
+    with np.errstate(over="ignore"):
+        splits = forest.splits.astype(kind).astype(np.float64)
+    return {
+        "features": np.where(leaf, -1, forest.features)[at].astype(np.int32),
+        "splits": np.where(leaf, 0.0, splits)[at],
+        "questions": np.where(leaf, 0, question)[at].astype(np.uint8),
+        "children": pair[at].astype(np.int32),
+        "roots": np.arange(trees, dtype=np.int32),
+    }
 
-    def looked_up(values: Array, at: Node, kind: Any = np.int32) -> Node:
-        found: Node = g.gather_elements(g.constant(values.astype(kind)), at, 0)
-        return found
 
-    present = sorted(set(question[split].tolist()))
-    at = g.reshape(g.expand(g.constant(forest.roots.astype(np.int32)), (n, trees)), (n * trees,))
-    for _ in range(forest.depth):
-        columns = g.reshape(looked_up(features, at), (n, trees))
-        value = g.reshape(g.gather_elements(x, columns, 1), (n * trees,))
-        limit = looked_up(forest.splits, at, x.dtype.numpy)
-        answer = QUESTIONS[present[0]](g, value, limit)
-        if len(present) > 1:
-            which = looked_up(question, at)
-            for number in present[1:]:
-                here = g.eq(which, g.constant(np.int32(number)))
-                answer = g.where(here, QUESTIONS[number](g, value, limit), answer)
-        place = g.add(g.mul(at, 2), g.cast(g.logical_not(answer), "i32"))
-        at = looked_up(np.stack([first, second], 1).ravel(), place)
-    leaf: Node = at
-    return leaf
+def _entries(forest: Forest) -> dict[str, Any]:
+    """What each leaf holds, as ``tree_scores`` takes it."""
+    leaf = forest.modes < 0
+    given, weights = forest.given[leaf], forest.weights[leaf]
+    starts = np.concatenate([[0], np.cumsum(given.sum(1))])
+    return {
+        "starts": starts.astype(np.int32),
+        "targets": np.nonzero(given)[1].astype(np.int32),
+        "weights": weights[given].astype(np.float64),
+        "count": weights.shape[1],
+    }

@@ -1,0 +1,124 @@
+/* Ensembles of decision trees, per type. */
+
+/* A node: a step goes to `next`, and one further where the feature is not at most the split. A leaf leads to itself: its
+   split is NaN. Made by tree_tables.py. */
+typedef struct {
+    T split;
+    int32_t feature, next;
+} NAME(tree_node);
+static_assert(sizeof(NAME(tree_node)) == sizeof(T) + 8, "nodes are words of 4 bytes without gaps");
+static_assert(RLX_TREE_GROUP == 8, "the walks below take 8 trees");
+
+#define TREE_EACH(STEP) STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
+
+/* The leaves that a row comes to in the trees of a group. The trees take their steps side by side, since each step waits
+   for the one before it; all take as many as the deepest. */
+static RLX_INLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *x, int64_t steps, const int32_t *roots,
+                                       int64_t *leaves)
+{
+#define TREE_BEGIN(k) int64_t n##k = roots[k];
+#define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(x[nodes[n##k].feature] <= nodes[n##k].split);
+#define TREE_END(k) leaves[k] = n##k;
+    TREE_EACH(TREE_BEGIN)
+    for (int64_t step = 0; step < steps; step++) {
+        TREE_EACH(TREE_STEP)
+    }
+    TREE_EACH(TREE_END)
+#undef TREE_BEGIN
+#undef TREE_STEP
+#undef TREE_END
+}
+
+/* The same where a split may ask for equality (1), or NaN answer yes (2). */
+static RLX_NOINLINE void NAME(tree_walk_any)(const NAME(tree_node) *nodes, const int32_t *questions, const T *x,
+                                             int64_t steps, const int32_t *roots, int64_t *leaves)
+{
+    for (int64_t k = 0; k < RLX_TREE_GROUP; k++) leaves[k] = roots[k];
+    for (int64_t step = 0; step < steps; step++) {
+        for (int64_t k = 0; k < RLX_TREE_GROUP; k++) {
+            const NAME(tree_node) node = nodes[leaves[k]];
+            const int32_t asked = questions[leaves[k]];
+            const T value = x[node.feature];
+            const int equal = asked & 1, missing = asked & 2;
+            const int yes = (equal ? value == node.split : value <= node.split) || (missing && value != value);
+            leaves[k] = node.next + (int64_t)!yes;
+        }
+    }
+}
+
+/* Adds the entries of leaves to the totals of a row. The least and the largest begin as NaN, and leave it out. */
+static RLX_INLINE void NAME(tree_join)(const rlx_tree_scores *p, const rlx_tree_scores_in *in, const int64_t *leaves,
+                                       double *totals)
+{
+    const int32_t *targets = in->targets, *spans = in->spans;
+    const T *weights = in->weights;
+    if (!spans && p->count == 1 && p->join == RLX_JOIN_SUM) {
+#define TREE_WEIGHT(k) const double w##k = weights[leaves[k]];
+        TREE_EACH(TREE_WEIGHT)
+#undef TREE_WEIGHT
+        totals[0] += ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7));
+        return;
+    }
+    for (int64_t k = 0; k < RLX_TREE_GROUP; k++) {
+        const int64_t first = spans ? spans[2 * leaves[k]] : leaves[k];
+        const int64_t last = spans ? spans[2 * leaves[k] + 1] : first + 1;
+        for (int64_t entry = first; entry < last; entry++) {
+            double *total = totals + targets[entry];
+            const double weight = weights[entry];
+            if (p->join == RLX_JOIN_SUM) {
+                *total += weight;
+            } else if (!(p->join == RLX_JOIN_MIN ? *total <= weight : *total >= weight) && weight == weight) {
+                *total = weight;
+            }
+        }
+    }
+}
+
+/* Whether a row has a NaN. */
+static int NAME(tree_missing)(const T *x, int64_t n)
+{
+    int found = 0;
+    for (int64_t i = 0; i < n; i++) found |= x[i] != x[i];
+    return found;
+}
+
+/* Scratch: the totals of some rows. These rows meet the trees of a group one after the other, while the nodes are in the
+   cache. */
+static int NAME(kernel_tree_scores)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(tree_scores, call);
+    const int64_t features = p->features, count = p->count;
+    const rlx_range own = rlx_share(call, p->rows, 1);
+    const NAME(tree_node) *nodes = in->nodes;
+    const int32_t *roots = in->roots, *steps = in->steps;
+    double *totals = out->totals;
+    for (int64_t first = own.first; first < own.last; first += RLX_TREE_ROWS) {
+        const int64_t rows = own.last - first < RLX_TREE_ROWS ? own.last - first : RLX_TREE_ROWS;
+        const T *x = (const T *)in->x + first * features;
+        T *y = (T *)out->y + first * count;
+        int any[RLX_TREE_ROWS];
+        for (int64_t r = 0; r < rows; r++) {
+            any[r] = p->equal || (p->missing && NAME(tree_missing)(x + r * features, features));
+        }
+        const double nothing = p->join == RLX_JOIN_SUM ? 0.0 : (double)NAN;
+        for (int64_t i = 0; i < rows * count; i++) totals[i] = nothing;
+        for (int64_t group = 0; group < p->groups; group++) {
+            const int32_t *begins = roots + group * RLX_TREE_GROUP;
+            for (int64_t r = 0; r < rows; r++) {
+                int64_t leaves[RLX_TREE_GROUP];
+                if (RLX_UNLIKELY(any[r])) {
+                    NAME(tree_walk_any)(nodes, in->questions, x + r * features, steps[group], begins, leaves);
+                } else {
+                    NAME(tree_walk)(nodes, x + r * features, steps[group], begins, leaves);
+                }
+                NAME(tree_join)(p, in, leaves, totals + r * count);
+            }
+        }
+        for (int64_t i = 0; i < rows * count; i++) {
+            y[i] = (T)(p->join != RLX_JOIN_SUM && totals[i] != totals[i] ? 0.0 : totals[i]);
+        }
+    }
+    return RLX_OK;
+}
+
+#undef TREE_EACH

@@ -1,0 +1,93 @@
+"""Tables of trees as kernels walk them, made of the attributes of ``tree_scores``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.constants import TREE_GROUP
+from rlx.ir.opdef import Array
+
+# What a split asks of its feature: whether it is at most the split, below it or equal to it. With the last one added NaN
+# answers yes, otherwise no.
+LE, LT, EQ, OR_NAN = 0, 1, 2, 4
+# The same as the bits that kernels read, where LE and LT are one question.
+_EQUAL, _MISSING = 1, 2
+
+
+def depths(attrs: Mapping[str, Any]) -> Array:
+    """Splits on the longest way down each tree, ``[trees]`` of i64."""
+    children, splits = attrs["children"].tolist(), np.flatnonzero(attrs["features"] >= 0)
+    deep = [0] * len(children)
+    # Nodes follow their split, so that those that follow are known when a split is reached.
+    for at in reversed(splits.tolist()):
+        yes = children[at]
+        deep[at] = 1 + max(deep[yes], deep[yes + 1])
+    return np.array(deep, np.int64)[attrs["roots"]]
+
+
+def groups(attrs: Mapping[str, Any]) -> tuple[Array, Array]:
+    """Trees that are walked side by side: those that are alike in depth.
+
+    Returns:
+        The roots of each group, ``[groups, TREE_GROUP]`` of i32; a place without a tree has the node behind the last
+        one, which ``records`` makes a leaf that holds nothing. And the steps that a group takes, ``[groups]`` of i32.
+    """
+    deep = depths(attrs)
+    order = np.argsort(-deep, kind="stable")
+    count = max(1, -(-order.size // TREE_GROUP))
+    roots = np.full((count, TREE_GROUP), attrs["features"].size, np.int32)
+    steps = np.zeros((count, TREE_GROUP), np.int32)
+    roots.flat[: order.size], steps.flat[: order.size] = attrs["roots"][order], deep[order]
+    return roots, steps[:, 0].copy()
+
+
+def asked(attrs: Mapping[str, Any]) -> tuple[Array, bool, bool]:
+    """Questions as bits, ``[nodes + 1]`` of i32; whether any is of equality; whether NaN answers yes to any."""
+    questions = np.append(np.where(attrs["features"] >= 0, attrs["questions"], LE), LE)
+    equal, missing = questions % OR_NAN == EQ, questions >= OR_NAN
+    bits = _EQUAL * equal + _MISSING * missing
+    return bits.astype(np.int32), bool(equal.any()), bool(missing.any())
+
+
+def records(attrs: Mapping[str, Any], dtype: Any) -> Array:
+    """A record for each node, and an empty leaf behind them: ``rlx_tree_node`` of the C kernel as words of i32.
+
+    A step goes to the node ``next``, and one further where the feature is not at most the split. A leaf leads to itself,
+    since nothing is at most NaN.
+    """
+    features, questions = attrs["features"], attrs["questions"]
+    count = features.size
+    leaf = np.append(features < 0, True)
+    found = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
+    # A number is below the split if it is at most the number before the split; none is before -inf.
+    split = attrs["splits"].astype(dtype)
+    lower = np.where(split == -np.inf, np.nan, np.nextafter(split, dtype.type(-np.inf)))
+    found["split"][:count] = np.where(questions % OR_NAN == LT, lower, split)
+    found["split"][leaf] = np.nan
+    found["feature"] = np.where(leaf, 0, np.append(features, 0))
+    found["next"] = np.where(leaf, np.arange(-1, count), np.append(attrs["children"], 0))
+    return found.view(np.int32)
+
+
+def spans(attrs: Mapping[str, Any]) -> tuple[Array | None, Array, Array]:
+    """Where each node's entries stand, and the entries: of splits and of the empty leaf there are none.
+
+    Returns:
+        The first entry of each node and the one behind its last, ``[nodes + 1, 2]`` of i32: None where every leaf has
+        one entry, and each node then the entry of its own number. The targets of the entries, and their weights, with
+        an entry behind the last one that changes no total.
+    """
+    starts, targets, weights = attrs["starts"], attrs["targets"], attrs["weights"]
+    leaf = attrs["features"] < 0
+    number = np.where(leaf, attrs["children"], 0)
+    nothing = 0.0 if attrs["join"] == "sum" else np.nan
+    targets, weights = np.append(targets, np.int32(0)), np.append(weights, nothing)
+    if (np.diff(starts) == 1).all():
+        number = np.append(np.where(leaf, number, -1), -1)
+        return None, targets[number], weights[number]
+    both = np.zeros((leaf.size + 1, 2), np.int32)
+    both[:-1][leaf] = np.stack([starts[:-1], starts[1:]], 1)[number[leaf]]
+    return both, targets, weights
