@@ -112,13 +112,28 @@ def test_trees_of_32_features_and_200_levels(device):
     np.testing.assert_array_equal(y, [[0], [58], [200]])
 
 
-def test_a_tree_of_too_many_levels():
-    """Each level is nodes of the graph, and counts toward the limit of them."""
-    data, _ = node_model(
-        "TreeEnsembleRegressor", [np.zeros((1, 32), "f4")], like_a_list(3000), domain=ML
-    )
-    with pytest.raises(rlx.LimitError, match="levels of trees"), rlx.limits(nodes=10_000):
-        rlx.onnx.load(data)
+def test_a_tree_of_3000_levels_is_one_node(device):
+    """Its levels are steps of a kernel, and do not count toward the limit of nodes."""
+    x = np.repeat(np.float32([[-1], [1500.5], [5000]]), 32, 1)
+    with rlx.limits(nodes=500):
+        (y,) = run("TreeEnsembleRegressor", [x], like_a_list(3000), device)
+    np.testing.assert_array_equal(y, [[0], [1501], [3000]])
+
+
+@pytest.mark.parametrize("count", [8, 41])
+def test_trees_that_share_splits(device, count):
+    """Both ways of each split lead to the next one: there are 2 ** 40 ways, and 41 nodes."""
+    splits = count - 1
+    following = [*range(1, splits), 0]
+    attrs = {
+        "nodes_featureids": [0] * splits, "nodes_splits": tree_samples.tensor([0.0] * splits, "f4"),
+        "nodes_modes": tree_samples.tensor([0] * splits, "u1"), "tree_roots": [0, 3],
+        "nodes_truenodeids": following, "nodes_falsenodeids": [*following[:-1], 1],
+        "nodes_trueleafs": [0] * (splits - 1) + [1], "nodes_falseleafs": [0] * (splits - 1) + [1],
+        "leaf_weights": tree_samples.tensor([2.0, 5.0], "f4"), "leaf_targetids": [0, 0],
+    }  # fmt: skip
+    (y,) = run("TreeEnsemble", [np.float32([[-1], [1]])], attrs, device)
+    np.testing.assert_array_equal(y, [[4], [10]])
 
 
 TREE = samples(ML, "TreeEnsembleRegressor")[0].attrs

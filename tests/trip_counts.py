@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 import rlx
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.dispatch import Dispatch, lower
@@ -78,6 +80,23 @@ def _frames(g: rlx.Graph, samples: int, length: int, k: int) -> object:
     return g.add_node("frame_peaks", [f(g, 1, samples), f(g, length), f(g, length // 2 + 1)], attrs)
 
 
+def _trees(g: rlx.Graph, trees: int, depth: int) -> object:
+    """The first tree has as many levels as splits, the others are leaves."""
+    pairs = np.arange(2 * depth)
+    split = (pairs % 2 == 1) & (pairs < 2 * depth - 1)
+    features = np.concatenate([np.full(trees, -1), np.where(split, 0, -1)])
+    features[0] = 0
+    leaf = features < 0
+    children = np.where(leaf, np.cumsum(leaf) - 1, trees + 2 * (np.cumsum(~leaf) - 1))
+    leaves = int(leaf.sum())
+    return g.add_node("tree_scores", [f(g, 1, 8)], {
+        "features": features.astype("i4"), "splits": np.zeros(features.size),
+        "questions": np.zeros(features.size, "u1"), "children": children.astype("i4"),
+        "roots": np.arange(trees, dtype="i4"), "starts": np.arange(leaves + 1, dtype="i4"),
+        "targets": np.zeros(leaves, "i4"), "weights": np.ones(leaves), "count": 1,
+    })  # fmt: skip
+
+
 def _on_host(*kernels: str) -> frozenset[str]:
     return frozenset(kernels)
 
@@ -139,6 +158,9 @@ PROBLEMS = (
     Problem("lstm of too many units", lambda g: _lstm(g, 10, 8192), None, _on_host("recurrence")),
     Problem("selective_scan", lambda g: _scan(g, 1 << 20, 16)),
     Problem("selective_scan of many states", lambda g: _scan(g, 1 << 16, 256)),
+    Problem("many trees", lambda g: _trees(g, 1 << 20, 1)),
+    Problem("trees of many levels", lambda g: _trees(g, 2, 40_000)),
+    Problem("trees of too many levels", lambda g: _trees(g, 2, 100_000), None, _on_host("tree_leaves")),
     Problem("sort", lambda g: g.sort(f(g, 1 << 26))),
     Problem("sort of i64", lambda g: g.sort(f(g, 1 << 25, dtype="i64"))),
     Problem("sort of short rows", lambda g: g.sort(f(g, 1 << 18, 1000))),

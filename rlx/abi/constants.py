@@ -46,7 +46,7 @@ TEAM = 64
 
 # --- other families ---
 # Trees that are walked side by side, and rows that meet the same trees one after the other.
-TREE_GROUP, TREE_ROWS = 8, 32
+TREE_GROUP, TREE_ROWS = 16, 32
 # Taps of a resized axis up to which the tables are turned.
 RESIZE_TAPS = 8
 # Neighbouring lines that a thread takes at least, where threads share the lines of a position: 2 cache lines of f32.

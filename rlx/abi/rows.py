@@ -89,19 +89,22 @@ KERNELS = (
         parallel=Parallel(most=lambda p: p.rows),
     ),    Kernel(
         "tree_scores",
-        "What the leaves of trees hold that rows come to, joined for each target. With `equal` some splits ask for "
-        "equality, with `missing` NaN goes on to the first node at some. Entries of a node are those that `spans` says, "
-        "or without it the one of its own number.",
+        "What the leaves of trees hold that rows come to, joined for each target. With `copied` a row is followed by a "
+        "copy in which -inf stands for NaN. Entries of a node are those that `spans` says, or without it the one of its "
+        "own number. Without `questions` all nodes ask whether the feature is at most the split.",
         {
             "rows": INT, "features": INT, "count": INT, "groups": INT, "join": choice("JOIN", "sum", "min", "max"),
-            "equal": FLAG, "missing": FLAG,
+            "copied": FLAG,
         },
         {
-            "x": "T", "nodes": "i32", "questions": "i32", "roots": "i32", "steps": "i32", "targets": "i32", "weights": "T",
-            "spans": "i32?",
+            "x": "T", "nodes": "i32", "roots": "i32", "targets": "i32", "weights": "T", "spans": "i32?",
+            "questions": "i32?",
         },
         {"y": "T"},
-        {"totals": Scratch("f64", lambda p: min(p.rows, TREE_ROWS) * p.count)},
+        {
+            "totals": Scratch("f64", lambda p: min(p.rows, TREE_ROWS) * p.count),
+            "copies": Scratch("T", lambda p: 2 * min(p.rows, TREE_ROWS) * p.features * p.copied),
+        },
         FLOATS,
         parallel=Parallel(most=lambda p: p.rows),
     ),

@@ -7,43 +7,54 @@ typedef struct {
     int32_t feature, next;
 } NAME(tree_node);
 static_assert(sizeof(NAME(tree_node)) == sizeof(T) + 8, "nodes are words of 4 bytes without gaps");
-static_assert(RLX_TREE_GROUP == 8, "the walks below take 8 trees");
+static_assert(RLX_TREE_GROUP == 16, "TREE_EACH takes 16 trees");
 
-#define TREE_EACH(STEP) STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
+#define TREE_EACH(STEP)                                                                                        \
+    STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8) STEP(9) STEP(10) STEP(11) STEP(12) \
+    STEP(13) STEP(14) STEP(15)
 
 /* The leaves that a row comes to in the trees of a group. The trees take their steps side by side, since each step waits
-   for the one before it; all take as many as the deepest. */
-static RLX_INLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *x, int64_t steps, const int32_t *roots,
-                                       int64_t *leaves)
+   for the one before it. Nodes follow their split, so that the sum of their numbers stays the same only where all trees
+   have come to a leaf. A function of its own keeps more of the numbers in registers. */
+static RLX_NOINLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *x, const int32_t *roots, int64_t *leaves)
 {
 #define TREE_BEGIN(k) int64_t n##k = roots[k];
 #define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(x[nodes[n##k].feature] <= nodes[n##k].split);
+#define TREE_SUM(k) +n##k
 #define TREE_END(k) leaves[k] = n##k;
     TREE_EACH(TREE_BEGIN)
-    for (int64_t step = 0; step < steps; step++) {
+    int64_t before, now = -1;
+    do {
+        before = now;
         TREE_EACH(TREE_STEP)
-    }
+        now = 0 TREE_EACH(TREE_SUM);
+    } while (now != before);
     TREE_EACH(TREE_END)
 #undef TREE_BEGIN
 #undef TREE_STEP
+#undef TREE_SUM
 #undef TREE_END
 }
 
-/* The same where a split may ask for equality (1), or NaN answer yes (2). */
+/* The same where a split may ask for equality (1), or NaN answer yes (2). Answers are made without branches, since
+   nobody can foresee them. */
 static RLX_NOINLINE void NAME(tree_walk_any)(const NAME(tree_node) *nodes, const int32_t *questions, const T *x,
-                                             int64_t steps, const int32_t *roots, int64_t *leaves)
+                                             const int32_t *roots, int64_t *leaves)
 {
     for (int64_t k = 0; k < RLX_TREE_GROUP; k++) leaves[k] = roots[k];
-    for (int64_t step = 0; step < steps; step++) {
+    int64_t before, now = -1;
+    do {
+        before = now, now = 0;
         for (int64_t k = 0; k < RLX_TREE_GROUP; k++) {
-            const NAME(tree_node) node = nodes[leaves[k]];
-            const int32_t asked = questions[leaves[k]];
-            const T value = x[node.feature];
-            const int equal = asked & 1, missing = asked & 2;
-            const int yes = (equal ? value == node.split : value <= node.split) || (missing && value != value);
-            leaves[k] = node.next + (int64_t)!yes;
+            const NAME(tree_node) *node = nodes + leaves[k];
+            const int asked = questions[leaves[k]];
+            const T value = x[node->feature];
+            const int equal = (value == node->split) & asked, most = (value <= node->split) & ~asked;
+            const int missing = (value != value) & (asked >> 1);
+            leaves[k] = node->next + (int64_t)(~(equal | most | missing) & 1);
+            now += leaves[k];
         }
-    }
+    } while (now != before);
 }
 
 /* Adds the entries of leaves to the totals of a row. The least and the largest begin as NaN, and leave it out. */
@@ -53,10 +64,9 @@ static RLX_INLINE void NAME(tree_join)(const rlx_tree_scores *p, const rlx_tree_
     const int32_t *targets = in->targets, *spans = in->spans;
     const T *weights = in->weights;
     if (!spans && p->count == 1 && p->join == RLX_JOIN_SUM) {
-#define TREE_WEIGHT(k) const double w##k = weights[leaves[k]];
-        TREE_EACH(TREE_WEIGHT)
-#undef TREE_WEIGHT
-        totals[0] += ((w0 + w1) + (w2 + w3)) + ((w4 + w5) + (w6 + w7));
+        double sum = 0;
+        for (int64_t k = 0; k < RLX_TREE_GROUP; k++) sum += weights[leaves[k]];
+        totals[0] += sum;
         return;
     }
     for (int64_t k = 0; k < RLX_TREE_GROUP; k++) {
@@ -74,31 +84,36 @@ static RLX_INLINE void NAME(tree_join)(const rlx_tree_scores *p, const rlx_tree_
     }
 }
 
-/* Whether a row has a NaN. */
-static int NAME(tree_missing)(const T *x, int64_t n)
+/* Rows of features, each followed by its copy in which -inf stands for NaN. */
+static void NAME(tree_copies)(const T *x, int64_t rows, int64_t features, T *copies)
 {
-    int found = 0;
-    for (int64_t i = 0; i < n; i++) found |= x[i] != x[i];
-    return found;
+    for (int64_t r = 0; r < rows; r++, x += features, copies += 2 * features) {
+        for (int64_t i = 0; i < features; i++) {
+            copies[i] = x[i];
+            copies[features + i] = PICK(x[i] == x[i], x[i], -(T)INFINITY);
+        }
+    }
 }
 
-/* Scratch: the totals of some rows. These rows meet the trees of a group one after the other, while the nodes are in the
-   cache. */
+/* Scratch: the totals of some rows, and these rows with their copies. They meet the trees of a group one after the other,
+   while the nodes are in the cache. */
 static int NAME(kernel_tree_scores)(const rlx_call *call)
 {
     RLX_ARGUMENTS(tree_scores, call);
-    const int64_t features = p->features, count = p->count;
+    const int64_t features = p->features, count = p->count, width = p->copied ? 2 * features : features;
     const rlx_range own = rlx_share(call, p->rows, 1);
     const NAME(tree_node) *nodes = in->nodes;
-    const int32_t *roots = in->roots, *steps = in->steps;
+    const int32_t *roots = in->roots, *questions = in->questions;
     double *totals = out->totals;
+    /* A leaf looks at feature 0 and does not mind what it is. */
+    static const T no_feature[1];
     for (int64_t first = own.first; first < own.last; first += RLX_TREE_ROWS) {
         const int64_t rows = own.last - first < RLX_TREE_ROWS ? own.last - first : RLX_TREE_ROWS;
-        const T *x = (const T *)in->x + first * features;
+        const T *x = features ? (const T *)in->x + first * features : no_feature;
         T *y = (T *)out->y + first * count;
-        int any[RLX_TREE_ROWS];
-        for (int64_t r = 0; r < rows; r++) {
-            any[r] = p->equal || (p->missing && NAME(tree_missing)(x + r * features, features));
+        if (p->copied) {
+            NAME(tree_copies)(x, rows, features, out->copies);
+            x = out->copies;
         }
         const double nothing = p->join == RLX_JOIN_SUM ? 0.0 : (double)NAN;
         for (int64_t i = 0; i < rows * count; i++) totals[i] = nothing;
@@ -106,10 +121,10 @@ static int NAME(kernel_tree_scores)(const rlx_call *call)
             const int32_t *begins = roots + group * RLX_TREE_GROUP;
             for (int64_t r = 0; r < rows; r++) {
                 int64_t leaves[RLX_TREE_GROUP];
-                if (RLX_UNLIKELY(any[r])) {
-                    NAME(tree_walk_any)(nodes, in->questions, x + r * features, steps[group], begins, leaves);
+                if (questions) {
+                    NAME(tree_walk_any)(nodes, questions, x + r * width, begins, leaves);
                 } else {
-                    NAME(tree_walk)(nodes, x + r * features, steps[group], begins, leaves);
+                    NAME(tree_walk)(nodes, x + r * width, begins, leaves);
                 }
                 NAME(tree_join)(p, in, leaves, totals + r * count);
             }

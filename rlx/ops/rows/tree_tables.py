@@ -13,7 +13,7 @@ from rlx.ir.opdef import Array
 # What a split asks of its feature: whether it is at most the split, below it or equal to it. With the last one added NaN
 # answers yes, otherwise no.
 LE, LT, EQ, OR_NAN = 0, 1, 2, 4
-# The same as the bits that kernels read, where LE and LT are one question.
+# The same as the bits that the C kernel reads, where LE and LT are one question.
 _EQUAL, _MISSING = 1, 2
 
 
@@ -28,48 +28,52 @@ def depths(attrs: Mapping[str, Any]) -> Array:
     return np.array(deep, np.int64)[attrs["roots"]]
 
 
-def groups(attrs: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Trees that are walked side by side: those that are alike in depth.
+def groups(attrs: Mapping[str, Any]) -> Array:
+    """The roots of trees that are walked side by side: those that are alike in depth.
 
     Returns:
-        The roots of each group, ``[groups, TREE_GROUP]`` of i32; a place without a tree has the node behind the last
-        one, which ``records`` makes a leaf that holds nothing. And the steps that a group takes, ``[groups]`` of i32.
+        ``[groups, TREE_GROUP]`` of i32. A place without a tree has the node behind the last one, which ``records`` makes
+        a leaf that holds nothing.
     """
-    deep = depths(attrs)
-    order = np.argsort(-deep, kind="stable")
+    order = np.argsort(-depths(attrs), kind="stable")
     count = max(1, -(-order.size // TREE_GROUP))
     roots = np.full((count, TREE_GROUP), attrs["features"].size, np.int32)
-    steps = np.zeros((count, TREE_GROUP), np.int32)
-    roots.flat[: order.size], steps.flat[: order.size] = attrs["roots"][order], deep[order]
-    return roots, steps[:, 0].copy()
+    roots.flat[: order.size] = attrs["roots"][order]
+    return roots
 
 
-def asked(attrs: Mapping[str, Any]) -> tuple[Array, bool, bool]:
-    """Questions as bits, ``[nodes + 1]`` of i32; whether any is of equality; whether NaN answers yes to any."""
-    questions = np.append(np.where(attrs["features"] >= 0, attrs["questions"], LE), LE)
-    equal, missing = questions % OR_NAN == EQ, questions >= OR_NAN
-    bits = _EQUAL * equal + _MISSING * missing
-    return bits.astype(np.int32), bool(equal.any()), bool(missing.any())
-
-
-def records(attrs: Mapping[str, Any], dtype: Any) -> Array:
-    """A record for each node, and an empty leaf behind them: ``rlx_tree_node`` of the C kernel as words of i32.
+def records(attrs: Mapping[str, Any], columns: int, dtype: Any) -> tuple[Array, Array | None, bool]:
+    """A record for each node, and an empty leaf behind them: ``tree_node`` of the C kernel as words of i32.
 
     A step goes to the node ``next``, and one further where the feature is not at most the split. A leaf leads to itself,
-    since nothing is at most NaN.
+    since nothing is at most NaN. Where NaN answers yes, the feature is that of a second copy of the row, in which -inf
+    stands for NaN.
+
+    Args:
+        attrs: The attributes.
+        columns: The features of a row.
+        dtype: That of x.
+
+    Returns:
+        The records; bits for each of them, i32, where some nodes ask something else than whether the feature is at most
+        the split; whether rows need their second copy.
     """
-    features, questions = attrs["features"], attrs["questions"]
-    count = features.size
-    leaf = np.append(features < 0, True)
-    found = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
+    count = attrs["features"].size
+    leaf = np.append(attrs["features"] < 0, True)
+    questions = np.where(leaf, LE, np.append(attrs["questions"], LE))
+    split = np.where(leaf, np.nan, np.append(attrs["splits"], 0)).astype(dtype)
     # A number is below the split if it is at most the number before the split; none is before -inf.
-    split = attrs["splits"].astype(dtype)
     lower = np.where(split == -np.inf, np.nan, np.nextafter(split, dtype.type(-np.inf)))
-    found["split"][:count] = np.where(questions % OR_NAN == LT, lower, split)
-    found["split"][leaf] = np.nan
-    found["feature"] = np.where(leaf, 0, np.append(features, 0))
+    split = np.where(questions % OR_NAN == LT, lower, split)
+    equal, missing = questions % OR_NAN == EQ, questions >= OR_NAN
+    # -inf is at most every split but NaN.
+    copied = missing & ~equal & ~np.isnan(split)
+    found = np.zeros(count + 1, [("split", dtype), ("feature", np.int32), ("next", np.int32)])
+    found["split"] = split
+    found["feature"] = np.where(leaf, 0, np.append(attrs["features"], 0)) + columns * copied
     found["next"] = np.where(leaf, np.arange(-1, count), np.append(attrs["children"], 0))
-    return found.view(np.int32)
+    bits = (_EQUAL * equal + _MISSING * (missing & ~copied)).astype(np.int32)
+    return found.view(np.int32), bits if bits.any() else None, bool(copied.any())
 
 
 def spans(attrs: Mapping[str, Any]) -> tuple[Array | None, Array, Array]:

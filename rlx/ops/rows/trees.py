@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.constants import TREE_GROUP
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN, asked, depths, groups, records, spans
+from rlx.ops.rows.tree_tables import EQ, LE, LT, OR_NAN, depths, groups, records, spans
 
 # How scores are joined: what the next one does to a table of scores at some places, and where nothing is joined yet.
 JOINS: Mapping[str, tuple[Callable[..., None], float]] = {
@@ -22,7 +23,7 @@ JOINS: Mapping[str, tuple[Callable[..., None], float]] = {
     "max": (np.fmax.at, math.nan),
 }
 # What one step down a tree takes, in floating-point operations.
-_STEP_FLOPS = 5.0
+_STEP_FLOPS = 8.0
 _WORKGROUP = 64
 _DTYPES = {
     "features": np.int32, "splits": np.float64, "questions": np.uint8, "children": np.int32,
@@ -104,23 +105,20 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     if rows == 0:
         return
     attrs, dtype = node.attrs, np.dtype(node.dtype.numpy)
-    grouped, steps = groups(attrs)
+    nodes, questions, copied = records(attrs, features, dtype)
     entries, targets, weights = spans(attrs)
-    bits, equal, missing = asked(attrs)
-    tables = [records(attrs, dtype), bits, grouped, steps, targets]
-    tables += [weights.astype(dtype), *(() if entries is None else (entries,))]
+    tables = [nodes, groups(attrs), targets, weights.astype(dtype), entries, questions]
     emitter.call(
         "tree_scores",
-        [emitter.operand(0), *(emitter.table(one) for one in tables)],
+        [emitter.operand(0), *(None if one is None else emitter.table(one) for one in tables)],
         [emitter.result()],
         {
             "rows": rows,
             "features": features,
             "count": attrs["count"],
-            "groups": steps.size,
+            "groups": -(-max(1, attrs["roots"].size) // TREE_GROUP),
             "join": tuple(JOINS).index(attrs["join"]),
-            "equal": int(equal),
-            "missing": int(missing),
+            "copied": int(copied),
         },
     )
 
@@ -220,7 +218,7 @@ _ALL = tuple(one + nan for one in (LE, LT, EQ) for nan in (0, OR_NAN))
         _sample(12, 200, 30, 100, depth=6, bench=True),
     ),
 )
-def tree_scores(
+def tree_scores(  # noqa: PLR0913 - trees are eight tables
     x: Array,
     features: Any,
     splits: Any,
