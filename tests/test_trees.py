@@ -128,7 +128,7 @@ def test_trees_go_through_a_file():
     again = rlx.Graph.from_json(g.to_json())
     x = np.random.default_rng(5).standard_normal((5, 9)).astype("f4")
     with rlx.compile(g, device="cpu") as one, rlx.compile(again, device="cpu") as other:
-        np.testing.assert_array_equal(one.run({"x": x})[0], other.run(x=x)[0])
+        np.testing.assert_array_equal(one.run({"x": x})[0], other.run({"x": x})[0])
 
 
 WRONG = {

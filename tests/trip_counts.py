@@ -93,7 +93,7 @@ def _trees(g: rlx.Graph, trees: int, depth: int) -> object:
         "features": features.astype("i4"), "splits": np.zeros(features.size),
         "questions": np.zeros(features.size, "u1"), "children": children.astype("i4"),
         "roots": np.arange(trees, dtype="i4"), "starts": np.arange(leaves + 1, dtype="i4"),
-        "targets": np.zeros(leaves, "i4"), "weights": np.ones(leaves), "count": 1,
+        "targets": np.zeros(leaves, "i4"), "weights": np.ones(leaves), "count": 1, "join": "sum",
     })  # fmt: skip
 
 

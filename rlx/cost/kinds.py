@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 # Elementwise ops are sorted into the first two by the table of their steps.
 KINDS: Mapping[str, Kind] = {
-    "arithmetic": Kind(("custom",)),
+    "arithmetic": Kind(("custom", "tree_scores")),
     "function": Kind(("random",), "arithmetic", 0.3),
     "move": Kind(
         ("narrow", "slice", "expand", "concat", "pad_constant", "pad_repeat", "frames"), moves=True
