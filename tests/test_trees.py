@@ -94,9 +94,10 @@ def grown(seed, trees, count, depth=6, features=9):
 
 @FLOATS
 @pytest.mark.parametrize("count", [1, 7])
-def test_a_row_has_the_same_bits_in_any_company(kind, count):
+@pytest.mark.parametrize("trees", [1, 13, 61])
+def test_a_row_has_the_same_bits_in_any_company(kind, trees, count):
     """Alone, among others, beside rows with NaN, and on any number of threads."""
-    attrs, rng = grown(1, 61, count), np.random.default_rng(2)
+    attrs, rng = grown(1, trees, count), np.random.default_rng(2)
     x = rng.standard_normal((133, 9)).astype(kind)
     x[::5, 3] = np.nan
     together = run(x, attrs, threads=1)

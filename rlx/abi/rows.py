@@ -93,7 +93,7 @@ KERNELS = (
         "copy in which -inf stands for NaN. Entries of a node are those that `spans` says, or without it the one of its "
         "own number. Without `questions` all nodes ask whether the feature is at most the split.",
         {
-            "rows": INT, "features": INT, "count": INT, "groups": INT, "join": choice("JOIN", "sum", "min", "max"),
+            "rows": INT, "features": INT, "count": INT, "trees": INT, "join": choice("JOIN", "sum", "min", "max"),
             "copied": FLAG,
         },
         {

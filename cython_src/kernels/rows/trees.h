@@ -36,6 +36,31 @@ static RLX_NOINLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *
 #undef TREE_END
 }
 
+/* The leaves that up to RLX_TREE_GROUP rows come to in one tree, side by side; the last row stands for those that lack. */
+static RLX_NOINLINE void NAME(tree_walk_rows)(const NAME(tree_node) *nodes, const T *x, int64_t rows, int64_t width,
+                                              int64_t root, int64_t *leaves)
+{
+#define TREE_BEGIN(k) int64_t n##k = root;
+#define TREE_ROW(k) const T *const x##k = x + (k < rows ? k : rows - 1) * width;
+#define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(x##k[nodes[n##k].feature] <= nodes[n##k].split);
+#define TREE_SUM(k) +n##k
+#define TREE_END(k) leaves[k] = n##k;
+    TREE_EACH(TREE_BEGIN)
+    TREE_EACH(TREE_ROW)
+    int64_t before, now = -1;
+    do {
+        before = now;
+        TREE_EACH(TREE_STEP)
+        now = 0 TREE_EACH(TREE_SUM);
+    } while (now != before);
+    TREE_EACH(TREE_END)
+#undef TREE_BEGIN
+#undef TREE_ROW
+#undef TREE_STEP
+#undef TREE_SUM
+#undef TREE_END
+}
+
 /* The same where a split may ask for equality (1), or NaN answer yes (2). Answers are made without branches, since
    nobody can foresee them. */
 static RLX_NOINLINE void NAME(tree_walk_any)(const NAME(tree_node) *nodes, const int32_t *questions, const T *x,
@@ -57,19 +82,19 @@ static RLX_NOINLINE void NAME(tree_walk_any)(const NAME(tree_node) *nodes, const
     } while (now != before);
 }
 
-/* Adds the entries of leaves to the totals of a row. The least and the largest begin as NaN, and leave it out. */
+/* Adds the entries of n leaves to the totals of a row. The least and the largest begin as NaN, and leave it out. */
 static RLX_INLINE void NAME(tree_join)(const rlx_tree_scores *p, const rlx_tree_scores_in *in, const int64_t *leaves,
-                                       double *totals)
+                                       int64_t n, double *totals)
 {
     const int32_t *targets = in->targets, *spans = in->spans;
     const T *weights = in->weights;
     if (!spans && p->count == 1 && p->join == RLX_JOIN_SUM) {
         double sum = 0;
-        for (int64_t k = 0; k < RLX_TREE_GROUP; k++) sum += weights[leaves[k]];
+        for (int64_t k = 0; k < n; k++) sum += weights[leaves[k]];
         totals[0] += sum;
         return;
     }
-    for (int64_t k = 0; k < RLX_TREE_GROUP; k++) {
+    for (int64_t k = 0; k < n; k++) {
         const int64_t first = spans ? spans[2 * leaves[k]] : leaves[k];
         const int64_t last = spans ? spans[2 * leaves[k] + 1] : first + 1;
         for (int64_t entry = first; entry < last; entry++) {
@@ -95,15 +120,46 @@ static void NAME(tree_copies)(const T *x, int64_t rows, int64_t features, T *cop
     }
 }
 
-/* Scratch: the totals of some rows, and these rows with their copies. They meet the trees of a group one after the other,
-   while the nodes are in the cache. */
+/* Some rows one after the other, in the trees of a group: its nodes stay in the cache meanwhile. */
+static void NAME(tree_by_trees)(const rlx_tree_scores *p, const rlx_tree_scores_in *in, const T *x, int64_t rows,
+                                int64_t width, double *totals)
+{
+    for (int64_t first = 0; first < p->trees; first += RLX_TREE_GROUP) {
+        const int32_t *roots = (const int32_t *)in->roots + first;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t leaves[RLX_TREE_GROUP];
+            if (in->questions) {
+                NAME(tree_walk_any)(in->nodes, in->questions, x + r * width, roots, leaves);
+            } else {
+                NAME(tree_walk)(in->nodes, x + r * width, roots, leaves);
+            }
+            NAME(tree_join)(p, in, leaves, RLX_TREE_GROUP, totals + r * p->count);
+        }
+    }
+}
+
+/* The trees of the only group one after the other, where there are more rows than trees. The order of the additions is the
+   same. */
+static void NAME(tree_by_rows)(const rlx_tree_scores *p, const rlx_tree_scores_in *in, const T *x, int64_t rows,
+                               int64_t width, double *totals)
+{
+    const int32_t *roots = in->roots;
+    for (int64_t tree = 0; tree < p->trees; tree++) {
+        for (int64_t first = 0; first < rows; first += RLX_TREE_GROUP) {
+            const int64_t some = rows - first < RLX_TREE_GROUP ? rows - first : RLX_TREE_GROUP;
+            int64_t leaves[RLX_TREE_GROUP];
+            NAME(tree_walk_rows)(in->nodes, x + first * width, some, width, roots[tree], leaves);
+            for (int64_t k = 0; k < some; k++) NAME(tree_join)(p, in, leaves + k, 1, totals + (first + k) * p->count);
+        }
+    }
+}
+
+/* Scratch: the totals of some rows, and these rows with their copies. */
 static int NAME(kernel_tree_scores)(const rlx_call *call)
 {
     RLX_ARGUMENTS(tree_scores, call);
     const int64_t features = p->features, count = p->count, width = p->copied ? 2 * features : features;
     const rlx_range own = rlx_share(call, p->rows, 1);
-    const NAME(tree_node) *nodes = in->nodes;
-    const int32_t *roots = in->roots, *questions = in->questions;
     double *totals = out->totals;
     /* A leaf looks at feature 0 and does not mind what it is. */
     static const T no_feature[1];
@@ -117,17 +173,10 @@ static int NAME(kernel_tree_scores)(const rlx_call *call)
         }
         const double nothing = p->join == RLX_JOIN_SUM ? 0.0 : (double)NAN;
         for (int64_t i = 0; i < rows * count; i++) totals[i] = nothing;
-        for (int64_t group = 0; group < p->groups; group++) {
-            const int32_t *begins = roots + group * RLX_TREE_GROUP;
-            for (int64_t r = 0; r < rows; r++) {
-                int64_t leaves[RLX_TREE_GROUP];
-                if (questions) {
-                    NAME(tree_walk_any)(nodes, questions, x + r * width, begins, leaves);
-                } else {
-                    NAME(tree_walk)(nodes, x + r * width, begins, leaves);
-                }
-                NAME(tree_join)(p, in, leaves, totals + r * count);
-            }
+        if (p->trees < RLX_TREE_GROUP && p->trees < rows && !in->questions) {
+            NAME(tree_by_rows)(p, in, x, rows, width, totals);
+        } else {
+            NAME(tree_by_trees)(p, in, x, rows, width, totals);
         }
         for (int64_t i = 0; i < rows * count; i++) {
             y[i] = (T)(p->join != RLX_JOIN_SUM && totals[i] != totals[i] ? 0.0 : totals[i]);

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.constants import TREE_GROUP
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -116,7 +115,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "rows": rows,
             "features": features,
             "count": attrs["count"],
-            "groups": -(-max(1, attrs["roots"].size) // TREE_GROUP),
+            "trees": attrs["roots"].size,
             "join": tuple(JOINS).index(attrs["join"]),
             "copied": int(copied),
         },
