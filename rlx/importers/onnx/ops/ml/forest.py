@@ -1,4 +1,4 @@
-"""Trees as tables of nodes, read from both forms that ONNX has for them, and how rows go down in them."""
+"""Trees as tables of nodes, read from both forms that ONNX has for them, and as a node of a graph."""
 
 from __future__ import annotations
 

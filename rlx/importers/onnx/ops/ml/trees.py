@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: all trees of all rows go down by one level at a time."""
+"""Ensembles of decision trees, and what their operators make of the scores."""
 
 from __future__ import annotations
 
