@@ -22,6 +22,7 @@ from report import markdown, write_between
 
 import rlx
 from rlx.backends.cpu.backend import processor
+from rlx.threads import usable_cores
 
 # What a worker waits for before it begins, so that two begin together.
 AHEAD_S = 1.5
@@ -127,7 +128,7 @@ def measured(name, cores, seconds, repeats):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--cores", type=int, default=usable_cores())
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="a regular expression of the graphs")

@@ -116,14 +116,14 @@ typedef struct {
 struct rlx_team {
     rlx_counter tasks[RLX_TEAM]; /* the phase of which the task is the next to be made */
     _Atomic int64_t made;        /* tasks of all phases */
-    _Atomic int held_up;         /* whether the caller waited long for a task that another thread had begun */
+    _Atomic int held_up;         /* whether a thread waited long for a task that another one had begun */
 };
 
 /* A call in progress; it is on the caller's stack. */
 typedef struct {
     const rlx_call *call;
     struct rlx_team *team;
-    int64_t shares;               /* parts are in so many shares */
+    int64_t shares;            /* parts are in so many shares */
     rlx_counter given[SHARES]; /* parts of each share that are handed out */
     _Atomic int status;
     rlx_floats floats; /* how all threads treat subnormal numbers */
@@ -216,8 +216,9 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
         if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
-/* Makes parts until none is left, and returns how many. A thread begins with its own share, which is the same for calls of as many parts: what
-   it wrote in the call before is in its cache then. Afterwards it helps with the shares of others. */
+/* Makes parts until none is left, and returns how many. A thread begins with its own share, which is the same for calls
+   of as many parts: what it wrote in the call before is in its cache then. Afterwards it helps with the shares of others.
+   */
 static int64_t make_parts(rlx_job *job, int64_t seat)
 {
     const struct rlx_split *split = job->call->split;
@@ -341,7 +342,8 @@ static int start_thread(void)
     return !failed;
 #else
     thrd_t thread;
-    return thrd_create(&thread, work, (void *)(intptr_t)(pool.started + 1)) == thrd_success && thrd_detach(thread) == thrd_success;
+    return thrd_create(&thread, work, (void *)(intptr_t)(pool.started + 1)) == thrd_success &&
+           thrd_detach(thread) == thrd_success;
 #endif
 }
 
@@ -374,6 +376,7 @@ static int64_t allowed(int64_t wanted)
     return pool.limit && pool.limit < wanted ? pool.limit : wanted;
 }
 
+/* Sets the limit after a call by so many threads in which one was held up. */
 static void leave_out(int64_t threads)
 {
     const int64_t now = rlx_clock_ns(), soon = now - pool.since < 2 * pool.pause;
@@ -401,7 +404,7 @@ int rlx_parallel(const rlx_call *call)
     struct rlx_team team;
     for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].count = 0;
     team.made = 0;
-    team.held_up = 0;
+    team.held_up = 0; /* stands for all calls, also those without a team */
     rlx_job job;
     job.call = call, job.team = split->tasks ? &team : NULL;
     job.shares = wanted < SHARES ? wanted : SHARES;

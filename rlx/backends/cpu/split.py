@@ -38,8 +38,8 @@ _OTHER_NS = 0.12
 _COPY_NS = 0.06
 # What a byte takes at least that a call reads or writes, where it comes from a cache that cores share.
 _BYTE_NS = 0.02
-# Kernels that are faster than others of their kind: in integers.
-_BYTES_NS: Mapping[str, float] = {"matmul_integer": 0.008}
+# Nanoseconds of a unit of work for kernels that are faster than others of their kind.
+_KERNEL_NS: Mapping[str, float] = {"matmul_integer": 0.008}
 # How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
 # it takes to store a result.
 _FEW_ROWS, _STORE_NS = 1.6, 0.06
@@ -138,7 +138,7 @@ def _ns(call: Call) -> float:
 
 def _computing_ns(call: Call) -> float:
     """The same where all bytes are near."""
-    rate = _BYTES_NS.get(call.kernel)
+    rate = _KERNEL_NS.get(call.kernel)
     work = work_of(call.node).items()
     ns = sum((rate or _NS.get(kind, _OTHER_NS)) * amount for kind, amount in work)
     if call.kernel == "matmul":
