@@ -22,7 +22,7 @@ typedef struct {
         const T *window[ROWS];                                                                     \
         const int64_t *at = list->at, *rows = list->rows, count = list->count;                     \
         int64_t plane = 0;                                                                         \
-        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+        _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                     \
         {                                                                                          \
             window[r] = from[r];                                                                   \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
@@ -38,13 +38,13 @@ typedef struct {
                 right[v] = *(const VEC *)(row + v * VL);                                           \
                 if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(row + list->ahead + v * VL);          \
             }                                                                                      \
-            _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
+            _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
                 const T x = window[r][place];                                                      \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++) acc[r][v] += x * right[v]; \
             }                                                                                      \
         }                                                                                          \
-        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+        _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 *(VEC *)(c + r * MICRO_COLUMNS + v * VL) = acc[r][v];                              \
     }
@@ -52,6 +52,8 @@ typedef struct {
 ALL_WINDOWS(1) ALL_WINDOWS(2)
 #if MICRO_VECTORS == 4
 ALL_WINDOWS(3) ALL_WINDOWS(4)
+/* Narrow panels leave registers free for more windows, which share the loads of a row. */
+WINDOWS(12, 1) WINDOWS(12, 2) WINDOWS(8, 3)
 #endif
 #undef ALL_WINDOWS
 #undef WINDOWS
@@ -61,6 +63,15 @@ static void NAME(windows_by_panel)(const T *const *from, int64_t windows, const 
                                    int64_t step, T *c, const T *start)
 {
     typedef void (*micro)(const T *const *, const NAME(tap_list) *, const T *, T *, const T *);
+#if MICRO_VECTORS == 4
+    static const struct {
+        int64_t windows;
+        micro made;
+    } widest[] = {{12, NAME(windows_12_1)}, {12, NAME(windows_12_2)}, {8, NAME(windows_8_3)}, {6, NAME(windows_6_4)}};
+    const int64_t most = widest[step / VL - 1].windows;
+    for (; most > 6 && windows >= most; windows -= most, from += most, c += most * MICRO_COLUMNS)
+        widest[step / VL - 1].made(from, list, b, c, start);
+#endif
 #define WINDOWS(VECTORS) \
     {NAME(windows_1_##VECTORS), NAME(windows_2_##VECTORS), NAME(windows_4_##VECTORS), NAME(windows_6_##VECTORS)},
     static const micro table[][4] = {
