@@ -27,7 +27,7 @@ from rlx.abi.signature import (
 )
 
 # What follows a product, applied to each result before it is stored.
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh")
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish")
 ACTIVATION = choice("ACT", *ACTIVATIONS)
 
 # Formats of quantised weights: blocks of GGUF files, then plain groups with scales of their own.

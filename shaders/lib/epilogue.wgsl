@@ -18,7 +18,9 @@ fn activate(x: vec4<f32>) -> vec4<f32> {
     return x * sigmoid(x);
 {% elif act == 5 %}
     return sigmoid(x);
-{% else %}
+{% elif act == 6 %}
     return safe_tanh(x);
+{% else %}
+    return x * clamp(x * 0.16666666666666667 + 0.5, vec4<f32>(0.0), vec4<f32>(1.0));
 {% endif %}
 }

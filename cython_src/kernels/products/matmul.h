@@ -6,6 +6,7 @@ static void NAME(activate)(T *y, int64_t n, int64_t act)
         [RLX_ACT_RELU] = NAME(loop_relu), [RLX_ACT_GELU] = NAME(loop_gelu),
         [RLX_ACT_GELU_APPROX] = NAME(loop_gelu_approx), [RLX_ACT_SILU] = NAME(loop_silu),
         [RLX_ACT_SIGMOID] = NAME(loop_sigmoid), [RLX_ACT_TANH] = NAME(loop_tanh),
+        [RLX_ACT_HARD_SWISH] = NAME(loop_hard_swish),
     };
     if (act) table[act](y, y, NULL, NULL, n);
 }

@@ -97,7 +97,7 @@ def half_matmul(
         x: f32 ``[..., k]``.
         w: f16 or bf16 ``[k, n]``.
         bias: None, or one of ``[n]``.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
         transposed: Whether w is ``[n, k]``.
     """
     wide = w.astype(x.dtype)

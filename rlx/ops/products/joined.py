@@ -115,7 +115,7 @@ def gated_product(
         wg: ``[k, n]``, the weights of the gate.
         wu: ``[k, n]``.
         biases: None, or bg and bu: ``[n]`` each.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
     """
     bg, bu = biases if len(biases) else (0.0, 0.0)
     return activated(np.matmul(x, wg) + bg, act) * (np.matmul(x, wu) + bu)
@@ -228,7 +228,7 @@ def shared_products(
         x: ``[..., k]``.
         bias: The biases one after the other, as many values as the weights have columns; or None.
         weights: 2 or 3 of ``[k, n]``, each with an n of its own.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
 
     Returns:
         A result ``[..., n]`` for each weight.

@@ -344,6 +344,6 @@ def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: str = "none") ->
         x: ``[..., k]``.
         w: ``[k, n]``.
         bias: ``[n]``.
-        act: none, relu, gelu, gelu_approx, silu, sigmoid or tanh.
+        act: none, relu, gelu, gelu_approx, silu, sigmoid, tanh or hard_swish.
     """
     return activated(np.matmul(x, w) + bias, act)
