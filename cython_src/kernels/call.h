@@ -32,6 +32,8 @@ typedef struct rlx_call {
 /* Inside a loop: keeps the compiler from making vectors of it. Scatters of AVX-512 take longer than the stores that
    they replace. */
 #define RLX_SCALAR_LOOP __asm__ volatile("")
+/* Keeps an address in one register. The compiler would keep a register for each constant distance from another one. */
+#define RLX_ONE_REGISTER(address) __asm__("" : "+r"(address))
 #else
 #define RLX_UNLIKELY(condition) (condition)
 #define RLX_NOINLINE
@@ -39,6 +41,7 @@ typedef struct rlx_call {
 #define RLX_INLINE inline
 #define RLX_PREFETCH(address) ((void)0)
 #define RLX_SCALAR_LOOP ((void)0)
+#define RLX_ONE_REGISTER(address) ((void)0)
 #endif
 
 typedef struct {

@@ -12,6 +12,10 @@ typedef struct {
     const int64_t *at, *rows;
 } NAME(tap_list);
 
+/* Windows whose addresses are kept in registers. Those of others are read in each step: the compiler would keep them in
+   vector registers, and to fetch one from there takes a turn of a unit that multiplies and adds. */
+#define IN_REGISTERS 7
+
 /* Multiplies ROWS windows by the rows of a panel that a list names, and adds to c or to `start`. Rows of c are
    MICRO_COLUMNS apart. */
 #define WINDOWS(ROWS, VECTORS)                                                                     \
@@ -20,7 +24,7 @@ typedef struct {
     {                                                                                              \
         VEC acc[ROWS][VECTORS];                                                                    \
         const T *window[ROWS];                                                                     \
-        const int64_t *at = list->at, *rows = list->rows, count = list->count;                     \
+        const int64_t *at = list->at, *rows = list->rows, count = list->count, ahead = list->ahead; \
         int64_t plane = 0;                                                                         \
         _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                     \
         {                                                                                          \
@@ -30,17 +34,18 @@ typedef struct {
         }                                                                                          \
         for (int64_t ch = 0; ch < list->channels; ch++, plane += list->plane, b += list->deep)     \
         for (int64_t i = 0; i < count; i++) {                                                      \
-            const T *row = b + rows[i];                                                            \
+            const T *row = b + rows[i], *next = row + ahead;                                       \
             const int64_t place = plane + at[i];                                                   \
             VEC right[VECTORS];                                                                    \
+            RLX_ONE_REGISTER(next);                                                                \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
             {                                                                                      \
                 right[v] = *(const VEC *)(row + v * VL);                                           \
-                if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(row + list->ahead + v * VL);          \
+                if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(next + v * VL);                       \
             }                                                                                      \
             _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
-                const T x = window[r][place];                                                      \
+                const T x = (r < IN_REGISTERS ? window[r] : *(const T *const volatile *)(from + r))[place]; \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++) acc[r][v] += x * right[v]; \
             }                                                                                      \
         }                                                                                          \
@@ -57,6 +62,7 @@ WINDOWS(12, 1) WINDOWS(12, 2) WINDOWS(8, 3)
 #endif
 #undef ALL_WINDOWS
 #undef WINDOWS
+#undef IN_REGISTERS
 
 /* Any number of windows times rows of a panel of `step` columns. */
 static void NAME(windows_by_panel)(const T *const *from, int64_t windows, const NAME(tap_list) *list, const T *b,
