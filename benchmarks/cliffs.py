@@ -66,7 +66,7 @@ def bound(case, threads, device):
     else:
         from gpu_peer_ort import ort_session
 
-        session = ort_session(case.model)
+        session = ort_session(case.model, fallback=False)
     feeds = {one.name: case.feeds[one.name] for one in session.get_inputs()}
     binding = session.io_binding()
     for name, one in feeds.items():

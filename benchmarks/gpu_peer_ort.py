@@ -37,8 +37,8 @@ def _devices():
     return [one for one in ort.get_ep_devices() if one.ep_name == name]
 
 
-def ort_session(model, optimised=True):
-    """A session on WebGPU."""
+def ort_session(model, optimised=True, fallback=True):
+    """A session on WebGPU. Without `fallback`, a model of which it would run a part on the CPU is refused."""
     import onnxruntime as ort
 
     devices, options = _devices(), ort.SessionOptions()
@@ -46,6 +46,7 @@ def ort_session(model, optimised=True):
     if not optimised:
         # Equal copies would be merged into one.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not (fallback and optimised):
         # What it has no kernel for would run on the CPU, and be no peer.
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.add_provider_for_devices(devices[:1], {})
