@@ -17,6 +17,7 @@ from rlx.ops.elementwise.table import VECTOR_FUNCTIONS
 # Largest error in units in the last place.
 BOUNDS = (
     dict.fromkeys(sorted(VECTOR_FUNCTIONS), 4.0)
+    | {"gelu": 4.5}
     | dict.fromkeys(("sinh", "tan", "acosh", "atanh"), 2.5)
     | dict.fromkeys(("expm1", "log1p", "softplus", "sin", "cos", "asin", "asinh", "cosh"), 2.0)
     | dict.fromkeys(("exp", "exp2", "log", "acos", "atan"), 1.5)

@@ -191,7 +191,7 @@ static RLX_INLINE vf v_erf(vf x)
     q = TERM(q, t, -2.597977709e-1f);
     q = TERM(q, t, 4.024762591e-1f);
     q *= q, q *= q;
-    return v_pick(v_less(v_all(0.95f), a), v_signed(v_fma(-q, q, v_all(1.0f)), x), x * p);
+    return v_pick(v_less(v_all(0.965f), a), v_signed(v_fma(-q, q, v_all(1.0f)), x), x * p);
 }
 
 /* x where it is positive, 0 where it is negative, and NaN for minus infinity, as x * 0 is. */
