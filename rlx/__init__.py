@@ -24,8 +24,10 @@ from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo,
 from rlx.backends.registered import register_backend
 from rlx.budget import limits
 from rlx.calibrate.measurer import Measurer
+from rlx.compiler.device_choice import Choice, choose
 from rlx.compiler.memo import CacheStats, cache_stats, clear_cache
 from rlx.compiler.model_file import load_model, save_model
+from rlx.compiler.watching import CancelToken, Progress
 from rlx.cost import (
     BackendCostModel,
     FusionBenefit,
@@ -51,6 +53,7 @@ from rlx.device import (
 )
 from rlx.errors import (
     BusyError,
+    CancelledError,
     CompileError,
     DeviceError,
     DeviceFallbackError,
@@ -93,7 +96,10 @@ __all__ = [
     "BucketedCompileCache",
     "BusyError",
     "CacheStats",
+    "CancelToken",
+    "CancelledError",
     "Capabilities",
+    "Choice",
     "CompileCache",
     "CompileError",
     "CompileOptions",
@@ -125,6 +131,7 @@ __all__ = [
     "MoeResidencyStats",
     "Node",
     "Profile",
+    "Progress",
     "ProfileRow",
     "RlxError",
     "Session",
@@ -135,6 +142,7 @@ __all__ = [
     "__version__",
     "available_devices",
     "cache_stats",
+    "choose",
     "clear_cache",
     "compile",
     "cost",

@@ -73,6 +73,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """A graph needs more memory than the device or ``memory_limit`` gives."""
 
 
+class CancelledError(RlxError):
+    """A ``CancelToken`` ended a compile."""
+
+
 class CompileError(RlxError):
     """A legal graph could not be compiled for a device."""
 

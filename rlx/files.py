@@ -6,7 +6,9 @@ import os
 import stat
 import warnings
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from rlx.errors import InputError, describe
 
 # Absent on Windows, where these kinds of files are.
 _NEVER_WAIT = getattr(os, "O_NONBLOCK", 0)
@@ -108,3 +110,25 @@ def is_private(folder: Path) -> bool:
         text = f"the cache folder {folder} is not used, since {problem}; chmod 700 makes it private"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     return problem is None
+
+
+def contents(source: Any) -> memoryview | None:
+    """The contents of bytes or of a binary file object, which is read to its end; None for a path.
+
+    Args:
+        source: A path, an object with a buffer, or one with ``read``.
+
+    Raises:
+        InputError: A file object gives text.
+        OSError: It can't be read.
+    """
+    if hasattr(source, "read"):
+        source = source.read()
+        if isinstance(source, str):
+            what = "a file object gives text"
+            raise InputError(describe(what, got="str", expected="bytes", hint="open it with 'rb'"))
+    if isinstance(source, bytes | bytearray | memoryview):
+        view = memoryview(source)
+        # An empty buffer of any shape has no bytes to cast.
+        return view.cast("B") if view.nbytes else memoryview(b"")
+    return None

@@ -267,40 +267,6 @@ def test_a_signal_handler_cannot_close_the_graph_that_runs(target_device):
     assert done.returncode == 0 or "is closed" in done.stderr, done.stderr
 
 
-def test_a_model_is_owned_as_well(target_device):
-    onnx = pytest.importorskip("onnx")
-    from onnx import helper
-
-    node = helper.make_node("Tanh", ["x"], ["y"])
-    ports = [helper.make_tensor_value_info(name, 1, ["n", 8]) for name in "xy"]
-    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
-    opset = [helper.make_opsetid("", 17)]
-    raw = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
-    model = rlx.onnx.Model(raw, device=target_device)
-    found = {"right": 0, "told": 0}
-
-    def work(at):
-        for k in range(40):
-            rows, value = 1 + (k * 7 + at) % 9, np.float32(0.1 * (at + 1))
-            try:
-                (y,) = model.run({"x": np.full((rows, 8), value)})
-            except rlx.BusyError:
-                found["told"] += 1
-                continue
-            assert y.shape == (rows, 8)
-            np.testing.assert_allclose(y, np.tanh(value), atol=1e-5)
-            found["right"] += 1
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    assert found["right"]
-    with model._owner:
-        for call in (lambda: model.run({}), lambda: model.compile({}), model.close):
-            with pytest.raises(rlx.BusyError):
-                call()
-    assert onnx
-
-
 # --- weights --------------------------------------------------------------------------------------------------
 
 

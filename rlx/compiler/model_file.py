@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rlx.compiler.build import lower, programmed
 from rlx.compiler.target import Target
 from rlx.device.names import Device
 from rlx.errors import ImportModelError, InputError, RlxError, describe
+from rlx.files import contents
 from rlx.ir import container
 from rlx.ir.content import OpaqueError
 from rlx.ir.graph import Graph
@@ -94,7 +95,9 @@ def save_model(
     return notes
 
 
-def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
+def load_model(
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO, check: bool = False
+) -> Graph:
     """Reads what ``save_model`` wrote.
 
     Weights stay in the file and are read when they are touched; it must not be written over while
@@ -104,7 +107,8 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
     that this call returns, never another one that happens to be equal.
 
     Args:
-        path: The file.
+        path: The file; or its contents, or a binary file object that is read to its end: a program may
+            decrypt a model in memory.
         check: Whether the weights' checksum is computed now, which reads all of them. That of
             everything else always is.
 
@@ -115,8 +119,14 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
         ImportModelError: It is no such file, of another version, or damaged.
         OSError: It can't be read.
     """
+    held = contents(path)
+    where = "the model" if held is not None else os.fspath(path)  # type: ignore[arg-type]
     try:
-        found = container.mapped(path, check)
+        found = (
+            container.mapped(where, check)
+            if held is None
+            else container.load(bytes(held), where, check)
+        )
         if found.kind != KIND:
             raise InputError(describe("a container of another kind", got=found.kind, expected=KIND))
         graph = from_data(Graph, found.data["graph"], found.arrays)
@@ -124,7 +134,7 @@ def load_model(path: str | os.PathLike[str], check: bool = False) -> Graph:
     except (RlxError, LookupError, TypeError, AttributeError) as error:
         raise ImportModelError(
             describe(
-                f"{os.fspath(path)!r} holds no model",
+                f"{where!r} holds no model",
                 got=error,
                 expected="what rlx.save_model writes",
             )

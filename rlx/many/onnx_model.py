@@ -3,48 +3,73 @@
 from __future__ import annotations
 
 import os
+import threading
+import warnings
 from collections.abc import Hashable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from rlx._ext.owner import Owner
 from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
-from rlx.device.names import Device
-from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.importers.onnx.load import Lowered, Port, lower, open_model
+from rlx.compiler.device_choice import Choice
+from rlx.compiler.watching import CancelToken, ProgressCallback, watching
+from rlx.device.names import HOST_DEVICE, Device
+from rlx.errors import DeviceLostError, InputError, UnknownNameError, describe, did_you_mean
+from rlx.importers.onnx.load import Lowered, Port, Source, lower, open_model
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array
 from rlx.lru import Lru
-from rlx.many.caches import CompileCache
+from rlx.many.clones import Clones
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.fit import fit
-from rlx.runtime.owning import owned
+from rlx.runtime.queued import MOST_PENDING, Queue
+from rlx.runtime.session import Session
+from rlx.threads import usable_cores
+
+ON_LOST = ("recover", "cpu", "raise")
+# Times that a run is repeated on a device that is lost under it.
+_TRIES = 3
+# Executables that stay while nobody uses them, and calls of ``run_async`` and ``submit`` that run at a time.
+_KEPT = 16
+_WORKERS = max(2, min(8, usable_cores()))
 
 
 class Model:
-    """An ONNX model on a device.
+    """An ONNX model on a device, for any number of threads.
 
     Each new set of input shapes is lowered and compiled when it is first run, and kept. Where a shape
     within the model depends on what an input holds (the target of a Reshape, the number of trips of a
-    Loop), the model is compiled anew for new contents of that input, too.
+    Loop), the model is compiled anew for new contents of that input, too. Calls from several threads run
+    side by side, each on an executable of its own; these share the weights, and there are as many as
+    there were calls at a time.
 
     Args:
-        path: The file, or its contents.
+        path: The file, its contents, or a binary file object, which is read to its end.
         device: A device, its name, or "auto".
-        capacity: Compiled graphs that are kept.
+        capacity: Sets of shapes that are kept.
         options: How graphs are compiled.
+        on_lost: What a run does when the GPU is lost under it: "recover" opens it again, "cpu" goes on
+            on the CPU for good, each with a ``RuntimeWarning``; "raise" raises ``DeviceLostError``.
+        progress: Called while the model is compiled; see ``rlx.compile``.
+        cancel: Ends a compile that is under way; see ``rlx.compile``.
 
     Attributes:
         inputs: What ``run`` takes: name, element type and dimensions of each.
         output_names: Names of what it returns.
+        device: Where it runs: the device that was asked for, or, with "auto", the one that was chosen for
+            the last compiled shapes; None before the first of them.
+        choice: Why, for the last compiled shapes: an ``rlx.Choice``. None before the first of them.
 
     Raises:
         ImportModelError: The file can't be read.
         UnsupportedOpError: An input is of a type that rlx lacks.
         DeviceError: There is no such device here.
+        InputError: ``on_lost`` is none of these.
 
     Example:
         ``docs/guides/onnx.md`` runs one. A file that is not there:
@@ -59,20 +84,33 @@ class Model:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | bytes,
+        path: str | os.PathLike[str] | bytes | BinaryIO,
         device: Device | str = "auto",
         *,
         capacity: int = 16,
         options: CompileOptions | None = None,
+        on_lost: str = "recover",
+        progress: ProgressCallback | None = None,
+        cancel: CancelToken | None = None,
     ) -> None:
-        self._source = open_model(path)
-        self._cache = CompileCache(device, capacity, options=options)
-        self._lowered: Lru[Hashable, Lowered] = Lru(capacity, None)
+        if on_lost not in ON_LOST:
+            hint = did_you_mean(on_lost, ON_LOST)
+            raise InputError(describe("option on_lost", got=repr(on_lost), hint=hint))
+        self._on_lost = on_lost
+        self._watch = progress, cancel
+        self._begin(open_model(path), Session(device, options=options), capacity)
+
+    def _begin(self, source: Source, session: Session, capacity: int) -> None:
+        self._source, self._session, self._capacity = source, session, capacity
+        self._kept: Lru[Hashable, _Compiled] = Lru(capacity)
         # Inputs whose values determine shapes. They are discovered during lowering.
-        self._fixed: set[str] = set()
-        # The graph of the last run, if its inputs and outputs are just the model's.
-        self._last: CompiledGraph | None = None
-        self._owner = Owner("this rlx.onnx.Model", "give each thread a Model of its own")
+        self._fixed: frozenset[str] = frozenset()
+        # What ran last, if the inputs and outputs of its graph are just the model's.
+        self._last: _Compiled | None = None
+        self._compiling = threading.RLock()
+        self._queue: Queue[list[Array]] | None = None
+        self._closed = False
+        self.choice: Choice | None = None
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -87,14 +125,26 @@ class Model:
     @property
     def fixed_inputs(self) -> frozenset[str]:
         """Inputs whose contents decided a shape in a run so far: new contents are compiled anew."""
-        return frozenset(self._fixed)
+        return self._fixed
 
-    @owned
-    def run(self, inputs: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-        """Runs the model.
+    @property
+    def device(self) -> Device | None:
+        """Where it runs; None before "auto" has chosen."""
+        if self._session.device is not None:
+            return self._session.device
+        return None if self.choice is None else self.choice.device
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    def run(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
+        """Runs the model. Any thread may call it at any time.
 
         Args:
-            inputs: An array for every input, of any shape that the model takes.
+            inputs: An array for every input, of any shape that the model takes. A model of one input may be
+                given its array alone.
 
         Returns:
             The outputs in the file's order, in the model's own types: bfloat16 as its bits in uint16, floats of
@@ -102,46 +152,162 @@ class Model:
             the same form.
 
         Raises:
-            InputError: An input is missing, or does not fit the model.
+            InputError: An input is missing, or does not fit the model; or the model is closed.
             UnknownNameError: There is no such input.
             ImportModelError: The model makes no sense for these shapes.
             UnsupportedOpError: Nodes can't be imported; all of them are listed.
-            BusyError: A call is under way, in another thread or further up in this one.
+            DeviceLostError: The GPU was lost, and ``on_lost`` is "raise"; or it was lost again and again.
         """
-        if self._last is not None:
-            again = self._last._runs.run_fitting(inputs)
-            if again is not None:
-                return again
-        arrays = self._arrays(inputs)
-        compiled, lowered = self._compiled(arrays)
-        self._last = compiled if self._is_plain(lowered) else None
-        given = {name: _carried(arrays[name]) for name in lowered.graph.input_names}
-        found = compiled.run(given)
-        return [
-            array if array.dtype == element.numpy else array.astype(element.numpy)
-            for array, element in zip(found, lowered.elements, strict=True)
-        ]
+        for _ in range(_TRIES):
+            session = self._session
+            try:
+                return self._run(inputs)
+            except DeviceLostError as error:
+                if self._on_lost == "raise":
+                    raise
+                self._replace(session, error)
+        return self._run(inputs)
 
-    @owned
-    def compile(self, inputs: Mapping[str, Any]) -> CompiledGraph:
-        """The compiled graph that ``run`` would run on these inputs.
+    def compile(self, inputs: Mapping[str, Any] | Any) -> CompiledGraph:
+        """A compiled graph for these inputs, for the caller's own use: one call at a time uses it.
+
+        It is the same at every call for the same shapes, and belongs to the model, which closes it.
 
         Raises:
             RlxError: As ``run``.
         """
-        return self._compiled(self._arrays(inputs))[0]
+        return self._compiled(self._arrays(inputs)).clones.lend()
 
-    @owned
+    def clone(self) -> Model:
+        """Another model of the same file on the same device, that compiles for itself."""
+        found = object.__new__(Model)
+        found._on_lost, found._watch = self._on_lost, self._watch
+        found._begin(self._source, self._session, self._capacity)
+        return found
+
+    # --- without waiting ---------------------------------------------------------------------------
+
+    async def run_async(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+    ) -> list[Array]:
+        """``run`` for asyncio: it runs in another thread, and the event loop goes on.
+
+        Arrays are read when their turn comes: leave them as they are until then. A task that is cancelled takes its
+        call out of the queue; one that runs already is made to the end, and its results are dropped.
+
+        Args:
+            inputs: As ``run`` takes them.
+            max_pending: While so many calls wait or run, this one waits before it joins them.
+
+        Raises:
+            RlxError: As ``run``.
+        """
+        return await self._queued().run(inputs, max_pending=max_pending)
+
+    def submit(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+    ) -> Future[list[Array]]:
+        """``run`` in another thread.
+
+        Args:
+            inputs: As ``run`` takes them. Arrays are read when their turn comes.
+            max_pending: While so many calls wait or run, this one waits.
+
+        Returns:
+            A future of the outputs. To cancel it takes the call out of the queue.
+        """
+        return self._queued().submit(inputs, max_pending=max_pending)
+
+    def _queued(self) -> Queue[list[Array]]:
+        with self._compiling:
+            self._open()
+            if self._queue is None:
+                self._queue = Queue(self.run, _WORKERS, self._source.label)
+            return self._queue
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Lets go of everything on the device, and compiles again when it is next run.
+
+        ``run`` does so by itself when the device is lost, unless ``on_lost`` is "raise".
+        """
+        with self._compiling:
+            self._open()
+            self._forget()
+
     def close(self) -> None:
-        """Frees what was compiled. Closing twice does nothing."""
-        self._last = None
-        self._cache.close()
+        """Frees what was compiled. Calls under way end first. Closing twice does nothing."""
+        with self._compiling:
+            queue, self._queue, self._closed = self._queue, None, True
+        if queue is not None:
+            queue.close()
+        with self._compiling:
+            self._forget()
 
     def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        ports = ", ".join(map(str, self.inputs))
+        return f"rlx.onnx.Model({self._source.label!r} on {self.device or 'auto'}: {ports})"
+
+    def _open(self) -> None:
+        if self._closed:
+            raise InputError(describe(f"{self._source.label} is closed", hint="make a new Model"))
+
+    def _forget(self) -> None:
+        """Closes all executables, those in use when their calls end. The caller holds the lock."""
+        kept, self._last = self._kept.values(), None
+        self._kept.clear()
+        for one in kept:
+            one.clones.close()
+
+    def _replace(self, session: Session, error: DeviceLostError) -> None:
+        """Goes on after a lost device: once for all calls that it was lost under."""
+        with self._compiling:
+            if self._session is not session or self._closed:
+                return
+            where = self.device
+            to_cpu = self._on_lost == "cpu"
+            again = "the CPU" if to_cpu else f"{where}, which is opened again"
+            first = str(error).splitlines()[0]
+            warnings.warn(
+                f"{where} was lost ({first}): {self._source.label} goes on on {again}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            device = HOST_DEVICE if to_cpu else session.device or "auto"
+            self._session = Session(device, options=session.options)
+            self._forget()
+
+    # --- from inputs to an executable ---------------------------------------------------------------
+
+    def _run(self, inputs: Mapping[str, Any] | Any) -> list[Array]:
+        self._open()
+        last = self._last
+        if last is not None and type(inputs) is dict:
+            compiled = last.clones.take()
+            try:
+                again = compiled._runs.run_fitting(inputs)
+            finally:
+                last.clones.give(compiled)
+            if again is not None:
+                return again
+        arrays = self._arrays(inputs)
+        found = self._compiled(arrays)
+        lowered = found.lowered
+        self._last = found if found.plain else None
+        given = {name: _carried(arrays[name]) for name in lowered.graph.input_names}
+        with found.clones.one() as compiled:
+            made = compiled.run(given)
+        return [
+            array if array.dtype == element.numpy else array.astype(element.numpy)
+            for array, element in zip(made, lowered.elements, strict=True)
+        ]
 
     def _is_plain(self, lowered: Lowered) -> bool:
         """Whether a graph takes and gives the model's arrays as they are."""
@@ -152,21 +318,18 @@ class Model:
         same = all(node.dtype.numpy == element.numpy for node, element in made)
         return same and held == ports and not self._fixed
 
-    def _compiled(
-        self, arrays: Mapping[str, np.ndarray[Any, Any]]
-    ) -> tuple[CompiledGraph, Lowered]:
-        key, lowered = self._lower(arrays)
-        return self._cache.get_or_compile(key, lambda: lowered.graph), lowered
-
-    def _lower(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> tuple[Hashable, Lowered]:
-        """The graph for inputs, and the key of all inputs that it is for."""
-        while True:
-            key = tuple(
-                (name, array.shape, array.tobytes() if name in self._fixed else None)
-                for name, array in arrays.items()
-            )
-            lowered = self._lowered.get(key)
-            if lowered is None:
+    def _compiled(self, arrays: Mapping[str, Array]) -> _Compiled:
+        """What runs on such inputs; one thread at a time compiles."""
+        found = self._kept.get(self._key(arrays))
+        if found is not None:
+            return found
+        with self._compiling, watching(*self._watch):
+            self._open()
+            while True:
+                key = self._key(arrays)  # another thread may have compiled it
+                found = self._kept.get(key)
+                if found is not None:
+                    return found
                 shapes = {n: a.shape for n, a in arrays.items() if n not in self._fixed}
                 values = {n: a for n, a in arrays.items() if n in self._fixed}
                 try:
@@ -174,11 +337,32 @@ class Model:
                 except NeedsValueError as error:
                     self._fixed |= error.names
                     continue
-                self._lowered.put(key, lowered, 0)
-            return key, lowered
+                compiled = self._session.compile(lowered.graph)
+                self.choice = compiled.choice
+                found = _Compiled(lowered, Clones(compiled, _KEPT), self._is_plain(lowered))
+                self._kept.put(key, found)
+                return found
 
-    def _arrays(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    def _key(self, arrays: Mapping[str, Array]) -> Hashable:
+        """What tells inputs for one executable from others."""
+        fixed = self._fixed
+        return tuple(
+            (name, array.shape, array.tobytes() if name in fixed else None)
+            for name, array in arrays.items()
+        )
+
+    def _arrays(self, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
         ports = {port.name: port for port in self.inputs}
+        if not isinstance(inputs, Mapping):
+            if len(ports) != 1:
+                raise InputError(
+                    describe(
+                        f"{self._source.label} takes {len(ports)} inputs",
+                        got=type(inputs).__name__,
+                        expected=f"a dict of arrays by name: {', '.join(ports)}",
+                    )
+                )
+            inputs = {next(iter(ports)): inputs}
         for name in inputs:
             if name not in ports:
                 raise UnknownNameError(
@@ -194,6 +378,21 @@ class Model:
             )
         bound: dict[str, int] = {}
         return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What runs on inputs of some shapes.
+
+    Attributes:
+        lowered: The graph, as it was made of the file.
+        clones: Its executables.
+        plain: Whether it takes and gives the model's arrays as they are.
+    """
+
+    lowered: Lowered
+    clones: Clones
+    plain: bool
 
 
 def _carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

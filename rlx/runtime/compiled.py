@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from rlx.backends.base import Capabilities, Executable, Moved, show
 from rlx.compiler.build import Lowered
+from rlx.compiler.device_choice import Choice
 from rlx.compiler.target import Target
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
@@ -19,9 +22,13 @@ from rlx.runtime.inputs import Inputs
 from rlx.runtime.loaded import Loaded, part
 from rlx.runtime.observed import Observed
 from rlx.runtime.params import Params
+from rlx.runtime.queued import MOST_PENDING, Queue
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.residency import Experts
 from rlx.runtime.runs import Runs
+
+# Held while the queue of a graph is made.
+_QUEUES = threading.Lock()
 
 
 class CompiledGraph:
@@ -34,6 +41,7 @@ class CompiledGraph:
 
     Attributes:
         device: The device it runs on.
+        choice: Why: the device, the reason, and the estimates of all devices if "auto" chose.
         run_slots: ``run_slots(*arrays)`` takes every input in declaration order and returns the
             same preallocated read-only views at every call; the next run overwrites them. Without
             arguments it computes from ``input_views``: what you wrote there, or the inputs of the last
@@ -52,10 +60,12 @@ class CompiledGraph:
         "_loaded",
         "_observed",
         "_params",
+        "_queue",
         "_recovery",
         "_rows",
         "_runs",
         "capabilities",
+        "choice",
         "device",
         "run_slots",
     )
@@ -71,8 +81,11 @@ class CompiledGraph:
         missing: set[str],
         values: dict[str, Array],
         phases: Sequence[Span] = (),
+        choice: Choice | None = None,
     ) -> None:
         self.device = target.device
+        self.choice = choice or Choice(target.device, "the device of another executable", {}, {})
+        self._queue: Queue[list[Array]] | None = None
         self.capabilities: Capabilities = executable.capabilities
         loaded = Loaded(self, graph, target, lowered, executable, values, missing)
         self._loaded = loaded
@@ -200,10 +213,74 @@ class CompiledGraph:
             loaded.missing,
             loaded.values,
             self._observed.phases,
+            self.choice,
         )
         told = found._loaded
         told.extents, told.placement, told.wrap = extents, placement, wrap
         return found
+
+    # --- without waiting ---------------------------------------------------------------------------
+
+    async def run_async(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+    ) -> list[Array]:
+        """``run`` for asyncio: it runs in another thread, and the event loop goes on.
+
+        Calls run one after the other. Arrays are read when their turn comes: leave them as they are until then.
+        A task that is cancelled takes its call out of the queue; one that runs already is made to the end, and its
+        results are dropped.
+
+        Args:
+            inputs: As ``run`` takes them.
+            max_pending: While so many calls wait or run, this one waits before it joins them.
+
+        Raises:
+            RlxError: As ``run``.
+        """
+        return await self._queued().run(inputs, max_pending=max_pending)
+
+    def submit(
+        self, inputs: Mapping[str, Any] | Any, max_pending: int = MOST_PENDING
+    ) -> Future[list[Array]]:
+        """``run`` in another thread, after the calls that were submitted before.
+
+        Args:
+            inputs: As ``run`` takes them. Arrays are read when their turn comes.
+            max_pending: While so many calls wait or run, this one waits.
+
+        Returns:
+            A future of the outputs. To cancel it takes the call out of the queue.
+
+        Example:
+            >>> import rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) + 1.0])
+            >>> with rlx.compile(g, device="cpu") as cg:
+            ...     future = cg.submit({"x": [1, 2]})
+            ...     future.result()[0].tolist()
+            [2.0, 3.0]
+        """
+        return self._queued().submit(inputs, max_pending=max_pending)
+
+    def _queued(self) -> Queue[list[Array]]:
+        self._loaded.open()
+        with _QUEUES:
+            if self._queue is None:
+                self._queue = Queue(self.run, 1, self._loaded.what)
+            return self._queue
+
+    def warm(self) -> None:
+        """Makes everything that a first run would make: threads, memory, what the driver does on first use.
+
+        It runs the graph once on zeros, or on what ``input_views`` hold. Params that are not set yet are no obstacle:
+        without them nothing is run.
+
+        Raises:
+            BusyError: A call is under way.
+            DeviceLostError: The device is gone.
+        """
+        if not self._loaded.missing:
+            self.run_slots()
 
     # --- explaining --------------------------------------------------------------------------------
 
@@ -231,6 +308,9 @@ class CompiledGraph:
         Raises:
             BusyError: A call is under way, in another thread or further up in this one.
         """
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
         if not self._loaded.closed:
             with self._loaded.owner:
                 self._loaded.close()

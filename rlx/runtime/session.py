@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import Lowered
-from rlx.compiler.device_choice import choose
+from rlx.compiler.device_choice import Choice, choose
 from rlx.compiler.device_picks import DevicePicks
 from rlx.compiler.memo import build
 from rlx.compiler.target import Target
+from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (
@@ -25,6 +25,7 @@ from rlx.errors import (
 )
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
+from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.device_bench import DeviceBenchResult, failed, made_up, medians, timed
 from rlx.threads import MOST_THREADS
@@ -71,12 +72,20 @@ class Session:
             info_of(self.device)
         _check_options(self.options)
 
-    def compile(self, graph: Graph, params: Mapping[str, Any] | None = None) -> CompiledGraph:
+    def compile(
+        self,
+        graph: Graph,
+        params: Mapping[str, Any] | None = None,
+        progress: ProgressCallback | None = None,
+        cancel: CancelToken | None = None,
+    ) -> CompiledGraph:
         """Compiles a graph; it is not changed and can be compiled again.
 
         Args:
             graph: The graph, with outputs set.
             params: Values of params; those attached to the graph need none.
+            progress: See ``rlx.compile``.
+            cancel: See ``rlx.compile``.
 
         Returns:
             The executable.
@@ -88,17 +97,22 @@ class Session:
             UnknownNameError: ``params`` has a name that the graph has not.
             InputError: A param's value does not fit.
             LimitError: Compiling it is more work than ``rlx.limits`` allows.
+            CancelledError: ``cancel`` was cancelled.
         """
+        with watching(progress, cancel):
+            return self._compile(graph, params)
+
+    def _compile(self, graph: Graph, params: Mapping[str, Any] | None) -> CompiledGraph:
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
         with phases() as spans:
             with phase("verify"):
                 graph.verify()
             values = self._values(graph, params or {})
-            device, ready = (self.device, None) if self.device else self._pick(graph)
-            target = Target.of(device, self.options)
+            choice = self._choice(graph)
+            target = Target.of(choice.device, self.options)
             try:
-                lowered, executable = build(graph, target, ready)
+                lowered, executable = build(graph, target, choice.lowered.get(choice.device))
             except DeviceMemoryError:
                 raise
             except MemoryError as error:
@@ -106,18 +120,28 @@ class Session:
                 hint = "make its tensors smaller"
                 raise DeviceMemoryError(describe(what, got=error, hint=hint)) from None
         missing = set(graph.param_names)
-        compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans)
-        for name, value in values.items():
-            compiled.set_param(name, value)
+        # What the graph became for other devices is not kept.
+        choice = replace(choice, lowered={})
+        compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans, choice)
+        try:
+            for at, (name, value) in enumerate(values.items()):
+                told(at / len(values), "params")
+                compiled.set_param(name, value)
+            told(1.0, "done")
+        except BaseException:
+            compiled.close()
+            raise
         return compiled
 
-    def _pick(self, graph: Graph) -> tuple[Device, Lowered | None]:
-        """The device that "auto" stands for, by estimate or benchmark, and the lowered graph if there is one."""
+    def _choice(self, graph: Graph) -> Choice:
+        """The device that was asked for, or the one that "auto" stands for, by estimate or benchmark."""
+        if self.device is not None:
+            return Choice(self.device, f"{str(self.device)!r} was asked for", {}, {})
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
-            choice = choose(graph, self.options, policy)
-            return choice.device, choice.lowered.get(choice.device)
-        return _Timed(graph, policy, self.options).fastest(), None
+            return choose(graph, self.options, policy)
+        device = _Timed(graph, policy, self.options).fastest()
+        return Choice(device, "least measured time per run", {}, {})
 
     @staticmethod
     def _values(graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,6 +189,9 @@ def compile(
     device: Device | str = "auto",
     params: Mapping[str, Any] | None = None,
     options: CompileOptions | None = None,
+    *,
+    progress: ProgressCallback | None = None,
+    cancel: CancelToken | None = None,
 ) -> CompiledGraph:
     """Compiles a graph for a device.
 
@@ -173,6 +200,10 @@ def compile(
         device: A device, its name, or "auto" for the one with the least estimated time.
         params: Values of params.
         options: See ``CompileOptions``.
+        progress: Called in this thread with an ``rlx.Progress``, as each phase begins and while long ones go
+            on. What it raises ends the compile.
+        cancel: Ends the compile from another thread: it raises ``CancelledError`` after the kernel, the node
+            or the pipeline that it is at.
 
     Returns:
         The executable.
@@ -188,7 +219,8 @@ def compile(
         >>> cg.run_slots(np.float32([[3, 4]]))[0].tolist()
         [[4.0, 6.0]]
     """
-    return Session(device, options=options).compile(graph, params)
+    with watching(progress, cancel):
+        return Session(device, options=options).compile(graph, params)
 
 
 def _check_options(options: CompileOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -128,6 +129,9 @@ class WebGpuProgram:
         except DeviceLostError:
             # The device was lost before this load and nobody had noticed: try once more on a new one.
             forget(gpu)
+        # What is lost refers to itself, and drivers give a limited number of devices.
+        del gpu
+        gc.collect()
         return self._loaded(gpu_device(info), options)
 
     def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rlx.errors import (
     describe,
     did_you_mean,
 )
-from rlx.files import open_regular
+from rlx.files import contents, open_regular
 from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
@@ -60,6 +60,10 @@ class Port:
     name: str
     element: Element
     dims: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        dims = "any shape" if self.dims is None else ", ".join(map(str, self.dims))
+        return f"{self.name}: {self.element.name} [{dims}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Lowered:
 
 
 def load(
-    path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    path_or_bytes: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
     dims: Mapping[str, int] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Graph:
@@ -111,7 +115,7 @@ def load(
     is mapped). Whatever depends on shapes alone is computed here and is not in the graph.
 
     Args:
-        path_or_bytes: The file, or its contents. External data needs the path.
+        path_or_bytes: The file, its contents, or a binary file object. External data needs the path.
         dims: Sizes of the symbolic dimensions by name. A dimension without a name is called
             ``input[axis]``.
         values: Values of inputs that decide shapes (the ``shape`` of a Reshape); they are fixed, and no
@@ -161,9 +165,8 @@ def open_model(path_or_bytes: Any) -> Source:
     """
     folder: Path | None = None
     label = "the model"
-    if isinstance(path_or_bytes, (bytes, bytearray, memoryview)):
-        view = memoryview(path_or_bytes).cast("B") if len(path_or_bytes) else memoryview(b"")
-    else:
+    view = contents(path_or_bytes)
+    if view is None:
         path = Path(os.fspath(path_or_bytes))
         folder, label = path.parent, path.name
         view = _map(path)
