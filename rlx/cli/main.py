@@ -17,6 +17,7 @@ from rlx.build_digest import build_digest
 from rlx.cli import bench, convert, demo, devices, profile, regress
 from rlx.cli import ops as support
 from rlx.cli import run as run_once
+from rlx.cost.background import waiting_for_figures
 
 
 def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
@@ -141,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.set_defaults(run=regress.run)
     args = parser.parse_args(argv)
     try:
-        status: int = args.run(args)
+        with waiting_for_figures():  # a command may end before they were measured in the background
+            status: int = args.run(args)
     except (rlx.RlxError, OSError) as error:
         print(f"rlx {args.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

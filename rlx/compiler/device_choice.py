@@ -21,6 +21,8 @@ from rlx.cost import (
     Lowering,
     graph_cost,
 )
+from rlx.cost.background import measure_later, waits
+from rlx.cost.store import stored
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.figures import cost_model
 from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
@@ -105,6 +107,13 @@ def measured_model(device: Device) -> BackendCostModel:
     return CalibratedModel(device, Calibration.load_or_measure(device))
 
 
+def _unmeasured(devices: Sequence[Device]) -> list[Device]:
+    """Those of some devices that have no figures of their own yet."""
+    if flags.CALIBRATION.get() == "off":
+        return []
+    return [one for one in devices if is_built_in(one.backend) and stored(one) is None]
+
+
 class Estimates:
     """Estimates of one graph, each on the graph as it would run; a device's row asks for its own.
 
@@ -112,19 +121,22 @@ class Estimates:
         graph: A verified graph.
         options: What it is to be compiled with.
         policy: Which devices may be picked; only those are measured.
-        measure: Whether devices that were never measured are measured now, where there is a choice.
+        measure: Whether devices that were never measured are measured, where there is a choice: "now", "later"
+            (in the background, while defaults serve), or "" for not at all.
 
     Attributes:
         costs: The estimates part by part.
         lowered: What the graph became for each device.
+        unmeasured: Devices whose figures are defaults, since they are measured later.
     """
 
     def __init__(
-        self, graph: Graph, options: CompileOptions, policy: DevicePolicy, measure: bool
+        self, graph: Graph, options: CompileOptions, policy: DevicePolicy, measure: str
     ) -> None:
         self._graph, self._options = graph, options
         open_to = [d for d in available_devices() if policy.excludes(d) is None]
-        self._measured = open_to if measure and len(open_to) > 1 else []
+        self._measured = open_to if measure == "now" and len(open_to) > 1 else []
+        self.unmeasured = _unmeasured(open_to) if measure == "later" and len(open_to) > 1 else []
         self.costs: dict[Device, GraphCost] = {}
         self.lowered: dict[Device, Lowered] = {}
 
@@ -149,8 +161,9 @@ def choose(
 ) -> Choice:
     """Picks the device with the least estimated time, as far as a policy lets it.
 
-    Where there is a choice, devices that were never measured are measured first, which takes about
-    two seconds each, once on a machine; see ``RLX_CALIBRATION``.
+    Where there is a choice, devices that were never measured have rlx's default figures, and are
+    measured in a background thread, which takes some seconds, once on a machine; see
+    ``RLX_CALIBRATION``. The reason says so.
 
     Args:
         graph: The graph that is to run; it is verified.
@@ -168,7 +181,8 @@ def choose(
     """
     policy = DevicePolicy.from_env() if policy is None else policy
     wanted = policy.device
-    found = Estimates(graph, options or CompileOptions(), policy, measure=wanted is None)
+    measure = "" if wanted is not None else "now" if waits() else "later"
+    found = Estimates(graph, options or CompileOptions(), policy, measure)
     rows = survey(graph, policy, found)
     estimates = {
         row.device: row.estimate_ns for row in rows if row.viable and row.estimate_ns is not None
@@ -182,6 +196,10 @@ def choose(
     elif estimates:
         pick = policy.best(estimates)
         reason = _reason(pick, estimates, rows)
+        if found.unmeasured:
+            names = ", ".join(map(str, found.unmeasured))
+            reason += f"; by default figures of {names}, which are measured in the background"
+            measure_later(found.unmeasured)
     elif policy.excludes(HOST_DEVICE):
         raise none_viable(graph, rows)
     else:

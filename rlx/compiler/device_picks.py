@@ -161,7 +161,9 @@ class DevicePicks(ABC):
         """The rows; a device's speed is measured where it counts and never was."""
         measured = measure or True in self._rows
         if measured not in self._rows:
-            estimates = Estimates(self.graph, self._options, self._policy, measured)
+            estimates = Estimates(
+                self.graph, self._options, self._policy, "now" if measured else ""
+            )
             self._rows[measured] = survey(self.graph, self._policy, estimates)
         return self._rows[measured]
 

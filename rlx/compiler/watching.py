@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rlx.errors import CancelledError, describe
-from rlx.ir.spans import watched, watcher
+from rlx.ir.spans import checked, checkpoint, watched, watcher
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,21 @@ def watching(told: ProgressCallback | None, cancel: CancelToken | None) -> Itera
     if told is None and cancel is None:
         yield
         return
-    began, outer = time.perf_counter(), watcher()
+    began, outer, now = time.perf_counter(), watcher(), "begin"
 
     def watch(what: str, part: float | None) -> None:
-        if cancel is not None:
-            cancel.check(what)
+        nonlocal now
+        now = what
+        checkpoint()
         if outer is not None:
             outer(what, part)
         if told is not None:
             told(Progress(what, part, time.perf_counter() - began))
 
-    with watched(watch):
-        watch("begin", None)
+    def check() -> None:
+        if cancel is not None:
+            cancel.check(now)
+
+    with checked(check), watched(watch):
+        watch(now, None)
         yield

@@ -1,5 +1,6 @@
 """What a graph costs on a device: numbers in, numbers out."""
 
+from rlx.cost.background import wait_for_figures
 from rlx.cost.calibration import Calibration
 from rlx.cost.curve import Curve
 from rlx.cost.estimate import (
@@ -54,4 +55,5 @@ __all__ = [
     "pick_best_device",
     "profile_graph_io",
     "profile_graph_io_outputs",
+    "wait_for_figures",
 ]

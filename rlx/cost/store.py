@@ -29,6 +29,8 @@ _FORMAT = "rlx calibration 1"
 MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
+# One measurement at a time: two would disturb each other. Figures that are known can be had meanwhile.
+_measuring = threading.RLock()
 # Calibrations loaded or measured by this process, keyed by identity and file.
 _known: dict[tuple[Identity, str], Calibration] = {}
 # Files that a warning was issued for: one warning per file.
@@ -95,15 +97,23 @@ def stored(device: Any) -> Calibration | None:
 def load_or_measure(device: Any, progress: Progress | None = None) -> Calibration:
     """See ``Calibration.load_or_measure``."""
     identity = meter().identity(device)
-    # One measurement at a time: two would disturb each other.
+    found = _found(identity, device)
+    if found is not None:
+        return found
+    with _measuring:
+        # Another thread may have measured it meanwhile.
+        return _found(identity, device) or _measured(identity, device, progress)
+
+
+def _found(identity: Identity, device: Any) -> Calibration | None:
+    """The stored figures of a device, or what this process measured."""
     with _lock:
-        found = stored(device) or _known.get((identity, str(file_of(identity))))
-        return found if found is not None else _measured(identity, device, progress)
+        return stored(device) or _known.get((identity, str(file_of(identity))))
 
 
 def remeasure(device: Any, progress: Progress | None = None) -> Calibration:
     """Measures a device now, and stores the figures in place of older ones."""
-    with _lock:
+    with _measuring:
         return _measured(meter().identity(device), device, progress)
 
 
@@ -124,9 +134,10 @@ def _measured(identity: Identity, device: Any, progress: Progress | None) -> Cal
     with watched(None):
         found = meter().measure(device, progress)
     # Kept in memory even with "off", so that a process does not measure twice.
-    _known[identity, str(path)] = found
-    if path is not None:
-        save(path, found)
+    with _lock:
+        _known[identity, str(path)] = found
+        if path is not None:
+            save(path, found)
     return found
 
 

@@ -20,6 +20,7 @@ from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
+from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
 
@@ -321,6 +322,7 @@ class Graph:
         Raises:
             GraphError: Wrong operands, shapes, dtypes or attributes; see its subclasses.
         """
+        checkpoint()  # whatever takes long makes nodes
         opdef = lookup(op) if isinstance(op, str) else op
         for node in inputs:
             self._own(node, opdef.name)

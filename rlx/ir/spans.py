@@ -71,6 +71,31 @@ def progress(part: float, what: str) -> None:
         told(what, part)
 
 
+# Called between steps of long work; it raises to end the work.
+_check: ContextVar[Callable[[], None] | None] = ContextVar("rlx_check", default=None)
+
+
+@contextmanager
+def checked(check: Callable[[], None] | None) -> Iterator[None]:
+    """Has ``check`` called between the steps of what is done inside it.
+
+    Args:
+        check: What it raises ends the work; None for no call.
+    """
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def checkpoint() -> None:
+    """Between two steps of long work: raises if somebody ended it. It costs next to nothing."""
+    check = _check.get()
+    if check is not None:
+        check()
+
+
 @contextmanager
 def phases() -> Iterator[list[Span]]:
     """Collects the phases inside it, the inner ones before those around them."""

@@ -19,6 +19,7 @@ from rlx.ir.opdef import Array, TensorType
 from rlx.ir.plan import HOST, Call, Schedule, Value
 from rlx.ir.rewrite import users
 from rlx.ir.shape import Shape
+from rlx.ir.spans import checkpoint
 from rlx.ir.variants import Choices
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.passes.legalize import blocked
@@ -71,6 +72,7 @@ class Scheduler:
     def _walk(self) -> None:
         pending: dict[int, Node] = {}
         for node in self._graph.nodes:
+            checkpoint()
             on_host = node.id in self._host
             reads_host = any(operand.id in pending for operand in node.inputs)
             if on_host or (reads_host and node.opdef.view):

@@ -20,6 +20,7 @@ from rlx.backends.cpu.weights import Block, Weight
 from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
+from rlx.ir.spans import checkpoint
 from rlx.threads import usable_cores
 
 # Whether products of bytes may take the instruction made for them.
@@ -74,7 +75,10 @@ class Linker:
 
     def link(self, calls: Sequence[Call]) -> list[Row]:
         """Kernel, inputs, outputs, parameters, name and split of every call."""
-        found = [self._call(call) for call in calls]
+        found = []
+        for call in calls:
+            checkpoint()
+            found.append(self._call(call))
         splits = [split_of(call, self._threads) for call in calls]
         # Calls are made one after the other, so that all use the same.
         self.spare = aligned(max(((s.threads - 1) * s.apart for s in splits if s), default=0))

@@ -19,7 +19,7 @@ from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, describe
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
-from rlx.ir.spans import phase
+from rlx.ir.spans import checkpoint, phase
 
 
 @functools.cache
@@ -81,6 +81,7 @@ class WebGpuBackend(Lowering):
             for call in schedule.calls:
                 if id(call) in lowered:
                     continue
+                checkpoint()
                 one = call if call.kernel == HOST else lower(call, per_dimension)
                 if isinstance(one, Dispatch):
                     _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])

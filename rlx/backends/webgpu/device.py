@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +24,7 @@ from rlx.errors import (
     DeviceUnavailableError,
     describe,
 )
-from rlx.ir.spans import progress
+from rlx.ir.spans import checkpoint, progress
 from rlx.lru import Lru
 
 _ACCESS = {"read": "read-only-storage", "read_write": "storage"}
@@ -152,13 +152,24 @@ class GpuDevice:
         workers = min(len(missing), _MAKERS, (os.cpu_count() or 1) - 1)
         if workers > 1:
             with ThreadPoolExecutor(workers, "rlx-pipelines") as pool:
-                # Kept while they are looked up: the device alone holds only those used last.
-                made = []
-                for one in pool.map(self._pipeline, missing.values()):
-                    made.append(one)
-                    progress(len(made) / len(missing), "pipelines")
-                return [self._pipeline(one) for one in wanted] if made else []
-        return [self._pipeline(one) for one in wanted]
+                try:
+                    return self._told(pool.map(self._pipeline, missing.values()), missing, wanted)
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        return self._told(map(self._pipeline, missing.values()), missing, wanted)
+
+    def _told(self, making: Iterable[Any], missing: Sized, wanted: list[Dispatch]) -> list[Any]:
+        """The pipelines of dispatches, once those that are missing are made, one after the other."""
+        made = []  # kept while they are looked up: the device alone holds only those used last
+        for one in making:
+            made.append(one)
+            progress(len(made) / len(missing), "pipelines")
+        found = []
+        for dispatch in wanted:
+            checkpoint()
+            found.append(self._pipeline(dispatch))
+        return found
 
     def _pipeline(self, dispatch: Dispatch) -> Any:
         key, me = (dispatch.source, flags.SHADER_CHECKS.get()), threading.get_ident()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
+from rlx.ir.spans import checkpoint
 from rlx.ops.leaves import LEAVES
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
@@ -27,6 +28,7 @@ def _find(pattern: Pattern, graph: Graph, notes: list[Note], target: Specialisat
     site = Site(graph, target.kernel_set)
     found: list[Match] = []
     inside: set[int] = set()
+    checkpoint()
     for node in reversed(graph.nodes):
         if node.op in LEAVES or node.id in inside or site.blocked(node):
             continue
