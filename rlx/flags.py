@@ -135,6 +135,12 @@ def _calibration(text: str) -> str:
     return os.path.abspath(path)
 
 
+def _power(text: str) -> str:
+    if text.lower() not in ("auto", "low", "high"):
+        raise ValueError("auto, low or high")
+    return text.lower()
+
+
 CACHE = _flag(
     "RLX_CACHE",
     _cache,
@@ -168,6 +174,12 @@ DEVICE_CHAIN = _flag(
 )
 BENCHMARK_PICK = _flag(
     "RLX_BENCHMARK_PICK", _runs, 0, "pick by this many timed runs on each device; 0 by estimates"
+)
+POWER = _flag(
+    "RLX_POWER",
+    _power,
+    "auto",
+    "low prefers a GPU inside the processor, high the fastest, auto is low on battery",
 )
 MOST_ELEMENTS = _flag(
     "RLX_MOST_ELEMENTS",

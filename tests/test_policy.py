@@ -1,6 +1,7 @@
 """DevicePolicy and the environment: what may be picked, and that nothing wrong passes in silence."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,6 +10,8 @@ from samples import looped
 
 import rlx
 from rlx import Benchmark, Device, DevicePolicy
+from rlx.device import policy as policy_module
+from rlx.device.names import info_of
 from rlx.device.policy import canonical, means
 
 CPU, GPU = Device("cpu"), Device("webgpu")
@@ -18,7 +21,7 @@ FIELDS = {
     "PREFER_DEVICES": "prefer",
     "DEVICE_CHAIN": "chain",
 }
-VARIABLES = [*FIELDS, "DEVICE", "BENCHMARK_PICK"]
+VARIABLES = [*FIELDS, "DEVICE", "BENCHMARK_PICK", "POWER"]
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +238,9 @@ def test_the_environment_is_read_or_refused_by_name(name, prefix, text):
             empty = bool(stripped) and not parts
         elif name == "DEVICE":
             bad, empty = [stripped] * (bool(stripped) and not is_device(stripped)), False
+        elif name == "POWER":
+            known = ("", "auto", "low", "high")
+            bad, empty = [stripped] * (stripped.lower() not in known), False
         else:
             number = stripped.isascii() and stripped.isdecimal() and len(stripped) <= 9
             bad, empty = [stripped] * (bool(stripped) and not number), False
@@ -249,6 +255,8 @@ def test_the_environment_is_read_or_refused_by_name(name, prefix, text):
             assert {(str(d), d.numbered) for d in found} == expected
         elif name == "DEVICE":
             assert policy.device == (Device.parse(stripped) if stripped else None)
+        elif name == "POWER":
+            assert policy.power == (stripped.lower() or "auto")
         else:
             runs = int(stripped or 0)
             assert policy.pick == (Benchmark(runs) if runs else "cost")
@@ -276,3 +284,73 @@ def test_a_policy_is_made_or_refused_by_field(allow, deny, prefer, chain, pick):
     best = policy.best(TIMES)
     assert TIMES[best] <= 110.0
     assert best == CPU or any(means(one, best) for one in policy.prefer)
+
+
+# --- power ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def laptop(monkeypatch):
+    """Two GPUs: the one inside the processor is "webgpu:1"."""
+    kinds = {0: "discrete", 1: "integrated", 2: "software"}
+
+    def info_of(device):
+        if device.index > 2:
+            raise rlx.DeviceUnavailableError("gone")
+        return rlx.DeviceInfo(device.backend, device.index, "a GPU", kind=kinds[device.index])
+
+    monkeypatch.setattr(policy_module, "info_of", info_of)
+    return [Device("webgpu", at, numbered=True) for at in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("power", "battery", "inside_ns", "expected"),
+    [
+        ("low", False, 190.0, 1),
+        ("low", False, 210.0, 0),  # more than twice the least
+        ("high", True, 190.0, 0),
+        ("auto", True, 190.0, 1),
+        ("auto", False, 190.0, 0),
+    ],
+)
+def test_power(laptop, monkeypatch, power, battery, inside_ns, expected):
+    monkeypatch.setattr(policy_module, "on_battery", lambda: battery)
+    times = {laptop[0]: 100.0, laptop[1]: inside_ns, laptop[2]: 150.0, laptop[3]: 120.0}
+    assert DevicePolicy(power=power).best(times).index == expected
+    # What is preferred comes first.
+    assert DevicePolicy(power=power, prefer="webgpu:0").best(times).index == 0
+
+
+def test_where_nothing_is_inside_power_changes_nothing(laptop):
+    times = {laptop[0]: 100.0, laptop[2]: 90.0}
+    assert DevicePolicy(power="low").best(times).index == 2
+
+
+def test_power_is_checked(monkeypatch):
+    with pytest.raises(rlx.InputError, match=r"\[DevicePolicy\] power"):
+        DevicePolicy(power="much")
+    monkeypatch.setenv("RLX_POWER", "low")
+    assert DevicePolicy.from_env().power == "low"
+    assert DevicePolicy(power="low") != DevicePolicy()
+    monkeypatch.setenv("RLX_POWER", "none")
+    with pytest.raises(rlx.InputError, match="RLX_POWER"):
+        DevicePolicy.from_env()
+
+
+@pytest.mark.parametrize(
+    ("battery", "expected"),
+    [(None, False), (SimpleNamespace(power_plugged=None), False),
+     (SimpleNamespace(power_plugged=True), False), (SimpleNamespace(power_plugged=False), True)],
+)  # fmt: skip
+def test_on_battery(monkeypatch, battery, expected):
+    psutil = pytest.importorskip("psutil")
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
+    assert policy_module.on_battery() is expected
+
+
+def test_every_device_has_a_kind(device):
+    kind = info_of(Device.parse(device)).kind
+    assert kind in {
+        "cpu": ("cpu",), "reference": ("",),
+        "webgpu": ("integrated", "discrete", "virtual", "software"),
+    }[device]  # fmt: skip

@@ -66,6 +66,8 @@ class DeviceInfo:
             empty for the adapter's name.
         vendor_id: PCI vendor of a GPU; None where nothing tells.
         device_id: PCI device of a GPU; None where nothing tells.
+        kind: "cpu", or of a GPU "integrated" (it shares the processor's memory), "discrete", "virtual"
+            or "software"; empty where nothing tells.
     """
 
     backend: str
@@ -79,6 +81,7 @@ class DeviceInfo:
     hardware: str = ""
     vendor_id: int | None = None
     device_id: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)

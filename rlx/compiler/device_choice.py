@@ -26,7 +26,7 @@ from rlx.cost.store import stored
 from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
 from rlx.device.figures import cost_model
 from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
-from rlx.device.policy import DevicePolicy
+from rlx.device.policy import CLOSE, DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
@@ -213,6 +213,8 @@ def _reason(pick: Device, estimates: dict[Device, float], rows: Sequence[DeviceC
     least = "least estimated time per run"
     if estimates[pick] > min(estimates.values()):
         least = "preferred, and within 10 % of the least estimated time per run"
+        if estimates[pick] > CLOSE * min(estimates.values()):
+            least = "it saves power, at no more than twice the least estimated time per run"
     reason = f"{least}: {estimates[pick] / 1e3:,.1f} us{against}"
     twins = [
         f"{row.device} is the same GPU as {row.same_as}"

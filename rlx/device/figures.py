@@ -27,7 +27,8 @@ def describe_devices() -> list[DeviceDescription]:
     found = []
     for device in available_devices():
         info = info_of(device)
-        label = f"{info.adapter}{' (software)' if info.software else ''}"
+        kind = "software" if info.software else info.kind if info.kind != "cpu" else ""
+        label = f"{info.adapter} ({kind})" if kind else info.adapter
         found.append(
             DeviceDescription(device, label, info.adapter, info.api, info.driver, info.software)
         )

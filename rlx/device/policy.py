@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlx import flags
-from rlx.device.names import Device, infos
-from rlx.errors import DeviceError, DeviceParseError, InputError, describe
+from rlx.device.names import Device, info_of, infos
+from rlx.errors import DeviceError, DeviceParseError, InputError, describe, did_you_mean
 
 Devices = Iterable[Device | str] | str
 # ``prefer`` decides among devices whose time is at most this factor above the least.
 CLOSE = 1.1
+# A GPU inside the processor is taken to save power if its time is at most so many times the least.
+THRIFTY = 2.0
+POWERS = ("auto", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,13 @@ class DevicePolicy:
         chain: What ``rlx.GraphDevices.chain`` gives where no call names a device; empty for
             all viable devices, fastest first.
         device_source: What messages call ``device``.
+        power: "low" takes a GPU inside the processor where its estimate is at most twice the least, "high"
+            does not look at power, "auto" is "low" while the machine runs on its battery (which
+            takes the package psutil to know) and "high" else.
 
     Raises:
         DeviceParseError: A text is not a device.
-        InputError: ``pick`` is neither of its values, or a list is not one.
+        InputError: ``pick`` or ``power`` is none of its values, or a list is not one.
 
     Example:
         >>> policy = DevicePolicy(deny="webgpu", prefer=["cpu"])
@@ -71,6 +77,7 @@ class DevicePolicy:
     device: Device | None
     chain: tuple[Device, ...]
     device_source: str
+    power: str
 
     def __init__(
         self,
@@ -81,7 +88,11 @@ class DevicePolicy:
         device: Device | str | None = None,
         chain: Devices = (),
         device_source: str = "DevicePolicy.device",
+        power: str = "auto",
     ) -> None:
+        if power not in POWERS:
+            hint = did_you_mean(power, POWERS)
+            raise InputError(describe("[DevicePolicy] power", got=repr(power), hint=hint))
         if pick != "cost" and not isinstance(pick, Benchmark):
             raise InputError(
                 describe(
@@ -98,6 +109,7 @@ class DevicePolicy:
             "device": None if device is None else parse(device, device_source),
             "chain": device_tuple(chain, "DevicePolicy.chain"),
             "device_source": device_source,
+            "power": power,
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -112,14 +124,15 @@ class DevicePolicy:
         """What it means; equal devices mean something else with a number and without."""
         lists = (self.allow, self.deny, self.prefer, self.chain)
         named = (None if one is None else tuple((d, d.numbered) for d in one) for one in lists)
-        return (*named, self.pick, self.device)
+        return (*named, self.pick, self.device, self.power)
 
     @classmethod
     def from_env(cls, prefix: str = "RLX_") -> DevicePolicy:
         """The policy that the environment asks for.
 
         Reads ``RLX_DEVICES`` (allow), ``RLX_DENY_DEVICES``, ``RLX_PREFER_DEVICES``, ``RLX_DEVICE`` and
-        ``RLX_DEVICE_CHAIN``, devices separated by commas, and ``RLX_BENCHMARK_PICK``, a number of runs.
+        ``RLX_DEVICE_CHAIN``, devices separated by commas, ``RLX_BENCHMARK_PICK``, a number of runs, and
+        ``RLX_POWER``.
         An unset or empty variable says nothing.
 
         Args:
@@ -163,6 +176,7 @@ class DevicePolicy:
             device=device,
             chain=found["chain"] or (),
             device_source=_variable(flag),
+            power=flags.POWER.under(prefix).get(),
         )
 
     def excludes(self, device: Device) -> str | None:
@@ -182,7 +196,8 @@ class DevicePolicy:
             times: Nanoseconds; at least one device.
 
         Returns:
-            The first of ``prefer`` that is within 10 % of the fastest, else the fastest.
+            The first of ``prefer`` that is within 10 % of the fastest; to save power the fastest GPU
+            inside the processor that takes at most twice as long; else the fastest.
         """
         least = min(times.values())
         close = {device for device, time in times.items() if time <= least * CLOSE}
@@ -190,7 +205,34 @@ class DevicePolicy:
             found = [device for device in times if device in close and means(liked, device)]
             if found:
                 return min(found, key=lambda device: times[device])
+        thrifty = {device: time for device, time in times.items() if time <= least * THRIFTY}
+        if len(thrifty) > 1 and self.saves_power:
+            thrifty = {d: time for d, time in thrifty.items() if _is_integrated(d)} or thrifty
+            return min(thrifty, key=lambda device: thrifty[device])
         return min(times, key=lambda device: times[device])
+
+    @property
+    def saves_power(self) -> bool:
+        """Whether power counts now."""
+        return self.power == "low" or (self.power == "auto" and on_battery())
+
+
+def _is_integrated(device: Device) -> bool:
+    try:
+        return info_of(device).kind == "integrated"
+    except DeviceError:  # it is gone meanwhile
+        return False
+
+
+def on_battery() -> bool:
+    """Whether the machine runs on its battery; False where nothing tells."""
+    try:
+        import psutil
+
+        battery = psutil.sensors_battery()
+    except Exception:  # psutil is optional, and what a machine's firmware says can't be foreseen
+        return False
+    return battery is not None and battery.power_plugged is False
 
 
 def means(name: Device, device: Device) -> bool:

@@ -276,6 +276,7 @@ class CpuBackend(Lowering):
                 processor(),
                 driver=f"kernels for {usable[0]}",
                 features=frozenset(usable),
+                kind="cpu",
             )
         ]
 

@@ -30,6 +30,15 @@ ABSENT = (
 )
 
 
+# Kinds of adapters by WebGPU's names for them.
+_KINDS = {
+    "IntegratedGPU": "integrated",
+    "DiscreteGPU": "discrete",
+    "VirtualGPU": "virtual",
+    "CPU": "software",
+}
+
+
 @functools.cache
 def adapters() -> tuple[Any, ...]:
     """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
@@ -112,6 +121,7 @@ def device_infos() -> list[DeviceInfo]:
                 features=frozenset(features_of(adapter)),
                 vendor_id=int(info["vendor_id"]),
                 device_id=int(info["device_id"]),
+                kind=_KINDS.get(info["adapter_type"], ""),
             )
         )
     return found
