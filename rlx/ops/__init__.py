@@ -5,9 +5,7 @@ Importing this package registers the op records and attaches the builder methods
 
 from __future__ import annotations
 
-import importlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
@@ -18,37 +16,42 @@ from rlx.ops.products.block_encoders import quantize_blocks as quantize_blocks
 from rlx.ops.products.block_encoders import quantize_groups as quantize_groups
 from rlx.ops.products.block_formats import decode_blocks as decode_blocks
 
-# Every module that registers records, in the order in which it does so. A folder is a family.
+# isort: off
+# Every module that registers records, in the order in which it does so. A folder is a family. They are imported by name,
+# so that tools that read code find them: those that freeze a program, and type checkers.
+from rlx.ops import leaves
+from rlx.ops.elementwise import records, activations
+from rlx.ops.movement import strided, pads, gather, scatter, layout, creation
+from rlx.ops.elementwise import random
+from rlx.ops.resize import interpolate, plane
+from rlx.ops.rows import reduction, softmax, sorting, trees, normalization
+from rlx.ops.products import matmul, grouped, joined, quantization, dequant, einsum
+from rlx.ops.windows import convolution, fused, transposed, pooling
+from rlx.ops.attention import attention, rotary
+from rlx.ops.products import half
+from rlx.ops.recurrent import recurrence, layers, state_space
+from rlx.ops import control
+from rlx.ops.spectra import fft, real_fft, frames, welch, frame_peaks, log_mel
+from rlx.ops.recurrent import recursive
+from rlx.ops.spectra import find_peaks
+from rlx.ops import custom
+# isort: on
+
 MODULES = (
-    "leaves", "elementwise.records", "elementwise.activations", "movement.strided", "movement.pads", "movement.gather", "movement.scatter",
-    "movement.layout", "movement.creation", "elementwise.random", "resize.interpolate", "resize.plane", "rows.reduction",
-    "rows.softmax", "rows.sorting", "rows.trees", "rows.normalization", "products.matmul", "products.grouped", "products.joined",
-    "products.quantization", "products.dequant", "products.einsum", "windows.convolution", "windows.fused",
-    "windows.transposed", "windows.pooling", "attention.attention", "attention.rotary", "products.half",
-    "recurrent.recurrence", "recurrent.layers", "recurrent.state_space", "control", "spectra.fft", "spectra.real_fft",
-    "spectra.frames", "spectra.welch", "spectra.frame_peaks", "spectra.log_mel", "recurrent.recursive", "spectra.find_peaks",
-    "custom",
+    leaves, records, activations, strided, pads, gather, scatter, layout, creation, random,
+    interpolate, plane, reduction, softmax, sorting, trees, normalization, matmul, grouped,
+    joined, quantization, dequant, einsum, convolution, fused, transposed, pooling,
+    attention, rotary, half, recurrence, layers, state_space, control, fft, real_fft,
+    frames, welch, frame_peaks, log_mel, recursive, find_peaks, custom,
 )  # fmt: skip
-
-
-def _load(modules: Sequence[str]) -> None:
-    """Imports the modules, each of which registers its records.
-
-    Raises:
-        ValueError: A module is listed twice.
-    """
-    twice = sorted(name for name, count in Counter(modules).items() if count > 1)
-    if twice:
-        raise ValueError(f"modules of ops are listed twice: {', '.join(twice)}")
-    for name in modules:
-        importlib.import_module(f"rlx.ops.{name}")
-
-
-_load(MODULES)
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: attach(record) for name, record in REGISTRY.items() if not record.internal
 }
+# Modules of families are reached through their families alone.
+for _module in MODULES:
+    if _module.__name__.count(".") > 2:
+        del globals()[_module.__name__.rpartition(".")[2]]
 # Some ops have the name of a family's package. As an attribute of rlx.ops, such a name is the op.
 globals().update(_FUNCTIONS)
 

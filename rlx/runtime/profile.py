@@ -89,12 +89,14 @@ class Profile:
 
     def table(self, of: str = "rows") -> str:
         """A table: by op for "rows", one row for each node for "nodes"."""
-        # Imported here to keep ``import rlx`` fast.
-        from rich.console import Console
-        from rich.table import Table
-
         title = f"{self.device}: {self.us:,.1f} us in kernels per run, median of {self.runs} runs"
         peaks = f"peak {self.peak_gb_per_s:,.0f} GB/s, {self.peak_gflop_per_s:,.0f} GFLOP/s"
+        try:
+            # Imported here to keep ``import rlx`` fast.
+            from rich.console import Console
+            from rich.table import Table
+        except ImportError:  # a frozen program goes without
+            return self._plain(of, title, f"{peaks}: {self.peaks}")
         table = Table(title=title, title_justify="left")
         for heading, _ in _COLUMNS:
             table.add_column(heading, justify="left" if heading == "op" else "right")
@@ -105,6 +107,17 @@ class Profile:
         console.print(table)
         console.print(f"{peaks}: {self.peaks}", highlight=False)
         return text.getvalue().rstrip()
+
+    def _plain(self, of: str, title: str, peaks: str) -> str:
+        """The same as columns of text."""
+        lines = [[heading for heading, _ in _COLUMNS]]
+        lines += [[shown(row) for _, shown in _COLUMNS] for row in getattr(self, of)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = (
+            "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])])
+            for first, *rest in lines
+        )
+        return "\n".join([title, *rows, peaks])
 
 
 _COLUMNS: tuple[tuple[str, Callable[[ProfileRow], str]], ...] = (

@@ -1,0 +1,10 @@
+"""What PyInstaller needs to freeze a program that imports rlx; found by the entry point group ``pyinstaller40``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def hook_folders() -> list[str]:
+    """The folder of ``hook-rlx.py``."""
+    return [str(Path(__file__).parent)]
