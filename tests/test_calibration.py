@@ -22,6 +22,7 @@ from rlx import flags
 from rlx.cli.main import main
 from rlx.compiler.device_choice import choose
 from rlx.cost import Calibration, CpuCostModel, calibration, store
+from rlx.cost.background import waiting_for_figures
 from rlx.cost.calibration import CalibrationError
 
 
@@ -399,7 +400,8 @@ def product():
 def test_auto_takes_what_was_measured_faster(fake, file, webgpu, faster):
     slow = {"roundtrip_ns": 1e8, "unified_memory": False}
     fake.changes["by_device"] = {"webgpu" if faster == "cpu" else "cpu": slow}
-    found = choose(product())
+    with waiting_for_figures():
+        found = choose(product())
     assert str(found.device) == faster
     assert fake.measured == ["cpu", "webgpu"]
     with rlx.compile(product(), "auto") as cg:
@@ -417,7 +419,8 @@ def test_a_device_that_can_not_be_measured_is_not_taken(fake, file, webgpu, monk
         return plain(device, progress)
 
     monkeypatch.setattr(fake, "measure", measure)
-    found = choose(product())
+    with waiting_for_figures():
+        found = choose(product())
     assert str(found.device) == "cpu"
     assert "went away" in found.blocked[rlx.Device("webgpu")]
 
