@@ -105,13 +105,28 @@ def test_closed(device):
         compiled.run_slots(X)
 
 
-def test_an_index_out_of_range_raises_on_the_cpu():
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("op", ["gather", "gather_nd", "scatter_nd"])
+def test_an_index_out_of_range_raises_on_the_cpu(op, depth, dtype):
+    """The size of an axis is the first index that it has not; each kernel that looks up indices says so."""
     g = rlx.Graph()
-    g.set_outputs([g.gather(g.input("x", (4,)), g.input("i", (2,), "i32"))])
+    x = g.input("x", (4, 3)[:depth])
+    named = {"gather": (2,), "gather_nd": (2, depth), "scatter_nd": (2, depth)}[op]
+    i = g.input("i", named, dtype)
+    more = (g.constant(np.zeros(2, "f4")),) if op == "scatter_nd" else ()
+    g.set_outputs([getattr(g, op)(x, i, *more)])
     compiled = rlx.compile(g, "cpu")
-    with pytest.raises(rlx.InputError, match="out of range"):
-        compiled.run_slots(np.zeros(4, "f4"), np.int32([0, 4]))
-    assert compiled.run_slots(np.arange(4, dtype="f4"), np.int32([3, -4]))[0].tolist() == [3, 0]
+    data, right = np.ones((4, 3)[:depth], "f4"), np.zeros(named, dtype.replace("i", "int"))
+    assert np.isfinite(compiled.run_slots(data, right)[0]).all()
+    for axis in range(named[1] if len(named) == 2 else 1):
+        for bad in ((4, 3)[axis], -(4, 3)[axis] - 1):
+            wrong = right.copy()
+            wrong[(1, axis) if len(named) == 2 else 1] = bad
+            with pytest.raises(rlx.InputError, match="out of range"):
+                compiled.run_slots(data, wrong)
+            wrong[wrong == bad] = bad - 1 if bad > 0 else bad + 1
+            assert np.isfinite(compiled.run_slots(data, wrong)[0]).all()
 
 
 def test_the_null_device_runs_nothing():
