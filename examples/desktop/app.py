@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import threading
 import time
@@ -73,6 +74,7 @@ class Record:
         bands, levels = window.spectrogram.band_hz, window.spectrogram.levels
         heard = levels[:, -2 * len(self._latency) :].mean(1)
         high = bands > 2600  # above the voice's formants
+        self.found["band_hz"] = bands.tolist()
         self.found["tone_hz"] = float(bands[high][heard[high].argmax()])
         self.found["expected_tone_hz"] = TONE_HZ
         began = time.perf_counter()
@@ -82,7 +84,9 @@ class Record:
     def as_json(self) -> str:
         """Everything that was measured."""
         p50, p99 = np.percentile(self._latency or [0.0], (50, 99))
-        left = [one.name for one in threading.enumerate() if one.name in ("audio", "compute", "devices")]
+        left = [
+            one.name for one in threading.enumerate() if one.name in ("audio", "compute", "devices")
+        ]
         more = {"source": self._window.engine.source.kind, "latency_ms": {"p50": p50, "p99": p99}}
         more |= {"dropped": self._window.engine.source.dropped, "threads_left": left}
         return json.dumps(self.found | more | {"failures": self.failures})
@@ -121,6 +125,7 @@ def main() -> int:
     engine = Engine(given.device, source_of(given), given.model)
     window = Window(engine, theme)
     window.closed.connect(application.quit)
+    signal.signal(signal.SIGINT, lambda *_: window.close())
     window.show()
     record = Record(window, given.seconds, given.screenshot) if given.seconds else None
     application.exec()

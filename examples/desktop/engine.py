@@ -45,7 +45,9 @@ class Engine(QObject):
         model: A voice activity model, or None.
     """
 
-    progressed = Signal(str, float)  # a sentence, and the part that is done, below 0 where not known
+    progressed = Signal(
+        str, float
+    )  # a sentence, and the part that is done, below 0 where not known
     ready = Signal(object)
     block = Signal(object)
     devices = Signal(object)
@@ -54,7 +56,11 @@ class Engine(QObject):
     def __init__(self, device: str, source: str, model: Path | None) -> None:
         super().__init__()
         self.device, self._model, self._token = device, model, None
-        self._changed, self._end, self._lock = threading.Event(), threading.Event(), threading.Lock()
+        self._changed, self._end, self._lock = (
+            threading.Event(),
+            threading.Event(),
+            threading.Lock(),
+        )
         self._told, self._threads = 0.0, []
         self.source = Source(source, self.failed.emit)
         self._start(self._work, "compute")
@@ -94,6 +100,7 @@ class Engine(QObject):
     def _work(self) -> None:
         self.progressed.emit("Loading rlx", -1.0)
         import processing  # imports rlx, which the window doesn't wait for
+
         import rlx
 
         while not self._end.is_set():
@@ -107,14 +114,12 @@ class Engine(QObject):
                 listener = processing.Listener(device, self._model, self._tell, self._token)
             except rlx.CancelledError:
                 continue
-            except rlx.RlxError as error:
+            except (rlx.RlxError, OSError) as error:  # OSError: the model's file
                 self.failed.emit(str(error))
                 self._changed.wait()  # for another device, or the end
                 continue
             seconds = time.perf_counter() - began
-            self.ready.emit(
-                Ready(listener.device, listener.reason, seconds, processing.band_hz())
-            )
+            self.ready.emit(Ready(listener.device, listener.reason, seconds, processing.band_hz()))
             try:
                 self._compute(listener)
             except rlx.RlxError as error:  # the device was lost, for one
@@ -146,7 +151,9 @@ class Engine(QObject):
             levels, activity = listener(samples)
             took = (time.perf_counter() - began) * 1e3
             self.block.emit(Block(start, levels, activity, took))
-            if len(self._threads) == 1:  # after the first result: looking for adapters takes a while
+            if (
+                len(self._threads) == 1
+            ):  # after the first result: looking for adapters takes a while
                 self._start(self._list_devices, "devices", listener)
 
     def _list_devices(self, listener) -> None:

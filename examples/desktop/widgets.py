@@ -66,7 +66,9 @@ class Plot(QWidget):
         painter.setFont(self.font())
         painter.drawText(head, middle | Qt.AlignmentFlag.AlignRight, self.remark)
         painter.setPen(QColor(self.theme.faint))
-        painter.drawText(head.adjusted(used, 0, 0, 0), middle | Qt.AlignmentFlag.AlignLeft, self.unit)
+        painter.drawText(
+            head.adjusted(used, 0, 0, 0), middle | Qt.AlignmentFlag.AlignLeft, self.unit
+        )
 
     def _paint_grid(self, painter: QPainter, area: QRectF) -> None:
         small = QFont(self.font())

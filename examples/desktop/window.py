@@ -50,7 +50,10 @@ class Window(QMainWindow):
         QTimer(self, interval=FRAME_MS, timeout=self._draw).start()
 
     def _build(self) -> None:
-        self.status, self.reason = QLabel("Starting", objectName="title"), QLabel(objectName="faint")
+        self.status, self.reason = (
+            QLabel("Starting", objectName="title"),
+            QLabel(objectName="faint"),
+        )
         self.reason.setWordWrap(True)
         self.bar = QProgressBar(textVisible=False, maximum=0)
         self.device, self.source = QComboBox(), QComboBox()
@@ -71,7 +74,9 @@ class Window(QMainWindow):
         head = QHBoxLayout(spacing=10)
         head.addLayout(words, 1)
         for name, box in (("Sound", self.source), ("Device", self.device)):
-            box.setMinimumWidth(150)
+            box.setMinimumContentsLength(18)
+            box.setSizeAdjustPolicy(box.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.view().setMinimumWidth(280)  # the list has room for reasons
             head.addWidget(QLabel(name, objectName="faint"))
             head.addWidget(box)
         low = QHBoxLayout(spacing=12)
@@ -111,13 +116,13 @@ class Window(QMainWindow):
             name = str(one.device)
             if self.device.findData(name) >= 0:
                 continue
-            self.device.addItem(one.label or name, name)
-            at = self.device.count() - 1
-            time = "" if one.estimate_ns is None else f"{one.estimate_ns / 1e3:.0f} \u00b5s expected"
-            advice = ", recommended" if one.recommended else ""
-            self.device.setItemData(
-                at, one.blocker or time + advice, Qt.ItemDataRole.ToolTipRole
+            time = (
+                "" if one.estimate_ns is None else f"{one.estimate_ns / 1e3:.0f} \u00b5s expected"
             )
+            self.device.addItem(f"{name}: {one.blocker or time}", name)
+            at = self.device.count() - 1
+            advice = ", recommended" if one.recommended else ""
+            self.device.setItemData(at, one.label + advice, Qt.ItemDataRole.ToolTipRole)
             self.device.model().item(at).setEnabled(one.blocker is None)
         self.device.setCurrentIndex(max(0, self.device.findData(self.engine.device)))
 
