@@ -1,0 +1,188 @@
+"""The example's window is started as a user would, listens to its generated signal, is looked at, and closed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PySide6.QtWidgets", exc_type=ImportError)
+from PySide6.QtGui import QImage
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples/desktop"
+PLATFORMS = {
+    "offscreen": [],
+    "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
+}
+PAUSE_MS, CLOSE_S, TRIES = 50.0, 2.0, 4
+
+
+def start(platform, *arguments, cwd=None):
+    if PLATFORMS[platform] and shutil.which(PLATFORMS[platform][0]) is None:
+        pytest.skip("Xvfb is not installed")
+    command = [*PLATFORMS[platform], sys.executable, FOLDER / "app.py", *map(str, arguments)]
+    environment = {**os.environ, "QT_QPA_PLATFORM": platform}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
+    )
+
+
+def result(*arguments, platform="offscreen"):
+    """The JSON that a run prints, which ends by itself."""
+    with start(platform, *arguments) as program:
+        out, err = program.communicate(timeout=100)
+    assert program.returncode == 0, out + err
+    assert "Traceback" not in err
+    return json.loads(out)
+
+
+def middle(found, voice):
+    """Activities in the middle of each stretch with or without a voice."""
+    known = found["voice"]
+    inner = [
+        value
+        for at, value in enumerate(found["activity"])
+        if at >= 6 and all(one is voice for one in known[at - 6 : at + 2])
+    ]
+    assert len(inner) > 8
+    return np.array(inner)
+
+
+def pixels(path):
+    image = QImage(str(path)).convertToFormat(QImage.Format.Format_RGB888)
+    assert not image.isNull()
+    rows = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.bytesPerLine())
+    return rows[:, : 3 * image.width()].reshape(image.height(), image.width(), 3).astype(int)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_shows_what_it_hears(platform, theme, tmp_path):
+    picture = tmp_path / "window.png"
+    found = result(
+        "--seconds",
+        3,
+        "--device",
+        "cpu",
+        "--theme",
+        theme,
+        "--screenshot",
+        picture,
+        platform=platform,
+    )
+    assert found["device"] == "cpu"
+    assert found["failures"] == []
+    assert found["dropped"] == 0
+    assert found["close_s"] < CLOSE_S
+    assert found["threads_left"] == []
+    # One band of the mel scale is about 160 Hz wide there.
+    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
+    assert middle(found, True).min() > 0.9
+    assert middle(found, False).max() < 0.5
+    image = pixels(picture)
+    assert image.shape == (720, 1000, 3)
+    assert (image[3, 3].mean() > 128) == (theme == "light")
+    # The tone is the brightest row between its neighbours, in the newest second of the spectrogram.
+    heard = image[100:260, 860:960].sum((1, 2))
+    brightest = 100 + heard[: heard.size * 6 // 10].argmax()
+    top, bottom = 96, 401  # of the data, for this size of the window
+    rows = (np.array(found["band_hz"]).size - 1) * (bottom - brightest) / (bottom - top)
+    hz = np.interp(rows, np.arange(len(found["band_hz"])), found["band_hz"])
+    assert abs(hz - found["expected_tone_hz"]) < 200
+
+
+def test_on_webgpu():
+    rlx = pytest.importorskip("rlx")
+    if not rlx.is_available("webgpu"):
+        pytest.skip("there is no adapter")
+    found = result("--seconds", 3, "--device", "webgpu")
+    assert found["device"] == "webgpu"
+    assert abs(found["tone_hz"] - found["expected_tone_hz"]) < 100
+    assert middle(found, True).min() > 0.9
+    assert middle(found, False).max() < 0.5
+    assert found["close_s"] < CLOSE_S
+
+
+def longest_sleep(end):
+    """By how many milliseconds at most this process was late while ``end`` was not set: the machine's own pauses."""
+    worst, last = 0.0, time.perf_counter()
+    while not end.wait(0.01):
+        now = time.perf_counter()
+        worst, last = max(worst, (now - last) * 1e3 - 10), now
+    return worst
+
+
+def test_the_window_never_waits():
+    """No pause above 50 ms that the machine, which runs other tests too, does not make by itself."""
+    over = []
+    for _ in range(TRIES):
+        end, own = threading.Event(), []
+        watch = threading.Thread(target=lambda end=end, own=own: own.append(longest_sleep(end)))
+        watch.start()
+        found = result("--seconds", 2)
+        end.set()
+        watch.join()
+        over.append(found["worst_gap_ms"] - own[0])
+        if over[-1] <= PAUSE_MS:
+            return
+    pytest.fail(f"pauses above those of the machine, ms: {over}")
+
+
+@pytest.mark.parametrize(("rate", "width"), [(16000, 2), (44100, 2), (8000, 4), (48000, 1)])
+def test_wav_files(rate, width, tmp_path):
+    """Files of any rate are heard at their pitch; both channels count."""
+    t = np.arange(rate) / rate
+    tone = 0.5 * np.sin(2 * np.pi * 3000 * t)
+    scale, zero, kind = {1: (127, 128, "u1"), 2: (32767, 0, "<i2"), 4: (2**31 - 1, 0, "<i4")}[width]
+    path = tmp_path / "tone.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        file.writeframes(np.repeat(tone * scale + zero, 2).astype(kind).tobytes())
+    found = result(path, "--seconds", 1, "--device", "cpu")
+    assert found["source"] == str(path)
+    assert abs(found["tone_hz"] - 3000) < 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.wav", "--device", "cpu"], "missing.wav"),
+        (["--device", "cuda"], "cuda"),
+        (["--device", "cpu", "--model", "missing.onnx"], "missing.onnx"),
+    ],
+)
+def test_what_does_not_work_is_said(arguments, words, tmp_path):
+    with start("offscreen", *arguments, "--seconds", 1, cwd=tmp_path) as program:
+        try:
+            out, err = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert program.returncode == 1, err
+    assert words in json.loads(out)["failures"][0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize("after", [0.8, 1.2, 3.0])
+def test_it_closes_at_any_time(after):
+    """While it loads, compiles or listens: under 2 s, and quietly."""
+    program = start("offscreen", "--device", "cpu", "--source", "generated")
+    time.sleep(after)
+    if program.poll() is not None:
+        pytest.fail(program.communicate()[1])
+    program.send_signal(signal.SIGINT)
+    began = time.perf_counter()
+    _, err = program.communicate(timeout=20)
+    assert time.perf_counter() - began < CLOSE_S
+    if after > 2:  # before that, Python may be at an import of the main thread
+        assert "Traceback" not in err
+        assert program.returncode == 0
