@@ -128,6 +128,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, lambda *_: window.close())
     window.show()
     record = Record(window, given.seconds, given.screenshot) if given.seconds else None
+    engine.start()
     application.exec()
     if record is None:
         return 0

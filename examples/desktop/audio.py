@@ -93,6 +93,9 @@ class Source:
         self.chunks: queue.Queue[tuple[int, np.ndarray]] = queue.Queue(WAITING)
         self._failed, self._end = failed, threading.Event()
         self._thread = threading.Thread(target=self._work, name="audio")
+
+    def start(self) -> None:
+        """Starts the thread: from now on chunks come, or ``failed`` is called."""
         self._thread.start()
 
     def flush(self) -> None:
@@ -104,7 +107,8 @@ class Source:
     def close(self) -> None:
         """Ends the thread; returns within a tenth of a second."""
         self._end.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _work(self) -> None:
         try:

@@ -45,9 +45,8 @@ class Engine(QObject):
         model: A voice activity model, or None.
     """
 
-    progressed = Signal(
-        str, float
-    )  # a sentence, and the part that is done, below 0 where not known
+    # A sentence, and the part that is done, below 0 where it is not known.
+    progressed = Signal(str, float)
     ready = Signal(object)
     block = Signal(object)
     devices = Signal(object)
@@ -56,13 +55,14 @@ class Engine(QObject):
     def __init__(self, device: str, source: str, model: Path | None) -> None:
         super().__init__()
         self.device, self._model, self._token = device, model, None
-        self._changed, self._end, self._lock = (
-            threading.Event(),
-            threading.Event(),
-            threading.Lock(),
-        )
+        self._changed, self._end = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
         self._told, self._threads = 0.0, []
         self.source = Source(source, self.failed.emit)
+
+    def start(self) -> None:
+        """Begins to listen and to compile. Whoever wants to hear of it has connected to the signals before."""
+        self.source.start()
         self._start(self._work, "compute")
 
     def select_device(self, device: str) -> None:
@@ -75,6 +75,7 @@ class Engine(QObject):
         """Goes on with another source."""
         self.source.close()
         self.source = Source(kind, self.failed.emit)
+        self.source.start()
 
     def close(self) -> None:
         """Cancels what runs and joins the threads; gives up on a driver that takes longer than 1.5 s."""
@@ -99,9 +100,13 @@ class Engine(QObject):
 
     def _work(self) -> None:
         self.progressed.emit("Loading rlx", -1.0)
-        import processing  # imports rlx, which the window doesn't wait for
+        try:
+            import processing  # imports rlx, which the window doesn't wait for
 
-        import rlx
+            import rlx
+        except ImportError as error:  # a package is missing, or was frozen without a part of it
+            self.failed.emit(str(error))
+            return
 
         while not self._end.is_set():
             with self._lock:
@@ -153,7 +158,7 @@ class Engine(QObject):
             self.block.emit(Block(start, levels, activity, took))
             if (
                 len(self._threads) == 1
-            ):  # after the first result: looking for adapters takes a while
+            ):  # after the first result: to look for adapters takes a while
                 self._start(self._list_devices, "devices", listener)
 
     def _list_devices(self, listener) -> None:
