@@ -7,6 +7,8 @@ A message says what went wrong, where, what was got, what was expected, and how 
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Iterable
 
 
@@ -151,3 +153,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]
     listed = ", ".join(choices) if choices else "(none)"
     return f"did you mean {near[0]!r}? known: {listed}" if near else f"known: {listed}"
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+
+
+def users_level() -> int:
+    """The ``stacklevel`` of a warning that is about the user's line: the first one outside of rlx."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -24,7 +24,7 @@ from rlx.compiler.build import Lowered, derive, loaded, lower
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
 from rlx.compiler.target import Target
-from rlx.errors import MALFORMED, RlxError
+from rlx.errors import MALFORMED, RlxError, users_level
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.graph import Graph
@@ -290,7 +290,7 @@ def _stored(
         _count("damaged" if isinstance(error, container.ContainerError) else "refused")
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         text = f"{where}, a compiled graph, is not used and is made again: {said}"
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        warnings.warn(text, RuntimeWarning, stacklevel=users_level())
         return None
     _count(hit)
     return made

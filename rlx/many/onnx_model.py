@@ -17,7 +17,14 @@ from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import HOST_DEVICE, Device
-from rlx.errors import DeviceLostError, InputError, UnknownNameError, describe, did_you_mean
+from rlx.errors import (
+    DeviceLostError,
+    InputError,
+    UnknownNameError,
+    describe,
+    did_you_mean,
+    users_level,
+)
 from rlx.importers.onnx.load import Lowered, Port, Source, lower, open_model
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.casting import check_array, converted
@@ -278,7 +285,7 @@ class Model:
             warnings.warn(
                 f"{where} was lost ({first}): {self._source.label} goes on on {again}",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=users_level(),
             )
             device = HOST_DEVICE if to_cpu else session.device or "auto"
             self._session = Session(device, options=session.options)
