@@ -67,9 +67,14 @@ def idle_bytes():
     return _idle_bytes
 
 
-def free_idle():
-    """Gives the memory of idle blocks back to the system."""
+cdef void _free_idle() noexcept:
+    """``free_idle`` for destructors: names of Python are gone when the interpreter ends."""
     global _idle_bytes
     cdef list gone = _idle[:]  # freed when nothing refers to the list of idle blocks any more
     _idle.clear()
     _idle_bytes = 0
+
+
+def free_idle():
+    """Gives the memory of idle blocks back to the system."""
+    _free_idle()

@@ -145,6 +145,7 @@ cdef class Program(GivesOutputs):
         self._most_trips = INT64_MAX if most_trips is None else most_trips
         self._given = <rlx_slot*>calloc(max(1, count), sizeof(rlx_slot))
         self._copies = <void**>calloc(max(1, count), sizeof(void*))
+        self._most_copies = len(input_views)
         self._slots = <uintptr_t*>calloc(max(1, count), sizeof(uintptr_t))
         self._first = <Py_ssize_t*>calloc(max(1, len(output_views)), sizeof(Py_ssize_t))
         if self._given == NULL or self._copies == NULL or self._slots == NULL or self._first == NULL:
@@ -162,14 +163,14 @@ cdef class Program(GivesOutputs):
     def __dealloc__(self):
         cdef Py_ssize_t at
         if self._copies != NULL:
-            for at in range(len(self._input_views)):
+            for at in range(self._most_copies):
                 free(self._copies[at])
         free(self._copies)
         free(self._first)
         free(self._slots)
         free(self._feeds)
         free(self._given)
-        free_idle()
+        _free_idle()
 
     def use(self, Calls calls):
         """Later runs make these calls."""

@@ -7,6 +7,7 @@ cdef class TakesInputs:
     cdef rlx_slot* _given  # what run_slots takes an argument for
     cdef Py_ssize_t _given_count
     cdef void** _copies  # of arguments in memory that calls write to, by input; allocated when first needed
+    cdef Py_ssize_t _most_copies
     cdef uintptr_t* _slots
     cdef Py_ssize_t _filled  # how many inputs have a view outside the arena
     cdef bint _away  # whether a run without arguments has to call _home

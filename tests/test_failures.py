@@ -217,3 +217,23 @@ def test_a_thousand_compiles_leak_nothing(device):
     gc.collect()
     assert wgpu.diagnostics.object_counts.get_dict() == objects
     assert resident_bytes() - memory < 8 << 20
+
+
+KEPT = """
+import sys
+import numpy as np
+import rlx
+g = rlx.Graph()
+g.set_outputs([g.tanh(g.input("x", (256, 256)))])
+cg = rlx.compile(g, sys.argv[1])
+sys.kept = [cg, cg.run({"x": np.zeros((256, 256), np.float32)})]  # to the very end of the process
+"""
+
+
+def test_graphs_and_results_that_outlive_the_interpreter(device):
+    """Nothing is printed when they are freed, where modules have no names any more. Frozen programs end like that."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", KEPT, device], capture_output=True, text=True, check=True
+    )
+    assert "Error" not in done.stderr
+    assert "Original exception" not in done.stderr
