@@ -198,6 +198,21 @@ def test_clones_have_buffers_of_their_own(shared):
         assert cg.output_buffers[0].buffer is not other.output_buffers[0].buffer
 
 
+def test_waiting_for_it(shared):
+    graph, inputs, params = scaled()
+    with rlx.compile(graph, shared, params) as cg:
+        want = cg.run(inputs)
+        other = {name: one * 2 for name, one in inputs.items()}
+        cg.commit_no_wait(inputs)
+        cg.run_gpu(other)
+        cg.sync_pending()  # brings back what commit_no_wait computed, and waits for both
+        cg.sync_pending()
+        views = cg._loaded.executable.output_views
+        for one, view in zip(want, views, strict=True):
+            assert one.tobytes() == view.tobytes()
+        np.testing.assert_array_equal(cg.read_output_row(1, 2), 2 * want[1][2])
+
+
 def test_watched_runs_give_the_same(shared, tmp_path):
     graph, inputs, params = scaled()
     with rlx.compile(graph, shared, params) as cg:

@@ -33,7 +33,7 @@ class OnDevice(Part):
         It computes from what ``input_buffers`` hold, and writes to ``output_buffers``; nothing is read back. The
         GPU does what is submitted to one queue in the order of the submissions: the run sees what was submitted
         before this call, and work that is submitted after it returns sees the run's outputs, until the next
-        run of this graph overwrites them. Parts that run on the host (``host_fallbacks``) are waited
+        run of this graph overwrites them. ``sync_pending`` waits for it. Parts that run on the host (``host_fallbacks``) are waited
         for. Handles, feeds and the active extent count as in other runs.
 
         To use the buffers, a program compiles for a wgpu device of its own:

@@ -80,7 +80,9 @@ class WebGpuExecutable:
         self._pieces = Pieces(gpu, self._maker, self._traffic)
         self._many = ManyRuns(gpu, self._maker, self._traffic, schedule.output_types)
         self._prepared: dict[Hashable, list[Runner]] = {}
-        self._pending: Runner | None = None  # what ``wait`` waits for
+        # What ``wait`` waits for: the last run that brings results back, and the last that leaves them.
+        self._pending: Runner | None = None
+        self._left: Runner | None = None
         self._closed = False
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
@@ -217,8 +219,11 @@ class WebGpuExecutable:
         self._pending = runners[-1]
 
     def wait(self) -> None:
-        """Waits for everything submitted; the views show the outputs of the last run."""
+        """Waits for everything submitted; the views show the outputs of the last run that brings them back."""
         self._drain()
+        runner, self._left = self._left, None
+        if runner is not None:
+            check(runner, runner.wait())
 
     def _drain(self) -> None:
         runner, self._pending = self._pending, None
@@ -286,8 +291,9 @@ class WebGpuExecutable:
         with self._whole_run(runners):
             self._lead(runners)
             check(runners[-1], runners[-1].submit())
+        self._left = runners[-1]
         if outputs or self._maker.recording is not None:
-            check(runners[-1], runners[-1].wait())
+            self.wait()
         return [self.output_views[at] for at in outputs]
 
     # --- fewer rows ---------------------------------------------------------------------------------
