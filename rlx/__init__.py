@@ -20,7 +20,14 @@ if find_spec("rlx._ext.cpu") is None:
     )
 
 from rlx import cost, onnx, ops, signal
-from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo, Executable
+from rlx.backends.base import (
+    Backend,
+    Capabilities,
+    CompileOptions,
+    DeviceInfo,
+    Executable,
+    GpuBuffer,
+)
 from rlx.backends.registered import register_backend
 from rlx.budget import limits
 from rlx.calibrate.measurer import Measurer
@@ -119,6 +126,7 @@ __all__ = [
     "DeviceUnavailableError",
     "Executable",
     "FusionBenefit",
+    "GpuBuffer",
     "Graph",
     "GraphDevices",
     "GraphError",
