@@ -23,6 +23,7 @@ from rlx.ir.shape import Shape, as_shape, check_size
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
+from rlx.late import provided
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -151,6 +152,16 @@ class Graph:
     if TYPE_CHECKING:
         # The methods made from the op records.
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            # Builders are methods once rlx.ops is imported, which may be now.
+            hint = ""
+            if not name.startswith("_"):
+                if provided("operations") and hasattr(type(self), name):
+                    return getattr(self, name)
+                hint = f"; {did_you_mean(name, [one for one in dir(type(self)) if one[0] != '_'])}"
+            raise AttributeError(f"a Graph has no {name!r}{hint}", name=name, obj=self)
 
     def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
         """Declares a value that every run is given.
