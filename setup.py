@@ -123,9 +123,9 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Copies ``shaders/`` into the package as ``rlx/_shaders``, and writes which build it is.
+    """Copies ``shaders/`` into the package, compiles them as templates, and writes which build it is.
 
-    An editable install reads both from the checkout instead.
+    An editable install reads the shaders from the checkout instead.
     """
 
     def run(self) -> None:
@@ -135,6 +135,12 @@ class BuildPackage(build_py):
         target = Path(self.build_lib) / "rlx" / "_shaders"
         shutil.rmtree(target, ignore_errors=True)  # of a build before, with files that are gone
         shutil.copytree("shaders", target)
+        compiled = target.parent / "_templates"
+        shutil.rmtree(compiled, ignore_errors=True)
+        folder = "rlx/backends/webgpu"
+        environment = runpy.run_path(f"{folder}/template_runtime.py")["environment"]
+        write = runpy.run_path(f"{folder}/template_compiler.py")["write"]
+        write(Path("shaders"), compiled, environment.filters, environment.tests)
         found = runpy.run_path("rlx/build_digest.py")
         text = found["module_text"](found["digest_of"](ROOT))
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")

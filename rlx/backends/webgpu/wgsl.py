@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from importlib import resources
+from importlib import import_module, resources
 from importlib.resources.abc import Traversable
+from types import ModuleType
 from typing import Any
 
-import jinja2
 import numpy as np
 
+from rlx.backends.webgpu.template_compiler import PACKAGE, python_of
+from rlx.backends.webgpu.template_runtime import (
+    GLOBALS,
+    Template,
+    TemplateRuntimeError,
+    environment,
+)
 from rlx.errors import CompileError, describe
 
 
@@ -125,20 +132,42 @@ def _index(type: str, text: str) -> str:
     return f"index_of({text})" if type == _TWO_WORDS else text
 
 
+GLOBALS.update(
+    cosine=_cosine, sine=_sine, literal=literal,
+    operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
+)  # fmt: skip
+
+
 @functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(shader_text),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.update(
-        cosine=_cosine, sine=_sine, literal=literal,
-        operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
-    )  # fmt: skip
-    return environment
+def _modules() -> Mapping[str, str] | None:
+    """The modules of compiled templates; None in a checkout, where templates are compiled when they are used."""
+    try:
+        found: Mapping[str, str] = import_module(PACKAGE).MODULES
+    except ModuleNotFoundError:
+        return None
+    return found
+
+
+@functools.cache
+def _template(name: str) -> Template:
+    """A template by the name of its file.
+
+    Raises:
+        TemplateRuntimeError: There is no such file.
+    """
+    modules = _modules()
+    if modules is not None and name in modules:
+        return Template(import_module(f"{PACKAGE}.{modules[name]}"))
+    text = shader_text(name) if modules is None else None
+    if text is None:
+        raise TemplateRuntimeError(f"there is no {name}")
+    module = ModuleType(name)
+    source = python_of(name, text, environment.filters, environment.tests)
+    exec(compile(source, name, "exec"), vars(module))
+    return Template(module)
+
+
+environment.find = _template
 
 
 def header(params: Mapping[str, Any], work: int, fold: int) -> str:
@@ -160,8 +189,8 @@ def render(name: str, context: Mapping[str, Any]) -> str:
         CompileError: There is no such file, or it asks for a parameter that it was not given.
     """
     try:
-        return _environment().get_template(f"{name}.wgsl").render(context)
-    except jinja2.TemplateError as error:
+        return _template(f"{name}.wgsl").render(context)
+    except TemplateRuntimeError as error:
         raise CompileError(
             describe(f"kernel {name!r} can't be rendered", got=f"{type(error).__name__}: {error}")
         ) from error
