@@ -52,6 +52,8 @@ def packaged(folder, edits=()):
     )
     (described / "entry_points.txt").write_text(found.read_text("entry_points.txt"))
     shutil.copy(ROOT / "LICENSE", described / "licenses")
+    installed = [path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()]
+    (described / "RECORD").write_text("".join(f"{name},,\n" for name in installed))
     return site
 
 
@@ -101,15 +103,3 @@ def alone(command, home, **more):
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(empty.iterdir())
     return done.stdout
-
-
-def bytes_by_package(folder):
-    """Bytes of the files of a frozen folder by the package that they belong to, the largest first."""
-    found = {}
-    inside = folder / "_internal"
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            parts = path.relative_to(inside if inside in path.parents else folder).parts
-            name = parts[0].partition(".libs")[0].partition("-")[0] if len(parts) > 1 else "(files)"
-            found[name] = found.get(name, 0) + path.stat().st_size
-    return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -13,9 +13,10 @@ from frozen import alone, freeze, packaged
 import rlx
 
 PROGRAM = """
-import json, sys, time
+import importlib.util, json, sys
 import numpy as np
 import rlx
+from rlx.licenses import licenses, notices
 
 g = rlx.Graph("app")
 x = g.input("x", (4, 8))
@@ -27,6 +28,10 @@ for device in [*map(str, rlx.available_devices()), "auto"]:
     with rlx.compile(g, device=device) as cg:
         found["errors"][device] = float(np.abs(cg.run({"x": data})[0] - wanted).max())
         found["profile"] = str(cg.profile())
+found["licenses"] = [[one.name, one.inside, one.license, len(one.texts)] for one in licenses()]
+found["notices"] = notices()
+names = ("rich", "pygments", "markdown_it", "mdurl", "msgspec", "ruptures", "scipy", "rlx.cli", "rlx.regress")
+found["carried"] = [name for name in names if importlib.util.find_spec(name)]
 found["modules"] = sorted({name.split(".")[0] for name in sys.modules})
 found["ours"] = sorted(name for name in sys.modules if name.startswith("rlx."))
 print(json.dumps(found))
@@ -78,6 +83,48 @@ def test_a_frozen_program_runs(form, tmp_path, webgpu):
         assert "softmax" in found["profile"]
         assert not {"rich", "scipy", "onnx", "matplotlib", "pygments"} & {*found["modules"]}
         assert not [name for name in found["ours"] if name.startswith(("rlx.cli", "rlx.regress"))]
+        check_carried(found)
+    if form == "--onedir":
+        names = {path.name.lower().partition("-")[0] for path in (made / "app").rglob("*")}
+        assert {"rlx", "numpy", "wgpu", "libscipy_openblas64_"} <= names
+        assert not names & COMMAND_LINE
+
+
+# What only the command line uses, and what that brings.
+COMMAND_LINE = {"rich", "pygments", "markdown_it", "markdown_it_py", "mdurl", "msgspec", "ruptures"}
+
+
+def check_carried(found):
+    """The licences of all that is there, with their texts, and none of the command line's libraries."""
+    assert found["carried"] == []
+    rows = {
+        name.lower(): (inside, terms, texts) for name, inside, terms, texts in found["licenses"]
+    }
+    wanted = {
+        "rlx",
+        "python",
+        "numpy",
+        "wgpu",
+        "cffi",
+        "pycparser",
+        "jinja2",
+        "markupsafe",
+        "platformdirs",
+    }
+    assert wanted <= rows.keys()
+    assert not rows.keys() & (COMMAND_LINE | {"markdown-it-py"})
+    for name, (inside, terms, texts) in rows.items():
+        assert terms, name
+        assert bool(texts) == (not inside), name
+    assert rows["wgpu-native"][0] == "wgpu"
+    assert rows["openblas"][0] == "numpy"
+    for text in (
+        "Apache License",
+        "PYTHON SOFTWARE FOUNDATION LICENSE",
+        "NumPy Developers",
+        "OpenBLAS",
+    ):
+        assert text in found["notices"], text
 
 
 # The constant is folded when the graph is compiled, so a cached graph holds it.

@@ -5,11 +5,15 @@ from pathlib import Path
 from PyInstaller.utils.hooks import collect_submodules, copy_metadata
 
 from rlx.backends.webgpu.wgsl import shader_files, shader_place
+from rlx.licenses import PYTHON_LICENSE, python_license_file, requirements
 
 # Backends are imported by name when a device is first asked for, and compiled modules import each other.
 hiddenimports = [*collect_submodules("rlx.backends"), *collect_submodules("rlx._ext")]
-# The version of wgpu is a part of what tells one cache entry from another.
-datas = copy_metadata("rlx") + copy_metadata("wgpu")
+# What the program carries, with the licences: rlx.licenses reads them, and the version of wgpu tells one cache entry
+# from another. Nothing but the command line needs rich.
+datas = [pair for name in requirements("rlx", without="rich") for pair in copy_metadata(name)]
+if python_license_file().is_file():
+    datas += [(str(python_license_file()), str(Path("rlx", *PYTHON_LICENSE).parent))]
 # In a checkout the shaders lie beside the package.
 place = Path(str(shader_place()))
 datas += [(str(place / name), str(Path("rlx/_shaders", name).parent)) for name in shader_files()]
