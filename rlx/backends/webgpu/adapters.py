@@ -10,6 +10,7 @@ from rlx import flags
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
+from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
 DEFAULT_LIMITS = {
@@ -104,7 +105,7 @@ def features_of(adapter: Any) -> tuple[str, ...]:
 
 def device_infos() -> list[DeviceInfo]:
     """A ``DeviceInfo`` for each adapter. Never raises."""
-    if forked.dead():
+    if forked.dead() or missing_part() is not None:
         return []
     found = []
     for index, adapter in enumerate(adapters()):
@@ -125,6 +126,14 @@ def device_infos() -> list[DeviceInfo]:
             )
         )
     return found
+
+
+def unusable() -> str | None:
+    """Why a GPU that is there can't be used by this installation, and what to do; None where nothing is wrong."""
+    part = missing_part()
+    if part is None or forked.dead():
+        return None
+    return part if (adapters() if is_loadable() else has_hardware()) else None
 
 
 def capabilities_with(features: Collection[str]) -> Capabilities:
