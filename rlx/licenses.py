@@ -162,7 +162,9 @@ def _carried(one: metadata.Distribution) -> bool:
         return True
     tops = {PurePosixPath(path).parts[0].partition(".")[0] for path in _paths(one)}
     names = [top for top in tops if top.isidentifier()]
-    return not names or any(importlib.util.find_spec(name) is not None for name in names)
+    # Some tools copy metadata without the list of files.
+    names = names or [re.sub(r"[-.]", "_", one.metadata["Name"]).lower()]
+    return any(importlib.util.find_spec(name) is not None for name in names)
 
 
 def _paths(one: metadata.Distribution) -> list[str]:

@@ -91,7 +91,7 @@ def alone(command, home, **more):
         more: Further variables of the environment.
 
     Returns:
-        What it prints.
+        What it printed, in ``stdout`` and ``stderr``.
     """
     empty = Path(home).with_name("empty")
     empty.mkdir(exist_ok=True)
@@ -102,4 +102,4 @@ def alone(command, home, **more):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(empty.iterdir())
-    return done.stdout
+    return done

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_a_frozen_program_runs(form, tmp_path, webgpu):
     made = freeze(tmp_path / "made", tmp_path / "app.py", form, site=packaged(tmp_path / "build"))
     for _ in range(2):  # with nothing cached, then with what the first run cached
         program = made / ("app/app" if form == "--onedir" else "app")
-        found = json.loads(alone([program], tmp_path / "home"))
+        found = json.loads(alone([program], tmp_path / "home").stdout)
         assert found["frozen"]
         assert {"cpu", "webgpu", "auto"} <= found["errors"].keys()
         assert max(found["errors"].values()) < 1e-6
@@ -88,6 +89,20 @@ def test_a_frozen_program_runs(form, tmp_path, webgpu):
         names = {path.name.lower().partition("-")[0] for path in (made / "app").rglob("*")}
         assert {"rlx", "numpy", "wgpu", "libscipy_openblas64_"} <= names
         assert not names & COMMAND_LINE
+        check_without_parts(program, tmp_path / "home")
+
+
+def check_without_parts(program, home):
+    """A frozen program that lacks the shaders, and then wgpu's library, goes on without its GPU."""
+    inside = program.parent / "_internal"
+    shutil.rmtree(inside / "rlx/_shaders")
+    done = alone([program], home)
+    assert json.loads(done.stdout)["errors"].keys() == {"cpu", "auto"}
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "the WGSL shaders are missing" in done.stderr
+    (library,) = (inside / "wgpu").rglob("*wgpu_native*.*")
+    library.unlink()
+    assert json.loads(alone([program], home).stdout)["errors"].keys() == {"cpu", "auto"}
 
 
 # What only the command line uses, and what that brings.
@@ -174,7 +189,7 @@ def test_an_update_over_an_old_cache_folder(tmp_path, webgpu):
     for name, counts in (
         ("old", fresh), ("old", kept), ("new", fresh), ("new", kept), ("old", kept), ("new", kept),
     ):  # fmt: skip
-        found = json.loads(alone([programs[name] / "app/app"], tmp_path / "home"))
+        found = json.loads(alone([programs[name] / "app/app"], tmp_path / "home").stdout)
         assert {count: found.pop(count) for count in counts} == counts, name
         for device, wanted in results[name].items():
             np.testing.assert_allclose(found[device], wanted, rtol=1e-6, err_msg=name)

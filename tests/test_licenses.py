@@ -135,7 +135,8 @@ def test_a_frozen_program_lists_what_it_carries(installed, monkeypatch):
     """Metadata that was copied for a package that was left out doesn't count."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     installed(
-        Fake("rlx", "Requires-Dist: here\nRequires-Dist: left-out\n", ["rlx/__init__.py"]),
+        Fake("rlx", "Requires-Dist: here\nRequires-Dist: left-out\nRequires-Dist: no-files\n"),
+        Fake("no-files"),
         Fake("here", files=["here-1.dist-info/METADATA", "json/__init__.py"]),
         Fake("left-out", files=["left-1.dist-info/METADATA", "no_such_module/__init__.py"]),
     )
