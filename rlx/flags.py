@@ -153,6 +153,12 @@ CACHE_BYTES = _flag(
     256 << 20,
     "largest size of the cache folder; what was used longest ago goes first",
 )
+CACHE_DAYS = _flag(
+    "RLX_CACHE_DAYS",
+    _count,
+    90,
+    "days after which compiled graphs and measured speeds that nothing used are removed",
+)
 CALIBRATION = _flag(
     "RLX_CALIBRATION",
     _calibration,

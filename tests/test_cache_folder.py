@@ -172,7 +172,7 @@ def test_the_folder_is_not_looked_through_at_every_entry(folder, monkeypatch):
     looks = []
     plain = DiskCache._prune
     monkeypatch.setattr(DiskCache, "_prune", lambda self: looks.append(1) or plain(self))
-    disk = DiskCache(folder, 10_000)
+    disk = DiskCache(folder, 10_000, 90)
     for number in range(130):
         disk.put(f"{number:064}", bytes(10))
     assert len(looks) == 3

@@ -2,58 +2,16 @@
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 import wave
-from ctypes.util import find_library
-from pathlib import Path
 
 import numpy as np
 import pytest
+from desktop import CLOSE_S, PLATFORMS, middle, result, start
 
 pytest.importorskip("PySide6.QtWidgets", exc_type=ImportError)
 from PySide6.QtGui import QImage
-
-FOLDER = Path(__file__).resolve().parent.parent / "examples/desktop"
-PLATFORMS = {
-    "offscreen": [],
-    "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
-}
-CLOSE_S = 2.0
-
-
-def start(platform, *arguments, cwd=None):
-    if platform == "xcb" and not (shutil.which("xvfb-run") and find_library("xcb-cursor")):
-        pytest.skip("Xvfb, or Qt's library for it, is not installed")
-    command = [*PLATFORMS[platform], sys.executable, FOLDER / "app.py", *map(str, arguments)]
-    environment = {**os.environ, "QT_QPA_PLATFORM": platform}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
-    )
-
-
-def result(*arguments, platform="offscreen"):
-    """The JSON that a run prints, which ends by itself."""
-    with start(platform, *arguments) as program:
-        out, err = program.communicate(timeout=100)
-    assert program.returncode == 0, out + err
-    assert "Traceback" not in err
-    return json.loads(out)
-
-
-def middle(found, voice):
-    """Activities in the middle of each stretch with or without a voice."""
-    known = found["voice"]
-    inner = [
-        value
-        for at, value in enumerate(found["activity"])
-        if at >= 6 and all(one is voice for one in known[at - 6 : at + 2])
-    ]
-    assert len(inner) > 8
-    return np.array(inner)
 
 
 def pixels(path):

@@ -4,20 +4,21 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from frozen import alone, freeze, packaged
 
 import rlx
 
 PROGRAM = """
-import json, sys, time
+import importlib.util, json, sys
 import numpy as np
 import rlx
+from rlx.licenses import licenses, notices
 
 g = rlx.Graph("app")
 x = g.input("x", (4, 8))
@@ -29,6 +30,10 @@ for device in [*map(str, rlx.available_devices()), "auto"]:
     with rlx.compile(g, device=device) as cg:
         found["errors"][device] = float(np.abs(cg.run({"x": data})[0] - wanted).max())
         found["profile"] = str(cg.profile())
+found["licenses"] = [[one.name, one.inside, one.license, len(one.texts)] for one in licenses()]
+found["notices"] = notices()
+names = ("rich", "pygments", "markdown_it", "mdurl", "msgspec", "ruptures", "scipy", "rlx.cli", "rlx.regress")
+found["carried"] = [name for name in names if importlib.util.find_spec(name)]
 found["modules"] = sorted({name.split(".")[0] for name in sys.modules})
 found["ours"] = sorted(name for name in sys.modules if name.startswith("rlx."))
 print(json.dumps(found))
@@ -69,31 +74,131 @@ def test_the_hook_is_announced():
 @pytest.mark.parametrize("form", ["--onedir", "--onefile"])
 def test_a_frozen_program_runs(form, tmp_path, webgpu):
     """In an empty environment, from an empty folder, with nothing cached, on every device."""
-    assert importlib.util.find_spec("PyInstaller"), "PyInstaller is a part of the extra test"
     (tmp_path / "app.py").write_text(PROGRAM)
-    made = subprocess.run(
-        [sys.executable, "-m", "PyInstaller", "--noconfirm", form, "app.py"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr[-3000:]
-    program = tmp_path / "dist" / ("app/app" if form == "--onedir" else "app")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    moved = shutil.move(tmp_path / "dist", tmp_path / "elsewhere")
-    program = Path(moved) / program.relative_to(tmp_path / "dist")
+    made = freeze(tmp_path / "made", tmp_path / "app.py", form, site=packaged(tmp_path / "build"))
     for _ in range(2):  # with nothing cached, then with what the first run cached
-        kept = {
-            name: os.environ[name] for name in ("XDG_RUNTIME_DIR", "TMPDIR") if name in os.environ
-        }
-        done = subprocess.run(
-            [program], cwd=empty, env=kept | {"HOME": str(tmp_path / "home")},
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
+        program = made / ("app/app" if form == "--onedir" else "app")
+        found = json.loads(alone([program], tmp_path / "home").stdout)
         assert found["frozen"]
         assert {"cpu", "webgpu", "auto"} <= found["errors"].keys()
         assert max(found["errors"].values()) < 1e-6
         assert "softmax" in found["profile"]
         assert not {"rich", "scipy", "onnx", "matplotlib", "pygments"} & {*found["modules"]}
         assert not [name for name in found["ours"] if name.startswith(("rlx.cli", "rlx.regress"))]
+        check_carried(found)
+    if form == "--onedir":
+        names = {path.name.lower().partition("-")[0] for path in (made / "app").rglob("*")}
+        assert {"rlx", "numpy", "wgpu", "libscipy_openblas64_"} <= names
+        assert not names & COMMAND_LINE
+        check_without_parts(program, tmp_path / "home")
+
+
+def check_without_parts(program, home):
+    """A frozen program that lacks the shaders, and then wgpu's library, goes on without its GPU."""
+    inside = program.parent / "_internal"
+    shutil.rmtree(inside / "rlx/_shaders")
+    done = alone([program], home)
+    assert json.loads(done.stdout)["errors"].keys() == {"cpu", "auto"}
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "the WGSL shaders are missing" in done.stderr
+    (library,) = (inside / "wgpu").rglob("*wgpu_native*.*")
+    library.unlink()
+    assert json.loads(alone([program], home).stdout)["errors"].keys() == {"cpu", "auto"}
+
+
+# What only the command line uses, and what that brings.
+COMMAND_LINE = {"rich", "pygments", "markdown_it", "markdown_it_py", "mdurl", "msgspec", "ruptures"}
+
+
+def check_carried(found):
+    """The licences of all that is there, with their texts, and none of the command line's libraries."""
+    assert found["carried"] == []
+    rows = {
+        name.lower(): (inside, terms, texts) for name, inside, terms, texts in found["licenses"]
+    }
+    wanted = {
+        "rlx",
+        "python",
+        "numpy",
+        "wgpu",
+        "cffi",
+        "pycparser",
+        "platformdirs",
+    }
+    assert wanted <= rows.keys()
+    # A checkout compiles the templates of kernels when they are used.
+    assert ("jinja2" in rows) == (importlib.util.find_spec("rlx._templates") is None)
+    assert not rows.keys() & (COMMAND_LINE | {"markdown-it-py"})
+    for name, (inside, terms, texts) in rows.items():
+        assert terms, name
+        assert bool(texts) == (not inside), name
+    assert rows["wgpu-native"][0] == "wgpu"
+    assert rows["openblas"][0] == "numpy"
+    for text in (
+        "Apache License",
+        "PYTHON SOFTWARE FOUNDATION LICENSE",
+        "NumPy Developers",
+        "OpenBLAS",
+    ):
+        assert text in found["notices"], text
+
+
+# The constant is folded when the graph is compiled, so a cached graph holds it.
+UPDATED = """
+import json
+import numpy as np
+import rlx
+
+g = rlx.Graph("app")
+folded = g.tanh(g.constant(np.ones(8, np.float32)))
+g.set_outputs([g.input("x", (8,)) + folded, g.softmax(g.input("y", (300, 4)), axis=0)])
+given = {"x": np.zeros(8, np.float32), "y": np.zeros((300, 4), np.float32)}
+found = {}
+for device in ("cpu", "webgpu"):
+    with rlx.compile(g, device) as cg:
+        folded, rows = cg.run(given)
+        found[device] = [float(folded[0]), float(rows.sum(0)[0])]
+stats = rlx.cache_stats()
+print(json.dumps(found | {name: getattr(stats, name) for name in ("disk_hits", "lowered", "stored")}))
+"""
+# A later build, in which tanh and the GPU's softmax give twice as much.
+EDITS = (
+    ("rlx/ops/elementwise/table.py", 'np.tanh, "safe_tanh(x)"', 'lambda x: 2 * np.tanh(x), "safe_tanh(x)"'),
+    ("shaders/rows/softmax.wgsl", "1.0 / part[0]", "2.0 / part[0]"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_update_over_an_old_cache_folder(tmp_path, webgpu):
+    """Two builds of one version share a cache folder: each finds its own entries, and never the other's."""
+    (tmp_path / "app.py").write_text(UPDATED)
+    programs = {
+        name: freeze(tmp_path / name, tmp_path / "app.py", site=packaged(tmp_path / f"{name} built", edits))
+        for name, edits in (("old", ()), ("new", EDITS))
+    }  # fmt: skip
+    once = float(np.tanh(np.float32(1)))
+    results = {
+        "old": {"cpu": [once, 1.0], "webgpu": [once, 1.0]},
+        "new": {"cpu": [2 * once, 1.0], "webgpu": [2 * once, 2.0]},
+    }
+    fresh, kept = (
+        {"disk_hits": 0, "lowered": 2, "stored": 2},
+        {"disk_hits": 2, "lowered": 0, "stored": 0},
+    )
+    # An update, and a user who goes back to the version before.
+    for name, counts in (
+        ("old", fresh), ("old", kept), ("new", fresh), ("new", kept), ("old", kept), ("new", kept),
+    ):  # fmt: skip
+        found = json.loads(alone([programs[name] / "app/app"], tmp_path / "home").stdout)
+        assert {count: found.pop(count) for count in counts} == counts, name
+        for device, wanted in results[name].items():
+            np.testing.assert_allclose(found[device], wanted, rtol=1e-6, err_msg=name)
+    entries = list((tmp_path / "home").rglob("*.rlxc"))
+    assert len(entries) == 4
+    # What nothing used for long goes with the next entry that is stored.
+    for entry in entries:
+        os.utime(entry, (1, 1))
+    alone([programs["new"] / "app/app"], tmp_path / "home", RLX_WEBGPU_DEFAULT_LIMITS="1")
+    left = list((tmp_path / "home").rglob("*.rlxc"))
+    assert 0 < len(left) < 4, [path.name for path in left]

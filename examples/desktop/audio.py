@@ -142,8 +142,11 @@ class Source:
             self._put(start, samples[:, 0].copy())
             start += CHUNK
 
-        with sounddevice.InputStream(RATE, CHUNK, channels=1, dtype="float32", callback=heard):
-            self._end.wait()
+        try:
+            with sounddevice.InputStream(RATE, CHUNK, channels=1, dtype="float32", callback=heard):
+                self._end.wait()
+        except sounddevice.PortAudioError as error:  # another program has it, or it was unplugged
+            raise SourceError(f"the microphone can't be used: {error}") from error
 
     def _put(self, start: int, samples: np.ndarray) -> None:
         try:

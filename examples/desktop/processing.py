@@ -14,6 +14,12 @@ N_FFT, HOP, MELS, LOWEST_HZ = 512, 256, 64, 50.0
 COLUMNS = CHUNK // HOP  # of the spectrogram, per run
 # Silero's model looks back this far, and its probability is for a whole chunk.
 MODEL_CONTEXT, MODEL_STATE = 64, (2, 1, 128)
+# What Silero's files leave open, by the names that they have for it. The one for 16 kHz leaves nothing.
+MODEL_SIZES = (
+    {},
+    {"input[0]": 1, "input[1]": CHUNK + MODEL_CONTEXT, "state[1]": 1},
+    {"batch": 1, "sequence": CHUNK + MODEL_CONTEXT},
+)
 # The noise floor of a band follows the level down by half the distance per column, and up by 3 dB per second.
 FALL, RISE_DB = 0.5, 3.0 * HOP / RATE
 LEAST_DB, DECAY = 3.0, 0.8  # above the floor a band counts; what is left of the activity per column
@@ -54,6 +60,24 @@ def listening_graph() -> rlx.Graph:
     return g
 
 
+def load_model(path: Path) -> rlx.Graph:
+    """Silero's voice activity model for one stream at ``RATE``.
+
+    Raises:
+        rlx.RlxError: It is another model.
+        OSError: The file can't be read.
+    """
+    for sizes in MODEL_SIZES:
+        try:
+            graph = rlx.onnx.load(path, sizes, {"sr": np.array(RATE)} if sizes else {})
+        except (rlx.InputError, rlx.UnknownNameError):  # its sizes have other names
+            continue
+        inputs = {node.name: node.shape for node in graph.nodes if node.op == "input"}
+        if inputs == {"input": (1, CHUNK + MODEL_CONTEXT), "state": MODEL_STATE}:
+            return graph
+    raise rlx.ImportModelError(f"{path} is not Silero's voice activity model")
+
+
 class Listener:
     """A graph compiled for a device, and the state of the stream that it listens to.
 
@@ -75,7 +99,7 @@ class Listener:
         try:
             self._compiled.warm()
             if model is not None:
-                graph = rlx.onnx.load(model)
+                graph = load_model(model)
                 self._model = rlx.compile(graph, device, progress=progress, cancel=cancel)
             self.reset()
         except BaseException:

@@ -406,6 +406,8 @@ class Backend(Protocol):
     - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
     - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an
       instruction set, switches. Figures measured on a device belong to one path.
+    - ``unusable() -> str | None``: why devices that are there can't be used by this installation, and what to
+      do; "auto" warns of it once. None where nothing is wrong.
     """
 
     name: str

@@ -95,6 +95,16 @@ def absent(name: str) -> str:
         )
 
 
+def unusable(name: str) -> str | None:
+    """Why devices that are there can't be used, as a backend says; None where nothing is wrong or it does not say."""
+    try:
+        asks = getattr(backend(name), "unusable", None)
+        found = None if asks is None else asks()
+    except Exception:  # a plug-in that does not work is reported where its devices are listed
+        return None
+    return None if found is None else str(found)
+
+
 def refusal(info: DeviceInfo, graph: Graph) -> str | None:
     """Why a device's backend itself refuses a graph; None when it does not, or is not asked."""
     try:

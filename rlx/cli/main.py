@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx import flags
 from rlx.build_digest import build_digest
-from rlx.cli import bench, convert, demo, devices, profile, regress
+from rlx.cli import bench, convert, demo, devices, licenses, profile, regress
 from rlx.cli import ops as support
 from rlx.cli import run as run_once
 from rlx.cost.background import waiting_for_figures
@@ -79,6 +79,15 @@ _COMMANDS = {
     "devices": (devices.run, "the devices graphs can run on here, and how fast they are"),
     "ops": (ops, "which operation runs where, in which dtypes"),
     "env": (env, "the RLX_ environment variables"),
+    "licenses": (licenses.run, "the licences of what a program with rlx carries"),
+}
+
+
+# What some of these commands take besides --json.
+_OPTIONS = {
+    "devices": devices.add_arguments,
+    "ops": support.add_arguments,
+    "licenses": licenses.add_arguments,
 }
 
 
@@ -122,12 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="as JSON")
         command.set_defaults(run=function)
-        if name == "devices":
-            devices.add_arguments(command)
-        if name == "ops":
-            command.add_argument(
-                "--coverage", action="store_true", help="what the conformance suite runs"
-            )
+        if name in _OPTIONS:
+            _OPTIONS[name](command)
     for name, (add_arguments, function, text) in _MODELS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="as JSON")

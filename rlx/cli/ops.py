@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,11 @@ ALLOWED = (
     "the weights of these experts stay on the host",
     "products that widen their weights are made for the CPU alone",
 )
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command, besides ``--json``."""
+    command.add_argument("--coverage", action="store_true", help="what the conformance suite runs")
 
 
 def public_ops() -> list[OpDef]:

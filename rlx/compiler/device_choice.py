@@ -23,7 +23,14 @@ from rlx.cost import (
 )
 from rlx.cost.background import measure_later, waits
 from rlx.cost.store import stored
-from rlx.device.candidates import DeviceCandidate, blocker_of, none_viable, not_viable, survey
+from rlx.device.candidates import (
+    DeviceCandidate,
+    blocker_of,
+    none_viable,
+    not_viable,
+    survey,
+    warn_of_unusable,
+)
 from rlx.device.figures import cost_model
 from rlx.device.names import HOST_DEVICE, Device, available_devices, info_of
 from rlx.device.policy import CLOSE, DevicePolicy
@@ -163,7 +170,8 @@ def choose(
 
     Where there is a choice, devices that were never measured have rlx's default figures, and are
     measured in a background thread, which takes some seconds, once on a machine; see
-    ``RLX_CALIBRATION``. The reason says so.
+    ``RLX_CALIBRATION``. The reason says so. Where a GPU is there that this installation can't use, because a part
+    of rlx or of wgpu is missing, a ``RuntimeWarning`` says what to do, once in a process.
 
     Args:
         graph: The graph that is to run; it is verified.
@@ -181,6 +189,8 @@ def choose(
     """
     policy = DevicePolicy.from_env() if policy is None else policy
     wanted = policy.device
+    if wanted is None:
+        warn_of_unusable(policy)
     measure = "" if wanted is not None else "now" if waits() else "later"
     found = Estimates(graph, options or CompileOptions(), policy, measure)
     rows = survey(graph, policy, found)

@@ -16,6 +16,7 @@ from rlx.device.candidates import (
     none_viable,
     not_viable,
     survey,
+    warn_of_unusable,
 )
 from rlx.device.names import Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, from_flag, parse
@@ -202,6 +203,7 @@ class DevicePicks(ABC):
         return {row.device: row.estimate_ns for row in rows if row.estimate_ns is not None}
 
     def _fastest(self, inputs: Mapping[str, Any] | None) -> Device:
+        warn_of_unusable(self._policy)
         if isinstance(self._policy.pick, Benchmark) and len(self.devices) > 1:
             self._measured = self._measured or self._measure(inputs, self._policy.pick.runs)
         ranked = self._ranked()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import time
+import re
 from pathlib import Path
 
+from rlx import flags
 from rlx.files import is_private
 from rlx.ir.container import Container, read, write
+from rlx.kept_files import kept_files, mark_used, prune
 
 _SUFFIX = ".rlxc"
-_ABANDONED_S = 3600.0
+_OURS = re.compile(r".+\.rlxc")
 # The folder's size is measured once per this many stores: listing all files costs more than writing one.
 _PUTS_PER_LOOK = 64
 # Per folder: its size in bytes when it was last measured, and the stores since then.
@@ -36,10 +37,11 @@ class DiskCache:
     Args:
         folder: Where; it is made, for this user only, when the first entry is stored.
         most: Bytes of all files; what was used longest ago goes first.
+        days: Entries that were not used for more days go, however small the folder is.
     """
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, most: int, days: int) -> None:
+        self._folder, self._most, self._days = folder, most, days
 
     def path(self, key: str) -> Path:
         """The file of a key."""
@@ -56,12 +58,12 @@ class DiskCache:
             return None
         try:
             found = read(path, self._most, links=False)
-            os.utime(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             _log.debug("the compile cache can't be read: %s", error)
             return None
+        mark_used(path)
         return found
 
     def put(self, key: str, raw: bytes) -> bool:
@@ -99,51 +101,25 @@ class DiskCache:
             How many bytes that freed.
         """
         _believed.pop(self._folder, None)
-        return sum(_remove(path, size) for _, size, path in self._files())
+        return sum(one.nbytes for one in kept_files(self._folder, _OURS) if one.remove())
 
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return sum(size for _, size, _ in self._files())
+        return sum(one.nbytes for one in kept_files(self._folder, _OURS))
 
     def _prune(self) -> int:
-        """Removes what is too much or was abandoned, and says how many bytes are left."""
-        files = sorted(self._files())
-        total = sum(size for _, size, _ in files)
-        for used, size, path in files:
-            abandoned = path.suffix == ".tmp" and used < time.time() - _ABANDONED_S
-            if total > self._most or abandoned:
-                total -= _remove(path, size)
-        return total
-
-    def _files(self) -> list[tuple[float, int, Path]]:
-        """When each file was last used, its size, and the file; those of other kinds are not ours."""
-        found = []
-        try:
-            with os.scandir(self._folder) as entries:
-                for entry in entries:
-                    name, suffix = os.path.splitext(entry.name)
-                    if suffix == _SUFFIX or (suffix == ".tmp" and _SUFFIX in name):
-                        stat = entry.stat(follow_symlinks=False)
-                        found.append((stat.st_mtime, stat.st_size, Path(entry.path)))
-        except OSError as error:  # also when another process removes a file meanwhile
-            _log.debug("the compile cache can't be listed: %s", error)
-        return found
+        """Removes what is too much, too old or was abandoned, and says how many bytes are left."""
+        return prune(self._folder, _OURS, self._days, self._most)
 
 
-def _remove(path: Path, size: int) -> int:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        _log.debug("an entry of the compile cache stays: %s", error)
-        return 0
-    return size
-
-
-def disk_cache(wanted: str, most: int) -> DiskCache:
-    """The cache that ``RLX_CACHE`` names.
+def disk_cache(wanted: str) -> DiskCache:
+    """The cache that ``RLX_CACHE`` names, as large as ``RLX_CACHE_BYTES`` and ``RLX_CACHE_DAYS`` say.
 
     Args:
         wanted: "on" for the user's cache folder, or a folder.
-        most: Bytes.
+
+    Raises:
+        InputError: One of the two variables does not parse.
     """
-    return DiskCache(default_folder() if wanted == "on" else Path(wanted), most)
+    folder = default_folder() if wanted == "on" else Path(wanted)
+    return DiskCache(folder, flags.CACHE_BYTES.get(), flags.CACHE_DAYS.get())

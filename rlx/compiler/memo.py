@@ -119,7 +119,7 @@ def clear_cache() -> int:
     for plans in list(_of_files.values()):
         plans.kept.clear()
     wanted = flags.CACHE.get()
-    return 0 if wanted == "off" else disk_cache(wanted, flags.CACHE_BYTES.get()).clear()
+    return 0 if wanted == "off" else disk_cache(wanted).clear()
 
 
 def lowered_for(graph: Graph, target: Target) -> Lowered:
@@ -175,7 +175,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
     plans = _of_files.get(graph)
     with phase("cache"):
         sources = tuple(sources_of(graph))
-        disk = disk_cache(wanted, flags.CACHE_BYTES.get())
+        disk = disk_cache(wanted)
         name = _name(key, target)
         found = _in_memory(graph, target, key, sources)
     if found is not None:

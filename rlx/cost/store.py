@@ -23,8 +23,11 @@ from rlx.errors import describe
 from rlx.files import UnfitFileError, is_private, read_regular
 from rlx.ir.container import write
 from rlx.ir.spans import Watcher, watched, watcher
+from rlx.kept_files import mark_used, prune
 
 _FORMAT = "rlx calibration 1"
+# Names of the files in a folder, those of ``rlx.cost.tuned`` among them.
+_OURS = re.compile(r".+-[0-9a-f]{12}-[0-9a-f]{8}(\.variants)?\.json")
 # The largest file that is read; a whole one has a few KiB.
 MOST_BYTES = 4 << 20
 _log = logging.getLogger(__name__)
@@ -47,8 +50,11 @@ def default_folder() -> Path:
 def file_of(identity: Identity) -> Path | None:
     """The file that a device's figures are in, or would be; None with ``RLX_CALIBRATION=off``.
 
+    In a folder each version of rlx and of wgpu has files of its own: programs that were frozen with different
+    ones would otherwise replace each other's figures at every start. The driver's version does not name a file.
+
     Args:
-        identity: The device; versions do not name a file, so that figures of older ones are replaced.
+        identity: The device.
 
     Raises:
         InputError: ``RLX_CALIBRATION`` does not parse.
@@ -59,7 +65,18 @@ def file_of(identity: Identity) -> Path | None:
     if wanted.endswith(".json"):
         return Path(wanted)
     folder = default_folder() if wanted in ("on", "measure") else Path(wanted)
-    return folder / f"{_slug(identity)}.json"
+    versions = repr((identity.rlx_version, identity.wgpu_version))
+    return folder / f"{_slug(identity)}-{hashlib.sha256(versions.encode()).hexdigest()[:8]}.json"
+
+
+def forget_old(path: Path) -> None:
+    """Removes what nothing used for ``RLX_CACHE_DAYS`` beside a file; nothing where the user named the file.
+
+    Raises:
+        InputError: ``RLX_CACHE_DAYS`` does not parse.
+    """
+    if not flags.CALIBRATION.get().endswith(".json"):
+        prune(path.parent, _OURS, flags.CACHE_DAYS.get())
 
 
 def usable(path: Path) -> bool:
@@ -165,6 +182,7 @@ def save(path: Path, calibration: Calibration) -> bool:
         if not usable(path):
             return False
         write(path, text.encode())
+        forget_old(path)
     except OSError as error:
         _log.debug("the calibration is not stored: %s", error)
         return False
@@ -183,6 +201,7 @@ def _load(path: Path, identity: Identity) -> Calibration | None:
             raise CalibrationError(
                 describe("it is of another version", got=found.identity, expected=identity)
             )
+        mark_used(path)
         return found
     except FileNotFoundError:
         return None

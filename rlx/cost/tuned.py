@@ -13,10 +13,11 @@ from typing import Any
 
 from rlx import flags
 from rlx.cost.calibration import Identity, meter
-from rlx.cost.store import MOST_BYTES, file_of, usable
+from rlx.cost.store import MOST_BYTES, file_of, forget_old, usable
 from rlx.files import UnfitFileError, read_regular
 from rlx.ir.container import write
 from rlx.ir.variants import Table
+from rlx.kept_files import mark_used
 
 _FORMAT = "rlx variants 1"
 _log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ def store_variants(device: Any, table: Table) -> Path | None:
         if not usable(path):
             return None
         write(path, text.encode())
+        forget_old(path)
     except OSError as error:
         _log.debug("the variants are not stored: %s", error)
         return None
@@ -90,12 +92,14 @@ def _load(path: Path, identity: Identity) -> Table:
     if not usable(path):
         return {}
     try:
-        return _table(read_regular(path, MOST_BYTES), identity)
+        found = _table(read_regular(path, MOST_BYTES), identity)
     except (ValueError, TypeError, KeyError, RecursionError, UnfitFileError) as error:
         warnings.warn(f"the variants in {path} are not used: {error}", RuntimeWarning, stacklevel=4)
         return {}
     except OSError:
         return {}
+    mark_used(path)
+    return found
 
 
 def _table(raw: bytes, identity: Identity) -> Table:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
-from rlx.backends.plugins import absent, capabilities_of, devices_of, is_built_in, refusal
+from rlx.backends.plugins import (
+    absent,
+    capabilities_of,
+    devices_of,
+    is_built_in,
+    refusal,
+    unusable,
+)
 from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe
+from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe, users_level
 from rlx.ir.graph import Graph
 from rlx.passes.schedule import check_supported
 
@@ -51,6 +59,10 @@ class DeviceCandidate:
         return self.blocker is None
 
 
+# Backends that were asked whether this installation can use their devices.
+_asked: set[str] = set()
+
+
 # Nanoseconds of a run of the graph on a device; raises a ``CompileError`` where it can't run.
 Estimate = Callable[[Device, DeviceInfo], float]
 
@@ -83,6 +95,21 @@ def survey(graph: Graph, policy: DevicePolicy, estimate: Estimate) -> list[Devic
     known = {device: time for device, time in times.items() if time is not None}
     best = policy.best(known) if known else None
     return [replace(row, recommended=row.device == best) for row in rows]
+
+
+def warn_of_unusable(policy: DevicePolicy) -> None:
+    """Issues a ``RuntimeWarning`` if a device is there that this installation can't use: once per process and backend.
+
+    A machine without such a device is none, and neither is a backend that the policy leaves out.
+    """
+    for name in listed_backends():
+        if name in _asked or policy.excludes(Device(name)):
+            continue
+        _asked.add(name)
+        reason = unusable(name)
+        if reason is not None:
+            text = f"a device for {name!r} is here, and 'auto' can't choose it: {one_line(reason)}"
+            warnings.warn(text, RuntimeWarning, stacklevel=users_level())
 
 
 def blocker_of(graph: Graph, device: Device, policy: DevicePolicy) -> str | None:

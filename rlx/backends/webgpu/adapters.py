@@ -11,6 +11,7 @@ from rlx import flags
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
+from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
 from rlx.errors import DeviceUnavailableError, describe
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
@@ -130,7 +131,7 @@ def features_of(adapter: Any) -> tuple[str, ...]:
 
 def device_infos() -> list[DeviceInfo]:
     """A ``DeviceInfo`` for each adapter. Never raises."""
-    if forked.dead():
+    if forked.dead() or missing_part() is not None:
         return []
     return [_info(index, adapter, adapter) for index, adapter in enumerate(adapters())]
 
@@ -162,6 +163,14 @@ def _info(index: int, adapter: Any, has: Any) -> DeviceInfo:
         device_id=int(info["device_id"]),
         kind=_KINDS.get(info["adapter_type"], ""),
     )
+
+
+def unusable() -> str | None:
+    """Why a GPU that is there can't be used by this installation, and what to do; None where nothing is wrong."""
+    part = missing_part()
+    if part is None or forked.dead():
+        return None
+    return part if (adapters() if is_loadable() else has_hardware()) else None
 
 
 def capabilities_with(features: Collection[str]) -> Capabilities:

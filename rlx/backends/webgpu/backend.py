@@ -17,11 +17,13 @@ from rlx.backends.webgpu.adapters import (
     device_infos,
     look_again,
     shared_info,
+    unusable,
 )
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch, lower
 from rlx.backends.webgpu.executable import WebGpuExecutable
+from rlx.backends.webgpu.incomplete import missing_part
 from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.errors import CompileError, DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph, Node
@@ -32,7 +34,12 @@ from rlx.ir.spans import checkpoint, phase
 @functools.cache
 def _wgpu_version() -> str:
     # Cached: reading package metadata takes longer than estimating a small graph.
-    return metadata.version("wgpu")
+    try:
+        return metadata.version("wgpu")
+    except metadata.PackageNotFoundError:  # a program that was frozen without it
+        import wgpu
+
+        return str(wgpu.__version__)
 
 
 class WebGpuBackend(Lowering):
@@ -70,8 +77,12 @@ class WebGpuBackend(Lowering):
         return shared_info(handle)
 
     def absent(self) -> str:
-        """Why there is no adapter: what to install, or that the process was forked."""
-        return forked.ABSENT if forked.dead() else ABSENT
+        """Why there is no adapter: what to install, what is missing, or that the process was forked."""
+        return forked.ABSENT if forked.dead() else missing_part() or ABSENT
+
+    def unusable(self) -> str | None:
+        """What of this installation is missing to use a GPU that is there; None where nothing is."""
+        return unusable()
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """What its executables can do."""

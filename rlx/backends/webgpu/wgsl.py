@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from importlib import import_module, resources
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -146,6 +147,11 @@ def _modules() -> Mapping[str, str] | None:
     except ModuleNotFoundError:
         return None
     return found
+
+
+def can_render() -> bool:
+    """Whether templates are here in compiled form, or can be compiled."""
+    return _modules() is not None or find_spec("jinja2") is not None
 
 
 @functools.cache

@@ -1,0 +1,66 @@
+"""What keeps this installation from using a GPU that is there: shaders, wgpu, or its library are missing.
+
+That happens when a program is frozen without a part of rlx, or a package is removed by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+
+from rlx.backends.webgpu.wgsl import can_render, shader_place
+from rlx.errors import CompileError
+
+# Files that the drivers of a GPU make on Linux: graphics cards, NVIDIA's, and those of Windows below WSL.
+_HARDWARE = ("dri/renderD*", "nvidia[0-9]*", "dxg")
+_FOLDER = Path("/dev")
+_HINT = "install rlx again; a frozen program needs what docs/guides/freezing.md lists"
+
+
+@functools.cache
+def missing_part() -> str | None:
+    """What of rlx or of wgpu is missing, and what to do; None where this installation is whole."""
+    try:
+        shader_place()
+    except CompileError:
+        return f"the WGSL shaders are missing; {_HINT}"
+    if not can_render():
+        return f"the compiled templates of kernels (rlx._templates) are missing; {_HINT}"
+    return _without_wgpu()
+
+
+@functools.cache
+def _without_wgpu() -> str | None:
+    for module, what in (
+        ("wgpu", "the package wgpu can't be imported"),
+        ("wgpu.backends.wgpu_native", "the library of the package wgpu can't be loaded"),
+    ):
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
+            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            return f"{what} ({said}); {_HINT}"
+    return None
+
+
+def is_loadable() -> bool:
+    """Whether wgpu and its library are here."""
+    return _without_wgpu() is None
+
+
+def has_hardware() -> bool:
+    """Whether this machine seems to have a GPU, asked without wgpu.
+
+    On Linux drivers make files for each one. Other systems draw their windows with one.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(next(_FOLDER.glob(pattern), None) is not None for pattern in _HARDWARE)
+
+
+def forget() -> None:
+    """Looks anew at the next question."""
+    missing_part.cache_clear()
+    _without_wgpu.cache_clear()

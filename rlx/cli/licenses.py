@@ -1,0 +1,32 @@
+"""``rlx licenses``: the licences of what a program with rlx carries."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from rlx.licenses import as_json, licenses, notices
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of the command, besides ``--json``."""
+    command.add_argument("--full", action="store_true", help="with the texts of the licences")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints a table, the texts, or JSON."""
+    if args.json:
+        print(json.dumps(as_json(args.full), indent=2))
+    elif args.full:
+        print(notices())
+    else:
+        table = Table(title="what a program with rlx carries; --full has the texts")
+        for heading in ("name", "version", "licence", "inside", "sources"):
+            table.add_column(heading, overflow="fold")
+        for one in licenses():
+            table.add_row(one.name, one.version, one.license, one.inside, one.home)
+        Console().print(table, markup=False)
+    return 0

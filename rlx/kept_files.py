@@ -1,0 +1,114 @@
+"""Folders of files that are kept for later runs: what was used longest ago goes first.
+
+Several processes may use a folder at once, programs with another build of rlx among them. What one of them
+removes is missing for the others, and what can't be removed stays: neither is an error. Windows keeps a file
+that a process has open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+DAY_S = 86_400.0
+# A writer finishes its temporary file within seconds; one that is older than this was left behind.
+_ABANDONED_S = 3600.0
+# What ``rlx.ir.container.write`` calls a file while it writes it.
+_WRITING = re.compile(r"\.\d+-\d+\.tmp$")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, order=True)
+class KeptFile:
+    """A file of such a folder; the order is that of their last use.
+
+    Attributes:
+        used: When it was last used, in seconds since 1970: the time of its last change.
+        nbytes: Its size.
+        path: Where it is.
+    """
+
+    used: float
+    nbytes: int
+    path: Path
+
+    def remove(self) -> bool:
+        """Removes it.
+
+        Returns:
+            Whether it is gone; if not, a debug line says why.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.debug("%s stays: %s", self.path, error)
+            return False
+        return True
+
+
+def mark_used(path: Path) -> None:
+    """Lets a file count as used now, where that can be written down."""
+    try:
+        os.utime(path)
+    except OSError as error:
+        _log.debug("the use of %s is not noted: %s", path, error)
+
+
+def kept_files(folder: Path, ours: re.Pattern[str]) -> list[KeptFile]:
+    """The files of a folder, and what their writers left.
+
+    Args:
+        folder: The folder.
+        ours: What the whole name of a file of this kind is, without a writer's ending. All others are left alone.
+    """
+    found: list[KeptFile] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if ours.fullmatch(_WRITING.sub("", entry.name)) is None:
+                    continue
+                try:
+                    stat = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # another process removed it meanwhile
+                found.append(KeptFile(stat.st_mtime, stat.st_size, Path(entry.path)))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        _log.debug("the folder %s can't be listed: %s", folder, error)
+    return found
+
+
+def prune(
+    folder: Path,
+    ours: re.Pattern[str],
+    days: int,
+    most: int | None = None,
+    now: Callable[[], float] = time.time,
+) -> int:
+    """Removes what was not used for a long time, what was abandoned, and what is too much.
+
+    Args:
+        folder: The folder.
+        ours: Which files are meant; see ``kept_files``.
+        days: Files that were not used for more days go.
+        most: Bytes of all files, above which those go that were used longest ago; None for no bound.
+        now: The time in seconds since 1970.
+
+    Returns:
+        The bytes that are left.
+    """
+    files, time_now = sorted(kept_files(folder, ours)), now()
+    total = sum(one.nbytes for one in files)
+    for one in files:
+        unused_s = time_now - one.used
+        abandoned = one.path.suffix == ".tmp" and unused_s > _ABANDONED_S
+        too_much = most is not None and total > most
+        if (too_much or abandoned or unused_s > days * DAY_S) and one.remove():
+            total -= one.nbytes
+    return total

@@ -1,0 +1,273 @@
+"""The licences of everything that a program carries because of rlx, for its "About" box and its installer.
+
+What is carried is read from the metadata of the installed distributions, beginning at rlx and following its
+requirements. A frozen program has that metadata too: the hook for PyInstaller takes it in.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import importlib
+import importlib.util
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata, resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rlx.errors import RlxError, describe
+
+# Where the hook for PyInstaller puts Python's own licence, which no distribution holds.
+PYTHON_LICENSE = ("_python", "LICENSE.txt")
+_LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|notice|authors)")
+# How a licence file lists what is inside the wheel, as NumPy's does.
+_BUNDLED = re.compile(r"^Name: (.+)\nFiles: (.+)\n(?:(?!Name:).*\n)*?License: (.+)$", re.MULTILINE)
+# The shared library inside the distribution wgpu. Its wheels hold no licence file for it.
+_NATIVE_LICENSE = "MIT OR Apache-2.0"
+_NATIVE_HOME = "https://github.com/gfx-rs/wgpu-native"
+
+
+@dataclass(frozen=True)
+class License:
+    """A piece of software that is carried, and the terms that it comes under.
+
+    Attributes:
+        name: What it is called.
+        version: Its version; "" where it does not say.
+        license: The licence expression (SPDX) or what else its metadata says; "" where that says nothing.
+        inside: The distribution that it comes in; "" where it is one.
+        home: Where its sources are found; "" where its metadata does not say.
+        files: Names of its licence files. What is inside a distribution has its texts in the files of that.
+        texts: The texts of these files, in their order.
+    """
+
+    name: str
+    version: str
+    license: str
+    inside: str
+    home: str
+    files: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def licenses() -> list[License]:
+    """What a program with rlx carries: rlx, what it requires, and what those bundle.
+
+    In a frozen program that is what was frozen: requirements that were left out are not listed. What the program
+    requires on its own account is not listed either, and neither are libraries of the system that a tool for
+    freezing copies.
+
+    Returns:
+        rlx first, then Python, then the rest by name; what is inside a distribution follows it.
+
+    Raises:
+        RlxError: The metadata of rlx is missing, as in a program that was frozen without it.
+
+    Example:
+        >>> from rlx.licenses import licenses
+        >>> [one.license for one in licenses()][:2]
+        ['Apache-2.0', 'PSF-2.0']
+    """
+    found = _required("rlx")
+    if "rlx" not in found:
+        what = "the metadata of rlx is missing, so that nothing is known about licences"
+        hint = "copy the metadata of rlx and its requirements when the program is frozen"
+        raise RlxError(describe(what, hint=f"{hint}; docs/guides/freezing.md"))
+    listed = [*_of("rlx", found.pop("rlx")), _python()]
+    for name in sorted(found):
+        listed += _of(name, found[name])
+    return listed
+
+
+def notices() -> str:
+    """The licences with all their texts, as a program may show or ship them.
+
+    Raises:
+        RlxError: See ``licenses``.
+
+    Example:
+        >>> from rlx.licenses import notices
+        >>> notices().startswith("rlx ")
+        True
+    """
+    parts = []
+    for one in licenses():
+        parts.append(f"{summary(one)}\n{'=' * 100}")
+        parts += [f"--- {name}\n\n{text}" for name, text in zip(one.files, one.texts)]
+    return "\n\n".join(parts)
+
+
+def summary(one: License) -> str:
+    """One line about a piece of software."""
+    inside = f", inside {one.inside}" if one.inside else ""
+    home = f" ({one.home})" if one.home else ""
+    return f"{one.name} {one.version}{inside}: {one.license or 'see its files'}{home}"
+
+
+def as_json(full: bool = False) -> list[dict[str, Any]]:
+    """The licences as JSON values.
+
+    Args:
+        full: With the texts of their files.
+
+    Raises:
+        RlxError: See ``licenses``.
+    """
+    rows = [asdict(one) for one in licenses()]
+    return rows if full else [{k: v for k, v in row.items() if k != "texts"} for row in rows]
+
+
+def requirements(root: str, without: Collection[str] = ()) -> list[str]:
+    """Installed distributions that one needs, itself among them; optional extras don't count.
+
+    Args:
+        root: A distribution.
+        without: Distributions that are left out, with what nothing else needs.
+
+    Returns:
+        Names in lower case, sorted.
+    """
+    return sorted(_required(root, without))
+
+
+def _required(root: str, without: Collection[str] = ()) -> dict[str, metadata.Distribution]:
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [root]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in found or name in without:
+            continue
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # not for this system, or left out when the program was frozen
+        if not _carried(one):
+            continue
+        found[name] = one
+        for line in one.requires or ():
+            wanted, _, condition = line.partition(";")
+            if "extra" not in condition:
+                waiting.append(re.split(r"[^\w.-]", wanted.strip())[0])
+    return found
+
+
+def _carried(one: metadata.Distribution) -> bool:
+    """Whether its modules are here: a frozen program may have the metadata alone."""
+    if not getattr(sys, "frozen", False):
+        return True
+    tops = {PurePosixPath(path).parts[0].partition(".")[0] for path in _paths(one)}
+    names = [top for top in tops if top.isidentifier()]
+    # Some tools copy metadata without the list of files.
+    names = names or [re.sub(r"[-.]", "_", one.metadata["Name"]).lower()]
+    return any(importlib.util.find_spec(name) is not None for name in names)
+
+
+def _paths(one: metadata.Distribution) -> list[str]:
+    """What was installed, whether it is still there or not: ``files`` leaves out what is missing since Python 3.12."""
+    record = one.read_text("RECORD")
+    if record:
+        return [row[0] for row in csv.reader(record.splitlines()) if row]
+    return [str(file) for file in one.files or ()]
+
+
+def _of(name: str, one: metadata.Distribution) -> Iterator[License]:
+    """A distribution, then what is inside it."""
+    files, texts = _texts(one)
+    about = one.metadata
+    terms = _terms(about) or (texts[0].strip().partition("\n")[0] if texts else "")
+    yield License(about["Name"], one.version, terms, "", _home(about), files, texts)
+    paths = _paths(one)
+    for text in texts:
+        for inner, pattern, terms in _BUNDLED.findall(text):
+            if not paths or fnmatch.filter(paths, f"{pattern}*"):
+                yield License(inner, "", terms, about["Name"], "", (), ())
+    if name == "wgpu":
+        yield from _native()
+
+
+def _texts(one: metadata.Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and texts of the licence files that lie beside a distribution's metadata."""
+    named = one.metadata.get_all("License-File") or ()
+    found = {}
+    for name in dict.fromkeys([*named, *_beside(one)]):
+        text = one.read_text(f"licenses/{name}") or one.read_text(name) or _in_checkout(one, name)
+        if text:
+            found[name] = text
+    return tuple(found), tuple(found.values())
+
+
+def _in_checkout(one: metadata.Distribution, name: str) -> str:
+    """A licence file beside the sources, where the metadata is that of a checkout."""
+    if name not in map(str, one.files or ()):
+        return ""
+    path = Path(str(one.locate_file(name)))
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _beside(one: metadata.Distribution) -> list[str]:
+    """Licence files of older packages, whose metadata does not name them."""
+    paths = map(PurePosixPath, _paths(one))
+    return [
+        path.name
+        for path in paths
+        if len(path.parts) == 2
+        and path.parts[0].endswith(".dist-info")
+        and _LICENSE_FILE.search(path.name)
+    ]
+
+
+def _terms(about: Any) -> str:
+    """The licence by its expression, else by a short field, the classifiers, or the first line of a long field."""
+    expression, field = about.get("License-Expression"), (about.get("License") or "").strip()
+    kinds = [
+        line.rpartition(" :: ")[2]
+        for line in about.get_all("Classifier") or ()
+        if line.startswith("License :: ")
+    ]
+    one_line = field if "\n" not in field else ""
+    return str(expression or one_line or ", ".join(kinds) or field.partition("\n")[0])
+
+
+def _home(about: Any) -> str:
+    links = dict(line.split(", ", 1) for line in about.get_all("Project-URL") or () if ", " in line)
+    known = {name.lower().replace(" ", ""): link for name, link in links.items()}
+    wanted = ("source", "sourcecode", "repository", "homepage")
+    return next((known[name] for name in wanted if name in known), about.get("Home-page") or "")
+
+
+def _native() -> Iterator[License]:
+    """The library that wgpu calls; the lock file of its sources names every Rust crate in it."""
+    try:
+        native = importlib.import_module("wgpu.backends.wgpu_native")
+    except Exception:  # without its library wgpu can't be imported, and then there is none
+        return
+    sources = f"{_NATIVE_HOME}/tree/{native.__commit_sha__}"
+    yield License("wgpu-native", native.__version__, _NATIVE_LICENSE, "wgpu", sources, (), ())
+    crates = f"{_NATIVE_HOME}/blob/{native.__commit_sha__}/Cargo.lock"
+    terms = "each has its own: crates.io shows it by name and version"
+    yield License("Rust crates of wgpu-native", native.__version__, terms, "wgpu", crates, (), ())
+
+
+def _python() -> License:
+    text = _python_text()
+    home = "https://docs.python.org/3/license.html"
+    files, texts = (("LICENSE.txt",), (text,)) if text else ((), ())
+    return License("Python", platform.python_version(), "PSF-2.0", "", home, files, texts)
+
+
+def _python_text() -> str:
+    carried = resources.files("rlx").joinpath(*PYTHON_LICENSE)
+    if carried.is_file():
+        return carried.read_text(encoding="utf-8")
+    file = python_license_file()
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def python_license_file() -> Path:
+    """Python's own licence, where it is installed; the file need not exist."""
+    return Path(sysconfig.get_path("stdlib"), "LICENSE.txt")

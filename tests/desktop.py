@@ -1,0 +1,54 @@
+"""The example's window as tests run it: from its sources or frozen, on a screen of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from ctypes.util import find_library
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples/desktop"
+PLATFORMS = {
+    "offscreen": [],
+    "xcb": ["xvfb-run", "-a", "-s", "-screen 0 1280x1024x24"],
+}
+CLOSE_S = 2.0
+
+
+SOURCES = (sys.executable, FOLDER / "app.py")
+
+
+def start(platform, *arguments, cwd=None, program=SOURCES, environment=os.environ):
+    """Starts the program on a screen of its own: from its sources, or frozen with another ``program``."""
+    if platform == "xcb" and not (shutil.which("xvfb-run") and find_library("xcb-cursor")):
+        pytest.skip("Xvfb, or Qt's library for it, is not installed")
+    command = [*PLATFORMS[platform], *program, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+        env={**environment, "QT_QPA_PLATFORM": platform},
+    )  # fmt: skip
+
+
+def result(*arguments, platform="offscreen", **how):
+    """The JSON that a run prints, which ends by itself."""
+    with start(platform, *arguments, **how) as program:
+        out, err = program.communicate(timeout=100)
+    assert program.returncode == 0, out + err
+    assert "Traceback" not in err
+    return json.loads(out)
+
+
+def middle(found, voice):
+    """Activities in the middle of each stretch with or without a voice."""
+    known = found["voice"]
+    inner = [
+        value
+        for at, value in enumerate(found["activity"])
+        if at >= 6 and all(one is voice for one in known[at - 6 : at + 2])
+    ]
+    assert len(inner) > 8
+    return np.array(inner)
