@@ -25,7 +25,15 @@ INSTALLED = ROOT / "build/installed"
 DRIVERS = "mesa-vulkan-drivers libvulkan1"
 # What a change of means that the compiled modules have to be built again, or the wheel.
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
-PACKAGED = (*COMPILED, "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*", "rlx_pytest/**/*")
+PACKAGED = (
+    *COMPILED,
+    "pyproject.toml",
+    "MANIFEST.in",
+    "README.md",
+    "shaders/**/*",
+    "rlx/**/*",
+    "rlx_pytest/**/*",
+)
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
 FIND_ADAPTER = "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
 PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check")

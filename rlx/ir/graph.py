@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import PART as PART
-from rlx.ir.opdef import REGISTRY, Array, OpDef, TensorType, lookup
+from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, to_json
@@ -24,14 +24,13 @@ from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
 
+if TYPE_CHECKING:
+    # The methods that rlx.ops makes of the op records. `script/stubs` writes them down for type checkers and editors.
+    from rlx.ir.builders import Builders
+else:
+    Builders = object
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-@runtime_checkable
-class HasArray(Protocol):
-    """Anything NumPy can turn into an array."""
-
-    def __array__(self) -> Array: ...
 
 
 class Node(Operators):
@@ -118,7 +117,11 @@ class Node(Operators):
         return f"{self.label} <- {self.source}" if self.source else self.label
 
 
-class Graph:
+# What builders take as an operand: a node, or numbers, which become a constant.
+Operand = Node | Numbers
+
+
+class Graph(Builders):
     """A computation under construction: nodes in topological order, and which are the outputs.
 
     A graph is not consumed by compiling and can be compiled many times.
@@ -147,10 +150,6 @@ class Graph:
         self.outputs = ()
         self.param_values = {}
         self._named: dict[str, Node] = {}
-
-    if TYPE_CHECKING:
-        # The methods made from the op records.
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
         """Declares a value that every run is given.
