@@ -75,8 +75,7 @@ def test_parameters_have_types():
         f"{name}.{getattr(node, 'arg', 'result')}"
         for name, stub in definitions(METHODS).items()
         for node in (*stub.args.args[1:], *stub.args.kwonlyargs, stub)
-        if "Any"
-        in ast.unparse((getattr(node, "annotation", None) or getattr(node, "returns", None)))
+        if "Any" in ast.unparse(getattr(node, "annotation", None) or getattr(node, "returns", None))
     }
     subgraphs = {f"{name}.result" for name in ("if_", "while_", "scan", "custom")}
     windows = {f"{name}.window" for name in ("stft", "istft")}
