@@ -10,7 +10,9 @@ Build a graph, compile it once, run it many times::
     (y,) = cg.run_slots(np.ones((2, 4), np.float32))
 """
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 if find_spec("rlx._ext.cpu") is None:
     raise ImportError(
@@ -19,153 +21,160 @@ if find_spec("rlx._ext.cpu") is None:
         name="rlx",  # `python -m rlx` then shows this sentence without a traceback
     )
 
-from rlx import cost, onnx, ops, signal
-from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo, Executable
-from rlx.backends.registered import register_backend
-from rlx.budget import limits
-from rlx.calibrate.measurer import Measurer
-from rlx.compiler.device_choice import Choice, choose
-from rlx.compiler.memo import CacheStats, cache_stats, clear_cache
-from rlx.compiler.model_file import load_model, save_model
-from rlx.compiler.watching import CancelToken, Progress
-from rlx.cost import (
-    BackendCostModel,
-    FusionBenefit,
-    GraphIoOptions,
-    GraphIoProfile,
-    IoFusionGate,
-    estimate_graph_cost,
-    fusion_benefit,
-    pick_best_device,
-    profile_graph_io,
-    profile_graph_io_outputs,
-)
-from rlx.cost.calibration import measure_with
-from rlx.device import (
-    Benchmark,
-    Device,
-    DeviceCandidate,
-    DevicePolicy,
-    available_devices,
-    host_sync_op_kinds,
-    is_available,
-    parse_device_list,
-)
-from rlx.errors import (
-    BusyError,
-    CancelledError,
-    CompileError,
-    DeviceError,
-    DeviceFallbackError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceParseError,
-    DeviceUnavailableError,
-    DTypeError,
-    GraphError,
-    ImportModelError,
-    InputError,
-    LimitError,
-    RlxError,
-    ShapeError,
-    UnknownNameError,
-    UnsupportedOpError,
-    VerifyError,
-)
-from rlx.importers import gguf, safetensors
-from rlx.ir.dtype import DType
-from rlx.ir.graph import Graph, Node, graph_param_names
-from rlx.many.buckets import BucketedCompileCache
-from rlx.many.caches import CompileCache
-from rlx.many.graph_devices import GraphDevices, devices_for, fastest_device_for
-from rlx.ops.custom import register_custom_op
-from rlx.runtime.compiled import CompiledGraph, run_slots
-from rlx.runtime.device_bench import DeviceBenchResult
-from rlx.runtime.profile import Profile, ProfileRow
-from rlx.runtime.routed import MoeResidencyStats
-from rlx.runtime.session import Session, compile
-from rlx.version import __version__
+from rlx import late
+from rlx.version import __version__ as __version__
 
-signal.compile_with(compile)
-measure_with(Measurer())
+# isort: off
+if TYPE_CHECKING:  # for type checkers, and for tools that collect what a program needs
+    from rlx import cost as cost, onnx as onnx, ops as ops, signal as signal
+    from rlx.backends.base import (
+        Backend as Backend,
+        Capabilities as Capabilities,
+        CompileOptions as CompileOptions,
+        DeviceInfo as DeviceInfo,
+        Executable as Executable,
+        GpuBuffer as GpuBuffer,
+    )
+    from rlx.backends.registered import register_backend as register_backend
+    from rlx.budget import limits as limits
+    from rlx.compiler.device_choice import Choice as Choice, choose as choose
+    from rlx.compiler.memo import (
+        CacheStats as CacheStats,
+        cache_stats as cache_stats,
+        clear_cache as clear_cache,
+    )
+    from rlx.compiler.model_file import load_model as load_model, save_model as save_model
+    from rlx.compiler.watching import CancelToken as CancelToken, Progress as Progress
+    from rlx.cost import (
+        BackendCostModel as BackendCostModel,
+        FusionBenefit as FusionBenefit,
+        GraphIoOptions as GraphIoOptions,
+        GraphIoProfile as GraphIoProfile,
+        IoFusionGate as IoFusionGate,
+        estimate_graph_cost as estimate_graph_cost,
+        fusion_benefit as fusion_benefit,
+        pick_best_device as pick_best_device,
+        profile_graph_io as profile_graph_io,
+        profile_graph_io_outputs as profile_graph_io_outputs,
+    )
+    from rlx.device import (
+        Benchmark as Benchmark,
+        Device as Device,
+        DeviceCandidate as DeviceCandidate,
+        DevicePolicy as DevicePolicy,
+        available_devices as available_devices,
+        host_sync_op_kinds as host_sync_op_kinds,
+        is_available as is_available,
+        parse_device_list as parse_device_list,
+    )
+    from rlx.errors import (
+        BusyError as BusyError,
+        CancelledError as CancelledError,
+        CompileError as CompileError,
+        DeviceError as DeviceError,
+        DeviceFallbackError as DeviceFallbackError,
+        DeviceLostError as DeviceLostError,
+        DeviceMemoryError as DeviceMemoryError,
+        DeviceParseError as DeviceParseError,
+        DeviceUnavailableError as DeviceUnavailableError,
+        DTypeError as DTypeError,
+        GraphError as GraphError,
+        ImportModelError as ImportModelError,
+        InputError as InputError,
+        LimitError as LimitError,
+        RlxError as RlxError,
+        ShapeError as ShapeError,
+        UnknownNameError as UnknownNameError,
+        UnsupportedOpError as UnsupportedOpError,
+        VerifyError as VerifyError,
+    )
+    from rlx.importers import gguf as gguf, safetensors as safetensors
+    from rlx.ir.dtype import DType as DType
+    from rlx.ir.graph import Graph as Graph, Node as Node, graph_param_names as graph_param_names
+    from rlx.many.buckets import BucketedCompileCache as BucketedCompileCache
+    from rlx.many.caches import CompileCache as CompileCache
+    from rlx.many.graph_devices import (
+        GraphDevices as GraphDevices,
+        devices_for as devices_for,
+        fastest_device_for as fastest_device_for,
+    )
+    from rlx.ops.custom import register_custom_op as register_custom_op
+    from rlx.runtime.compiled import CompiledGraph as CompiledGraph, run_slots as run_slots
+    from rlx.runtime.device_bench import DeviceBenchResult as DeviceBenchResult
+    from rlx.runtime.profile import Profile as Profile, ProfileRow as ProfileRow
+    from rlx.runtime.routed import MoeResidencyStats as MoeResidencyStats
+    from rlx.runtime.session import Session as Session, compile as compile
 
-__all__ = [
-    "Backend",
-    "BackendCostModel",
-    "Benchmark",
-    "BucketedCompileCache",
-    "BusyError",
-    "CacheStats",
-    "CancelToken",
-    "CancelledError",
-    "Capabilities",
-    "Choice",
-    "CompileCache",
-    "CompileError",
-    "CompileOptions",
-    "CompiledGraph",
-    "DType",
-    "DTypeError",
-    "Device",
-    "DeviceBenchResult",
-    "DeviceCandidate",
-    "DeviceError",
-    "DeviceFallbackError",
-    "DeviceInfo",
-    "DeviceLostError",
-    "DeviceMemoryError",
-    "DeviceParseError",
-    "DevicePolicy",
-    "DeviceUnavailableError",
-    "Executable",
-    "FusionBenefit",
-    "Graph",
-    "GraphDevices",
-    "GraphError",
-    "GraphIoOptions",
-    "GraphIoProfile",
-    "ImportModelError",
-    "InputError",
-    "IoFusionGate",
-    "LimitError",
-    "MoeResidencyStats",
-    "Node",
-    "Profile",
-    "Progress",
-    "ProfileRow",
-    "RlxError",
-    "Session",
-    "ShapeError",
-    "UnknownNameError",
-    "UnsupportedOpError",
-    "VerifyError",
-    "__version__",
-    "available_devices",
-    "cache_stats",
-    "choose",
-    "clear_cache",
-    "compile",
-    "cost",
-    "devices_for",
-    "estimate_graph_cost",
-    "fastest_device_for",
-    "fusion_benefit",
-    "gguf",
-    "graph_param_names",
-    "host_sync_op_kinds",
-    "is_available",
-    "limits",
-    "load_model",
-    "onnx",
-    "ops",
-    "parse_device_list",
-    "pick_best_device",
-    "profile_graph_io",
-    "profile_graph_io_outputs",
-    "register_backend",
-    "register_custom_op",
-    "run_slots",
-    "safetensors",
-    "save_model",
-    "signal",
-]
+# isort: on
+
+# Where public names come from when they are first used: a program pays for what it uses.
+_MODULES = {
+    "cost": "rlx.cost",
+    "onnx": "rlx.onnx",
+    "ops": "rlx.ops",
+    "signal": "rlx.signal",
+    "gguf": "rlx.importers.gguf",
+    "safetensors": "rlx.importers.safetensors",
+}
+_NAMES = {
+    "rlx.backends.base": "Backend Capabilities CompileOptions DeviceInfo Executable GpuBuffer",
+    "rlx.backends.registered": "register_backend",
+    "rlx.budget": "limits",
+    "rlx.compiler.device_choice": "Choice choose",
+    "rlx.compiler.memo": "CacheStats cache_stats clear_cache",
+    "rlx.compiler.model_file": "load_model save_model",
+    "rlx.compiler.watching": "CancelToken Progress",
+    "rlx.cost": (
+        "BackendCostModel FusionBenefit GraphIoOptions GraphIoProfile IoFusionGate "
+        "estimate_graph_cost fusion_benefit pick_best_device profile_graph_io "
+        "profile_graph_io_outputs"
+    ),
+    "rlx.device": (
+        "Benchmark Device DeviceCandidate DevicePolicy available_devices "
+        "host_sync_op_kinds is_available parse_device_list"
+    ),
+    "rlx.errors": (
+        "BusyError CancelledError CompileError DeviceError DeviceFallbackError "
+        "DeviceLostError DeviceMemoryError DeviceParseError DeviceUnavailableError "
+        "DTypeError GraphError ImportModelError InputError LimitError RlxError "
+        "ShapeError UnknownNameError UnsupportedOpError VerifyError"
+    ),
+    "rlx.ir.dtype": "DType",
+    "rlx.ir.graph": "Graph Node graph_param_names",
+    "rlx.many.buckets": "BucketedCompileCache",
+    "rlx.many.caches": "CompileCache",
+    "rlx.many.graph_devices": "GraphDevices devices_for fastest_device_for",
+    "rlx.ops.custom": "register_custom_op",
+    "rlx.runtime.compiled": "CompiledGraph run_slots",
+    "rlx.runtime.device_bench": "DeviceBenchResult",
+    "rlx.runtime.profile": "Profile ProfileRow",
+    "rlx.runtime.routed": "MoeResidencyStats",
+    "rlx.runtime.session": "Session compile",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted([*_MODULES, *_HOMES, "__version__"])
+# Modules that need no operation to be registered.
+_WITHOUT_OPS = ("rlx.errors", "rlx.budget", "rlx.ir.dtype", "rlx.compiler.watching")
+
+# What lower floors ask of higher ones.
+late.provide("operations", "rlx.signal.composites", "REGISTERED")
+late.provide("compile", "rlx.runtime.session", "compile")
+late.provide("meter", "rlx.calibrate.measurer", "METER")
+
+
+# A type checker would take any name for an attribute.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        home = _MODULES.get(name) or _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if home not in _WITHOUT_OPS:
+            late.provided("operations")
+        module = import_module(home)
+        found = globals()[name] = module if name in _MODULES else getattr(module, name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

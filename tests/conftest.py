@@ -15,6 +15,8 @@ import rlx
 from rlx import flags
 from rlx.backends.registered import backend
 
+assert rlx.ops  # every operation is registered
+
 
 def pytest_addoption(parser):
     text = "of the tests that are marked per_op, only those of this op"

@@ -40,7 +40,7 @@ class SlowMeter(FakeMeter):
 def slow(monkeypatch, tmp_path, webgpu):
     """The meter; nothing is known of any device."""
     made = SlowMeter()
-    monkeypatch.setattr(calibration, "_meter", [made])
+    monkeypatch.setattr(calibration, "provided", lambda _: made)
     monkeypatch.setattr(background, "_measuring", background._Measuring())
     monkeypatch.setenv("RLX_CALIBRATION", str(tmp_path / "figures"))
     store.forget()

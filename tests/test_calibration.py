@@ -30,7 +30,7 @@ from rlx.cost.calibration import CalibrationError
 def fake(monkeypatch):
     """Figures without measuring; nothing of earlier tests is known."""
     made = FakeMeter()
-    monkeypatch.setattr(calibration, "_meter", [made])
+    monkeypatch.setattr(calibration, "provided", lambda _: made)
     store.forget()
     yield made
     store.forget()

@@ -42,6 +42,7 @@ ways = {
     "later": lambda: [cg.commit_no_wait({"x": a, "s": b}), cg.sync_pending(), *cg.run({"x": a, "s": b})][2:],
     "many": lambda: cg.run_pipelined([{"x": a, "s": b}] * 2)[1],
     "param": lambda: [cg._loaded.executable.read_param("w"), *cg.run({"x": a, "s": b})][1:],
+    "gpu": lambda: [cg.run_gpu({"x": a, "s": b}), *cg.run({"x": a, "s": b})][1:],
     "trace": lambda: traced(),
 }
 def traced():
@@ -86,7 +87,7 @@ def library(tmp_path_factory):
 
 
 @pytest.mark.parametrize("graph", ["plain", "hosted"])
-@pytest.mark.parametrize("way", ["run_slots", "read", "later", "many", "param", "trace"])
+@pytest.mark.parametrize("way", ["run_slots", "read", "later", "many", "param", "gpu", "trace"])
 def test_a_device_is_lost_at_every_step(way, graph, library, webgpu):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(library), way, graph],

@@ -34,6 +34,7 @@ EXTRAS = (
     "onnxruntime",
     "gguf",
     "sounddevice",
+    "pygfx",
 )
 BARE = """
 import runpy, sys

@@ -35,6 +35,8 @@ class Capabilities:
         kernel_variants: Its kernels have variants that ``rlx bench --tune`` measures, and that compiles
             choose among.
         optional_features: Names of ``DeviceInfo.features`` that kernels use where a device has them.
+        gpu_buffers: Inputs and outputs stand in buffers of a GPU that a program may use as well, and a run may
+            leave its results there: the executable has ``gpu_buffers`` and ``run_on_device``.
     """
 
     run_slots: bool = True
@@ -47,6 +49,7 @@ class Capabilities:
     extent_programs: bool = False
     kernel_variants: bool = False
     optional_features: tuple[str, ...] = ()
+    gpu_buffers: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class DeviceInfo:
         device_id: PCI device of a GPU; None where nothing tells.
         kind: "cpu", or of a GPU "integrated" (it shares the processor's memory), "discrete", "virtual"
             or "software"; empty where nothing tells.
+        handle: The object of the program that is the device, such as a ``wgpu.GPUDevice`` that the program
+            shares with rlx; None for a device that rlx opens itself.
     """
 
     backend: str
@@ -82,6 +87,7 @@ class DeviceInfo:
     vendor_id: int | None = None
     device_id: int | None = None
     kind: str = ""
+    handle: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,20 @@ class KernelLimitError(CompileError):
         self.reasons = dict(reasons)
 
 
+class GpuBuffer(NamedTuple):
+    """Where a value stands on a GPU.
+
+    Attributes:
+        buffer: The ``wgpu.GPUBuffer``. Other values stand in it as well.
+        offset: The value's first byte, a multiple of 256.
+        nbytes: Its bytes: the elements one after the other, as in a NumPy array in C order.
+    """
+
+    buffer: Any
+    offset: int
+    nbytes: int
+
+
 class Moved(NamedTuple):
     """Bytes that runs have moved so far, weights apart.
 
@@ -179,6 +199,8 @@ class Executable(Protocol):
     - ``fill(given)`` puts ``(position, array)`` pairs into ``input_views``, ``run_fresh(given)`` then runs and
       returns the outputs in arrays of their own, and ``run_named(names, inputs)`` does so for a dict that
       needs no conversion, and gives None for any other. They save copies.
+    - ``gpu_buffers`` and ``run_on_device(given, outputs)`` share values with other work on the same GPU: see
+      ``CompiledGraph.run_gpu``. One that has them has ``gpu_buffers`` among its capabilities.
     - ``show_inputs()`` and ``show_outputs()`` are called before somebody is told of ``input_views`` or
       ``arena_ptr``: from then on what ``run_fresh`` reads and writes stands there, too.
 
@@ -380,6 +402,7 @@ class Backend(Protocol):
     - ``unpack(data, info, graph, schedule, plan, options) -> Program``: the program that ``lower`` made, by
       what it packed. It checks the data, which may come from anybody, and raises ``rlx.RlxError``. Only
       backends whose programs pack something need it.
+    - ``refresh() -> None``: looks for its devices again, where they may come and go.
     - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
     - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an
       instruction set, switches. Figures measured on a device belong to one path.

@@ -48,6 +48,40 @@ def devices_of(name: str) -> list[DeviceInfo]:
     return found
 
 
+def refresh(name: str) -> None:
+    """Lets a backend look for its devices again, where they may come and go.
+
+    Raises:
+        DeviceUnavailableError: There is no such backend, or it does not work.
+    """
+    try:
+        look = getattr(backend(name), "refresh", None)
+        if look is not None:
+            look()
+    except RlxError:
+        raise
+    except Exception as error:
+        raise plugin_error(name, "refresh()", error) from error
+
+
+# Backends that run on a device object of another library that the program hands over.
+_ADOPTING = ("webgpu",)
+
+
+def adopted(handle: object) -> DeviceInfo | None:
+    """An object of the program as a device; None where it stands for none.
+
+    Raises:
+        DeviceUnavailableError: It is one that can't be shared.
+    """
+    for name in _ADOPTING:
+        adopt = getattr(backend(name), "adopted", None)
+        found: DeviceInfo | None = None if adopt is None else adopt(handle)
+        if found is not None:
+            return found
+    return None
+
+
 def absent(name: str) -> str:
     """Why a backend has no devices, and what to install."""
     try:

@@ -87,6 +87,9 @@ def _nobody(part: float, what: str) -> None:
     """Nobody watches."""
 
 
+METER = Measurer()
+
+
 def _identity(info: DeviceInfo) -> Identity:
     return Identity(
         str(Device(info.backend, info.index)),

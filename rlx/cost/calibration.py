@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rlx.cost.curve import Curve
 from rlx.errors import describe
+from rlx.late import provided
 
 # Smallest and largest believable value of each figure; a file with any other is not believed.
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -213,7 +214,7 @@ class CalibrationError(ValueError):
 
 
 class Meter(Protocol):
-    """Measures devices. It is on a higher floor, so it registers itself here."""
+    """Measures devices. It is on a higher floor."""
 
     def identity(self, device: Any) -> Identity:
         """What figures of the device belong to."""
@@ -226,18 +227,12 @@ class Meter(Protocol):
 
 
 _NAMES = tuple(field.name for field in dataclasses.fields(Calibration))
-_meter: list[Meter] = []
-
-
-def measure_with(meter: Meter) -> None:
-    """Says what measures; called once, when ``rlx`` is imported."""
-    _meter[:] = [meter]
 
 
 def meter() -> Meter:
     """What measures."""
-    assert _meter, "rlx was not imported as a whole"
-    return _meter[0]
+    found: Meter = provided("meter")
+    return found
 
 
 def _largest_speed(curve: Curve) -> float:

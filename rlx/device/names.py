@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlx.backends.base import DeviceInfo
-from rlx.backends.plugins import absent, devices_of
+from rlx.backends.plugins import absent, adopted, devices_of, refresh
 from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
+if TYPE_CHECKING:
+    from wgpu import GPUDevice
+
+# What functions that take one device accept: a name, or a wgpu device that the program shares.
+DeviceLike: TypeAlias = "Device | str | GPUDevice"
 # Devices that need a plug-in.
 PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")
 # Canonical backend and, for WebGPU, the graphics API asked for.
@@ -47,6 +53,8 @@ class Device:
         api: "" for any, else vulkan, metal, dx12 or opengl.
         numbered: Named with its number; a policy takes a name without one for every device of that
             name. It does not count in comparisons.
+        handle: The program's own object that is the device: a ``wgpu.GPUDevice`` that rlx uses as well. None for
+            a device that rlx opens.
 
     Example:
         >>> str(Device.parse("VK")), str(Device.parse("gpu:1")), Device.parse("cpu")
@@ -57,16 +65,25 @@ class Device:
     index: int = 0
     api: str = ""
     numbered: bool = field(default=False, compare=False, repr=False)
+    handle: Any = field(default=None, repr=False)
 
     @staticmethod
-    def parse(text: str | Device) -> Device:
+    def parse(text: DeviceLike) -> Device:
         """Reads a device name: a backend, an API or an alias, then perhaps ``:number``.
 
+        Args:
+            text: The name; a ``Device``, which stays as it is; or a ``wgpu.GPUDevice`` of the program.
+
         Raises:
-            DeviceParseError: The text is none of them.
+            DeviceParseError: It is none of them.
+            DeviceUnavailableError: A wgpu device that rlx can't share.
         """
         if isinstance(text, Device):
             return text
+        if not isinstance(text, str):
+            info = adopted(text)
+            if info is not None:
+                return Device(info.backend, info.index, numbered=True, handle=text)
         name, colon, number = str(text).strip().lower().partition(":")
         name = _ALIASES.get(name, name)
         known = {*_NAMES, *_ALIASES, *backend_names()}
@@ -86,7 +103,8 @@ class Device:
         return f"{name}:{self.index}" if self.index else name
 
     def __repr__(self) -> str:
-        return f"rlx.Device({str(self)!r})"
+        shared = "" if self.handle is None else f", handle={self.handle!r}"
+        return f"rlx.Device({str(self)!r}{shared})"
 
 
 # The device that every machine has. Graphs that no other device can run go here.
@@ -116,6 +134,9 @@ def infos(device: Device) -> list[DeviceInfo]:
     Raises:
         DeviceUnavailableError: There is no such backend, or it does not work.
     """
+    if device.handle is not None:
+        info = adopted(device.handle)
+        return [] if info is None else [info]
     found = devices_of(device.backend)
     return [info for info in found if not device.api or _APIS.get(info.api.lower()) == device.api]
 
@@ -127,6 +148,8 @@ def info_of(device: Device) -> DeviceInfo:
         DeviceUnavailableError: It is not on this machine; says what to install.
     """
     found = infos(device)
+    if device.handle is not None and found:
+        return found[0]
     if device.index < len(found):
         return found[device.index]
     here = ", ".join(map(str, available_devices()))
@@ -140,14 +163,26 @@ def info_of(device: Device) -> DeviceInfo:
     )
 
 
-def available_devices() -> list[Device]:
+def available_devices(again: bool = False) -> list[Device]:
     """The devices graphs can run on here: the CPU first, then every WebGPU adapter, then plug-ins.
 
     A plug-in that does not work has none; ``rlx.GraphDevices.report`` and ``rlx devices`` say why.
+
+    Args:
+        again: Looks for them again. Otherwise GPUs are those that were there when they were first asked for,
+            or when one was last lost. What is compiled goes on where it is; numbers may mean other
+            GPUs.
+
+    Example:
+        >>> import rlx
+        >>> rlx.available_devices(again=True)[0]
+        rlx.Device('cpu')
     """
     found = []
     for name in listed_backends():
         try:
+            if again:
+                refresh(name)
             count = len(devices_of(name))
         except DeviceUnavailableError:
             continue
@@ -155,7 +190,7 @@ def available_devices() -> list[Device]:
     return found
 
 
-def is_available(device: Device | str) -> bool:
+def is_available(device: DeviceLike) -> bool:
     """Whether a graph could be compiled for the device on this machine.
 
     Raises:
@@ -163,7 +198,7 @@ def is_available(device: Device | str) -> bool:
     """
     device = Device.parse(device)
     try:
-        return device.index < len(infos(device))
+        return device.handle is not None or device.index < len(infos(device))
     except DeviceUnavailableError:
         return False
 

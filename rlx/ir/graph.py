@@ -23,6 +23,7 @@ from rlx.ir.shape import Shape, as_shape, check_size
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
+from rlx.late import provided
 
 if TYPE_CHECKING:
     # The methods that rlx.ops makes of the op records. `script/stubs` writes them down for type checkers and editors.
@@ -150,6 +151,17 @@ class Graph(Builders):
         self.outputs = ()
         self.param_values = {}
         self._named: dict[str, Node] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Builders are methods once rlx.ops is imported, which may be now.
+            hint = ""
+            if not name.startswith("_"):
+                if provided("operations") and hasattr(type(self), name):
+                    return getattr(self, name)
+                hint = f"; {did_you_mean(name, [one for one in dir(type(self)) if one[0] != '_'])}"
+            raise AttributeError(f"a Graph has no {name!r}{hint}", name=name, obj=self)
 
     def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
         """Declares a value that every run is given.

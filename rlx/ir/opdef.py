@@ -21,6 +21,7 @@ from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.shape import Shape
 from rlx.ir.variants import Choices
+from rlx.late import provided
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -348,6 +349,8 @@ def lookup(name: str) -> OpDef:
     Raises:
         UnknownNameError: There is no such op.
     """
+    if name not in REGISTRY:
+        provided("operations")  # they may not be imported yet
     try:
         return REGISTRY[name]
     except KeyError:

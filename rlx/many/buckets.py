@@ -12,7 +12,7 @@ from rlx._ext.owner import Turns
 from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_picks import checked
-from rlx.device.names import Device
+from rlx.device.names import DeviceLike
 from rlx.device.policy import DevicePolicy
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
@@ -58,7 +58,7 @@ class BucketedCompileCache:
 
     def __init__(
         self,
-        device: Device | str,
+        device: DeviceLike,
         ranges: Iterable[tuple[int, int]],
         policy: DevicePolicy | None = None,
         options: CompileOptions | None = None,
@@ -70,7 +70,7 @@ class BucketedCompileCache:
     @classmethod
     def power_of_two_ladder(
         cls,
-        device: Device | str,
+        device: DeviceLike,
         min: int,
         max: int,
         policy: DevicePolicy | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from rlx.backends.base import CompileOptions
-from rlx.device.names import Device
+from rlx.device.names import DeviceLike
 from rlx.errors import InputError, describe
 from rlx.ir.graph import Graph
 from rlx.lru import Lru
@@ -52,7 +52,7 @@ class CompileCache:
 
     def __init__(
         self,
-        device: Device | str,
+        device: DeviceLike,
         capacity: int,
         *,
         max_bytes: int | None = None,

@@ -16,7 +16,7 @@ from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
-from rlx.device.names import HOST_DEVICE, Device
+from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     DeviceLostError,
     InputError,
@@ -57,7 +57,7 @@ class Model:
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
-        device: A device, its name, or "auto".
+        device: A device, its name, or "auto"; or a ``wgpu.GPUDevice`` of the program.
         capacity: Sets of shapes that are kept.
         options: How graphs are compiled.
         on_lost: What a run does when the GPU is lost under it: "recover" opens it again, "cpu" goes on
@@ -92,7 +92,7 @@ class Model:
     def __init__(
         self,
         path: str | os.PathLike[str] | bytes | BinaryIO,
-        device: Device | str = "auto",
+        device: DeviceLike = "auto",
         *,
         capacity: int = 16,
         options: CompileOptions | None = None,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.ir.opdef import REGISTRY, OpDef
+from rlx.late import provided
 from rlx.ops.declare import attach
 
 # Not ops but NumPy functions: they make and read the packed weights of the dequant ops.
@@ -70,3 +71,6 @@ def __getattr__(name: str) -> Any:
     from rlx.errors import did_you_mean
 
     raise AttributeError(f"rlx.ops has no op {name!r}; {did_you_mean(name, _FUNCTIONS)}")
+
+
+provided("operations")  # some stand above this package, and add themselves

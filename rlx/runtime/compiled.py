@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from rlx.backends.base import Capabilities, Executable, Moved, show
+from rlx.backends.base import Capabilities, Executable, GpuBuffer, Moved, show
 from rlx.compiler.build import Lowered
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.target import Target
@@ -21,6 +21,7 @@ from rlx.runtime.handles import Handles
 from rlx.runtime.inputs import Inputs
 from rlx.runtime.loaded import Loaded, part
 from rlx.runtime.observed import Observed
+from rlx.runtime.on_device import OnDevice
 from rlx.runtime.params import Params
 from rlx.runtime.queued import MOST_PENDING, Queue
 from rlx.runtime.recovery import Recovery
@@ -59,6 +60,7 @@ class CompiledGraph:
         "_handles",
         "_loaded",
         "_observed",
+        "_on_device",
         "_params",
         "_queue",
         "_recovery",
@@ -92,6 +94,7 @@ class CompiledGraph:
         inputs = Inputs(loaded)
         self._params = Params(loaded)
         self._runs = Runs(loaded, inputs)
+        self._on_device = OnDevice(loaded, inputs)
         self._rows = ActiveRows(loaded)
         self._handles = Handles(loaded, self._runs)
         self._observed = Observed(loaded, inputs, tuple(phases))
@@ -109,6 +112,8 @@ class CompiledGraph:
     run_pipelined = part("_runs", Runs.run_pipelined)
     commit_no_wait = part("_runs", Runs.commit_no_wait)
     sync_pending = part("_runs", Runs.sync_pending)
+
+    run_gpu = part("_on_device", OnDevice.run_gpu)
 
     set_active_extent = part("_rows", ActiveRows.set_active_extent)
 
@@ -171,6 +176,32 @@ class CompiledGraph:
         """
         show(self._loaded.executable, "inputs")
         return self._loaded.executable.input_views
+
+    @property
+    def input_buffers(self) -> tuple[GpuBuffer, ...]:
+        """``(wgpu.GPUBuffer, offset, nbytes)`` of each input on the GPU: what ``run_gpu`` computes from.
+
+        Elements are stored as in NumPy. Work on the same wgpu device may write there. Other runs upload the
+        inputs that are no handles, and so overwrite them. The buffers stay until ``close``; ``recover`` and
+        ``set_moe_resident_experts`` make new ones.
+
+        Raises:
+            CompileError: The device is no GPU that rlx runs on through WebGPU.
+        """
+        return self._on_device.buffers(0)
+
+    @property
+    def output_buffers(self) -> tuple[GpuBuffer, ...]:
+        """``(wgpu.GPUBuffer, offset, nbytes)`` of each output on the GPU, after any kind of run.
+
+        The buffer may be bound as storage (read only: other values are next to this one) and copied from; on a
+        wgpu device of the program also as vertices, indices, uniform values and arguments of draws. It stays
+        until ``close``, as ``input_buffers`` do.
+
+        Raises:
+            CompileError: The device is no GPU that rlx runs on through WebGPU.
+        """
+        return self._on_device.buffers(1)
 
     @property
     def output_slots(self) -> tuple[tuple[int, int], ...]:

@@ -48,6 +48,12 @@ class Inputs:
         self._loaded.complete()
         return found
 
+    def some(self, inputs: Any) -> list[tuple[int, Array]]:
+        """``taken``, of any of the inputs: the others are on the device already."""
+        found = self._checked(inputs, every=False)
+        self._loaded.complete()
+        return found
+
     def sets(self, list_of_inputs: Iterable[Any]) -> list[list[Array]]:
         """The arguments of several runs; those in memory that a run writes to are copied.
 
@@ -63,8 +69,8 @@ class Inputs:
             self._loaded.complete()
         return found
 
-    def _checked(self, inputs: Any) -> list[tuple[int, Array]]:
-        """Checks and converts named inputs; gives them by position."""
+    def _checked(self, inputs: Any, every: bool = True) -> list[tuple[int, Array]]:
+        """Checks and converts named inputs, every one of them or some; gives them by position."""
         loaded = self._loaded
         loaded.open()
         if not isinstance(inputs, Mapping):
@@ -74,7 +80,8 @@ class Inputs:
             if name in loaded.bound:
                 hint = "bind it again to change it"
                 raise InputError(describe(f"input {name!r} is fed by a handle", hint=hint))
-        self._all_there(inputs)
+        if every:
+            self._all_there(inputs)
         nodes = [loaded.graph.named(name) for name in loaded.names]
         given = [at for at, name in enumerate(loaded.names) if name in inputs]
 

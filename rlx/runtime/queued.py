@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlx.errors import InputError, describe
+
+if TYPE_CHECKING:
+    import asyncio
 
 R = TypeVar("R")
 
@@ -54,6 +56,8 @@ class Queue(Generic[R]):
         Raises:
             InputError: The queue is closed, or ``max_pending`` is below 1.
         """
+        import asyncio  # takes a while: only programs that use it pay for it
+
         loop = asyncio.get_running_loop()
         while True:
             with self._room:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.base import Capabilities, Executable, run_fresh, set_params
+from rlx.backends.base import Capabilities, Executable, GpuBuffer, run_fresh, set_params
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent, scaled
 from rlx.passes.place_experts import Layer, Split
@@ -130,6 +130,16 @@ class Routed:
     def submit(self) -> None:
         """Runs to the end: a run has to be over before its choices are counted."""
         self.run_slots()
+
+    @property
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Where inputs and outputs stand on the device."""
+        inputs, outputs = self._inner.gpu_buffers  # type: ignore[attr-defined]
+        return inputs, outputs[: self._shown]
+
+    def run_on_device(self, given: Sequence[tuple[int, Array]]) -> None:
+        """A run that leaves its results on the device; the routers' choices are brought back and counted."""
+        self._saw(self._inner.run_on_device(given, self._hidden))  # type: ignore[attr-defined]
 
     def run_fresh(self, given: Sequence[tuple[int, Array]]) -> list[Array]:
         """A run whose choices are counted, with outputs in arrays of their own."""

@@ -147,7 +147,10 @@ class Runs(Part):
 
     @owned
     def sync_pending(self) -> None:
-        """Waits for every run that was enqueued; the outputs are then those of the last one."""
+        """Waits for every run that was enqueued, also by ``run_gpu``.
+
+        The outputs are then those of the last ``commit_no_wait``.
+        """
         self._loaded.open()
         self._loaded.executable.wait()
 

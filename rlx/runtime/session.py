@@ -13,7 +13,7 @@ from rlx.compiler.device_picks import DevicePicks
 from rlx.compiler.memo import build
 from rlx.compiler.target import Target
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
-from rlx.device.names import Device, info_of
+from rlx.device.names import Device, DeviceLike, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import (
     CompileError,
@@ -38,7 +38,8 @@ class Session:
     """Compiles graphs for one device.
 
     Args:
-        device: A device or its name; "auto" picks one per graph.
+        device: A device or its name; "auto" picks one per graph. A ``wgpu.GPUDevice`` of the program is
+            used as it is; see ``CompiledGraph.run_gpu``.
         precision: How values of dtype f16 are computed; their storage is f16 either way. "f32" widens
             them. "f16" hands them to half-precision kernels (products, summed in f32) and needs an
             adapter with shader-f16.
@@ -59,7 +60,7 @@ class Session:
 
     def __init__(
         self,
-        device: Device | str = "auto",
+        device: DeviceLike = "auto",
         precision: str | None = None,
         options: CompileOptions | None = None,
     ) -> None:
@@ -136,7 +137,9 @@ class Session:
     def _choice(self, graph: Graph) -> Choice:
         """The device that was asked for, or the one that "auto" stands for, by estimate or benchmark."""
         if self.device is not None:
-            return Choice(self.device, f"{str(self.device)!r} was asked for", {}, {})
+            given = f"{str(self.device)!r} was asked for"
+            shared = f"the program shares its wgpu device on {str(self.device)!r}"
+            return Choice(self.device, given if self.device.handle is None else shared, {}, {})
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
             return choose(graph, self.options, policy)
@@ -186,7 +189,7 @@ class _Timed(DevicePicks):
 
 def compile(
     graph: Graph,
-    device: Device | str = "auto",
+    device: DeviceLike = "auto",
     params: Mapping[str, Any] | None = None,
     options: CompileOptions | None = None,
     *,
@@ -197,7 +200,8 @@ def compile(
 
     Args:
         graph: The graph, with outputs set.
-        device: A device, its name, or "auto" for the one with the least estimated time.
+        device: A device, its name, or "auto" for the one with the least estimated time; or a
+            ``wgpu.GPUDevice`` of the program, which rlx then uses as well.
         params: Values of params.
         options: See ``CompileOptions``.
         progress: Called in this thread with an ``rlx.Progress``, as each phase begins and while long ones go

@@ -15,6 +15,7 @@ _CALLS: Mapping[str, str] = {
     "run_outputs": "run_read_outputs",
     "submit": "commit_no_wait",
     "wait": "sync_pending",
+    "run_on_device": "run_gpu",
     "run_many": "run_pipelined",
     "read_row": "read_output_row",
     "write_input": "bind_handle",
@@ -26,6 +27,7 @@ _CALLS: Mapping[str, str] = {
 _RUNS: Mapping[str, Callable[..., int]] = {
     "run_slots": lambda *arrays: 1,
     "run_outputs": lambda *given: 1,
+    "run_on_device": lambda *given: 1,
     "submit": lambda *arrays: 1,
     "run_many": len,
 }

@@ -2,7 +2,6 @@
 
 from rlx.signal import composites as composites  # registers the ops stft and istft
 from rlx.signal.analytic import envelope, hilbert, resample_poly
-from rlx.signal.arrays import compile_with
 from rlx.signal.bands import band_power
 from rlx.signal.cross import coherence, csd
 from rlx.signal.decimation import decimate
@@ -40,7 +39,6 @@ __all__ = [
     "StreamingWelch",
     "band_power",
     "coherence",
-    "compile_with",
     "complex_block",
     "csd",
     "decimate",

@@ -1,7 +1,6 @@
 """Lets a function over nodes take NumPy arrays: compiled once per shape and settings, then run.
 
-This package stands below the runtime, which therefore hands its compiler up through
-``compile_with`` when ``rlx`` is imported.
+This package stands below the runtime: ``rlx`` names the compiler for it, see ``rlx.late``.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlx._ext.owner import Turns
-from rlx.errors import CompileError, DTypeError, InputError, UnsupportedOpError, describe
+from rlx.errors import DTypeError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.late import provided
 
 _COMPLEX = (
     "transform the real and the imaginary parts of a signal one by one; a spectrum is taken in block "
@@ -55,26 +55,15 @@ class Runs(Protocol):
         """Runs, and reads back only the chosen outputs."""
 
 
-_compiler: list[Callable[[Graph, Any], Runs]] = []
 _cache: OrderedDict[Any, tuple[Runs, bool, Turns]] = OrderedDict()
 _guard = threading.RLock()
 _wide: dict[str, bool] = {}  # by the device's name
 
 
-def compile_with(compiler: Callable[[Graph, Any], Runs]) -> None:
-    """Says what compiles the graphs of calls on arrays: ``rlx.compile``."""
-    _compiler[:] = [compiler]
-
-
 def compiled(graph: Graph, device: Any) -> Runs:
-    """The graph on a device.
-
-    Raises:
-        CompileError: No compiler was given.
-    """
-    if not _compiler:
-        raise CompileError(describe("nothing compiles graphs yet", hint="import rlx first"))
-    return _compiler[0](graph, device)
+    """The graph on a device, by ``rlx.compile``."""
+    found: Runs = provided("compile")(graph, device)
+    return found
 
 
 def computes_f64(device: Any) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlx import flags
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
+from rlx.errors import DeviceUnavailableError, describe
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
 DEFAULT_LIMITS = {
@@ -63,6 +65,30 @@ def adapters() -> tuple[Any, ...]:
     return tuple(sorted(chosen, key=lambda adapter: order[id(adapter)]))
 
 
+def look_again() -> None:
+    """Forgets the adapters: the next call of ``adapters`` finds those that are there by then."""
+    adapters.cache_clear()
+
+
+def adapter_of(info: DeviceInfo) -> Any:
+    """The adapter of a device. Its number may be another one by now.
+
+    Raises:
+        DeviceUnavailableError: It is not there any more.
+    """
+    wanted = info.api, (info.vendor_id, info.device_id, info.adapter)
+    same = [at for at, one in enumerate(adapters()) if (_api(one), _identity(one)) == wanted]
+    if not same:
+        raise DeviceUnavailableError(
+            describe(
+                f"{info.adapter} is not on this machine any more",
+                got=", ".join(one.info["device"] for one in adapters()) or "no adapter",
+                hint="plug it in, or choose another of rlx.available_devices()",
+            )
+        )
+    return adapters()[info.index if info.index in same else same[0]]
+
+
 def seen_before(at: int, adapters: Sequence[Any]) -> bool:
     """Whether an earlier adapter is the same hardware through another API.
 
@@ -90,7 +116,7 @@ def _identity(adapter: Any) -> tuple[Any, ...]:
 
 
 def limits_of(adapter: Any) -> dict[str, int]:
-    """The limits to request for a device of this adapter."""
+    """The limits to request for a device of this adapter, or those that a device has."""
     if flags.WEBGPU_DEFAULT_LIMITS.get():
         return dict(DEFAULT_LIMITS)
     has = adapter.limits
@@ -98,7 +124,7 @@ def limits_of(adapter: Any) -> dict[str, int]:
 
 
 def features_of(adapter: Any) -> tuple[str, ...]:
-    """The optional features that rlx knows and the adapter has."""
+    """The optional features that rlx knows and the adapter, or the device, has."""
     return tuple(name for name in FEATURES if name in adapter.features)
 
 
@@ -106,25 +132,36 @@ def device_infos() -> list[DeviceInfo]:
     """A ``DeviceInfo`` for each adapter. Never raises."""
     if forked.dead():
         return []
-    found = []
-    for index, adapter in enumerate(adapters()):
-        info = adapter.info
-        found.append(
-            DeviceInfo(
-                "webgpu",
-                index,
-                info["device"],
-                api=info["backend_type"],
-                driver=info["description"],
-                software=info["adapter_type"] == "CPU",
-                limits=limits_of(adapter),
-                features=frozenset(features_of(adapter)),
-                vendor_id=int(info["vendor_id"]),
-                device_id=int(info["device_id"]),
-                kind=_KINDS.get(info["adapter_type"], ""),
-            )
-        )
-    return found
+    return [_info(index, adapter, adapter) for index, adapter in enumerate(adapters())]
+
+
+def shared_info(device: Any) -> DeviceInfo:
+    """The ``DeviceInfo`` of a wgpu device that the program made: its adapter, the limits and features that it has.
+
+    Its number is that of the adapter, or one more than there are if rlx does not list that adapter.
+    """
+    known = [(_api(one), _identity(one)) for one in adapters()]
+    own = _api(device.adapter), _identity(device.adapter)
+    index = known.index(own) if own in known else len(known)
+    return replace(_info(index, device.adapter, device), handle=device)
+
+
+def _info(index: int, adapter: Any, has: Any) -> DeviceInfo:
+    """An adapter with the limits and features that it, or a device of it, has."""
+    info = adapter.info
+    return DeviceInfo(
+        "webgpu",
+        index,
+        info["device"],
+        api=info["backend_type"],
+        driver=info["description"],
+        software=info["adapter_type"] == "CPU",
+        limits=limits_of(has),
+        features=frozenset(features_of(has)),
+        vendor_id=int(info["vendor_id"]),
+        device_id=int(info["device_id"]),
+        kind=_KINDS.get(info["adapter_type"], ""),
+    )
 
 
 def capabilities_with(features: Collection[str]) -> Capabilities:
@@ -135,4 +172,5 @@ def capabilities_with(features: Collection[str]) -> Capabilities:
         can_be_lost=True,
         kernel_variants=True,
         optional_features=FEATURES,
+        gpu_buffers=True,
     )

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 
 from rlx import flags
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.adapters import ABSENT, capabilities_with, device_infos
+from rlx.backends.webgpu.adapters import (
+    ABSENT,
+    capabilities_with,
+    device_infos,
+    look_again,
+    shared_info,
+)
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch, lower
 from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.trips import TOO_MANY
-from rlx.errors import CompileError, DeviceLostError, describe
+from rlx.errors import CompileError, DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import checkpoint, phase
@@ -37,6 +44,30 @@ class WebGpuBackend(Lowering):
     def devices(self) -> list[DeviceInfo]:
         """The adapters present, hardware first. Never raises."""
         return device_infos()
+
+    def refresh(self) -> None:
+        """Looks for adapters again: GPUs come and go."""
+        look_again()
+
+    def adopted(self, handle: object) -> DeviceInfo | None:
+        """A wgpu device of the program as a device of rlx; None where the object is none.
+
+        Raises:
+            DeviceUnavailableError: It is not one of wgpu-native, or this process was forked.
+        """
+        wgpu = sys.modules.get("wgpu")
+        if wgpu is None or not isinstance(handle, wgpu.GPUDevice):
+            return None
+        forked.check()
+        from wgpu.backends.wgpu_native import GPUDevice
+
+        if not isinstance(handle, GPUDevice):
+            got = f"{type(handle).__module__}.{type(handle).__qualname__}"
+            what = "a wgpu device that rlx can't share"
+            raise DeviceUnavailableError(
+                describe(what, got=got, expected="one that wgpu made through wgpu-native")
+            )
+        return shared_info(handle)
 
     def absent(self) -> str:
         """Why there is no adapter: what to install, or that the process was forked."""
@@ -132,7 +163,7 @@ class WebGpuProgram:
             forget(gpu)
         # What is lost refers to itself, and drivers give a limited number of devices.
         del gpu
-        gc.collect()
+        gc.collect()  # frees nothing of a device that belongs to the program
         return self._loaded(gpu_device(info), options)
 
     def _loaded(self, gpu: GpuDevice, options: CompileOptions) -> WebGpuExecutable:

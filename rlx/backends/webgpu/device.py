@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from rlx import flags
 from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.adapters import adapters, features_of
+from rlx.backends.webgpu.adapters import adapter_of, features_of, look_again
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.modules import shader_module
 from rlx.errors import (
@@ -42,27 +42,27 @@ SPIN_NS = 1_000_000
 class GpuDevice:
     """A wgpu device with its caches.
 
+    Args:
+        info: The device. One with a handle belongs to the program, which shares it: it is used as it is, and
+            is never destroyed here.
+
     Attributes:
         device: The wgpu device.
         queue: Its queue.
         limits: The limits it was asked for.
         spin_ns: How long a run asks it whether it is done before it sleeps. Waking up costs more
             than a small run; a software adapter needs the processor itself.
+        shared: Whether it belongs to the program.
+        lost: Whether it was found to be lost.
+
+    Raises:
+        DeviceUnavailableError: The driver gives none, or the adapter is not there any more.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
-        adapter = adapters()[info.index]
+        self.shared, self.lost = info.handle is not None, False
         self.limits = dict(info.limits)
-        try:
-            self.device: Any = adapter.request_device_sync(
-                label="rlx",
-                required_features=list(features_of(adapter)),
-                required_limits=self.limits,
-            )
-        except Exception as error:
-            raise DeviceUnavailableError(
-                describe(f"{info.adapter} gives no device", got=error)
-            ) from error
+        self.device: Any = info.handle if self.shared else _opened(info)
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
         # Every pipeline that an executable holds (weak), and the ones used most recently.
@@ -78,7 +78,7 @@ class GpuDevice:
         # It ends with the last graph on it, once it is forgotten. wgpu-py's device refers to itself, as its
         # queue does, so that the driver's would stay until Python's garbage collector comes by; and
         # drivers give a limited number of devices.
-        device = getattr(self, "device", None)
+        device = None if self.shared else getattr(self, "device", None)
         if device is not None and not finalizing() and not forked.dead():
             device.destroy()
             device._device = device.queue._device = None
@@ -251,22 +251,55 @@ class GpuDevice:
         return self.device.create_bind_group(label=dispatch.label, layout=layout, entries=entries)
 
 
+def _opened(info: DeviceInfo) -> Any:
+    """A new wgpu device."""
+    adapter = adapter_of(info)
+    try:
+        return adapter.request_device_sync(
+            label="rlx",
+            required_features=list(features_of(adapter)),
+            required_limits=dict(info.limits),
+        )
+    except Exception as error:
+        raise DeviceUnavailableError(
+            describe(f"{info.adapter} gives no device", got=error)
+        ) from error
+
+
 _devices: dict[tuple[Any, ...], GpuDevice] = {}
+# Devices of the program, by the ``id`` of the wgpu device, for as long as something of rlx is on them.
+_shared: WeakValueDictionary[int, GpuDevice] = WeakValueDictionary()
 _devices_lock = threading.RLock()
 
 
 def gpu_device(info: DeviceInfo) -> GpuDevice:
-    """The device of an adapter, shared by all users with the same limits.
+    """The device of an adapter, shared by all users with the same limits; or the program's own.
 
     Raises:
-        DeviceUnavailableError: The driver gives none.
+        DeviceUnavailableError: The driver gives none, or the program's own was lost.
     """
     forked.check()
-    key = _key(info)
     with _devices_lock:
+        if info.handle is not None:
+            return _of_program(info)
+        key = _key(info)
         if key not in _devices:
             _devices[key] = GpuDevice(info)
         return _devices[key]
+
+
+def _of_program(info: DeviceInfo) -> GpuDevice:
+    found = _shared.get(id(info.handle))
+    if found is None:
+        found = _shared[id(info.handle)] = GpuDevice(info)
+    if found.lost:
+        raise DeviceUnavailableError(
+            describe(
+                f"the program's wgpu device on {info.adapter} is lost",
+                hint="rlx can't open it again: make a new wgpu device, and compile the graph for that",
+            )
+        )
+    return found
 
 
 def open_ahead(info: DeviceInfo) -> None:
@@ -276,7 +309,7 @@ def open_ahead(info: DeviceInfo) -> None:
         DeviceUnavailableError: The process was forked.
     """
     forked.check()
-    if _key(info) not in _devices:
+    if info.handle is None and _key(info) not in _devices:
         pool = ThreadPoolExecutor(1, "rlx-device")
         pool.submit(gpu_device, info)
         pool.shutdown(wait=False)
@@ -287,7 +320,12 @@ def _key(info: DeviceInfo) -> tuple[Any, ...]:
 
 
 def forget(gpu: GpuDevice) -> None:
-    """Forgets a lost device, so that the next ``gpu_device`` opens a new one."""
+    """Forgets a lost device, so that the next ``gpu_device`` opens a new one.
+
+    The GPU may have been unplugged, so adapters are looked for anew. What belongs to the program stays lost.
+    """
+    gpu.lost = True
+    look_again()
     with _devices_lock:
         for key in [key for key, held in _devices.items() if held is gpu]:
             del _devices[key]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from rlx._ext.owner import Owner
-from rlx.backends.arguments import taken
-from rlx.backends.base import Moved
+from rlx.backends.arguments import apart, taken
+from rlx.backends.base import GpuBuffer, Moved
 from rlx.backends.recorder import Recorder
 from rlx.backends.webgpu.adapters import capabilities_with
 from rlx.backends.webgpu.batches import Batches
@@ -31,6 +31,8 @@ from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, MemoryPlan, Schedule
 from rlx.passes.extent import Extent
 
+# What else a program may do with the values on a device that it shares: draw them.
+_OF_PROGRAM = ("VERTEX", "INDEX", "UNIFORM", "INDIRECT")
 # Prepared runs that an executable keeps.
 _MOST_PREPARED = 64
 
@@ -62,7 +64,8 @@ class WebGpuExecutable:
                 key=lambda value: value.type.nbytes,
             )
             check_limit(gpu, "max-buffer-size", size, f"the arena; largest value {largest.name}")
-        self._arena: Any = gpu.buffer("arena", size, "STORAGE", "COPY_SRC", "COPY_DST")
+        usages = ("STORAGE", "COPY_SRC", "COPY_DST", *(_OF_PROGRAM if gpu.shared else ()))
+        self._arena: Any = gpu.buffer("arena", size, *usages)
         self._mirror = Mirror(schedule, plan)
         self._traffic = Traffic(gpu, schedule, plan, self._arena, self._mirror)
         self._staging = self._traffic.staging
@@ -76,8 +79,10 @@ class WebGpuExecutable:
         self._maker = Maker(gpu, self._moved)
         self._pieces = Pieces(gpu, self._maker, self._traffic)
         self._many = ManyRuns(gpu, self._maker, self._traffic, schedule.output_types)
-        self._prepared: dict[tuple[Any, ...], list[Runner]] = {}
-        self._pending: Runner | None = None  # what ``wait`` waits for
+        self._prepared: dict[Hashable, list[Runner]] = {}
+        # What ``wait`` waits for: the last run that brings results back, and the last that leaves them.
+        self._pending: Runner | None = None
+        self._left: Runner | None = None
         self._closed = False
         # Weak: the entry refers to the executable, and a cycle would delay freeing until a garbage collection.
         self._entry: Callable[[], Any] = lambda: None
@@ -129,13 +134,16 @@ class WebGpuExecutable:
         """The submissions of a run, with arguments or without, that brings back these outputs."""
         key = self._key(), outputs, given
         if key not in self._prepared:
-            if len(self._prepared) > _MOST_PREPARED:
-                self._prepared.clear()
-            works = self._traffic.submissions(
-                self._batches.current, self._host_steps, outputs, given
-            )
-            self._prepared[key] = [self._maker.runner(work) for work in works]
+            self._keep(key, outputs, given)
         return self._prepared[key]
+
+    def _keep(self, key: Hashable, outputs: tuple[int, ...], given: bool | tuple[int, ...]) -> None:
+        """Prepares the submissions of a run."""
+        if len(self._prepared) > _MOST_PREPARED:
+            self._prepared.clear()
+        batches, steps = self._batches.current, self._host_steps
+        works = self._traffic.submissions(batches, steps, outputs, given)
+        self._prepared[key] = [self._maker.runner(work) for work in works]
 
     def _key(self) -> tuple[int, int] | None:
         extent = self._traffic.extent
@@ -211,8 +219,11 @@ class WebGpuExecutable:
         self._pending = runners[-1]
 
     def wait(self) -> None:
-        """Waits for everything submitted; the views show the outputs of the last run."""
+        """Waits for everything submitted; the views show the outputs of the last run that brings them back."""
         self._drain()
+        runner, self._left = self._left, None
+        if runner is not None:
+            check(runner, runner.wait())
 
     def _drain(self) -> None:
         runner, self._pending = self._pending, None
@@ -242,6 +253,48 @@ class WebGpuExecutable:
         with self._whole_run(runners):
             self._lead(runners)
             last()
+
+    # --- sharing values with other work on the device --------------------------------------------------
+
+    @property
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Where the inputs stand on the device, and where the outputs stand."""
+        traffic = self._traffic
+        inputs, outputs = (
+            tuple(GpuBuffer(self._arena, offset, size) for offset, size in slots)
+            for slots in (traffic.inputs, traffic.outputs)
+        )
+        return inputs, outputs
+
+    def run_on_device(
+        self, given: Sequence[tuple[int, Array]], outputs: Sequence[int] = ()
+    ) -> list[Array]:
+        """A run on what the inputs' slots hold, which leaves its results on the device.
+
+        It is enqueued and not waited for, but for host steps inside the graph, and where somebody watches.
+
+        Args:
+            given: Inputs that are uploaded first, with their positions.
+            outputs: Positions of outputs that are brought back all the same; the run is waited for then.
+
+        Returns:
+            Views of those outputs.
+        """
+        views = self._mirror.given
+        for at, array in [(at, apart(array, views)) for at, array in given]:
+            views[at][...] = array
+        uploaded, outputs = tuple(sorted(at for at, _ in given)), tuple(outputs)
+        key = self._key(), outputs, uploaded
+        if key not in self._prepared:
+            self._keep(key, outputs, uploaded)
+        runners = self._prepared[key]
+        with self._whole_run(runners):
+            self._lead(runners)
+            check(runners[-1], runners[-1].submit())
+        self._left = runners[-1]
+        if outputs or self._maker.recording is not None:
+            self.wait()
+        return [self.output_views[at] for at in outputs]
 
     # --- fewer rows ---------------------------------------------------------------------------------
 

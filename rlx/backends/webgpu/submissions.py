@@ -109,7 +109,7 @@ class Traffic:
         batches: Sequence[Batch],
         steps: Sequence[HostStep | Pause],
         outputs: Sequence[int],
-        given: bool,
+        given: bool | Sequence[int],
         whole: bool = False,
     ) -> list[Submission]:
         """The submissions of a run.
@@ -118,12 +118,17 @@ class Traffic:
             batches: Dispatches; one more than there are steps.
             steps: What the host computes between two of them.
             outputs: Positions of the outputs that are brought back.
-            given: Whether the run has arguments; otherwise it computes from the input views.
+            given: Whether the run has arguments; otherwise it computes from the input views. Or the positions of
+                those inputs alone that have arguments, where the others are on the device already, and nobody
+                waits for the run.
             whole: Whether their rows past the extent come too.
         """
         memory = self.mirror.memory
-        source = memory if given else self.mirror.inputs
-        chosen = [at for at in range(len(self.inputs)) if at not in self.skipped]
+        source = self.mirror.inputs if given is False else memory
+        every = range(len(self.inputs)) if isinstance(given, bool) else given
+        chosen = [at for at in every if at not in self.skipped]
+        # Memory that is prepared for uploads serves again only once the GPU has read it.
+        often = isinstance(given, bool)
         uploads: Sequence[tuple[Any, Any, int]] = [
             (source[offset : offset + size], self.arena, offset)
             for offset, size in spans(self._now(self.inputs, "inputs"), chosen)
@@ -138,7 +143,7 @@ class Traffic:
                     staging=step.staging,
                     staged=step.staged,
                     reads=step.reads,
-                    often=True,
+                    often=often,
                 )
             )
             uploads = step.uploads
@@ -152,7 +157,7 @@ class Traffic:
                 staging=self.staging,
                 staged=staged,
                 reads=[(to, memory[offset : offset + size]) for _, offset, to, size in copies],
-                often=True,
+                often=often,
             )
         )
         return found

@@ -1,0 +1,86 @@
+"""``import rlx`` loads next to nothing; what is used is loaded then, and everything public is there."""
+
+import json
+import subprocess
+import sys
+
+import rlx
+
+# Imports of numpy are not counted.
+COUNT = """
+import json, sys, time
+import numpy
+before, start = set(sys.modules), time.process_time()
+{code}
+took = time.process_time() - start
+print(json.dumps([sorted(set(sys.modules) - before), took]))
+"""
+
+
+def loaded(code):
+    command = [sys.executable, "-P", "-c", COUNT.format(code=code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules, took = json.loads(done.stdout)
+    return set(modules), took
+
+
+def test_import_alone():
+    modules, _ = loaded("import rlx")
+    own = {name for name in modules if name.startswith("rlx")}
+    assert own == {"rlx", "rlx.late", "rlx.version", "rlx._ext"}
+    assert len(modules) <= 20, sorted(modules)
+    # Measured in a loaded machine: the least of a few.
+    assert min(loaded("import rlx")[1] for _ in range(3)) < 0.06
+
+
+def test_what_a_graph_loads():
+    modules, _ = loaded("import rlx; rlx.Graph().input('x', (2,))")
+    assert not {name for name in modules if name.startswith(("rlx.importers", "rlx.compiler"))}
+    for absent in ("wgpu", "jinja2", "rich", "platformdirs", "asyncio", "onnx", "scipy"):
+        assert absent not in modules
+
+
+def test_what_a_run_on_the_cpu_loads():
+    code = """
+import rlx
+g = rlx.Graph(); g.set_outputs([g.input("x", (2,)) + 1.0])
+rlx.compile(g, "cpu").run([1, 2])
+"""
+    modules, _ = loaded(code)
+    for absent in (
+        "wgpu",
+        "jinja2",
+        "rich",
+        "asyncio",
+        "rlx.importers.onnx",
+        "rlx.regress",
+        "rlx.cli",
+    ):
+        assert absent not in modules
+
+
+def test_errors_load_no_operation():
+    modules, _ = loaded("from rlx import DeviceLostError, RlxError, CancelToken")
+    assert "rlx.ops" not in modules
+
+
+def test_everything_public_is_there():
+    namespace = {}
+    exec("from rlx import *", namespace)
+    for name in rlx.__all__:
+        assert namespace[name] is getattr(rlx, name)
+    assert set(rlx.__all__) <= set(dir(rlx))
+    for name, home in rlx._HOMES.items():
+        found = getattr(rlx, name)
+        assert getattr(found, "__module__", home).startswith(home.rpartition(".")[0])
+
+
+def test_what_is_not_there():
+    code = "import rlx\ntry:\n    rlx.Grahp\nexcept AttributeError as error:\n    assert 'Grahp' in str(error)"
+    loaded(code)
+
+
+def test_a_graph_knows_the_operations_however_it_is_imported():
+    loaded("from rlx.ir.graph import Graph; g = Graph(); g.stft(g.input('x', (64,)), 16, 8)")
+    loaded("import rlx.ops; assert 'istft' in rlx.ops.__all__")
+    loaded("from rlx.signal.fourier import stft; import rlx; assert rlx.Graph.istft")
