@@ -23,6 +23,8 @@ MYPY_INI = """
 [mypy]
 check_untyped_defs = true
 mypy_path = typings
+[mypy-pygfx.*,rendercanvas.*,wgpu.*]
+ignore_missing_imports = true
 [mypy-correct,errors]
 disallow_any_generics = true
 disallow_untyped_calls = true

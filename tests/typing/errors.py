@@ -52,4 +52,3 @@ def results_of_other_types(g: Graph, x: Node) -> None:
     _a, _b, _c = g.topk(x, 2)  # error: misc, reportAssignmentType
     _shape: list[int] = x.shape  # error: assignment, reportAssignmentType
     rlx.compile(x)  # error: arg-type, reportArgumentType
-    rlx.compile(g, device=3)  # error: arg-type, reportArgumentType
