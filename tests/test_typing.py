@@ -1,9 +1,10 @@
-"""mypy and pyright on the examples and on ``tests/typing``, with the installed rlx, from a folder outside of the checkout.
+"""mypy and pyright on the examples and on ``tests/typing``, with the installed rlx, outside of the checkout.
 
 ``correct.py`` holds uses that both have to accept, ``errors.py`` mistakes that both have to find.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import rlx
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("examples", "tests/typing")
@@ -35,6 +38,8 @@ strict_equality = true
 warn_return_any = true
 warn_unused_ignores = true
 """
+# Part of all public names below rlx whose types pyright finds stated, and not only inferred.
+LEAST_SCORE = 0.95
 # A library that an example may use, and that need not be there.
 ABSENT = "from typing import Any\ndef __getattr__(name: str) -> Any: ...\n"
 
@@ -99,3 +104,48 @@ def test_pyright(outside):
         if one["severity"] in ("error", "warning"):
             found[key] = one["message"].splitlines()[0]
     compare(found, "pyright")
+
+
+def exported():
+    """The qualified names of what rlx and its modules export."""
+    found = set()
+    for module in (rlx, rlx.signal, rlx.onnx, rlx.ops, rlx.cost, rlx.gguf, rlx.safetensors):
+        for name in getattr(module, "__all__", ()):
+            one = getattr(module, name)
+            found.add(f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', name)}")
+    return found
+
+
+def test_what_rlx_exports_has_types(tmp_path):
+    """pyright's own count of a package's types: nothing exported is unknown, and the score stays what it is."""
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--verifytypes",
+        "rlx",
+        "--ignoreexternal",
+        "--outputjson",
+    ]
+    # There is no option for the interpreter here: pyright asks the first one on the path.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = {
+        "cwd": tmp_path,
+        "env": {**os.environ, "PATH": path},
+        "capture_output": True,
+        "text": True,
+    }
+    done = subprocess.run(command, check=False, **run)
+    said = json.loads(done.stdout)["typeCompleteness"]
+    assert Path(said["packageRootDirectory"]) == Path(rlx.__file__).parent
+    names = exported()
+    assert len(names) > 250
+    unknown = [
+        symbol["name"]
+        for symbol in said["symbols"]
+        if not symbol["isTypeKnown"]
+        and not symbol["isTypeAmbiguous"]
+        and any(symbol["name"] == name or symbol["name"].startswith(f"{name}.") for name in names)
+    ]
+    assert not unknown
+    assert said["completenessScore"] >= LEAST_SCORE

@@ -52,7 +52,14 @@ class Node(Operators):
 
     __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "types")
 
+    attrs: dict[str, Any]
     graph: Graph
+    id: int
+    inputs: tuple[Node, ...]
+    name: str
+    opdef: OpDef
+    source: str
+    types: tuple[TensorType, ...]
 
     def __init__(
         self,

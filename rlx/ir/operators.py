@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from types import EllipsisType
-from typing import Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.opdef import Numbers
@@ -25,7 +25,11 @@ class Operators:
     __array_ufunc__ = None
 
     # Nodes are keys of dicts and members of sets by identity.
-    __hash__ = object.__hash__
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+    else:
+        __hash__ = object.__hash__
 
     graph: Any
 
