@@ -1,11 +1,13 @@
 # Made by script/stubs from the records of the operations. Edit those.
 from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Literal
 
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node, Operand
-from rlx.ir.opdef import HasArray, Numbers, OpDef
+from rlx.ir.opdef import HasArray, Numbers
+from types import ModuleType
+
+from rlx.ir.opdef import OpDef
 from rlx.ops.products.block_encoders import quantize_blocks as quantize_blocks
 from rlx.ops.products.block_encoders import quantize_groups as quantize_groups
 from rlx.ops.products.block_formats import decode_blocks as decode_blocks

@@ -92,7 +92,8 @@ def whole(path: Path) -> NDArray[Any]:
     with rlx.compile(g, device="auto") as compiled:
         outputs = compiled.run({"x": np.ones((2, 4), np.float32)})
         (again,) = compiled.run_slots(np.ones((2, 4), np.float32))
-    spectrum: NDArray[Any] = rlx.signal.stft(np.ones(400, np.float32), 64, 32)
+    assert_type(rlx.signal.stft(x, n_fft=64, hop=32), Node)
+    spectrum: NDArray[Any] = rlx.signal.stft(np.ones(400, np.float32), 64, 32, device="cpu")
     rlx.save_model(g, path, devices=["cpu"])
     model = rlx.onnx.Model("model.onnx", device="cpu")
     results: list[NDArray[Any]] = model.run({"x": again})

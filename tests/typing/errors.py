@@ -25,6 +25,12 @@ def parameters_that_do_not_fit(g: Graph, x: Node) -> None:
     g.while_(g, g, x, 10, max_trip=3)  # error: call-arg, reportCallIssue
 
 
+def functions_of_signals(x: Node) -> None:
+    rlx.signal.stft(x, 64, hopp=32)  # error: call-overload, reportCallIssue
+    rlx.signal.stft(x, 64, 32, device="cpu")  # error: call-overload, reportArgumentType
+    rlx.signal.mel_filter_bank(16000, 400)  # error: attr-defined, reportAttributeAccessIssue
+
+
 def operands_of_other_types(g: Graph, x: Node) -> None:
     g.gelu("x")  # error: arg-type, reportArgumentType
     g.add(x, None)  # error: arg-type, reportArgumentType
