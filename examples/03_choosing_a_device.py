@@ -23,9 +23,8 @@ gd.set_param("w", np.full((64, 64), 0.01, np.float32))
 x = {"x": np.ones((8, 64), np.float32)}
 
 for row in gd.report():
-    print(
-        f"{row.device}: {row.label}: {row.blocker or f'{row.estimate_ns / 1e3:,.1f} us expected'}"
-    )
+    estimate = "" if row.estimate_ns is None else f"{row.estimate_ns / 1e3:,.1f} us expected"
+    print(f"{row.device}: {row.label}: {row.blocker or estimate}")
 for result in gd.benchmark(x, runs=20):
     print(f"{result.device}: {result.median_ns / 1e3:,.1f} us measured")
 

@@ -34,7 +34,7 @@ def decoder(layers=LAYERS, length=LENGTH):
             cache = g.input(f"{name}{at}", (1, HEADS, length, WIDTH // HEADS))
             held.append(g.where(written, g.reshape(new, head), cache))
         caches += held
-        y = g.attention(g.reshape(q, head), *held, mask=ahead, kind="bias")
+        y = g.attention(g.reshape(q, head), held[0], held[1], ahead, kind="bias")
         x = x + g.reshape(y, (1, WIDTH)) @ g.param(f"out{at}", (WIDTH, WIDTH))
         up = g.silu(x @ g.param(f"up{at}", (WIDTH, 2 * WIDTH)))
         x = x + up @ g.param(f"down{at}", (2 * WIDTH, WIDTH))

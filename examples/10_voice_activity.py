@@ -123,16 +123,15 @@ def find_model(given):
     """The model's file, or None where there is none."""
     if given:
         return Path(given)
+    places = [Path(Path(MODEL).name)]
     package = importlib.util.find_spec("silero_vad")
-    places = [
-        Path(MODEL).name,
-        *([] if package is None else [Path(package.origin).parent / "data" / Path(MODEL).name]),
-    ]
-    return next((Path(one) for one in places if Path(one).exists()), None)
+    if package is not None and package.origin is not None:
+        places.append(Path(package.origin).parent / "data" / Path(MODEL).name)
+    return next((one for one in places if one.exists()), None)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("wav", nargs="?")
     parser.add_argument("--microphone", type=float, metavar="SECONDS")
     parser.add_argument("--model")

@@ -13,6 +13,7 @@ import sys
 import time
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,14 +98,18 @@ class Picture:
         self._camera.local.position = (BINS / 2 - 0.5, ROWS / 2 - 0.5, 1)
         self._camera.local.scale_y = -1  # the newest row, the last of the texture, is at the bottom
         self._renderer = pygfx.renderers.WgpuRenderer(canvas, pixel_ratio=1, ppaa="none")
-        self.device = pygfx.renderers.wgpu.get_shared().device
+        shared = pygfx.renderers.wgpu.get_shared()
+        assert shared is not None, "the renderer has made it"
+        self.device = shared.device
 
     @property
     def texture(self) -> "wgpu.GPUTexture":
         """The wgpu texture, which pygfx makes when it first draws."""
         if self._texture._wgpu_object is None:
             self.draw()
-        return self._texture._wgpu_object
+        made = self._texture._wgpu_object
+        assert made is not None, "drawing has made it"
+        return made
 
     def draw(self) -> None:
         """Draws the scene as it stands on the GPU by now."""
@@ -143,8 +148,18 @@ def timed(draw, wait, picture: Picture, given, frames: int) -> float:
     return (time.perf_counter() - start) / frames * 1e6
 
 
+def canvas_of(window: bool) -> tuple[Any, Any]:
+    """A canvas, and the loop that runs its window."""
+    size = (2 * BINS, 2 * ROWS)
+    if window:
+        from rendercanvas.auto import RenderCanvas, loop
+
+        return RenderCanvas(title="rlx waterfall", size=size, max_fps=30), loop
+    return rendercanvas.offscreen.RenderCanvas(size=size, pixel_ratio=1), None
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--window", action="store_true", help="open a window, until it is closed")
     parser.add_argument("--wav", type=Path, help="a sound of 16 bits at 16 kHz")
     parser.add_argument("--frames", type=int, default=240, help="frames drawn without a window")
@@ -152,12 +167,7 @@ def main() -> None:
     given = parser.parse_args()
 
     sound = blocks(sound_of(given.wav))
-    if given.window:
-        from rendercanvas.auto import RenderCanvas, loop
-
-        canvas = RenderCanvas(title="rlx waterfall", size=(2 * BINS, 2 * ROWS), max_fps=30)
-    else:
-        canvas = rendercanvas.offscreen.RenderCanvas(size=(2 * BINS, 2 * ROWS), pixel_ratio=1)
+    canvas, loop = canvas_of(given.window)
     picture = Picture(canvas)
     waterfall = Waterfall(picture.device)
 

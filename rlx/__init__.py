@@ -162,15 +162,18 @@ late.provide("compile", "rlx.runtime.session", "compile")
 late.provide("meter", "rlx.calibrate.measurer", "METER")
 
 
-def __getattr__(name: str) -> Any:
-    home = _MODULES.get(name) or _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home not in _WITHOUT_OPS:
-        late.provided("operations")
-    module = import_module(home)
-    found = globals()[name] = module if name in _MODULES else getattr(module, name)
-    return found
+# A type checker would take any name for an attribute.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        home = _MODULES.get(name) or _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if home not in _WITHOUT_OPS:
+            late.provided("operations")
+        module = import_module(home)
+        found = globals()[name] = module if name in _MODULES else getattr(module, name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -32,7 +32,8 @@ class UnknownNameError(GraphError, KeyError):
     """A name (input, param, op, option) that does not exist; the message suggests the nearest."""
 
     # KeyError prints the repr of its argument; ours is a sentence.
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class VerifyError(GraphError):
@@ -64,7 +65,7 @@ class DeviceFallbackError(DeviceError):
 
     def __init__(self, message: str, attempts: Iterable[tuple[object, Exception]] = ()) -> None:
         super().__init__(message)
-        self.attempts = list(attempts)
+        self.attempts: list[tuple[object, Exception]] = list(attempts)
 
 
 class DeviceLostError(DeviceError):

@@ -26,7 +26,6 @@ DRIVERS = "mesa-vulkan-drivers libvulkan1"
 # What a change of means that the compiled modules have to be built again, or the wheel.
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
 PACKAGED = (*COMPILED, "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
-PACKAGED += ("plugins/**/*",)
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
 FIND_ADAPTER = "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
 PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
@@ -75,6 +74,7 @@ def make_environment(extras: str) -> None:
     if not PYTHON.exists():
         say("making .venv")
         make_venv(VENV)
+    forget_metadata()
     stamp = VENV / f"rlx-{extras.replace(',', '-')}.stamp"
     built = VENV / "rlx-compiled.stamp"
     wanted, modules = digest(("pyproject.toml",), extras), digest(COMPILED)
@@ -93,6 +93,11 @@ def make_environment(extras: str) -> None:
         built.write_text(modules)
 
 
+def forget_metadata() -> None:
+    """Removes what setuptools leaves beside the sources. An editable install would find it there, old as it may be."""
+    shutil.rmtree(ROOT / "rlx.egg-info", ignore_errors=True)
+
+
 def build_wheel() -> Path:
     """Makes the sdist, and the wheel from the sdist; gives the wheel, which may be there already."""
     stamp, wanted = DIST / "sources.stamp", digest(PACKAGED)
@@ -101,6 +106,7 @@ def build_wheel() -> Path:
         shutil.rmtree(DIST, ignore_errors=True)
         command = [str(PYTHON), "-m", "build", "--outdir", str(DIST), str(ROOT)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
+        forget_metadata()
         if done.returncode:
             print(done.stdout, done.stderr)
             sys.exit("-- the wheel can't be built")

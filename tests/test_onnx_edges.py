@@ -208,6 +208,12 @@ def test_what_makes_no_sense_is_refused(kind, arrays, attrs, says):
     assert re.search(f"(?s){says}", str(raised.value)), raised.value
 
 
+def test_a_type_that_rlx_has_not_is_refused():
+    """17 is an 8-bit float, which graphs hold in a wider type."""
+    with pytest.raises(rlx.UnsupportedOpError, match="output_dtype 17"):
+        run("DequantizeLinear", [np.ones(4, "i1"), np.float32(1)], opset=23, output_dtype=17)
+
+
 def test_bits_of_another_size_are_refused():
     data = model([helper.make_node("BitCast", ["x"], ["y"], to=2)], [], ["y"], {"x": M}, opset=26)
     with pytest.raises(rlx.ImportModelError, match="another size"):

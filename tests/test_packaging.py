@@ -81,7 +81,8 @@ def test_contents_and_size(wheel, unpacked):
     print(f"wheel {wheel.stat().st_size} bytes, installed {installed} bytes")
     assert installed < LIMIT
     assert "rlx/py.typed" in names
-    assert "rlx/_ext/cpu.pyi" in names
+    for stub in ("_ext/cpu.pyi", "ir/builders.pyi", "ops/__init__.pyi", "signal/__init__.pyi"):
+        assert f"rlx/{stub}" in names
     assert not [n for n in names if n.endswith((".c", ".pyx", ".h")) or n.startswith("cython_src")]
     # The shaders are the files of the checkout, byte for byte.
     sources = sorted(path for path in (ROOT / "shaders").rglob("*.wgsl"))
@@ -131,7 +132,7 @@ from importlib.machinery import SourceFileLoader
 
 def test_plain(pytestconfig):
     assert pytestconfig.pluginmanager.hasplugin("rlx")
-    assert "rlx" not in sys.modules
+    assert not {"rlx.ir", "rlx.regress"} & sys.modules.keys()
     import rlx
     assert type(rlx.__loader__) is SourceFileLoader, "pytest rewrites rlx, which makes the import slow"
 
@@ -310,3 +311,44 @@ def test_the_checkout_and_its_sdist_build_the_same_wheel(wheel, tmp_path):
             held.append({name: archive.read(name) for name in archive.namelist()})
     assert held[0].keys() == held[1].keys()
     assert [name for name in held[0] if held[0][name] != held[1][name]] == []
+
+
+def copy_of_the_checkout(target):
+    """What git tracks, and what an editable install has built: equal time stamps, so that nothing is compiled again."""
+    made = [*(ROOT / "rlx/_ext").glob("*.so"), *(ROOT / "rlx/_ext").glob("*.pyd")]
+    made += [p for part in ("cython", "generated") for p in (ROOT / "build" / part).rglob("*.[ch]")]
+    names = [*run("git", "ls-files", cwd=ROOT).splitlines(), *(p.relative_to(ROOT) for p in made)]
+    for name in names:
+        if (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_type_checkers_follow_an_editable_install(tmp_path):
+    """mypy and pyright find a checkout that ``pip install -e`` installed, from a folder outside of it."""
+    source, outside = tmp_path / "source", tmp_path / "outside"
+    copy_of_the_checkout(source)
+    with (source / "rlx/__init__.py").open("a") as file:
+        file.write("\nFOUND_IN_THE_CHECKOUT: int = 1\n")
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / BIN
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(python, "-c", where, cwd=tmp_path).strip())
+    # Everything else is that of this environment, and rlx in its checkout comes first on the path.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    install = ("install", "-q", "--no-deps", "--no-build-isolation", "--no-index")
+    run(*pip, *install, "--force-reinstall", "-e", source, cwd=tmp_path)
+
+    outside.mkdir()
+    (outside / "use.py").write_text(
+        "import rlx\nfrom rlx import pytest_plugin\n\n"
+        "found: int = rlx.FOUND_IN_THE_CHECKOUT\nplug_in = pytest_plugin.rlx_regress\n"
+    )
+    assert str(source) in run(python, "-c", "import rlx; print(rlx.__file__)", cwd=outside)
+    checker = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "mypy")
+    assert "no issues" in run(*checker, "--python-executable", python, "use.py", cwd=outside)
+    checker = (sys.executable, "-m", "pyright", "--pythonpath", python)
+    assert "0 errors, 0 warnings" in run(*checker, "use.py", cwd=outside)

@@ -41,7 +41,7 @@ def test_mine(rlx_regress):
     np.testing.assert_allclose(found, np.tanh(X) * WEIGHT, rtol=1e-5)
 """
 # A pytest inside this one does without the plug-ins of others, and rlx is imported already.
-INSIDE = ("-p", "rlx_pytest", "-p", "no:cacheprovider", "-W", "default")
+INSIDE = ("-p", "rlx.pytest_plugin", "-p", "no:cacheprovider", "-W", "default")
 IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
@@ -98,13 +98,16 @@ def test_nothing_is_imported_until_it_is_needed(project):
 import sys
 
 def test_plain(pytestconfig):
-    assert pytestconfig.pluginmanager.hasplugin("rlx_pytest")
+    assert pytestconfig.pluginmanager.hasplugin("rlx.pytest_plugin")
     found = {name.partition(".")[0] for name in sys.modules}
-    assert not found & {"rlx", "wgpu", "numpy", "msgspec", "scipy"}
+    assert not found & {"wgpu", "numpy", "msgspec", "scipy"}
+    # The package itself is imported with its plug-in, and imports next to nothing.
+    mine = {name.removeprefix("rlx.") for name in sys.modules if name.startswith("rlx.")}
+    assert mine <= {"pytest_plugin", "late", "version", "_ext"}, mine
 """
     )
     # Other plug-ins may import any of these.
-    options = ("-p", "rlx_pytest")
+    options = ("-p", "rlx.pytest_plugin")
     project(*options, apart=True, PYTEST_DISABLE_PLUGIN_AUTOLOAD=1).assert_outcomes(passed=1)
 
 

@@ -19,6 +19,7 @@ import time
 BEGAN = time.perf_counter()
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from audio import TONE_HZ, is_voice, microphone_problem
@@ -42,7 +43,8 @@ class Record:
     """
 
     def __init__(self, window: Window, seconds: float, screenshot: Path | None) -> None:
-        self.found = {"window_s": time.perf_counter() - BEGAN, "activity": [], "voice": []}
+        self.found: dict[str, Any] = {"activity": [], "voice": []}
+        self.found["window_s"] = time.perf_counter() - BEGAN
         self.failures: list[str] = []
         self._window, self._seconds, self._screenshot = window, seconds, screenshot
         self._latency: list[float] = []
@@ -87,13 +89,14 @@ class Record:
         left = [
             one.name for one in threading.enumerate() if one.name in ("audio", "compute", "devices")
         ]
-        more = {"source": self._window.engine.source.kind, "latency_ms": {"p50": p50, "p99": p99}}
+        more: dict[str, Any] = {}
+        more |= {"source": self._window.engine.source.kind, "latency_ms": {"p50": p50, "p99": p99}}
         more |= {"dropped": self._window.engine.source.dropped, "threads_left": left}
         return json.dumps(self.found | more | {"failures": self.failures})
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("wav", nargs="?", help="a WAV file, played again and again")
     parser.add_argument("--source", choices=("generated", "microphone"))
     parser.add_argument("--device", default="auto", help='"auto", "cpu", "webgpu", ...')

@@ -63,8 +63,8 @@ def read_wav(path: Path) -> np.ndarray:
         from rlx import signal  # only in the thread that reads: the window doesn't wait for it
 
         common = math.gcd(RATE, rate)
-        sound = signal.resample_poly(np.float32(sound), RATE // common, rate // common)
-    return np.float32(sound)
+        sound = signal.resample_poly(sound.astype(np.float32), RATE // common, rate // common)
+    return np.asarray(sound, np.float32)
 
 
 def microphone_problem() -> str:

@@ -7,10 +7,14 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from audio import Source
 from PySide6.QtCore import QObject, Signal
+
+if TYPE_CHECKING:
+    import rlx  # the worker thread imports it
 
 TOLD_EVERY_S = 0.03  # progress, at most
 CLOSE_S = 1.5  # for all threads to end
@@ -54,10 +58,12 @@ class Engine(QObject):
 
     def __init__(self, device: str, source: str, model: Path | None) -> None:
         super().__init__()
-        self.device, self._model, self._token = device, model, None
+        self.device, self._model = device, model
+        self._token: rlx.CancelToken | None = None
         self._changed, self._end = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._told, self._threads = 0.0, []
+        self._told = 0.0
+        self._threads: list[threading.Thread] = []
         self.source = Source(source, self.failed.emit)
 
     def start(self) -> None:
@@ -111,12 +117,13 @@ class Engine(QObject):
         while not self._end.is_set():
             with self._lock:
                 self._changed.clear()
-                device, self._token = self.device, rlx.CancelToken()
+                device, token = self.device, rlx.CancelToken()
+                self._token = token
                 if self._end.is_set():
                     return
             began, self._told = time.perf_counter(), 0.0
             try:
-                listener = processing.Listener(device, self._model, self._tell, self._token)
+                listener = processing.Listener(device, self._model, self._tell, token)
             except rlx.CancelledError:
                 continue
             except (rlx.RlxError, OSError) as error:  # OSError: the model's file

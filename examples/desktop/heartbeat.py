@@ -18,7 +18,8 @@ class Heartbeat(QObject):
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
-        self.worst_ms, self._last = 0.0, None  # from the first event on
+        self.worst_ms = 0.0
+        self._last: float | None = None  # from the first event on
         timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer, interval=EVERY_MS)
         timer.timeout.connect(self._beat)
         timer.start()

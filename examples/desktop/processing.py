@@ -15,7 +15,7 @@ COLUMNS = CHUNK // HOP  # of the spectrogram, per run
 # Silero's model looks back this far, and its probability is for a whole chunk.
 MODEL_CONTEXT, MODEL_STATE = 64, (2, 1, 128)
 # What Silero's files leave open, by the names that they have for it. The one for 16 kHz leaves nothing.
-MODEL_SIZES = (
+MODEL_SIZES: tuple[dict[str, int], ...] = (
     {},
     {"input[0]": 1, "input[1]": CHUNK + MODEL_CONTEXT, "state[1]": 1},
     {"batch": 1, "sequence": CHUNK + MODEL_CONTEXT},

@@ -155,11 +155,13 @@ class Activity(Plot):
 
     def paint_data(self, painter: QPainter, area: QRectF) -> None:
         line = curve(self.values, area)
+        below = QPolygonF(line)
+        below.append([area.bottomRight(), area.bottomLeft()])
         fill = QColor(self.theme.good)
         fill.setAlpha(70)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(fill))
-        painter.drawPolygon(QPolygonF([area.bottomLeft(), *line, area.bottomRight()]))
+        painter.drawPolygon(below)
         painter.setPen(QPen(QColor(self.theme.good), 1.8))
         painter.drawPolyline(line)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from engine import Block, Engine, Ready
 from heartbeat import Heartbeat
 from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
     QFileDialog,
@@ -22,6 +23,13 @@ from widgets import Activity, Latency, Spectrogram
 
 FRAME_MS = 33  # the plots are drawn this often
 WAV = "wav"
+
+
+def label(text: str, kind: str) -> QLabel:
+    """A line of text; the style sheet knows it by its kind."""
+    made = QLabel(text)
+    made.setObjectName(kind)
+    return made
 
 
 class Window(QMainWindow):
@@ -47,13 +55,12 @@ class Window(QMainWindow):
         engine.block.connect(self._on_block)
         engine.devices.connect(self._on_devices)
         engine.failed.connect(self._on_failed)
-        QTimer(self, interval=FRAME_MS, timeout=self._draw).start()
+        timer = QTimer(self, interval=FRAME_MS)
+        timer.timeout.connect(self._draw)
+        timer.start()
 
     def _build(self) -> None:
-        self.status, self.reason = (
-            QLabel("Starting", objectName="title"),
-            QLabel(objectName="faint"),
-        )
+        self.status, self.reason = label("Starting", "title"), label("", "faint")
         self.reason.setWordWrap(True)
         self.bar = QProgressBar(textVisible=False, maximum=0)
         self.device, self.source = QComboBox(), QComboBox()
@@ -67,23 +74,27 @@ class Window(QMainWindow):
         self.source.setCurrentIndex(self.source.findData(kind))
         self.device.activated.connect(self._device_chosen)
         self.source.activated.connect(self._source_chosen)
-        self.pauses = QLabel(objectName="faint")
-        words = QVBoxLayout(spacing=2)
+        self.pauses = label("", "faint")
+        words = QVBoxLayout()
+        words.setSpacing(2)
         words.addWidget(self.status)
         words.addWidget(self.reason)
-        head = QHBoxLayout(spacing=10)
+        head = QHBoxLayout()
+        head.setSpacing(10)
         head.addLayout(words, 1)
         for name, box in (("Sound", self.source), ("Device", self.device)):
             box.setMinimumContentsLength(18)
             box.setSizeAdjustPolicy(box.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             box.view().setMinimumWidth(280)  # the list has room for reasons
-            head.addWidget(QLabel(name, objectName="faint"))
+            head.addWidget(label(name, "faint"))
             head.addWidget(box)
-        low = QHBoxLayout(spacing=12)
+        low = QHBoxLayout()
+        low.setSpacing(12)
         low.addWidget(self.activity)
         low.addWidget(self.latency)
         middle = QWidget()
-        column = QVBoxLayout(middle, spacing=12)
+        column = QVBoxLayout(middle)
+        column.setSpacing(12)
         column.setContentsMargins(16, 14, 16, 12)
         column.addLayout(head)
         column.addWidget(self.bar)
@@ -112,6 +123,8 @@ class Window(QMainWindow):
 
     def _on_devices(self, candidates) -> None:
         """Fills the list: what can't run the graph is shown with its reason, and can't be picked."""
+        items = self.device.model()
+        assert isinstance(items, QStandardItemModel), "what a combo box has"
         for one in candidates:
             name = str(one.device)
             if self.device.findData(name) >= 0:
@@ -123,7 +136,7 @@ class Window(QMainWindow):
             at = self.device.count() - 1
             advice = ", recommended" if one.recommended else ""
             self.device.setItemData(at, one.label + advice, Qt.ItemDataRole.ToolTipRole)
-            self.device.model().item(at).setEnabled(one.blocker is None)
+            items.item(at).setEnabled(one.blocker is None)
         self.device.setCurrentIndex(max(0, self.device.findData(self.engine.device)))
 
     def _on_failed(self, text: str) -> None:

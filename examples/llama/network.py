@@ -42,7 +42,8 @@ class Network:
         s = self.settings
         self._check(self._tensor("blk.0.attn_q.weight"), (s.heads * s.key, s.width))
         factors = file.tensors.get("rope_freqs.weight")
-        self._angles = self.settings.angles(self.context, factors and factors.dequantized())
+        divisors = None if factors is None else factors.dequantized()
+        self._angles = self.settings.angles(self.context, divisors)
 
     def prompt(self, length: int) -> rlx.Graph:
         """A prompt of up to ``length`` tokens.
@@ -88,7 +89,7 @@ class Network:
             for name, new, size in (("k", k, s.key), ("v", v, s.value)):
                 cache = g.input(f"{name}{at}", (1, s.kv_heads, self.context, size))
                 held.append(g.where(here, new, cache))
-            return g.attention(q, *held, mask=ahead, kind="bias"), held
+            return g.attention(q, held[0], held[1], ahead, kind="bias"), held
 
         x, held = self._layers(g, token, angles, attend)
         g.set_outputs([self._logits(g, x), *held])
@@ -99,6 +100,7 @@ class Network:
     ) -> tuple[rlx.Node, list[rlx.Node]]:
         """The vectors behind the last layer, and what ``attend`` holds of each."""
         s, length = self.settings, tokens.shape[0]
+        cos, sin = angles
 
         def split(x: rlx.Node, heads: int, size: int) -> rlx.Node:
             return g.transpose(g.reshape(x, (1, length, heads, size)), (0, 2, 1, 3))
@@ -111,7 +113,7 @@ class Network:
             k = split(self._product(g, h, f"{blk}.attn_k", s.kv_heads * s.key), s.kv_heads, s.key)
             v = self._product(g, h, f"{blk}.attn_v", s.kv_heads * s.value)
             # Files have the rows of q and k in such an order that neighbours are a pair.
-            q, k = (g.rope(one, *angles, s.rotary, "gptj") for one in (q, k))
+            q, k = (g.rope(one, cos, sin, s.rotary, "gptj") for one in (q, k))
             y, caches = attend(at, q, k, split(v, s.kv_heads, s.value))
             held += caches
             y = g.reshape(g.transpose(y, (0, 2, 1, 3)), (length, s.heads * s.value))
@@ -149,7 +151,8 @@ class Network:
         Matrices in blocks stay packed: the kernel decodes them as it multiplies.
         """
         tensor = self._tensor(f"{name}.weight")
-        rows = tensor.shape[0] if size is None and tensor.shape else size
+        first = tensor.shape[0] if tensor.shape else 0
+        rows = first if size is None else size
         self._check(tensor, (rows, x.shape[-1]))
         w = self._param(g, tensor)
         if tensor.dtype is None:

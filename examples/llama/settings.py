@@ -128,7 +128,8 @@ class Settings:
             frequencies = frequencies * (keep + (1 - keep) / self.factor)
             magnitude *= 1 + 0.1 * math.log(self.factor)
         turned = np.arange(positions)[:, None] * frequencies
-        return np.float32(magnitude * np.cos(turned)), np.float32(magnitude * np.sin(turned))
+        cos, sin = (magnitude * function(turned) for function in (np.cos, np.sin))
+        return cos.astype(np.float32), sin.astype(np.float32)
 
     def _kept(self, pairs: np.ndarray) -> np.ndarray:
         """YaRN's share of the unscaled frequency in each pair: 1 for fast ones, 0 for slow ones."""

@@ -62,11 +62,11 @@ def model(
     tensors = {}
     for name, shape in matrices.items():
         # Small vectors of tokens: what the layers add decides what comes next.
-        weights = np.float32(rng.standard_normal(shape) / np.sqrt(shape[1]))
-        tensors[f"{name}.weight"] = encoded(weights, next(kinds))
+        weights = rng.standard_normal(shape) / np.sqrt(shape[1])
+        tensors[f"{name}.weight"] = encoded(weights.astype(np.float32), next(kinds))
     for name in norms:
-        weights = np.float32(1 + 0.1 * rng.standard_normal(width))
-        tensors[f"{name}.weight"] = encoded(weights, "F32")
+        weights = 1 + 0.1 * rng.standard_normal(width)
+        tensors[f"{name}.weight"] = encoded(weights.astype(np.float32), "F32")
     keys = {
         "general.architecture": "llama",
         "llama.context_length": context,
@@ -91,7 +91,7 @@ def byte_vocabulary() -> dict[str, Any]:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": np.int32([1] * (len(tokens) - 2) + [3, 3]),
+        "tokenizer.ggml.token_type": np.array([1] * (len(tokens) - 2) + [3, 3], np.int32),
         "tokenizer.ggml.merges": merges,
         "tokenizer.ggml.bos_token_id": len(tokens) - 2,
         "tokenizer.ggml.eos_token_id": len(tokens) - 1,

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Encoder:
         self.close()
 
 
-def _config(path: Path) -> dict[str, float]:
+def _config(path: Path) -> dict[str, Any]:
     """Heads and the norms' eps, where a file says so."""
     if not path.exists():
         return {}

@@ -27,4 +27,4 @@ if python_license_file().is_file():
 place = Path(str(shader_place()))
 datas += [(str(place / name), str(Path("rlx/_shaders", name).parent)) for name in shader_files()]
 # A profile prints itself as plain text where rich is absent.
-excludedimports = ["rlx.cli", "rlx.regress", "rlx.__main__", *left_out]
+excludedimports = ["rlx.cli", "rlx.regress", "rlx.pytest_plugin", "rlx.__main__", *left_out]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from rlx.abi.signature import BYTES, INT, INTS, NUMBERS, Kernel, Parallel, choice
 
 # How an update joins what is there.
-REDUCTIONS = ("none", "add", "mul", "min", "max")
+Reduction = Literal["none", "add", "mul", "min", "max"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 # What stands around a tensor: its nearest element, or those that a mirror or a repetition shows there.
 PADS = ("edge", "reflect", "wrap")
 

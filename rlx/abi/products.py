@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rlx.abi.constants import (
     BYTE_ROWS,
@@ -27,7 +27,8 @@ from rlx.abi.signature import (
 )
 
 # What follows a product, applied to each result before it is stored.
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish")
+Activation = Literal["none", "relu", "gelu", "gelu_approx", "silu", "sigmoid", "tanh", "hard_swish"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 ACTIVATION = choice("ACT", *ACTIVATIONS)
 
 # Formats of quantised weights: blocks of GGUF files, then plain groups with scales of their own.

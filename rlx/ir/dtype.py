@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,8 @@ class DType(enum.Enum):
     BOOL = "bool"
 
     # There is one object for each type; Enum's own hash is a Python function.
-    __hash__ = object.__hash__
+    if not TYPE_CHECKING:
+        __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return self.value

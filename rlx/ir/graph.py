@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import PART as PART
-from rlx.ir.opdef import REGISTRY, Array, OpDef, TensorType, lookup
+from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, to_json
@@ -25,14 +25,13 @@ from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
 from rlx.late import provided
 
+if TYPE_CHECKING:
+    # The methods that rlx.ops makes of the op records. `script/stubs` writes them down for type checkers and editors.
+    from rlx.ir.builders import Builders
+else:
+    Builders = object
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-@runtime_checkable
-class HasArray(Protocol):
-    """Anything NumPy can turn into an array."""
-
-    def __array__(self) -> Array: ...
 
 
 class Node(Operators):
@@ -53,7 +52,14 @@ class Node(Operators):
 
     __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "types")
 
+    attrs: dict[str, Any]
     graph: Graph
+    id: int
+    inputs: tuple[Node, ...]
+    name: str
+    opdef: OpDef
+    source: str
+    types: tuple[TensorType, ...]
 
     def __init__(
         self,
@@ -119,7 +125,11 @@ class Node(Operators):
         return f"{self.label} <- {self.source}" if self.source else self.label
 
 
-class Graph:
+# What builders take as an operand: a node, or numbers, which become a constant.
+Operand = Node | Numbers
+
+
+class Graph(Builders):
     """A computation under construction: nodes in topological order, and which are the outputs.
 
     A graph is not consumed by compiling and can be compiled many times.
@@ -149,10 +159,7 @@ class Graph:
         self.param_values = {}
         self._named: dict[str, Node] = {}
 
-    if TYPE_CHECKING:
-        # The methods made from the op records.
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-    else:
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             # Builders are methods once rlx.ops is imported, which may be now.

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +25,25 @@ from rlx.late import provided
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
+
+
+@runtime_checkable
+class HasArray(Protocol):
+    """Anything NumPy can turn into an array."""
+
+    def __array__(self) -> Array: ...
+
+
+# Values that are known when a graph is built: a number (int and bool are floats to type checkers), an array, a NumPy
+# number, or nested lists. Deeper lists work as well; a recursive type would take text, too.
+Numbers = float | HasArray | Sequence[float] | Sequence[Sequence[float]]
+# Types of parameters in the signatures of records, where a builder takes more than the reference gets: inference makes
+# one form of it. The text is the builder's type (`script/stubs` writes it); references are checked with Any.
+NodeLike = Annotated[Any, "Operand"]
+ValuesLike = Annotated[Any, "Numbers"]
+Axes = Annotated[Any, "int | Iterable[int] | None"]
+ShapeLike = Annotated[Any, "int | Iterable[int]"]
+PerAxis = Annotated[Any, "int | Sequence[int]"]
 # The op that picks one result of an operand that has several.
 PART = "part"
 # The attribute that says which operands are there, of an op where some may be absent.

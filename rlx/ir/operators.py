@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Self
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from rlx.errors import GraphError, ShapeError, describe
+from rlx.ir.opdef import Numbers
 from rlx.ir.shape import Shape
+
+Index = SupportsIndex | slice | EllipsisType | None
 
 
 class Operators:
@@ -21,7 +25,11 @@ class Operators:
     __array_ufunc__ = None
 
     # Nodes are keys of dicts and members of sets by identity.
-    __hash__ = object.__hash__
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+    else:
+        __hash__ = object.__hash__
 
     graph: Any
 
@@ -38,40 +46,40 @@ class Operators:
         node: Self = getattr(self.graph, op)(*operands)
         return node
 
-    def __add__(self, other: Any) -> Self:
+    def __add__(self, other: Self | Numbers) -> Self:
         return self._apply("add", self, other)
 
-    def __radd__(self, other: Any) -> Self:
+    def __radd__(self, other: Self | Numbers) -> Self:
         return self._apply("add", other, self)
 
-    def __sub__(self, other: Any) -> Self:
+    def __sub__(self, other: Self | Numbers) -> Self:
         return self._apply("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Self:
+    def __rsub__(self, other: Self | Numbers) -> Self:
         return self._apply("sub", other, self)
 
-    def __mul__(self, other: Any) -> Self:
+    def __mul__(self, other: Self | Numbers) -> Self:
         return self._apply("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Self:
+    def __rmul__(self, other: Self | Numbers) -> Self:
         return self._apply("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Self:
+    def __truediv__(self, other: Self | Numbers) -> Self:
         return self._apply("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Self:
+    def __rtruediv__(self, other: Self | Numbers) -> Self:
         return self._apply("div", other, self)
 
-    def __pow__(self, other: Any) -> Self:
+    def __pow__(self, other: Self | Numbers) -> Self:
         return self._apply("pow", self, other)
 
-    def __rpow__(self, other: Any) -> Self:
+    def __rpow__(self, other: Self | Numbers) -> Self:
         return self._apply("pow", other, self)
 
-    def __matmul__(self, other: Any) -> Self:
+    def __matmul__(self, other: Self | Numbers) -> Self:
         return self._apply("matmul", self, other)
 
-    def __rmatmul__(self, other: Any) -> Self:
+    def __rmatmul__(self, other: Self | Numbers) -> Self:
         return self._apply("matmul", other, self)
 
     def __neg__(self) -> Self:
@@ -83,19 +91,19 @@ class Operators:
     def __ne__(self, other: Any) -> Self:  # type: ignore[override]
         return self._apply("ne", self, other)
 
-    def __lt__(self, other: Any) -> Self:
+    def __lt__(self, other: Self | Numbers) -> Self:
         return self._apply("lt", self, other)
 
-    def __le__(self, other: Any) -> Self:
+    def __le__(self, other: Self | Numbers) -> Self:
         return self._apply("le", self, other)
 
-    def __gt__(self, other: Any) -> Self:
+    def __gt__(self, other: Self | Numbers) -> Self:
         return self._apply("gt", self, other)
 
-    def __ge__(self, other: Any) -> Self:
+    def __ge__(self, other: Self | Numbers) -> Self:
         return self._apply("ge", self, other)
 
-    def __getitem__(self, key: Any) -> Self:
+    def __getitem__(self, key: Index | tuple[Index, ...]) -> Self:
         """Basic indexing: integers, slices with any step, ``...`` and None."""
         starts, stops, steps, shape = [], [], [], []
         dims = iter(self.shape)

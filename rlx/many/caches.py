@@ -64,8 +64,8 @@ class CompileCache:
         # Held while the graph of a key is compiled: a second thread waits instead of compiling too.
         self._gates: dict[Hashable, _Gate] = {}
         self._closed = False
-        self.hits = 0
-        self.misses = 0
+        self.hits: int = 0
+        self.misses: int = 0
 
     def get_or_compile(
         self,

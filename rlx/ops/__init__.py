@@ -1,6 +1,7 @@
 """Every operation as a function over nodes: ``rlx.ops.gelu(x)`` is ``x.graph.gelu(x)``.
 
-Importing this package registers the op records and attaches the builder methods to ``Graph``.
+Importing this package registers the op records and attaches the builder methods to ``Graph``. Type checkers read
+``__init__.pyi`` in place of this file; `script/stubs` makes it of the records.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ _IF_SAMPLES = tuple(
     samples=_IF_SAMPLES,
     tolerance={DType.F32: 1e-5},  # that of the subgraph's functions
 )
-def if_(cond: Array, then_graph: Any, else_graph: Any, *xs: Array) -> Any:
+def if_(cond: Array, then_graph: Graph, else_graph: Graph, *xs: Array) -> Any:
     """The results of one of two subgraphs.
 
     The CPU computes only the branch that is taken. WebGPU computes both and selects, since skipping one
@@ -324,7 +324,7 @@ _GROW = _step(
         ),
     ),
 )
-def while_(cond_graph: Any, body_graph: Any, *xs: Array, max_trips: Any = None) -> Any:
+def while_(cond_graph: Graph, body_graph: Graph, *xs: Array, max_trips: int | None = None) -> Any:
     """State that a subgraph changes for as long as another says so.
 
     Args:
@@ -447,7 +447,7 @@ _FLAGS = _step(
         Sample(((3,), (5, 3)), {"body_graph": _FLAGS, "carried": 1}, dtypes=(DType.BOOL,) * 2),
     ),
 )
-def scan(body_graph: Any, carried: int, *xs: Array, reverse: bool = False) -> Any:
+def scan(body_graph: Graph, carried: int, *xs: Array, reverse: bool = False) -> Any:
     """A subgraph run along the first axis of sequences, with state carried from step to step.
 
     Args:

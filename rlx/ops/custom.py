@@ -327,7 +327,7 @@ register_custom_op(
         for dtype in (DType.F32, DType.F64, DType.F16)
     ),
 )
-def custom(name: str, inputs: Sequence[Array], attrs: Any = None) -> Any:
+def custom(name: str, inputs: Sequence[Array], attrs: Mapping[str, Any] | None = None) -> Any:
     """An operation registered with ``rlx.register_custom_op``.
 
     Args:

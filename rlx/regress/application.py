@@ -1,6 +1,6 @@
 """An application's test run: its own graphs measured, recorded, and compared with what was recorded before.
 
-``rlx_pytest`` is the way in: each call of its fixture is a ``look`` here.
+``rlx.pytest_plugin`` is the way in: each call of its fixture is a ``look`` here.
 """
 
 from __future__ import annotations

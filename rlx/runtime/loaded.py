@@ -85,20 +85,23 @@ class Loaded:
     ) -> None:
         # Weak, to make no reference cycle: a dropped graph is freed at once.
         self._holder: Callable[[], Any] = weakref.ref(holder)
-        self.graph, self.target, self.lowered = graph, target, lowered
+        self.graph: Graph = graph
+        self.target: Target = target
+        self.lowered: Lowered = lowered
         self.capabilities: Capabilities = executable.capabilities
-        self.names = graph.input_names
-        self.owner = Owner(
+        self.names: tuple[str, ...] = graph.input_names
+        self.owner: Owner = Owner(
             "this CompiledGraph", "give each thread its own: cg.clone() shares the params"
         )
-        self.values, self.missing = values, missing
-        self.extents = Extents(lowered, target)
+        self.values: dict[str, Array] = values
+        self.missing: set[str] = missing
+        self.extents: Extents = Extents(lowered, target)
         self.extent: Extent | None = None
         self.bound: dict[str, str] = {}
         self.feeds: dict[int, int] = {}
-        self.placement = Placement(expert_layers(graph))
+        self.placement: Placement = Placement(expert_layers(graph))
         self.wrap: Wrap = _as_it_is
-        self.closed = False
+        self.closed: bool = False
         # The unwatched executable and its ``run_slots``. Callers may hold that function: it is used again later.
         self._plain: tuple[Executable | None, RunSlots] = None, Refusing(self.what)
         self.use(executable)
@@ -116,7 +119,7 @@ class Loaded:
 
     def use(self, executable: Executable) -> None:
         """Runs on this executable from now on; nothing runs as long as params are missing."""
-        self.executable = executable
+        self.executable: Executable = executable
         kept, run = self._plain
         if kept is not executable:
             run = guarded(executable, self.owner)

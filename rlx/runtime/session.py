@@ -67,8 +67,8 @@ class Session:
         options = options or CompileOptions()
         if precision is not None:
             options = replace(options, precision=precision)
-        self.options = options
-        self.device = None if device == "auto" else Device.parse(device)
+        self.options: CompileOptions = options
+        self.device: Device | None = None if device == "auto" else Device.parse(device)
         if self.device is not None:
             info_of(self.device)
         _check_options(self.options)

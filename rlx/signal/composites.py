@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.signal import fourier
-from rlx.signal.window_functions import samples
+from rlx.signal.window_functions import WindowLike, samples
 
 
 def _stft(g: Graph, x: Node, **settings: Any) -> Any:
@@ -41,9 +41,9 @@ def stft(
     x: Array,
     n_fft: int,
     hop: int,
-    window: Any = "hann",
+    window: WindowLike = "hann",
     center: bool = False,
-    pad_mode: Any = "reflect",
+    pad_mode: Literal["reflect", "constant", "edge"] = "reflect",
 ) -> Array:
     """Short-time Fourier transform along the last axis; see ``rlx.signal.stft``.
 
@@ -85,7 +85,7 @@ def istft(
     spec: Array,
     n_fft: int,
     hop: int,
-    window: Any = "hann",
+    window: WindowLike = "hann",
     center: bool = False,
     length: int | None = None,
 ) -> Array:

@@ -12,6 +12,7 @@ from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
+from rlx.ops.spectra.fft import Norm
 from rlx.signal.arrays import on_arrays
 from rlx.signal.axes import moved
 from rlx.signal.checks import integer, positive
@@ -40,7 +41,7 @@ def fft_frequencies(n: int, fs: float = 1.0) -> Array:
 
 
 @on_arrays
-def rfft(x: Node, n: int | None = None, axis: int = -1, norm: str | None = None) -> Node:
+def rfft(x: Node, n: int | None = None, axis: int = -1, norm: Norm | None = None) -> Node:
     """The one-sided transform of real samples (``numpy.fft.rfft``).
 
     Args:
@@ -66,7 +67,7 @@ def rfft(x: Node, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 
 @on_arrays
-def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: str | None = None) -> Node:
+def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: Norm | None = None) -> Node:
     """Real samples from a one-sided transform (``numpy.fft.irfft``).
 
     Args:

@@ -183,11 +183,11 @@ def log_mel(  # noqa: PLR0913 - a public signature
         positive("log_mel", "top_db", top_db)
     natural = g.log(g.maximum(power @ g.constant(filters.astype(dtype)), _LEAST))
     unit = {"ln": 1.0, "db": 10 / math.log(10)}.get(log, 1 / math.log(10))
-    level: Node = natural * unit if unit != 1 else natural
-    if log in ("ln", "log10") or (log == "db" and top_db is None):
+    level = natural * unit if unit != 1 else natural
+    reach = {"db": top_db, "whisper": _DB_RANGE / 10}.get(log)
+    if reach is None:
         return level
-    reach = top_db if log == "db" else _DB_RANGE / 10
-    floored: Node = g.maximum(level, g.max(level, (-2, -1), keepdims=True) - reach)
+    floored = g.maximum(level, g.max(level, (-2, -1), keepdims=True) - reach)
     return floored if log == "db" else (floored + 4.0) * 0.25
 
 

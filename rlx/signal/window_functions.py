@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from rlx.budget import spend
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.ir.opdef import Array
+from rlx.ir.opdef import Array, HasArray
 
-WindowLike = Any  # a name, a tuple of a name and its parameters, or the samples themselves
+# A name, a tuple of a name and its parameters, or the samples themselves.
+WindowLike = str | tuple[Any, ...] | HasArray | Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ _WINDOWS: dict[str, _Window] = {
 }  # fmt: skip
 
 
-def window(name: WindowLike, n: int, periodic: bool = True) -> Array:
+def window(name: str | tuple[Any, ...], n: int, periodic: bool = True) -> Array:
     """A window of n samples.
 
     Args:
@@ -179,7 +180,7 @@ def window(name: WindowLike, n: int, periodic: bool = True) -> Array:
         >>> window("hann", 4).round(6).tolist()
         [0.0, 0.5, 1.0, 0.5]
     """
-    called, *given = (name,) if isinstance(name, str) else tuple(name)
+    called, *given = (name,) if isinstance(name, str) else name
     record = _WINDOWS.get(called) if isinstance(called, str) else None
     if record is None:
         raise UnknownNameError(
@@ -203,7 +204,7 @@ def window(name: WindowLike, n: int, periodic: bool = True) -> Array:
     return np.asarray(record.formula(n + periodic, *values)[:n], np.float64)
 
 
-def named(given: WindowLike) -> bool:
+def named(given: WindowLike) -> TypeGuard[str | tuple[Any, ...]]:
     """Whether a window is given by its name, not by its samples."""
     return isinstance(given, str) or (
         isinstance(given, tuple) and bool(given) and isinstance(given[0], str)

@@ -39,10 +39,14 @@ class StrictUndefined:
     def __getattr__(self, name: str) -> NoReturn:
         self._fail()
 
-    __str__ = __iter__ = __bool__ = __len__ = __call__ = __eq__ = __ne__ = __hash__ = _fail
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _fail
-    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __neg__ = __int__ = _fail
-    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __contains__ = __index__ = _fail
+
+# Every use of an object that Python asks its class for.
+for _special in (
+    *("str", "iter", "bool", "len", "call", "eq", "ne", "hash", "neg", "int", "index"),
+    *("lt", "le", "gt", "ge", "getitem", "contains", "add", "radd", "sub", "rsub", "mul", "rmul"),
+    *("mod", "rmod", "floordiv", "rfloordiv", "truediv", "rtruediv"),
+):
+    setattr(StrictUndefined, f"__{_special}__", StrictUndefined._fail)
 
 
 class Undefined:

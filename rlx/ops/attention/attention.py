@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -384,12 +384,12 @@ def attention(  # noqa: PLR0913 - the operation's own signature
     v: Array,
     mask: Array | None = None,
     kind: str = "none",
-    num_heads: Any = None,
-    head_dim: Any = None,
-    scale: Any = None,
-    softcap: Any = None,
-    num_kv_heads: Any = None,
-    layout: str = "bhsd",
+    num_heads: int | None = None,
+    head_dim: int | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    num_kv_heads: int | None = None,
+    layout: Literal["bhsd", "bshd"] = "bhsd",
 ) -> Array:
     """softmax(q k^T * scale + mask) v per head; the score matrix is never stored.
 
@@ -409,6 +409,7 @@ def attention(  # noqa: PLR0913 - the operation's own signature
 
     A row that sees no key gives zeros.
     """
+    assert num_heads is not None and num_kv_heads is not None, "inference states them"  # noqa: PT018
 
     def heads_first(x: Array, heads: int) -> Array:
         if x.ndim == 3:

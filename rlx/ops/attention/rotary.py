@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import broadcast
 from rlx.ops.declare import FLOAT_KERNELS, composite
 
-_STYLES = ("neox", "gptj")
+Style = Literal["neox", "gptj"]
+_STYLES: tuple[Style, ...] = get_args(Style)
 
 
 def _rope(g: Graph, x: Node, cos: Node, sin: Node, n_rot: int | None, style: str) -> Node:
@@ -74,7 +75,9 @@ def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
         )
     ),
 )
-def rope(x: Array, cos: Array, sin: Array, n_rot: Any = None, style: str = "neox") -> Array:
+def rope(
+    x: Array, cos: Array, sin: Array, n_rot: int | None = None, style: Style = "neox"
+) -> Array:
     """Pairs of the last axis rotated by angles that depend on the position.
 
     Args:
@@ -94,7 +97,7 @@ def axial_angles(height: int, width: int, d: int, theta: float) -> Array:
     return np.concatenate([rows[:, None] * frequencies, columns[:, None] * frequencies], -1)
 
 
-def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: str) -> Node:
+def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: Style) -> Node:
     if len(x.shape) < 2 or x.shape[-1] % 4 or x.shape[-1] == 0 or x.shape[-2] != height * width:
         raise ShapeError(
             describe(
@@ -119,7 +122,7 @@ def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: str)
     ),
 )
 def axial_rope2d(
-    x: Array, height: int, width: int, theta: float = 10000.0, style: str = "neox"
+    x: Array, height: int, width: int, theta: float = 10000.0, style: Style = "neox"
 ) -> Array:
     """Rotary embedding of an image grid: half of the pairs turn with the row, half with the column.
 

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Sample
+from rlx.ir.opdef import Array, NodeLike, Sample
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.ops.elementwise.records import CPU_DTYPES
 
@@ -102,7 +102,7 @@ def _clip(g: Graph, x: Node, min: Any, max: Any) -> Node:
     elementwise=True,
     samples=_samples({"min": 0, "max": 2}, {"min": 1}, {"max": 1}, {}, {"min": 2, "max": 1}),
 )
-def clip(x: Array, min: Any = None, max: Any = None) -> Array:
+def clip(x: Array, min: NodeLike | None = None, max: NodeLike | None = None) -> Array:
     """``x`` held between two numbers: min(max(x, min), max); None leaves a side open.
 
     Args:

@@ -16,9 +16,9 @@ import numpy as np
 
 from rlx.abi.elementwise import RANDOM
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_shape, size
 from rlx.ops.declare import FLOAT_KERNELS, composite, op
 
@@ -183,7 +183,12 @@ _RANDOM_SAMPLES = tuple(
     ),
 )
 def random_uniform(
-    shape: Any, seed: Any, stream: int = 0, low: float = 0.0, high: float = 1.0, dtype: Any = "f32"
+    shape: ShapeLike,
+    seed: NodeLike,
+    stream: int = 0,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DTypeLike = "f32",
 ) -> Array:
     """Uniform random numbers from ``low`` to below ``high``, the same bits on every device.
 
@@ -214,12 +219,12 @@ def _random_normal(
     samples=(*_RANDOM_SAMPLES, Sample((), {"shape": (7,), "seed": 3, "mean": 1.0, "scale": 2.0})),
 )
 def random_normal(
-    shape: Any,
-    seed: Any,
+    shape: ShapeLike,
+    seed: NodeLike,
     stream: int = 0,
     mean: float = 0.0,
     scale: float = 1.0,
-    dtype: Any = "f32",
+    dtype: DTypeLike = "f32",
 ) -> Array:
     """Normal random numbers, the same bits on every device; |z| reaches 6.2.
 
@@ -294,7 +299,7 @@ _LEAST = -1e30
 )  # fmt: skip
 def sample(
     logits: Array,
-    seed: Any,
+    seed: NodeLike,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,

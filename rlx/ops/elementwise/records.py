@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, describe
-from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType
+from rlx.ir.dtype import ALL, FLOATS, INTEGERS, DType, DTypeLike
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType, lookup
 from rlx.ir.shape import broadcast, size
@@ -172,7 +172,7 @@ def _infer_cast(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
         for shape in ((5, 7), (1,), (0, 3))
     ),
 )
-def cast(x: Array, dtype: Any) -> Array:
+def cast(x: Array, dtype: DTypeLike) -> Array:
     """``x`` converted to ``dtype``: floats to integers truncate toward zero, anything to bool is != 0.
 
     A float outside the integer's range gives an unspecified value, as in C and NumPy.

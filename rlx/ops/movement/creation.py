@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.budget import spend
 from rlx.errors import GraphError, describe
-from rlx.ir.dtype import ALL, DType
+from rlx.ir.dtype import ALL, DType, DTypeLike
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
 from rlx.ir.shape import as_axis
@@ -36,7 +37,9 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
         Sample((), {"start": 0, "stop": 1}),
     ),
 )
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = "i32") -> Array:
+def arange(
+    start: float, stop: float | None = None, step: float = 1, dtype: DTypeLike = "i32"
+) -> Array:
     """The constant start, start + step, ... below ``stop`` (NumPy's ``arange``)."""
     return np.arange(start, stop, step) if stop is not None else np.arange(0, start, step)
 
@@ -69,7 +72,11 @@ def _one_hot(g: Graph, indices: Node, depth: int, axis: int, values: Any, dtype:
     ),
 )
 def one_hot(
-    indices: Array, depth: int, axis: int = -1, values: Any = (0, 1), dtype: Any = "f32"
+    indices: Array,
+    depth: int,
+    axis: int = -1,
+    values: Sequence[float] = (0, 1),
+    dtype: DTypeLike = "f32",
 ) -> Array:
     """Each index as a vector of ``depth`` numbers that is 1 at the index and 0 elsewhere.
 

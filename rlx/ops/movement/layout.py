@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rlx.budget import spend
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import ALL
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Sample
+from rlx.ir.opdef import Array, Axes, PerAxis, Sample, ShapeLike
 from rlx.ir.shape import as_axes, as_axis
 from rlx.ops.declare import composite
 
@@ -42,7 +42,7 @@ def _split(g: Graph, x: Node, sizes: Any, axis: int) -> tuple[Node, ...]:
         Sample(((0, 4),), {"sizes": (1, 3), "axis": 1}),
     ),
 )
-def split(x: Array, sizes: Any, axis: int) -> Any:
+def split(x: Array, sizes: Sequence[int], axis: int) -> tuple[Array, ...]:
     """``x`` cut along ``axis`` into parts of the given sizes.
 
     Args:
@@ -79,9 +79,9 @@ def _squeeze(g: Graph, x: Node, axes: Any) -> Node:
         Sample(((0, 1),), {"axes": (1,)}),
     ),
 )
-def squeeze(x: Array, axes: Any = None) -> Array:
+def squeeze(x: Array, axes: Axes = None) -> Array:
     """``x`` without the named axes, which are of size 1 (all such axes by default)."""
-    return np.squeeze(x, tuple(axes) if isinstance(axes, Sequence) else axes)
+    return np.squeeze(x, tuple(axes) if isinstance(axes, Iterable) else axes)
 
 
 def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
@@ -101,9 +101,9 @@ def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
         Sample(((0, 2),), {"axes": (1,)}),
     ),
 )
-def unsqueeze(x: Array, axes: Any) -> Array:
+def unsqueeze(x: Array, axes: ShapeLike) -> Array:
     """``x`` with axes of size 1 put in; ``axes`` number them in the result."""
-    return np.expand_dims(x, tuple(axes) if isinstance(axes, Sequence) else axes)
+    return np.expand_dims(x, tuple(axes) if isinstance(axes, Iterable) else axes)
 
 
 # --- order ---------------------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def _flip(g: Graph, x: Node, axes: Any) -> Node:
         Sample(((0, 3),), {"axes": (0, 1)}),
     ),
 )
-def flip(x: Array, axes: Any = None) -> Array:
+def flip(x: Array, axes: Axes = None) -> Array:
     """``x`` in reverse along ``axes`` (all of them by default)."""
-    return np.flip(x, tuple(axes) if isinstance(axes, Sequence) else axes)
+    return np.flip(x, tuple(axes) if isinstance(axes, Iterable) else axes)
 
 
 def _tile(g: Graph, x: Node, repeats: Any) -> Node:
@@ -158,7 +158,7 @@ def _tile(g: Graph, x: Node, repeats: Any) -> Node:
         Sample(((2, 1, 3),), {"repeats": (1, 5, 1)}),
     ),
 )
-def tile(x: Array, repeats: Any) -> Array:
+def tile(x: Array, repeats: PerAxis) -> Array:
     """``x`` repeated as a whole, ``repeats[i]`` times along axis i (NumPy's ``tile``)."""
     return np.tile(x, repeats)
 
@@ -205,7 +205,7 @@ def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
         Sample(((0, 4, 2, 2),), {"block": 2}),
     ),
 )
-def depth_to_space(x: Array, block: int, mode: str = "dcr") -> Array:
+def depth_to_space(x: Array, block: int, mode: Literal["dcr", "crd"] = "dcr") -> Array:
     """Channels spread over blocks of pixels: [N, C, H, W] -> [N, C / b^2, H b, W b].
 
     Args:
@@ -251,7 +251,8 @@ def space_to_depth(x: Array, block: int) -> Array:
 
 # --- padding -------------------------------------------------------------------------------------------
 
-_MODES = ("constant", "reflect", "edge", "wrap")
+PadMode = Literal["constant", "reflect", "edge", "wrap"]
+_MODES: tuple[PadMode, ...] = get_args(PadMode)
 
 
 def _pad(g: Graph, x: Node, pads: Any, mode: str, value: Any) -> Node:
@@ -311,7 +312,9 @@ def _cut_axis(g: Graph, x: Node, axis: int, before: int, after: int) -> Node:
         Sample(((),), {"pads": ()}),
     ),
 )
-def pad(x: Array, pads: Any, mode: Any = "constant", value: Any = 0) -> Array:
+def pad(
+    x: Array, pads: Sequence[Sequence[int]], mode: PadMode = "constant", value: float = 0
+) -> Array:
     """``x`` with entries added before and after each axis.
 
     Args:
@@ -326,6 +329,6 @@ def pad(x: Array, pads: Any, mode: Any = "constant", value: Any = 0) -> Array:
         cut[axis] = slice(max(0, -before), x.shape[axis] - max(0, -after))
         extra = [(0, 0)] * x.ndim
         extra[axis] = (max(0, before), max(0, after))
-        fill = {"constant_values": value} if mode == "constant" else {}
+        fill: dict[str, Any] = {"constant_values": value} if mode == "constant" else {}
         x = np.pad(x[tuple(cut)], extra, mode, **fill)
     return x

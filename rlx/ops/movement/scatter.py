@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.movement import REDUCTIONS
+from rlx.abi.movement import REDUCTIONS, Reduction
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import NUMERIC, DType
 from rlx.ir.graph import Graph, Node
@@ -199,7 +199,7 @@ _SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
     ),
 )  # fmt: skip
 def scatter_elements(
-    x: Array, indices: Array, updates: Array, axis: int, reduction: Any = None
+    x: Array, indices: Array, updates: Array, axis: int, reduction: Reduction | None = None
 ) -> Array:
     """``x`` with entries replaced along ``axis`` at places that ``indices`` name.
 
@@ -213,7 +213,7 @@ def scatter_elements(
         reduction: None replaces (the last of several updates of one place wins), "add", "mul", "min"
             and "max" combine with what is there, in order.
     """
-    return _apply(np.array(x), _coordinates(indices, axis), updates.ravel(), reduction)
+    return _apply(np.array(x), _coordinates(indices, axis), updates.ravel(), reduction or "none")
 
 
 def _infer_scatter_nd(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -280,7 +280,9 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
         )
     ),
 )  # fmt: skip
-def scatter_nd(x: Array, indices: Array, updates: Array, reduction: Any = None) -> Array:
+def scatter_nd(
+    x: Array, indices: Array, updates: Array, reduction: Reduction | None = None
+) -> Array:
     """``x`` with slices replaced at the index tuples along the last axis of ``indices``.
 
     Args:
@@ -297,7 +299,9 @@ def scatter_nd(x: Array, indices: Array, updates: Array, reduction: Any = None) 
     flat = np.ravel_multi_index(wrapped, x.shape[:depth]) if tuples.size else np.zeros(0, np.int64)
     places = np.broadcast_to(flat[:, None], (len(flat), rows.shape[1]))
     columns = np.broadcast_to(np.arange(rows.shape[1]), places.shape)
-    return _apply(rows, [places, columns], updates.reshape(-1), reduction).reshape(x.shape)
+    return _apply(rows, [places, columns], updates.reshape(-1), reduction or "none").reshape(
+        x.shape
+    )
 
 
 def _scatter_add(g: Graph, x: Node, indices: Node, updates: Node, axis: int) -> Node:

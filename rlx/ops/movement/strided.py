@@ -12,7 +12,7 @@ import numpy as np
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import (
     Shape,
     as_axis,
@@ -125,7 +125,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
         Sample(((0, 3),), {"shape": (3, 0, 2)}),
     ),
 )
-def reshape(x: Array, shape: Any) -> Array:
+def reshape(x: Array, shape: ShapeLike) -> Array:
     """``x`` under another shape of as many elements, in row-major order; one dimension may be -1."""
     return x.reshape(shape)
 
@@ -171,7 +171,7 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
         Sample(((512, 1024),), bench=True),
     ),
 )
-def transpose(x: Array, perm: Any = None) -> Array:
+def transpose(x: Array, perm: Sequence[int] | None = None) -> Array:
     """The axes of ``x`` in another order; without ``perm`` they are reversed."""
     return np.transpose(x, perm)
 
@@ -288,8 +288,15 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
         Sample(((2, 0),), {"starts": (-1, -2), "stops": (0, 0), "steps": (1, -1)}),
     ),
 )
-def slice_(x: Array, starts: Any, stops: Any, axes: Any = None, steps: Any = None) -> Array:
+def slice_(
+    x: Array,
+    starts: Sequence[int],
+    stops: Sequence[int],
+    axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> Array:
     """Python's slicing over the named axes (all leading ones by default), negative steps included."""
+    assert axes is not None and steps is not None, "inference states them"  # noqa: PT018
     index = [slice(None)] * x.ndim
     for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
         index[axis] = slice(start, stop, step)
@@ -329,7 +336,7 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
         Sample(((0, 1),), {"shape": (0, 4)}),
     ),
 )
-def expand(x: Array, shape: Any) -> Array:
+def expand(x: Array, shape: ShapeLike) -> Array:
     """``x`` repeated along its axes of size 1 to ``shape`` (NumPy's ``broadcast_to``)."""
     return np.broadcast_to(x, shape)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.products.calls import few_rows_product
@@ -379,10 +379,10 @@ def _qmatmul(
 def qmatmul(
     a: Array,
     b: Array,
-    a_scale: Any,
-    b_scale: Any,
-    a_zero_point: Any = 0,
-    b_zero_point: Any = 0,
+    a_scale: NodeLike,
+    b_scale: NodeLike,
+    a_zero_point: NodeLike = 0,
+    b_zero_point: NodeLike = 0,
 ) -> Array:
     """Product of quantised matrices: sum of (a - za) sa (b - zb) sb, summed in exact integers.
 

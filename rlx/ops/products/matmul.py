@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.products import ACTIVATIONS
+from rlx.abi.products import ACTIVATIONS, Activation
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -337,7 +337,7 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
         Sample(((3, 0), (0, 4), (4,)), {"act": "relu"}),
     ),
 )
-def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: str = "none") -> Array:
+def fused_matmul_bias_act(x: Array, w: Array, bias: Array, act: Activation = "none") -> Array:
     """act(x @ w + bias) in one kernel.
 
     Args:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, describe
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import DType, DTypeLike
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Sample
+from rlx.ir.opdef import Array, NodeLike, Sample
 from rlx.ir.shape import as_axis
 from rlx.ops.declare import FLOAT_KERNELS, composite
 
@@ -71,7 +71,11 @@ def _broadcast(value: Any, x: Array, axis: int | None) -> Array:
     ),
 )
 def quantize(
-    x: Array, scale: Any, zero_point: Any = 0, axis: int | None = None, dtype: Any = "i8"
+    x: Array,
+    scale: NodeLike,
+    zero_point: NodeLike = 0,
+    axis: int | None = None,
+    dtype: DTypeLike = "i8",
 ) -> Array:
     """round(x / scale) + zero_point, held within the range of an 8-bit type.
 
@@ -109,7 +113,11 @@ def _dequantize(
     ),
 )
 def dequantize(
-    x: Array, scale: Any, zero_point: Any = 0, axis: int | None = None, dtype: Any = "f32"
+    x: Array,
+    scale: NodeLike,
+    zero_point: NodeLike = 0,
+    axis: int | None = None,
+    dtype: DTypeLike = "f32",
 ) -> Array:
     """(x - zero_point) * scale: the inverse of ``quantize``, but for its rounding."""
     centred = x.astype(np.int64) - _broadcast(zero_point, x, axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from rlx.ir.opdef import Array, Sample
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.ops.recurrent.recurrence import recurrence
 
+Direction = Literal["forward", "reverse", "bidirectional"]
+Layout = Literal["seq_first", "batch_first"]
 # Whether each direction of a layer goes from the last step to the first.
-DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
-LAYOUTS = ("seq_first", "batch_first")
+DIRECTIONS: dict[str, tuple[int, ...]] = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ACTIVATIONS = ("tanh", "relu")
 # Axis orders between batch_first and seq_first: of x and states in both directions, and of y to batch_first.
 _STATE_ORDER = (1, 0, 2)
@@ -180,7 +182,7 @@ def _reference(  # noqa: PLR0913 - the operands of three operations
     h0: Array | None = None,
     c0: Array | None = None,
     **rest: Any,
-) -> tuple[Array, ...]:
+) -> Any:
     batch_first = layout == "batch_first"
     directions, wide, inputs = w.shape
     hidden = r.shape[2]
@@ -284,12 +286,12 @@ def lstm(  # noqa: PLR0913 - the operation's own signature
     h0: Array | None = None,
     c0: Array | None = None,
     seq_lens: Array | None = None,
-    direction: str = "forward",
-    layout: str = "seq_first",
+    direction: Direction = "forward",
+    layout: Layout = "seq_first",
     p: Array | None = None,
     clip: float = 0.0,
     input_forget: bool = False,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Long short-term memory (Hochreiter & Schmidhuber 1997), with ONNX's gates i, o, f, c.
 
     D is 2 for "bidirectional", else 1; H the number of hidden units.
@@ -335,11 +337,11 @@ def gru(  # noqa: PLR0913 - the operation's own signature
     b: Array | None = None,
     h0: Array | None = None,
     seq_lens: Array | None = None,
-    direction: str = "forward",
-    layout: str = "seq_first",
+    direction: Direction = "forward",
+    layout: Layout = "seq_first",
     linear_before_reset: bool = False,
     clip: float = 0.0,
-) -> Any:
+) -> tuple[Array, Array]:
     """Gated recurrent unit (arXiv:1406.1078), with ONNX's gates z, r, h.
 
     D is 2 for "bidirectional", else 1; H the number of hidden units.
@@ -384,11 +386,11 @@ def rnn(  # noqa: PLR0913 - the operation's own signature
     b: Array | None = None,
     h0: Array | None = None,
     seq_lens: Array | None = None,
-    direction: str = "forward",
-    layout: str = "seq_first",
-    activation: str = "tanh",
+    direction: Direction = "forward",
+    layout: Layout = "seq_first",
+    activation: Literal["tanh", "relu"] = "tanh",
     clip: float = 0.0,
-) -> Any:
+) -> tuple[Array, Array]:
     """Simple recurrent layer: h = activation(x @ w^T + h @ r^T + biases) (Elman 1990).
 
     D is 2 for "bidirectional", else 1; H the number of hidden units.

@@ -17,7 +17,7 @@ from rlx.budget import spend
 from rlx.errors import DTypeError, InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, ValuesLike
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
@@ -260,7 +260,7 @@ def _counted(attrs: dict[str, Any], shape: Shape, state: Shape | None, count: in
     **_FIELDS,
 )
 def sosfilt(
-    x: Array, sos: Any, zi: Array | None = None, count: Array | None = None
+    x: Array, sos: ValuesLike, zi: Array | None = None, count: Array | None = None
 ) -> tuple[Array, Array]:
     """A cascade of second-order sections along the last axis (``scipy.signal.sosfilt``).
 
@@ -302,7 +302,7 @@ def sosfilt(
     **_FIELDS,
 )
 def lfilter(
-    b: Any, a: Any, x: Array, zi: Array | None = None, count: Array | None = None
+    b: ValuesLike, a: ValuesLike, x: Array, zi: Array | None = None, count: Array | None = None
 ) -> tuple[Array, Array]:
     """A recursive filter along the last axis (``scipy.signal.lfilter``).
 

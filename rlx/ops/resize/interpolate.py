@@ -12,11 +12,11 @@ from rlx.abi.constants import RESIZE_TAPS, VECTOR_ELEMENTS
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, Sample, ShapeLike, TensorType
 from rlx.ir.shape import as_axis, as_shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.elementwise.records import WEBGPU_DTYPES
-from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, taps
+from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST, Coordinates, Mode, NearestMode, taps
 
 _WORKGROUP = 256
 # Most taps that an invocation of the WGSL kernel adds; lavapipe ends longer loops early.
@@ -361,15 +361,15 @@ def _samples() -> tuple[Sample, ...]:
 )
 def resize(  # noqa: PLR0913 - the operation's own signature
     x: Array,
-    size: Any,
-    mode: str = "nearest",
-    coordinates: str = "half_pixel",
-    nearest_mode: str = "round_prefer_floor",
+    size: ShapeLike,
+    mode: Mode = "nearest",
+    coordinates: Coordinates = "half_pixel",
+    nearest_mode: NearestMode = "round_prefer_floor",
     cubic_coeff_a: float = -0.75,
     exclude_outside: bool = False,
     extrapolation_value: float = 0.0,
-    roi: Any = None,
-    scales: Any = None,
+    roi: Sequence[float] | None = None,
+    scales: Sequence[float] | None = None,
     antialias: bool = False,
 ) -> Array:
     """``x`` resized by interpolation along each axis whose size changes (ONNX's Resize).
@@ -389,7 +389,12 @@ def resize(  # noqa: PLR0913 - the operation's own signature
             size is a rounded product.
         antialias: Whether shrinking (linear, cubic) widens the filter.
     """
-    given = {"size": size, "mode": mode, "coordinates": coordinates, "nearest_mode": nearest_mode}
+    given: dict[str, Any] = {
+        "size": size,
+        "mode": mode,
+        "coordinates": coordinates,
+        "nearest_mode": nearest_mode,
+    }
     given |= {"cubic_coeff_a": cubic_coeff_a, "exclude_outside": exclude_outside, "roi": roi}
     given |= {"extrapolation_value": extrapolation_value, "scales": scales, "antialias": antialias}
     for attrs in _plan(x.shape, given):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from rlx.budget import spend
 from rlx.ir.opdef import Array
 
-MODES = ("nearest", "linear", "cubic")
-NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-COORDINATES = (
+Mode = Literal["nearest", "linear", "cubic"]
+NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+Coordinates = Literal[
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
     "align_corners",
     "asymmetric",
     "tf_crop_and_resize",
-)
+]
+MODES: tuple[Mode, ...] = get_args(Mode)
+NEAREST: tuple[NearestMode, ...] = get_args(NearestMode)
+COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 
 
 def _positions(

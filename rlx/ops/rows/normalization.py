@@ -255,10 +255,8 @@ def residual_norm(
     return (y, total) if keep else y
 
 
-def _per_channel(g: Graph, x: Node, values: Node | None, name: str) -> Node | None:
+def _per_channel(g: Graph, x: Node, values: Node, name: str) -> Node:
     """A vector of one number per channel, shaped to broadcast over [N, C, ...]."""
-    if values is None:
-        return None
     if values.shape != x.shape[1:2]:
         raise ShapeError(
             describe(
@@ -284,7 +282,8 @@ def _group_norm(
     rest = size(x.shape[1:]) // groups
     y = g.layer_norm(g.reshape(x, (x.shape[0], groups, rest)), None, None, -1, eps)
     y = g.reshape(y, x.shape)
-    weight, bias = (_per_channel(g, x, v, "group_norm") for v in (weight, bias))
+    weight = None if weight is None else _per_channel(g, x, weight, "group_norm")
+    bias = None if bias is None else _per_channel(g, x, bias, "group_norm")
     y = y if weight is None else g.mul(y, weight)
     return y if bias is None else g.add(y, bias)
 
@@ -355,8 +354,8 @@ def _batch_norm(
     _check_channels("batch_norm", x)
     factor = g.mul(scale, g.rsqrt(g.add(var, float(eps))))
     shift = g.sub(bias, g.mul(mean, factor))
-    channels = [_per_channel(g, x, v, "batch_norm") for v in (factor, shift)]
-    return g.fma(x, *channels)
+    factor, shift = (_per_channel(g, x, v, "batch_norm") for v in (factor, shift))
+    return g.fma(x, factor, shift)
 
 
 @composite(

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.opdef import Array, Axes, Emitter, Kernels, OpDef, Sample, TensorType
 from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.movement.strided import emit_strided_copy
@@ -126,31 +126,31 @@ _WEBGPU_NUMBERS = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
 
 
 @_reduction("sum", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
-def sum(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def sum(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
 @_reduction("mean", empty=True, dtypes=FLOAT_KERNELS, webgpu_dtypes=WEBGPU_FLOATS)
-def mean(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def mean(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Mean over ``axes`` (all of them by default); NaN over no elements."""
     return np.sum(x, axis=axes, keepdims=keepdims) / np.prod([x.shape[a] for a in axes])
 
 
 @_reduction("max", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
-def max(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def max(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Largest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.max(x, axis=axes, keepdims=keepdims)
 
 
 @_reduction("min", empty=False, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
-def min(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def min(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Smallest element over ``axes`` (all of them by default); NaN where there is one."""
     return np.min(x, axis=axes, keepdims=keepdims)
 
 
 @_reduction("prod", empty=True, dtypes=_NUMBERS, webgpu_dtypes=_WEBGPU_NUMBERS)
-def prod(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def prod(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Product over ``axes`` (all of them by default), in the operand's dtype; integers wrap."""
     return np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
@@ -193,7 +193,7 @@ def _logsumexp(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
 
 
 @_composed(_logsumexp, tolerance={DType.F32: 1e-5})
-def logsumexp(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def logsumexp(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over ``axes`` (all of them by default), without overflow."""
     axes = _axes(axes, x.ndim)
     top = np.max(x, axis=axes, keepdims=True)
@@ -207,7 +207,7 @@ def _l1(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
 
 
 @_composed(_l1)
-def l1(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def l1(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Sum of absolute values over ``axes`` (all of them by default)."""
     return np.sum(np.abs(x), axis=_axes(axes, x.ndim), keepdims=keepdims)
 
@@ -220,7 +220,7 @@ def _l2(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
 
 
 @_composed(_l2)
-def l2(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def l2(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """Square root of the sum of squares over ``axes`` (all of them by default)."""
     return np.sqrt(np.sum(x * x, axis=_axes(axes, x.ndim), keepdims=keepdims))
 
@@ -239,7 +239,7 @@ def _nonzero_count(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
                                   ((1,), None, False))
     ),
 )  # fmt: skip
-def nonzero_count(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
+def nonzero_count(x: Array, axes: Axes = None, keepdims: bool = False) -> Array:
     """How many elements are not 0 (or are true) over ``axes`` (all of them by default), in i32."""
     return np.sum(x != 0, axis=_axes(axes, x.ndim), keepdims=keepdims)
 

@@ -195,7 +195,7 @@ _SHAPES = (((3, 5), -1), ((4, 3), 0), ((1,), 0), ((2, 70, 2), 1), ((0, 4), 1))
         for shape, axis in _SHAPES
     ),
 )
-def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> Any:
+def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
     """The k largest (or smallest) entries along ``axis`` in order, and their positions.
 
     Args:

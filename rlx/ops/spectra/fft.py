@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from rlx.ops.spectra.fft_plans import (
 )
 from rlx.ops.spectra.fft_webgpu import KERNELS, Transforms, emit_fft
 
-NORMS = ("backward", "ortho", "forward")
+Norm = Literal["backward", "ortho", "forward"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
@@ -153,7 +154,7 @@ _SIZES = (
         Sample(((512, 512),), bench=True),
     ),
 )
-def fft(x: Array, inverse: bool = False, norm: Any = "backward") -> Array:
+def fft(x: Array, inverse: bool = False, norm: Norm = "backward") -> Array:
     """1-D discrete Fourier transform over the last axis, any length N >= 1.
 
     Args:

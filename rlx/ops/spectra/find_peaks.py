@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 
 Bounds = tuple[float | None, float | None]
+# The least value, or a pair (`rlx.ir.opdef.NodeLike` explains).
+BoundsLike = Annotated[Any, "float | tuple[float | None, float | None]"]
 
 _WORKGROUP = 64
 # WebGPU: minimum samples of a block. A table holds the least and the largest sample of each block, so that walks along
@@ -241,11 +243,11 @@ _STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.floa
 )
 def find_peaks(
     x: Array,
-    height: Any = None,
-    distance: Any = None,
-    prominence: Any = None,
-    width: Any = None,
-    max_peaks: Any = None,
+    height: BoundsLike | None = None,
+    distance: float | None = None,
+    prominence: BoundsLike | None = None,
+    width: BoundsLike | None = None,
+    max_peaks: int | None = None,
 ) -> tuple[Array, Array, Array]:
     """Local maxima along the last axis, as ``scipy.signal.find_peaks`` defines them.
 
@@ -265,6 +267,7 @@ def find_peaks(
         Indices i32 ``[..., max_peaks]`` in rising order, -1 where there is no peak; the number of
         peaks found i32 ``[...]``, which may be more than there is room for; their prominences.
     """
+    assert max_peaks is not None, "inference states it"
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     indices = np.full((len(rows), max_peaks), -1)
     counts, prominences = np.zeros(len(rows), np.int64), np.zeros((len(rows), max_peaks))
@@ -307,7 +310,7 @@ def _within(values: Array, bounds: Bounds | None) -> Array:
     return kept
 
 
-def _spaced(peaks: Array, heights: Array, distance: int) -> Array:
+def _spaced(peaks: Array, heights: Array, distance: float) -> Array:
     kept = np.ones(len(peaks), np.bool_)
     for at in np.argsort(heights, kind="stable")[::-1]:
         if kept[at]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -153,7 +153,7 @@ _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _l
         Sample(((98, 800), (80, 201)), low=0.0, bench=True),
     ),
 )
-def log_mel(spec: Array, filters: Array, floor_axes: str = "last") -> Array:
+def log_mel(spec: Array, filters: Array, floor_axes: Literal["last", "all"] = "last") -> Array:
     """Log-mel features of spectra, as speech models take them (Radford et al. 2022, appendix).
 
     Args:
@@ -274,7 +274,9 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
         Sample(((98, 800), (80, 201), (98, 80)), low=(-2.0, 0.0, -2.0), bench=True),
     ),
 )
-def log_mel_backward(spec: Array, filters: Array, dy: Array, floor_axes: str = "last") -> Array:
+def log_mel_backward(
+    spec: Array, filters: Array, dy: Array, floor_axes: Literal["last", "all"] = "last"
+) -> Array:
     """Gradient of ``log_mel`` with respect to the spectrum, the maximum held constant.
 
     Args:

@@ -15,7 +15,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
-from rlx.ops.spectra.fft import NORMS, error_bound
+from rlx.ops.spectra.fft import NORMS, Norm, error_bound
 from rlx.ops.spectra.fft_plans import (
     chirp_tables,
     in_lanes,
@@ -189,7 +189,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
         Sample(((512, 512),), bench=True),
     ),
 )
-def rfft(x: Array, norm: Any = "backward") -> Array:
+def rfft(x: Array, norm: Norm = "backward") -> Array:
     """The one-sided discrete Fourier transform of real samples over the last axis, any length.
 
     Args:

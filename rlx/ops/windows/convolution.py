@@ -21,12 +21,13 @@ from rlx.abi.windows import padded_plane
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.windows import inside, strips
 from rlx.ops.windows.geometry import (
+    Padding,
     Window,
     as_pads,
     per_axis,
@@ -389,9 +390,9 @@ def _convolution(rank: int) -> OpDef:
         x: Array,
         w: Array,
         bias: Array | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        stride: PerAxis = 1,
+        padding: Padding = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
     ) -> Array:
         window = Window.of(x.shape[2:], w.shape[2:], stride, dilation, padding, where=name)

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from rlx.ir.shape import Shape
 
 Pads = tuple[tuple[int, int], ...]
 SAME = ("same_upper", "same_lower")
+# One number, one for each axis, a (before, after) pair for each axis, or a name (`rlx.ir.opdef.NodeLike` explains).
+Padding = Annotated[
+    Any, 'int | Sequence[int] | Sequence[Sequence[int]] | Literal["same_upper", "same_lower"]'
+]
 # Kernels multiply these in 64 bits.
 MOST = 2**31 - 1
 

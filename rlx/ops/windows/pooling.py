@@ -13,11 +13,12 @@ from rlx.abi.windows import DIVISORS
 from rlx.errors import GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
-from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.windows import strips
 from rlx.ops.windows.geometry import (
+    Padding,
     Window,
     as_pads,
     per_axis,
@@ -175,10 +176,10 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
 )
 def max_pool(
     x: Array,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
 ) -> Array:
     """The largest element of each window; NaN where there is one. Padding never wins.
@@ -280,10 +281,10 @@ def _avg_pool(g: Graph, x: Node, count_include_pad: bool, **attrs: Any) -> Node:
 )
 def avg_pool(
     x: Array,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Array:
@@ -342,11 +343,11 @@ def _lp_pool(g: Graph, x: Node, p: Any, **attrs: Any) -> Node:
 )
 def lp_pool(
     x: Array,
-    kernel: Any,
-    p: Any = 2,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel: PerAxis,
+    p: float = 2,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
 ) -> Array:
     """The norm (sum of abs(x) ** p) ** (1 / p) of each window.
@@ -417,6 +418,6 @@ def _global_lp_pool(g: Graph, x: Node, p: Any) -> Node:
     tolerance={DType.F32: 2e-5},  # the errors of two powers
     samples=(*_PLANES, Sample(((2, 3, 7),), {"p": 1}), Sample(((2, 3, 4, 5),), {"p": 3})),
 )
-def global_lp_pool(x: Array, p: Any = 2) -> Array:
+def global_lp_pool(x: Array, p: float = 2) -> Array:
     """(sum of abs(x) ** p) ** (1 / p) of each plane: ``[N, C, ...]`` to ``[N, C, 1, ...]``."""
     return np.asarray(np.sum(np.abs(x) ** p, tuple(range(2, x.ndim)), keepdims=True) ** (1.0 / p))

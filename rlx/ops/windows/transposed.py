@@ -11,11 +11,11 @@ import numpy as np
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, Sample, TensorType
+from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
 from rlx.ir.shape import Shape, size
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
 from rlx.ops.windows.convolution import check_operands
-from rlx.ops.windows.geometry import SAME, Window, as_pads, per_axis, window_params
+from rlx.ops.windows.geometry import SAME, Padding, Window, as_pads, per_axis, window_params
 
 # Elements of scratch that the products take before they are added up.
 _BLOCK = 1 << 20
@@ -198,10 +198,10 @@ def _transposed(rank: int) -> OpDef:
         x: Array,
         w: Array,
         bias: Array | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        dilation: Any = 1,
+        stride: PerAxis = 1,
+        padding: Padding = 0,
+        output_padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
     ) -> Array:
         attrs = {"stride": stride, "dilation": dilation, "padding": padding}

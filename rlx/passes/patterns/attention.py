@@ -39,16 +39,12 @@ def attention(node: Node, site: Site) -> Match | None:
         return None
     if any(site.only(one) is None for one in inside[:-1]):
         return None
-    operands = [q.id, k.id, v.id]
-    attrs = {"kind": "none", "scale": scale * factor}
-    if mask is not None:
-        if mask.dtype != q.dtype:
-            return None
-        attrs["kind"] = "bias"
+    if mask is not None and mask.dtype != q.dtype:
+        return None
+    kind = "none" if mask is None else "bias"
 
     def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        more = {} if mask is None else {"mask": at[mask.id]}
-        made: Node = g.attention(*(at[o] for o in operands), **more, **attrs)
-        return made
+        added = None if mask is None else at[mask.id]
+        return g.attention(at[q.id], at[k.id], at[v.id], added, kind, scale=scale * factor)
 
     return Match(tuple(inside), build)

@@ -12,9 +12,10 @@ from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.handlers import onnx_op
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.tensors import element_of
-from rlx.importers.onnx.values import Value
+from rlx.importers.onnx.values import RefusedError, Value
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
+from rlx.ops.attention.rotary import Style
 
 # Stands for minus infinity, which WGSL lets a driver assume away; far below any score.
 FAR = {DType.F16: -60000.0}
@@ -91,7 +92,10 @@ def attention(call: Call) -> Any:
     wide = scores
     precision = call.integer("softmax_precision")
     if precision is not None:
-        wide = g.cast(scores, element_of(precision, "softmax_precision").dtype)
+        target = element_of(precision, "softmax_precision").dtype
+        if target is None:
+            raise RefusedError(f"softmax_precision {precision}")
+        wide = g.cast(scores, target)
     weights = g.softmax(wide)
     weights = weights if wide is scores else g.cast(weights, q.dtype)
     if seen is not None:
@@ -222,8 +226,9 @@ def rotary(call: Call) -> Any:
         if call.has(3):
             table = g.gather(table, call.x(3), 0)
         tables.append(g.reshape(table, (*((b, 1, s)), rotated // 2)))
-    style = "gptj" if call.integer("interleaved", 0) else "neox"
-    head = g.rope(wide, *tables, n_rot=rotated, style=style)
+    style: Style = "gptj" if call.integer("interleaved", 0) else "neox"
+    cos, sin = tables
+    head = g.rope(wide, cos, sin, n_rot=rotated, style=style)
     return _joined(g, head) if rank3 else head
 
 

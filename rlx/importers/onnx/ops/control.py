@@ -61,7 +61,7 @@ def _both(call: Call, then: GraphDef, other: GraphDef) -> list[Value]:
         raise RefusedError("branches that give different types")
     condition = call.g.reshape(call.x(0), ())
     given = [call.site.node(value) for value in around.values()]
-    results = _listed(call.g.if_(condition, *sides, *given))
+    results = _listed(call.g.if_(condition, sides[0], sides[1], *given))
     return [Value(e, node=n) for e, n in zip(elements[0], results, strict=True)]
 
 
@@ -289,11 +289,12 @@ def _scan(call: Call, body: GraphDef, values: list[Value], carried: int) -> list
         if axis:
             rest = [a for a in range(len(node.shape)) if a != axis]
             node = g.transpose(node, (axis, *rest))
-        sequences.append(Value(value.element, node=g.flip(node, (0,)) if reversed_ else node))
+        node = g.flip(node, (0,)) if reversed_ else node
+        sequences.append(Value(value.element, node=node))
     around = captured(call, (body,))
     entries = [
         Value(value.element, node=g.reshape(g.narrow(value.node, 0, 0, 1), value.shape[1:]))
-        if value.shape[0]
+        if value.node is not None and value.shape[0]
         else Value(value.element, np.zeros(value.shape[1:], value.element.numpy))
         for value in sequences
     ]

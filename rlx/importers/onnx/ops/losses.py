@@ -40,10 +40,10 @@ def _loss(call: Call, scores: Node) -> Node:
             loss = g.where(kept, loss, zero)
     reduction = call.text("reduction", "mean")
     if reduction == "none":
-        return g.reshape(loss, (n, *scores.shape[2:]))  # type: ignore[no-any-return]
+        return g.reshape(loss, (n, *scores.shape[2:]))
     total = g.sum(loss)
     if reduction == "sum":
-        return total  # type: ignore[no-any-return]
+        return total
     found: Node
     if weight is None:
         found = g.mul(total, 1.0 / max(n * rest, 1))

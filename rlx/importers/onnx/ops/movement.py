@@ -115,7 +115,7 @@ def gather_nd(call: Call) -> Any:
     return call.g.gather_nd(call.x(), _indices(call, 1), call.integer("batch_dims", 0))
 
 
-def _reduction(call: Call) -> str | None:
+def _reduction(call: Call) -> Any:
     found = call.text("reduction", "none")
     return None if found == "none" else found
 

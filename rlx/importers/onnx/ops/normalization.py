@@ -101,11 +101,11 @@ def group_norm_by_group(call: Call) -> Any:
     g, x = call.g, call.x()
     groups = call.integer("num_groups")
     each = x.shape[1] // groups
-    spread = [
+    weight, bias = (
         g.reshape(g.expand(g.unsqueeze(call.x(at), (1,)), (groups, each)), (x.shape[1],))
         for at in (1, 2)
-    ]
-    return g.group_norm(x, groups, *spread, eps=call.real("epsilon", 1e-5))
+    )
+    return g.group_norm(x, groups, weight, bias, eps=call.real("epsilon", 1e-5))
 
 
 @onnx_op("GroupNormalization", since=21)

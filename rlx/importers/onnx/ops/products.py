@@ -48,8 +48,8 @@ def _wrapping(g: Graph, a: Node, b: Node) -> Node:
         for product in products:
             shifted = g.shift_left(product, at * _LIMB) if at else product
             total = shifted if total is None else g.add(total, shifted)
-    found: Node = g.cast(total, kind)
-    return found
+    assert total is not None, "there is at least one limb"
+    return g.cast(total, kind)
 
 
 @onnx_op("Gemm")
@@ -103,7 +103,7 @@ def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
     """A zero point as i32, shaped to go with the entries of an axis."""
     point: Node = g.cast(zero, "i32")
     if math.prod(point.shape) == 1:
-        return g.reshape(point, ())  # type: ignore[no-any-return]
+        return g.reshape(point, ())
     if axis is not None and len(point.shape) == 1:
         shape = [1] * rank
         shape[axis] = point.shape[0]
@@ -183,12 +183,12 @@ def requantized(
 
     def along(node: Node, place: int) -> Node:
         if math.prod(node.shape) == 1:
-            return g.reshape(node, ())  # type: ignore[no-any-return]
+            return g.reshape(node, ())
         if len(node.shape) > 1:
             return node
         shape = [1] * rank
         shape[place] = node.shape[0]
-        return g.reshape(node, shape)  # type: ignore[no-any-return]
+        return g.reshape(node, shape)
 
     scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
     scaled = g.div(g.mul(g.cast(exact, "f32"), scale), along(result, rank - 2))

@@ -24,13 +24,13 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
         call.need(
             not (node.shape == () and call.integer("block_size", 0)), "blocks have no single scale"
         )
-        return g.reshape(node, ())  # type: ignore[no-any-return]
+        return g.reshape(node, ())
     axis = as_axis(named, rank, where="axis")
     block = call.integer("block_size", 0)
     if len(node.shape) == 1 and not block:
         shape = [1] * rank
         shape[axis] = node.shape[0]
-        return g.reshape(node, shape)  # type: ignore[no-any-return]
+        return g.reshape(node, shape)
     if len(node.shape) != rank:
         raise ImportModelError(f"scales of shape {node.shape} for a tensor of {x.shape}")
     size = block or -(-x.shape[axis] // max(node.shape[axis], 1))
@@ -40,7 +40,7 @@ def _spread(call: Call, node: Node, x: Node) -> Node:
     wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))
     shape[axis] *= size
     whole = g.reshape(wide, shape)
-    return g.narrow(whole, axis, 0, x.shape[axis])  # type: ignore[no-any-return]
+    return g.narrow(whole, axis, 0, x.shape[axis])
 
 
 def _target(call: Call) -> Element:
@@ -116,6 +116,8 @@ def _decoded(call: Call) -> Value:
             wide = g.sub(wide, g.cast(zero, "i32") if zero.dtype is not DType.I32 else zero)
     code = call.integer("output_dtype", 0)
     target = element_of(code, "output_dtype").dtype if code else scale.dtype
+    if target is None:
+        raise RefusedError(f"output_dtype {code}")
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
     spread = _spread(call, scale, x)
     spread = spread if spread.dtype is through else g.cast(spread, through)

@@ -65,7 +65,7 @@ def gru(call: Call) -> Any:
 def rnn(call: Call) -> Any:
     """The simple layer, with tanh or relu."""
     names = call.text_list("activations", ()) or ("Tanh",)
-    first = names[0].lower()
+    first: Any = names[0].lower()
     if first not in ("tanh", "relu"):
         raise RefusedError(f"activation {first}")
     return call.g.rnn(

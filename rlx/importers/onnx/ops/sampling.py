@@ -69,8 +69,8 @@ def resize(call: Call) -> Any:
 
 
 def _resize(
-    call: Call, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: str,
-    coordinates: str, nearest: str, **more: Any,
+    call: Call, x: Node, size: Sequence[int], scales: Sequence[float] | None, mode: Any,
+    coordinates: Any, nearest: Any, **more: Any,
 ) -> Any:  # fmt: skip
     limited((max(size, default=0),))
     return call.g.resize(
@@ -175,7 +175,7 @@ def _reflected(g: Graph, at: Node, low: float, high: float) -> Node:
     """Positions mirrored at both ends until they are inside."""
     span = high - low
     if span <= 0:
-        return g.mul(at, 0.0)  # type: ignore[no-any-return]
+        return g.mul(at, 0.0)
     turn = g.mod(g.sub(at, low), 2 * span)
     found: Node = g.add(g.neg(g.abs(g.sub(turn, span))), low + span)
     return found
@@ -328,9 +328,9 @@ def _rois(
         ])  # fmt: skip
     cells = (count, channels, out[0], grid[0], out[1], grid[1])
     if mode == "avg":
-        return g.mean(g.reshape(_at(g, images, sizes, axes), cells), (3, 5))  # type: ignore[no-any-return]
+        return g.mean(g.reshape(_at(g, images, sizes, axes), cells), (3, 5))
     corners = [_at(g, images, sizes, [[a], [b]]) for a in axes[0] for b in axes[1]]
     best = corners[0]
     for other in corners[1:]:
         best = g.maximum(best, other)
-    return g.max(g.reshape(best, cells), (3, 5))  # type: ignore[no-any-return]
+    return g.max(g.reshape(best, cells), (3, 5))

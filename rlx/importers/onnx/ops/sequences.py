@@ -94,8 +94,7 @@ def split(call: Call) -> Any:
         sizes = [min(size, total - at) for at in range(0, total, size)]
     else:
         sizes = list(call.ints(1))
-    parts = g.split(x, sizes, axis)
-    parts = parts if isinstance(parts, (tuple, list)) else [parts]
+    parts = list(g.split(x, sizes, axis))
     if not call.has(1) and not call.integer("keepdims", 1):
         parts = [g.squeeze(part, (axis,)) for part in parts]
     return [Items(Value(call.element(), node=part) for part in parts)]

@@ -12,6 +12,7 @@ from rlx.importers.onnx.ops.contrib.positions import angles
 from rlx.importers.onnx.ops.contrib.scores import Scores, attend, hidden, seen_before, summed
 from rlx.importers.onnx.values import RefusedError
 from rlx.ir.graph import Graph, Node
+from rlx.ops.attention.rotary import Style
 
 # What is given as output 3.
 SHOWN = {0: "", 1: "scores", 2: "weights"}
@@ -89,7 +90,7 @@ def _rotated(call: Call, q: Node, k: Node, before: Node | int) -> tuple[Node, No
         else:
             places = g.add(g.reshape(before, (q.shape[0], 1)), g.constant(step))
     tables = angles(g, call.x(7), call.x(8), places)
-    style = "gptj" if call.integer("rotary_interleaved", 0) else "neox"
+    style: Style = "gptj" if call.integer("rotary_interleaved", 0) else "neox"
     count = 2 * tables[0].shape[-1]
     return (
         g.rope(q, *tables, n_rot=count, style=style),

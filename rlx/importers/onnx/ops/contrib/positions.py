@@ -12,6 +12,7 @@ from rlx.importers.onnx.ops.contrib.domain import contrib, heads_apart, heads_jo
 from rlx.importers.onnx.ops.shapes import limited
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
+from rlx.ops.attention.rotary import Style
 
 
 def angles(g: Graph, cos: Node, sin: Node, places: Node) -> tuple[Node, Node]:
@@ -40,7 +41,7 @@ def rotary_embedding(call: Call) -> Any:
         places = g.add(places, g.constant(count))
     places = g.reshape(places, (math.prod(places.shape) // max(steps, 1), steps))
     tables = angles(g, call.x(2), call.x(3), places)
-    style = "gptj" if call.integer("interleaved", 0) else "neox"
+    style: Style = "gptj" if call.integer("interleaved", 0) else "neox"
     y = g.rope(apart, *tables, n_rot=rotated, style=style)
     return y if len(x.shape) == 4 else heads_joined(g, y)
 

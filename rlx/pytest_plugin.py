@@ -1,6 +1,6 @@
 """The pytest plug-in of rlx: an application tests that its own graphs keep their results and their speed.
 
-pytest imports this module in every project of an environment that has rlx. It therefore imports nothing of rlx
+pytest imports this module in every project of an environment that has rlx. It therefore imports nothing else of rlx
 until a test asks for the fixture or the command line for a recording.
 """
 
