@@ -59,7 +59,7 @@ def test_a_field_of_another_type():
     norm = {"rows": 1, "n": 2, "eps": 1e-5, "rms": 0}
     assert "a number" in refused("layer_norm", {**norm, "eps": "small"})
     # A whole number is a number as well, and becomes a double.
-    assert calls.words(KERNELS["layer_norm"], {**norm, "eps": 1}).view(np.float64)[2] == 1.0
+    assert calls.struct_of(KERNELS["layer_norm"], {**norm, "eps": 1}).words.view(np.float64)[2] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_arrays_stand_behind_the_struct():
         "target_offset": 7, "source_advance": 0, "target_advance": 0,
     }  # fmt: skip
     one = KERNELS["strided_copy"]
-    words = calls.words(one, fields)
+    words = calls.struct_of(one, fields).placed()
     start = words.ctypes.data
     assert words[one.offset("rank")] == 2
     assert words[one.offset("target_offset")] == 7

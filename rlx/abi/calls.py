@@ -189,15 +189,32 @@ def _takes(operand: Operand, held: Given | None, type: str) -> bool:
     return held.name in operand.types or "any" in operand.types or ("T" in operand.types and own)
 
 
-def words(one: Kernel, params: Mapping[str, Any]) -> Words:
-    """Checked parameters, and those that the linker sets, as the struct of the kernel with its arrays behind it.
+class Struct(NamedTuple):
+    """The parameters of calls as the struct of their kernel, with its arrays behind it.
+
+    Attributes:
+        words: The words; pointers are left out.
+        pointers: The position of each pointer, and that of the word which it points to.
+    """
+
+    words: Words
+    pointers: tuple[tuple[int, int], ...]
+
+    def placed(self) -> Words:
+        """A copy for one call, which has to live as long as the call: its pointers point into itself."""
+        found = self.words.copy()
+        start: int = found.ctypes.data
+        for at, to in self.pointers:
+            found[at] = start + 8 * to
+        return found
+
+
+def struct_of(one: Kernel, params: Mapping[str, Any]) -> Struct:
+    """Checked parameters, and those that the linker sets, as words.
 
     Args:
         one: The signature.
         params: Every field by name; those of a packed operand may lack.
-
-    Returns:
-        The words. Pointers among them point into the same array, which has to live as long as the call.
     """
     head: list[int] = []
     tail: list[int] = []
@@ -213,10 +230,7 @@ def words(one: Kernel, params: Mapping[str, Any]) -> Words:
             head.append(0)
             tail += [_word(field, item) for item in value]
     found = np.array([*head, *tail], np.int64)
-    start: int = found.ctypes.data
-    for at, offset in pointers:
-        found[at] = start + 8 * (len(head) + offset)
-    return found
+    return Struct(found, tuple((at, len(head) + offset) for at, offset in pointers))
 
 
 def _word(field: Field, value: Any) -> int:

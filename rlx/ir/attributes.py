@@ -1,4 +1,4 @@
-"""Checks the attributes of nodes that come out of a file instead of a builder.
+"""Attributes of nodes: how they are held, and checks of those that come out of a file instead of a builder.
 
 Files hold attributes as inference leaves them: axes count from the front, a stride stands for every axis.
 So a node of a file is legal when its attributes are plain values, those of its record, and inference
@@ -26,6 +26,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "str": (str,),
 }
+_VALUES = frozenset((bool, int, float, str, type(None), DType))
 # Kernels take their parameters as 64-bit words.
 _MOST = 1 << 63
 # Tuples within tuples: a program of steps has three.
@@ -34,6 +35,18 @@ _DEEPEST = 4
 _MOST_STEPS = 64
 # The op whose attribute is such a program: passes make it, and inference reads only its last step.
 _REGION = "region"
+
+
+def frozen(value: Any) -> Any:
+    """A value as nodes hold it: immutable and comparable, so that nodes can be compared and hashed."""
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.copy()
+        value.setflags(write=False)
+    return value
 
 
 def check_attributes(node: NodeView, given: Mapping[str, Any]) -> None:
@@ -84,9 +97,7 @@ def _plain(value: Any, annotation: str, depth: int) -> bool:
         return bool(-_MOST <= value < _MOST)
     if kind is tuple:
         return depth < _DEEPEST and all(_plain(item, "Any", depth + 1) for item in value)
-    return kind in (bool, float, str, type(None), DType) or isinstance(
-        value, np.ndarray | GraphView
-    )
+    return kind in _VALUES or isinstance(value, np.ndarray | GraphView)
 
 
 def _same(normal: Any, given: Any) -> bool:
@@ -96,9 +107,9 @@ def _same(normal: Any, given: Any) -> bool:
     if isinstance(normal, tuple):
         pairs = zip(normal, given, strict=True)
         return len(normal) == len(given) and all(_same(*pair) for pair in pairs)
-    if isinstance(normal, np.ndarray | GraphView):
-        return normal is given
-    return bool(normal == given or (normal != normal and given != given))
+    if type(normal) in _VALUES:
+        return bool(normal == given or (normal != normal and given != given))
+    return normal is given  # an array or a graph
 
 
 def _wrong_step(node: NodeView, program: Any) -> Any:

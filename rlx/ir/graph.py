@@ -5,14 +5,13 @@ The methods named after operations are attached by ``rlx.ops`` from the op recor
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import PART as PART
 from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
@@ -20,6 +19,7 @@ from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, to_json
 from rlx.ir.shape import Shape, as_shape, check_size
+from rlx.ir.sources import caller
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 else:
     Builders = object
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Leaves that have the same value at every run.
+_FIXED = ("param", "constant")
 
 
 class Node(Operators):
@@ -47,12 +48,14 @@ class Node(Operators):
         dtype: Element type of the result.
         graph: The graph that owns it.
         types: Shape and dtype of every result; ops with one result have one.
+        fixed: Whether it depends on params and constants alone.
         source: ``file:line`` of the user's code that made it.
     """
 
-    __slots__ = ("attrs", "graph", "id", "inputs", "name", "opdef", "source", "types")
+    __slots__ = ("attrs", "fixed", "graph", "id", "inputs", "name", "opdef", "source", "types")
 
     attrs: dict[str, Any]
+    fixed: bool
     graph: Graph
     id: int
     inputs: tuple[Node, ...]
@@ -79,6 +82,7 @@ class Node(Operators):
         self.types = types
         self.name = name
         self.source = source
+        self.fixed = all([one.fixed for one in inputs]) if inputs else opdef.name in _FIXED
 
     @property
     def op(self) -> str:
@@ -344,17 +348,37 @@ class Graph(Builders):
         opdef = lookup(op) if isinstance(op, str) else op
         for node in inputs:
             self._own(node, opdef.name)
-        normal = {key: _freeze(value) for key, value in (attrs or {}).items()}
+        normal = {key: frozen(value) for key, value in (attrs or {}).items()}
         inferred = opdef.infer(operand_types(opdef, inputs), normal)
         types = inferred if isinstance(inferred, tuple) else (inferred,)
         for one in types:
             check_size(one.shape, where=opdef.name)
         if source is None:
-            source = _caller()
+            source = caller()
         node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)
         node.name = name or f"{opdef.name}_{node.id}"
         self.nodes.append(node)
         return node
+
+    def copy_node(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """Appends a copy of another graph's node; it is inferred again only where operands have other types.
+
+        Args:
+            node: A node that is no input and no param.
+            inputs: The operands of the copy, of this graph.
+
+        Raises:
+            GraphError: The operands do not fit.
+        """
+        for old, new in zip(node.inputs, inputs, strict=True):
+            if new.graph is not self or new.types != old.types:
+                return self.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
+        checkpoint()
+        copied = Node(
+            self, node.opdef, inputs, dict(node.attrs), node.types, node.name, node.source
+        )
+        self.nodes.append(copied)
+        return copied
 
     def as_node(self, value: Any, like: DType | None, *, where: str) -> Node:
         """An operand as a node: numbers and arrays become constants of dtype ``like``.
@@ -382,7 +406,7 @@ class Graph(Builders):
             raise DTypeError(
                 describe(
                     f"[{where}] operand can't become {like}",
-                    where=_caller(),
+                    where=caller(),
                     got=f"{value!r:.60} of dtype {array.dtype}",
                     expected=f"a value that {like} can hold",
                     hint="make it with g.constant and add g.cast",
@@ -472,24 +496,3 @@ def graph_param_names(graph: Graph) -> list[str]:
         ['w']
     """
     return list(graph.param_names)
-
-
-def _freeze(value: Any) -> Any:
-    """Attributes are immutable and comparable, so that nodes can be compared and hashed."""
-    if isinstance(value, (list, tuple)):
-        return tuple(_freeze(item) for item in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray) and value.flags.writeable:
-        value = value.copy()
-        value.setflags(write=False)
-    return value
-
-
-def _caller() -> str:
-    """``file:line`` of the first frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    name = frame.f_code.co_filename
-    return "" if name.startswith(_PACKAGE) else f"{os.path.basename(name)}:{frame.f_lineno}"

@@ -302,7 +302,7 @@ class OpDef:
         }
         return {**found, PRESENT: "Any"} if self.optional else found
 
-    @property
+    @functools.cached_property
     def accepts(self) -> frozenset[DType]:
         """Types that the main operand may have: those of the kernels, and those widened to them."""
         return self.dtypes | {narrow for narrow, wide in WIDER.items() if wide in self.dtypes}

@@ -36,8 +36,8 @@ class Rewriter:
             make = self.new.input if node.op == "input" else self.new.param
             new = make(node.name, node.shape, node.dtype)
         else:
-            inputs = [self[operand] for operand in node.inputs]
-            new = self.new.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
+            inputs = tuple([self._map[operand.id] for operand in node.inputs])
+            new = self.new.copy_node(node, inputs)
         new.source = node.source
         self.replace(node, new)
         return new
@@ -51,6 +51,13 @@ class Rewriter:
         """The new graph, with the outputs mapped."""
         self.new.outputs = tuple(self[node] for node in self.old.outputs)
         return self.new
+
+
+def copied(graph: Graph) -> Graph:
+    """The same graph with nodes of its own."""
+    rewriter = Rewriter(graph)
+    rewriter.keep_all(graph.nodes)
+    return rewriter.finish()
 
 
 def users(graph: Graph) -> dict[int, list[Node]]:

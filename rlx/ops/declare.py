@@ -7,6 +7,7 @@ operand that may be absent, ``Sequence[Array]`` or ``*xs: Array`` a list of them
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, InputError, RlxError, ShapeError, describe
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
-from rlx.ir.opdef import Array, Attrs, OpDef, TensorType, register
+from rlx.ir.opdef import PRESENT, Array, Attrs, OpDef, TensorType, register
 
 _OPERAND = {"Array": "", "Array | None": "?", "Sequence[Array]": "*"}
 
@@ -54,7 +55,7 @@ def op(
         def checked(
             types: Sequence[TensorType], attrs: dict[str, Any]
         ) -> TensorType | tuple[TensorType, ...]:
-            check_dtypes(record, _given(operands, attrs, len(types)), types)
+            check_dtypes(record, types, attrs)
             result: TensorType | tuple[TensorType, ...] = infer(types, attrs)
             return result
 
@@ -98,31 +99,32 @@ def composite(
     return op(name=name, free=free, infer=nothing, flops=nothing, expand=expand, **fields)
 
 
-def check_dtypes(opdef: OpDef, names: Sequence[str], types: Sequence[TensorType]) -> None:
+def check_dtypes(opdef: OpDef, types: Sequence[TensorType], attrs: Attrs) -> None:
     """The check that every record shares: the main operand's dtype, which the others must have.
 
     Raises:
         DTypeError: The op does not take it, or two operands differ.
     """
-    bound = [(n, t) for n, t in zip(names, types, strict=True) if n not in opdef.free]
+    bound = _bound(opdef.operands, opdef.free, attrs.get(PRESENT), len(types))
     if not bound:
         return
-    first, main = bound[0][0], bound[0][1].dtype
+    main = types[bound[0]].dtype
     if main not in opdef.accepts:
         raise DTypeError(
             describe(
-                f"[{opdef.name}] {first!r} can't be {main}",
+                f"[{opdef.name}] {_given(opdef.operands, attrs, len(types))[bound[0]]!r} can't be {main}",
                 got=main,
                 expected=", ".join(sorted(map(str, opdef.accepts))),
                 hint="add g.cast(...) in front",
             )
         )
-    for operand, type in bound[1:]:
-        if type.dtype is not main:
+    for at in bound[1:]:
+        if types[at].dtype is not main:
+            names = _given(opdef.operands, attrs, len(types))
             raise DTypeError(
                 describe(
-                    f"[{opdef.name}] operands {first!r} and {operand!r} differ in dtype",
-                    got=f"{main} and {type.dtype}",
+                    f"[{opdef.name}] operands {names[bound[0]]!r} and {names[at]!r} differ in dtype",
+                    got=f"{main} and {types[at].dtype}",
                     expected="one dtype",
                     hint="add g.cast(...) to one of them",
                 )
@@ -136,13 +138,30 @@ def operand_names(node: Node) -> list[str]:
 
 def main_dtype(node: Node) -> DType:
     """The dtype that decides which kernels a node needs: that of its main operand, else its own."""
-    pairs = zip(operand_names(node), node.inputs, strict=True)
-    return next((o.dtype for n, o in pairs if n not in node.opdef.free), node.dtype)
+    opdef = node.opdef
+    at = _bound(opdef.operands, opdef.free, node.attrs.get(PRESENT), len(node.inputs))
+    return node.inputs[at[0]].dtype if at else node.dtype
 
 
 def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
     """The parameter name of each operand of a node; a list of operands stands last."""
-    present = attrs.get("present")
+    return list(_names(operands, attrs.get(PRESENT), count))
+
+
+@functools.lru_cache(4096)
+def _bound(
+    operands: tuple[str, ...], free: frozenset[str], present: tuple[str, ...] | None, count: int
+) -> tuple[int, ...]:
+    """The positions of the operands of a node that share one dtype."""
+    names = _names(operands, present, count)
+    return tuple(at for at, name in enumerate(names) if name not in free)
+
+
+@functools.lru_cache(4096)
+def _names(
+    operands: tuple[str, ...], present: tuple[str, ...] | None, count: int
+) -> tuple[str, ...]:
+    """See ``_given``. Most nodes of a graph are of few forms, so that each form is looked at once."""
     names = [
         text.rstrip("?*")
         for text in operands
@@ -152,12 +171,12 @@ def _given(operands: tuple[str, ...], attrs: Attrs, count: int) -> list[str]:
         names = names[:-1] + [names[-1]] * (count - len(names) + 1)
     if len(names) != count:
         raise GraphError(describe("wrong number of operands", got=count, expected=names))
-    return names
+    return tuple(names)
 
 
 def bind_reference(opdef: OpDef, attrs: Attrs, arrays: Sequence[Any]) -> dict[str, Any]:
     """Arguments of a record's reference function, or with nodes for operands of its expansion."""
-    bound: dict[str, Any] = {k: v for k, v in attrs.items() if k != "present"}
+    bound: dict[str, Any] = {k: v for k, v in attrs.items() if k != PRESENT}
     listed = opdef.operands[-1][:-1] if opdef.operands and opdef.operands[-1][-1] == "*" else None
     if listed:
         bound[listed] = []
@@ -273,12 +292,11 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         _check_whole(opdef.name, name, value)
     if any(text.endswith("?") for text in opdef.operands):
         there = {name for name, _ in given}
-        attrs["present"] = tuple(
+        attrs[PRESENT] = tuple(
             t[:-1] for t in opdef.operands if t.endswith("?") and t[:-1] in there
         )
     if opdef.expand is not None:
-        names = [name for name, _ in given]
-        check_dtypes(opdef, names, [node.type for node in nodes])
+        check_dtypes(opdef, [node.type for node in nodes], attrs)
         absent = {text[:-1]: None for text in opdef.operands if text.endswith("?")}
         return opdef.expand(graph, **{**absent, **bind_reference(opdef, attrs, nodes)})
     node = graph.add_node(opdef, nodes, attrs)

@@ -11,7 +11,7 @@ from rlx.ir.dtype import WIDER
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, users
-from rlx.passes.fusion_gate import Specialisation
+from rlx.passes.fusion_gate import Specialisation, Weighed
 from rlx.passes.legalize import blocked
 
 # With the output, a region stays within WebGPU's default of 8 storage buffers.
@@ -44,14 +44,17 @@ def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) ->
         regions[node.id] = [node]
         region_of[node.id] = node.id
 
+    weighed: dict[Any, Weighed] = {}
     for home, nodes in list(regions.items()):
         members = sorted(nodes, key=lambda member: member.id)
-        if len(members) > 1 and not _admitted(members, target, notes):
+        if len(members) > 1 and not _admitted(members, target, notes, weighed):
             del regions[home]
             for member in members:
                 regions[member.id] = [member]
                 region_of[member.id] = member.id
 
+    if not regions:
+        return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         home = region_of.get(node.id, -1)
@@ -69,9 +72,24 @@ def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) ->
     return rewriter.finish()
 
 
-def _admitted(members: list[Node], target: Specialisation, notes: list[Note]) -> bool:
-    before, after = Graph("nodes"), Graph("region")
+def _admitted(
+    members: list[Node], target: Specialisation, notes: list[Note], weighed: dict[Any, Weighed]
+) -> bool:
+    """Whether a region pays; equal ones are weighed once."""
     inputs, attrs = _region(members)
+    # In text 0.0 and -0.0 differ, and so do 1 and True.
+    key = repr(attrs), members[-1].shape, *(operand.type for operand in inputs)
+    if key not in weighed:
+        weighed[key] = _weigh(members, inputs, attrs, target)
+    names = " ".join(member.op for member in members)
+    notes.append(weighed[key].note(names, members[-1]))
+    return weighed[key].taken
+
+
+def _weigh(
+    members: list[Node], inputs: list[Node], attrs: dict[str, Any], target: Specialisation
+) -> Weighed:
+    before, after = Graph("nodes"), Graph("region")
     at = {node.id: before.input(f"v{node.id}", node.shape, node.dtype) for node in inputs}
     for member in members:
         for operand in member.inputs:
@@ -82,8 +100,7 @@ def _admitted(members: list[Node], target: Specialisation, notes: list[Note]) ->
     before.set_outputs(at[members[-1].id])
     operands = [after.input(f"v{node.id}", node.shape, node.dtype) for node in inputs]
     after.set_outputs(after.add_node("region", operands, attrs))
-    names = " ".join(member.op for member in members)
-    return target.admits(names, members[-1], before, after, notes)
+    return target.weigh(before, after)
 
 
 def _literal(node: Node) -> bool:

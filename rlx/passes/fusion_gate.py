@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rlx.cost.gate import IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
 from rlx.ir.graph import Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note
+
+
+class Weighed(NamedTuple):
+    """What a fusion is worth.
+
+    Attributes:
+        taken: Whether it pays.
+        saved: What it saves, as notes say it.
+    """
+
+    taken: bool
+    saved: str
+
+    def note(self, what: str, node: Node) -> Note:
+        """The note of a fusion ``what`` that ends in ``node``, for ``as_text("fused")``."""
+        return Note.of(
+            "fuse", f"{'took' if self.taken else 'refused'} {what} at ", node, self.saved
+        )
 
 
 @dataclass(frozen=True)
@@ -37,15 +56,12 @@ class Specialisation:
         """The same device, where every fusion is taken."""
         return replace(self, gate=replace(self.gate, min_gain_ns=-math.inf))
 
-    def admits(self, what: str, node: Node, before: Graph, after: Graph, notes: list[Note]) -> bool:
-        """Whether a fusion pays; the notes get its numbers either way.
+    def weigh(self, before: Graph, after: Graph) -> Weighed:
+        """Whether a fusion pays.
 
         Args:
-            what: The fusion.
-            node: The node that it ends in.
             before: The part of the graph that it replaces.
             after: What it puts there.
-            notes: Where its note goes, for ``as_text("fused")``.
         """
         options = GraphIoOptions(kernel_set=self.kernel_set)
         benefit = fusion_benefit(
@@ -60,6 +76,4 @@ class Specialisation:
             + f"{benefit.device_traffic_bytes_saved} bytes of traffic: {score:,.0f} ns"
             + ("" if taken else f" of the {self.gate.min_gain_ns:,.0f} ns that are worth it")
         )
-        verdict = "took" if taken else "refused"
-        notes.append(Note.of("fuse", f"{verdict} {what} at ", node, saved))
-        return taken
+        return Weighed(taken, saved)

@@ -8,7 +8,7 @@ were found once; they are checked before they are used.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -183,22 +183,73 @@ def _donor(
 
 def _place(blocks: list[_Block], base: int, overlap: bool) -> int:
     """First fit among the blocks alive at the same time, the largest placed first."""
-    placed: list[_Block] = []  # by offset
+    end = max((block.last for block in blocks), default=0)
+    placed = _Placed(end + 1)
     top = base
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first)):
-        spend("the memory plan", elements=len(placed) / _LOOKS)
+        met = placed.alive(0, end) if overlap else placed.alive(block.first, block.last)
+        spend("the memory plan", elements=len(met) / _LOOKS)
         at = base
-        for other in placed:
-            apart = other.last < block.first or block.last < other.first
-            if apart and not overlap:
-                continue
+        for other in sorted(met, key=lambda b: b.offset):
             if other.offset - at >= block.nbytes:
                 break
             at = max(at, other.offset + other.nbytes)
         block.offset = at
-        bisect.insort(placed, block, key=lambda b: b.offset)
+        placed.add(block)
         top = max(top, at + block.nbytes)
     return top
+
+
+class _Placed:
+    """The blocks that have a place, found by when they are alive: a segment tree over the calls.
+
+    Vertex 1 is all calls, and vertex v is cut into halves, the vertices 2v and 2v + 1. A block is kept at the few largest
+    vertices that its life is made of. So a look costs about as much as the blocks that it finds.
+
+    Args:
+        calls: How many there are.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self._leaves = 1 << (calls - 1).bit_length()
+        self._kept: dict[int, list[_Block]] = {}
+        # Vertices with blocks at them or below.
+        self._used: set[int] = set()
+
+    def add(self, block: _Block) -> None:
+        """Takes a block that has its place now."""
+        for vertex in self._cover(block.first, block.last):
+            self._kept.setdefault(vertex, []).append(block)
+            while vertex and vertex not in self._used:
+                self._used.add(vertex)
+                vertex >>= 1
+
+    def alive(self, first: int, last: int) -> list[_Block]:
+        """The blocks that are alive at one of the calls from ``first`` to ``last``, each once."""
+        found: dict[int, _Block] = {}
+        for vertex in self._cover(first, last):
+            above, below = vertex >> 1, [vertex]
+            while above:
+                found.update((id(one), one) for one in self._kept.get(above, ()))
+                above >>= 1
+            while below:
+                here = below.pop()
+                if here in self._used:
+                    found.update((id(one), one) for one in self._kept.get(here, ()))
+                    below += (2 * here, 2 * here + 1) if here < self._leaves else ()
+        return list(found.values())
+
+    def _cover(self, first: int, last: int) -> Iterator[int]:
+        """The largest vertices that make up the calls from ``first`` to ``last``."""
+        low, high = first + self._leaves, last + self._leaves + 1
+        while low < high:
+            if low & 1:
+                yield low
+                low += 1
+            if high & 1:
+                high -= 1
+                yield high
+            low, high = low >> 1, high >> 1
 
 
 def _placed(blocks: list[_Block], base: int, alignment: int, offsets: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from rlx.budget import spend
 from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
 from rlx.ir.notes import Note
+from rlx.ir.rewrite import copied
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
@@ -25,8 +26,8 @@ class Pass(NamedTuple):
 
     Attributes:
         name: What notes and messages call it.
-        run: Graph in, graph out; appends a note for each change that it made or left out. A pass that
-            specialises is told what for as well.
+        run: Graph in, graph out: another one, or the same one where there is nothing to change. It appends a note for each
+            change that it made or left out. A pass that specialises is told what for as well.
         option: The field of ``CompileOptions`` that switches it; "" when it is always needed.
         specialise: Whether it belongs to the part that knows the device.
     """
@@ -75,9 +76,10 @@ def run_pipeline(
         passes: Which ones.
 
     Returns:
-        The rewritten graph, and a note for every change made or left out.
+        The rewritten graph, never the given one, and a note for every change made or left out.
     """
     notes: list[Note] = []
+    given = graph
     check = flags.VERIFY.get()
     target = Specialisation.of(kernel_set, gate)
     for step in passes:
@@ -90,4 +92,5 @@ def run_pipeline(
         if check:
             with phase("verify"):
                 verify(graph, after=step.name)
-    return graph, notes
+    # A pass that changes nothing gives back its graph. Its owner may add to it later.
+    return copied(graph) if graph is given else graph, notes

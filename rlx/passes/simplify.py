@@ -29,6 +29,8 @@ def dce(graph: Graph, notes: list[Note]) -> Graph:
     for node in reversed(graph.nodes):
         if node.id in needed:
             needed.update(operand.id for operand in node.inputs)
+    if len(needed) == len(graph.nodes):
+        return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if node.id in needed or node.op in ("input", "param"):
@@ -55,8 +57,14 @@ def _does_nothing(node: Node) -> bool:
     return same and _NOTHING[node.op](node)
 
 
+def _of_constants(node: Node) -> bool:
+    return bool(node.inputs) and all(operand.op == "constant" for operand in node.inputs)
+
+
 def fold(graph: Graph, notes: list[Note]) -> Graph:
     """Leaves out nodes that give their operand back, and computes those of constants by their references."""
+    if not any(_does_nothing(node) or _of_constants(node) for node in graph.nodes):
+        return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if _does_nothing(node):
@@ -93,20 +101,32 @@ def fold(graph: Graph, notes: list[Note]) -> Graph:
 
 def cse(graph: Graph, notes: list[Note]) -> Graph:
     """Computes equal nodes once."""
+    first = _first_equals(graph)
+    if not first:
+        return graph
     rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if node.id in first:
+            same = rewriter[first[node.id]]
+            rewriter.replace(node, same)
+            notes.append(Note.of("cse", node, " is ", same))
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def _first_equals(graph: Graph) -> dict[int, Node]:
+    """For nodes that compute what an earlier one does, by their ids, the first such node."""
     seen: dict[Any, Node] = {}
+    first: dict[int, Node] = {}
     for node in graph.nodes:
         if node.op in ("input", "param"):
-            rewriter.keep(node)
             continue
-        operands = tuple(rewriter[operand].id for operand in node.inputs)
-        key = (node.op, operands, _hashable(node.attrs))
-        if key in seen:
-            rewriter.replace(node, seen[key])
-            notes.append(Note.of("cse", node, " is ", seen[key]))
-        else:
-            seen[key] = rewriter.keep(node)
-    return rewriter.finish()
+        operands = tuple([first.get(operand.id, operand).id for operand in node.inputs])
+        earlier = seen.setdefault((node.op, operands, _hashable(node.attrs)), node)
+        if earlier is not node:
+            first[node.id] = earlier
+    return first
 
 
 def _hashable(value: Any) -> Any:
@@ -121,4 +141,4 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Graph):
         return "graph", id(value)
     # 1, 1.0 and True are equal keys in Python, and so are 0.0 and -0.0; as attributes they differ.
-    return type(value).__name__, repr(value)
+    return type(value), value if type(value) in (int, str) else repr(value)

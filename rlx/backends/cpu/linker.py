@@ -9,7 +9,7 @@ from typing import Any
 from rlx._ext import cpu as compiled
 from rlx._ext.program import python_kernel
 from rlx.abi import calls
-from rlx.abi.calls import Given
+from rlx.abi.calls import Given, Struct
 from rlx.abi.signature import Kernel
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
@@ -68,6 +68,8 @@ class Linker:
         self._flush = flush
         self._kernels, self._loops = compiled.kernels(isa), compiled.loops(isa)
         self._isa, self._place, self._weight, self._threads = isa, place, weight, threads
+        # Equal calls are checked and written once: layers of a model repeat themselves.
+        self._structs: dict[Any, tuple[str, Struct]] = {}
         self.spare = aligned(0)
         self.blocks: set[Block] = set()
         self.functions: list[Any] = []
@@ -107,6 +109,31 @@ class Linker:
         if call.kernel == "python":
             return self._python(call)
         packed = self._packed(call)
+        linked: dict[str, int] = {}
+        for layout, _ in packed.values():
+            linked |= layout.linked
+        reads = tuple(value and value.type.dtype for value in call.inputs)
+        # In text 0.0 and -0.0 differ, and so do 1 and True.
+        key = (
+            call.kernel,
+            repr(call.params),
+            reads,
+            tuple(o.type for o in call.outputs),
+            repr(linked),
+        )
+        if key not in self._structs:
+            self._structs[key] = self._struct(call, linked)
+        name, struct = self._structs[key]
+        inputs = [
+            0 if value is None else _address(packed[at][1] if at in packed else self._start(value))
+            for at, value in enumerate(call.inputs)
+        ]
+        outputs = [_address(self._start(value)) for value in call.outputs]
+        where = f"{name}, {call.node.where()}"
+        return self._kernels[name], inputs, outputs, struct.placed(), where
+
+    def _struct(self, call: Call, linked: Mapping[str, int]) -> tuple[str, Struct]:
+        """The exported kernel of a call, and its checked parameters with those that the linker sets."""
         params = call.params
         if call.kernel == "elementwise":
             params = program_fields(call, self._loops)
@@ -115,15 +142,7 @@ class Linker:
             name = self._checked(signature, call, params)
         except CompileError as error:
             raise type(error)(describe(str(error), where=call.node.where())) from None
-        for layout, _ in packed.values():
-            params = {**params, **layout.linked}
-        inputs = [
-            0 if value is None else _address(packed[at][1] if at in packed else self._start(value))
-            for at, value in enumerate(call.inputs)
-        ]
-        outputs = [_address(self._start(value)) for value in call.outputs]
-        words = calls.words(signature, params)
-        return self._kernels[name], inputs, outputs, words, f"{name}, {call.node.where()}"
+        return name, calls.struct_of(signature, {**params, **linked})
 
     def _checked(self, signature: Kernel, call: Call, params: Mapping[str, Any]) -> str:
         """The name of the exported kernel that makes a call which fits its signature.
@@ -151,8 +170,8 @@ class Linker:
         function.outputs = [self._memory(value) for value in call.outputs]
         self.functions.append(function)
         self.viewed.update(view.ctypes.data for view in (*function.inputs, *function.outputs))
-        words = calls.words(calls.kernel("python"), {"function": id(function)})
-        return python_kernel(), [], [], words, f"python, {call.node.where()}"
+        struct = calls.struct_of(calls.kernel("python"), {"function": id(function)})
+        return python_kernel(), [], [], struct.placed(), f"python, {call.node.where()}"
 
     def _packed(self, call: Call) -> dict[int, tuple[Layout, Array]]:
         """The operands that the call reads packed: all that it can read so, or none."""

@@ -6,38 +6,40 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ir.spans import checkpoint
-from rlx.ops.leaves import LEAVES
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.hoist import hoist
-from rlx.passes.patterns.match import Match, Pattern, Site, without_inputs
+from rlx.passes.patterns.match import Match, Pattern, Site
 from rlx.passes.patterns.table import PATTERNS
 
 
 def fuse_patterns(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Replaces what patterns match, where that pays on the target."""
+    site = Site(graph, target.kernel_set)
     for pattern in PATTERNS:
-        found = _find(pattern, graph, notes, target)
+        found = _find(pattern, site, notes, target)
         if found:
             graph = _rewritten(graph, found)
+            site = Site(graph, target.kernel_set)
     return graph
 
 
-def _find(pattern: Pattern, graph: Graph, notes: list[Note], target: Specialisation) -> list[Match]:
+def _find(pattern: Pattern, site: Site, notes: list[Note], target: Specialisation) -> list[Match]:
     """Where a pattern fits and pays; no two matches share a node."""
-    site = Site(graph, target.kernel_set)
     found: list[Match] = []
     inside: set[int] = set()
     checkpoint()
-    for node in reversed(graph.nodes):
-        if node.op in LEAVES or node.id in inside or site.blocked(node):
+    for node in site.nodes(pattern.ends):
+        if node.id in inside or site.blocked(node):
             continue
         match = pattern.match(node, site)
         if match is None or any(one.id in inside for one in match.inside):
             continue
         also = _needed_elsewhere(match, site)
         before, after = (_as_run(side(match, also), target) for side in (_before, _after))
-        if target.admits(pattern.name, node, before, after, notes):
+        weighed = target.weigh(before, after)
+        notes.append(weighed.note(pattern.name, node))
+        if weighed.taken:
             found.append(match)
             inside.update(one.id for one in match.inside)
     return found
@@ -154,5 +156,5 @@ def _copy(g: Graph, match: Match, wanted: set[int], at: dict[int, Node]) -> None
 def _outside(g: Graph, operand: Node) -> Node:
     if operand.op == "constant":
         return g.constant(operand.attrs["value"], operand.dtype)
-    make = g.param if without_inputs(operand) else g.input
+    make = g.param if operand.fixed else g.input
     return make(f"v{operand.id}", operand.shape, operand.dtype)

@@ -10,7 +10,7 @@ from rlx.passes.patterns.match import Match, Site, either_way, scaled
 
 def attention(node: Node, site: Site) -> Match | None:
     """softmax(scale * q @ k.T + mask) @ v on ``[batch, heads, length, size]``."""
-    if node.op != "matmul" or node.inputs[0].op != "softmax":
+    if node.inputs[0].op != "softmax":
         return None
     weights, v = node.inputs
     if weights.attrs["axis"] not in (-1, 3) or len(node.shape) != 4 or len(v.shape) != 4:

@@ -8,7 +8,7 @@ from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import Graph, Node
 from rlx.ir.shape import size
 from rlx.ops.windows.fused import FUSED
-from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
+from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")
 
@@ -28,8 +28,6 @@ def _with_bias(g: Graph, conv: Node, x: Node, w: Node, bias: Node) -> Node:
 
 def conv_bias(node: Node, site: Site) -> Match | None:
     """conv(x, w) + bias."""
-    if node.op != "add":
-        return None
     for conv, bias in either_way(node):
         if conv.op not in _CONVOLUTIONS or site.only(conv) is not node or len(conv.inputs) != 2:
             continue
@@ -49,13 +47,11 @@ def conv_affine(node: Node, site: Site) -> Match | None:
 
     The weights are multiplied instead: conv(x, w * factor, b * factor + shift).
     """
-    if node.op != "fma":
-        return None
     conv, factor, shift = node.inputs
     if conv.op not in _CONVOLUTIONS[:3] or site.only(conv) is not node:
         return None
-    fixed = all(_per_channel(o, conv) and without_inputs(o) for o in (factor, shift))
-    if not fixed or node.shape != conv.shape or not all(map(without_inputs, conv.inputs[1:])):
+    fixed = all(_per_channel(o, conv) and o.fixed for o in (factor, shift))
+    if not fixed or node.shape != conv.shape or not all(one.fixed for one in conv.inputs[1:]):
         return None
     x, w, *bias = conv.inputs
 

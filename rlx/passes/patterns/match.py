@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from rlx.ir.graph import Graph, Node
-from rlx.ir.kernel_sets import KERNEL_SETS
+from rlx.ir.kernel_sets import KERNEL_SETS, KernelSet
 from rlx.ir.rewrite import users
 from rlx.passes.legalize import blocked
 
@@ -58,9 +58,18 @@ class Site:
     """
 
     def __init__(self, graph: Graph, kernel_set: str) -> None:
-        self.kernels = KERNEL_SETS[kernel_set]
+        self.kernels: KernelSet = KERNEL_SETS[kernel_set]
         self._readers = users(graph)
         self._outputs = {node.id for node in graph.outputs}
+        self._blocked: dict[int, bool] = {}
+        self._of_op: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            self._of_op.setdefault(node.op, []).append(node)
+
+    def nodes(self, ops: Collection[str]) -> list[Node]:
+        """The nodes of some operations, from the last to the first."""
+        found = [node for op in ops for node in self._of_op.get(op, ())]
+        return sorted(found, key=lambda node: -node.id)
 
     def fuses(self, name: str) -> bool:
         """Whether a fusion that only some kernels gain by is worth having here; see ``KernelSet.fuses``."""
@@ -81,7 +90,13 @@ class Site:
 
     def blocked(self, node: Node) -> bool:
         """Whether a node has no kernel here and will run on the host, or in another dtype."""
-        return blocked(node, self.kernels.name) is not None
+        found = self._blocked.get(node.id)
+        if found is None:
+            found = self._blocked[node.id] = blocked(node, self.kernels.name) is not None
+        return found
+
+
+Finder = Callable[[Node, Site], Match | None]
 
 
 @dataclass(frozen=True)
@@ -91,26 +106,15 @@ class Pattern:
     Attributes:
         name: What notes call it.
         match: Where the pattern fits that ends in this node; None where it does not.
+        ends: The operations that it may end in: only nodes of these are given to ``match``.
     """
 
     name: str
-    match: Callable[[Node, Site], Match | None]
+    match: Finder
+    ends: frozenset[str]
 
 
 # --- what patterns ask of nodes --------------------------------------------------------------------------
-
-
-def without_inputs(node: Node) -> bool:
-    """Whether a node depends on params and constants alone."""
-    seen, stack = {node.id}, [node]
-    while stack:
-        one = stack.pop()
-        if not one.inputs and one.op not in ("param", "constant"):
-            return False
-        # Every node once: a graph can have exponentially many paths.
-        stack += [operand for operand in one.inputs if operand.id not in seen]
-        seen.update(operand.id for operand in one.inputs)
-    return True
 
 
 def either_way(node: Node) -> tuple[tuple[Node, Node], ...]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlx.ir.graph import PART, Graph, Node
-from rlx.passes.patterns.match import Match, Site, without_inputs
+from rlx.passes.patterns.match import Match, Site
 
-_NORMS = ("layer_norm", "rms_norm")
+# Norms that can take a sum as its two terms.
+NORMS = ("layer_norm", "rms_norm")
 
 
 def residual_norm(node: Node, site: Site) -> Match | None:
     """norm(x + r) over the last axis; others may need the sum as well."""
-    if node.op not in _NORMS or node.attrs["axis"] != len(node.shape) - 1:
+    if node.attrs["axis"] != len(node.shape) - 1:
         return None
     add, *weights = node.inputs
-    if add.op != "add" or site.blocked(add) or without_inputs(add):
+    if add.op != "add" or site.blocked(add) or add.fixed:
         return None  # a sum of params is computed when they are set
     x, residual = add.inputs
-    if x.shape != residual.shape or not all(map(without_inputs, weights)):
+    if x.shape != residual.shape or not all(one.fixed for one in weights):
         return None
     if any(_joins(one, add, site) for one in add.inputs):
         return None

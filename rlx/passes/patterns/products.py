@@ -8,7 +8,10 @@ from rlx.abi.products import ACTIVATIONS
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ops.products.half import HALVES
-from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
+from rlx.passes.patterns.match import Build, Match, Site, either_way
+
+# Products whose weight may be in 16 bits.
+WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")
 
 
 def product(node: Node, site: Site) -> Match | None:
@@ -42,7 +45,7 @@ def _fused(operands: Sequence[int], act: str, name: str) -> Build:
 
 def transposed(node: Node, site: Site) -> Match | None:
     """X @ y where y is transposed just before, or x, which the CPU's kernels do not read so."""
-    if node.op != "matmul" or any(len(operand.shape) < 2 for operand in node.inputs):
+    if any(len(operand.shape) < 2 for operand in node.inputs):
         return None
     x, y = node.inputs
     left = site.fuses("left_transposed") and _exchanged(x, node, site)
@@ -65,14 +68,14 @@ def _exchanged(operand: Node, product: Node, site: Site) -> bool:
     return (
         operand.op == "transpose"
         and tuple(operand.attrs["perm"]) == exchange
-        and not without_inputs(operand)
+        and not operand.fixed
         and site.only(operand) is product
     )
 
 
 def scaled(node: Node, site: Site) -> Match | None:
     """A product of bytes, as f32, times a scale or one per column. On a CPU that is another pass anyway."""
-    if node.op != "mul" or not site.fuses("scaled_integers"):
+    if not site.fuses("scaled_integers"):
         return None
     for cast, scale in either_way(node):
         if cast.op != "cast" or site.only(cast) is not node or cast.dtype is not DType.F32:
@@ -93,7 +96,7 @@ def _scaled(operands: Sequence[int], name: str) -> Build:
 
 def halves(node: Node, site: Site) -> Match | None:
     """A product by a weight in 16 bits that is widened for it alone; the CPU does so in registers."""
-    if not site.fuses("half_weights") or node.op not in _WIDENED or node.dtype is not DType.F32:
+    if not site.fuses("half_weights") or node.dtype is not DType.F32:
         return None
     x, cast, *bias = node.inputs
     if cast.op != "cast" or node.attrs.get("left") or site.only(cast) is not node:
@@ -107,6 +110,3 @@ def halves(node: Node, site: Site) -> Match | None:
         (cast, node),
         lambda g, at: g.add_node("half_matmul", [at[o] for o in operands], attrs, node.name),
     )
-
-
-_WIDENED = ("matmul", "fused_matmul_bias_act", "matmul_transposed")

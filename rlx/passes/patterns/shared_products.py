@@ -10,7 +10,10 @@ import numpy as np
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ops.products.joined import MOST_PARTS
-from rlx.passes.patterns.match import Build, Match, Site, either_way, without_inputs
+from rlx.passes.patterns.match import Build, Match, Site, either_way
+
+# Products of which several can be one kernel.
+PRODUCTS = ("matmul", "fused_matmul_bias_act")
 
 
 class _Linear(NamedTuple):
@@ -43,8 +46,6 @@ def gated(node: Node, site: Site) -> Match | None:
 
     A silu may also be written as s * sigmoid(s).
     """
-    if node.op != "mul":
-        return None
     for one, other in either_way(node):
         act, source, between = _activation(one)
         gate, up = _linear(source), _linear(other)
@@ -107,10 +108,10 @@ def shared(node: Node, site: Site) -> Match | None:
 
 def _form(node: Node) -> tuple[int, str, int] | None:
     """What products in one kernel have in common: the left operand, the activation, a bias or none."""
-    if node.op not in ("matmul", "fused_matmul_bias_act"):
+    if node.op not in PRODUCTS:
         return None
     x, w, *bias = node.inputs
-    if len(w.shape) != 2 or not all(map(without_inputs, (w, *bias))):
+    if len(w.shape) != 2 or not all(one.fixed for one in (w, *bias)):
         return None
     return x.id, node.attrs.get("act", "none"), len(bias)
 

@@ -12,7 +12,7 @@ from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.ops.spectra.frame_peaks import takes
-from rlx.passes.patterns.match import Match, Site, either_way, without_inputs
+from rlx.passes.patterns.match import Match, Site, either_way
 from rlx.passes.patterns.template import (
     Found,
     Named,
@@ -69,7 +69,9 @@ def _is_f32(node: Node) -> bool:
 
 def _tapered(frames: Template) -> Op:
     """Frames times one number per sample, which depends on no input."""
-    return Op("mul", frames, Outside("taper", without_inputs), name="tapered", agree=_taper_fits)
+    return Op(
+        "mul", frames, Outside("taper", lambda one: one.fixed), name="tapered", agree=_taper_fits
+    )
 
 
 def _taper_fits(named: Mapping[str, Node]) -> bool:
@@ -137,7 +139,7 @@ _LEVEL = Scaled(
             Op(
                 "matmul",
                 _power(Outside("spec")),
-                Outside("filters", lambda one: without_inputs(one) and len(one.shape) == 2),
+                Outside("filters", lambda one: one.fixed and len(one.shape) == 2),
                 name="product",
             ),
             Number(1e-10),
@@ -156,7 +158,7 @@ _LOG_MEL = Scaled(Op("add", _FLOORED, Number(4.0)), 0.25)
 
 def peaks(node: Node, site: Site) -> Match | None:
     """The k largest of powers that are weighted per bin and averaged over segments: Welch's peaks."""
-    if node.op != "ordered" or not node.attrs["largest"] or not _is_f32(node):
+    if not node.attrs["largest"] or not _is_f32(node):
         return None
     value, between, weights, averaged = node.inputs[0], [node], np.ones(()), False
     while (power := first(_power(Outside("spec")), value)) is None:

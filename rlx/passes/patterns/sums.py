@@ -10,7 +10,7 @@ from rlx.passes.patterns.match import Match, Site
 
 def sum_of_each(node: Node, site: Site) -> Match | None:
     """sum(x * x) and sum(abs(x)) over any axes."""
-    if node.op != "sum" or not site.fuses("sums_of_squares"):
+    if not site.fuses("sums_of_squares"):
         return None
     each = node.inputs[0]
     squares = each.op == "mul" and each.inputs[0] is each.inputs[1]
