@@ -59,7 +59,9 @@ def test_a_field_of_another_type():
     norm = {"rows": 1, "n": 2, "eps": 1e-5, "rms": 0}
     assert "a number" in refused("layer_norm", {**norm, "eps": "small"})
     # A whole number is a number as well, and becomes a double.
-    assert calls.struct_of(KERNELS["layer_norm"], {**norm, "eps": 1}).words.view(np.float64)[2] == 1.0
+    assert (
+        calls.struct_of(KERNELS["layer_norm"], {**norm, "eps": 1}).words.view(np.float64)[2] == 1.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from PySide6.QtWidgets import QApplication
 from theme import THEMES, chosen, palette, style_sheet
 from window import Window
 
-# A thread that computes in Python gives way to the window after this long; Python's own 5 ms add up.
-SWITCH_S = 0.001
+# A thread that computes in Python gives way to the window after this long. Every call into Qt may have to wait for it,
+# so that Python's own 5 ms add up.
+SWITCH_S = 0.0002
 
 
 class Record:

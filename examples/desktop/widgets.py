@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QImage, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QBrush, QColor, QFont, QImage, QPainter, QPen, QPixmap, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 from theme import Theme, heat_table
 
@@ -28,6 +28,7 @@ class Plot(QWidget):
         super().__init__()
         self.title, self.unit, self.theme = title, unit, theme
         self.remark = ""  # above on the right
+        self._frame: tuple[object, QPixmap] | None = None
         self.setMinimumHeight(height)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
@@ -40,35 +41,59 @@ class Plot(QWidget):
         raise NotImplementedError
 
     def paintEvent(self, _event) -> None:
-        painter, theme = QPainter(self), self.theme
+        painter = QPainter(self)
+        painter.drawPixmap(0, 0, self._framed())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(theme.line), 1))
-        painter.setBrush(QColor(theme.panel))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 9, 9)
-        size = (self.width() - LEFT - RIGHT, self.height() - TOP - BOTTOM)
-        area = QRectF(LEFT, TOP, *size)
-        self._paint_words(painter)
-        self._paint_grid(painter, area)
-        painter.save()
+        painter.setPen(QColor(self.theme.text))
+        painter.drawText(
+            self._head(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, self.remark
+        )
+        area = self._area()
         painter.setClipRect(area)
         self.paint_data(painter, area)
-        painter.restore()
+
+    def _area(self) -> QRectF:
+        """Where the data are."""
+        return QRectF(LEFT, TOP, self.width() - LEFT - RIGHT, self.height() - TOP - BOTTOM)
+
+    def _head(self) -> QRectF:
+        """Where the words above the data are."""
+        return QRectF(14, 0, self.width() - 14 - RIGHT, TOP)
+
+    def _framed(self) -> QPixmap:
+        """What stays from picture to picture, drawn once.
+
+        Every call into Qt lets other threads have the interpreter. While one of them computes in Python, each call of
+        a paint event may wait for it, so that a picture should need few.
+        """
+        ratio = self.devicePixelRatioF()
+        key = (self.width(), self.height(), ratio, self.font().key(), self.ticks())
+        if self._frame is None or self._frame[0] != key:
+            picture = QPixmap(self.size() * ratio)
+            picture.setDevicePixelRatio(ratio)
+            picture.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(picture)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(self.theme.line), 1))
+            painter.setBrush(QColor(self.theme.panel))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 9, 9)
+            self._paint_words(painter)
+            self._paint_grid(painter, self._area())
+            painter.end()
+            self._frame = key, picture
+        return self._frame[1]
 
     def _paint_words(self, painter: QPainter) -> None:
         bold = QFont(self.font())
         bold.setWeight(QFont.Weight.DemiBold)
-        head = QRectF(14, 0, self.width() - 14 - RIGHT, TOP)
-        middle = Qt.AlignmentFlag.AlignVCenter
+        head, place = self._head(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
         painter.setFont(bold)
         painter.setPen(QColor(self.theme.text))
-        painter.drawText(head, middle | Qt.AlignmentFlag.AlignLeft, self.title)
+        painter.drawText(head, place, self.title)
         used = painter.fontMetrics().horizontalAdvance(self.title) + 8
         painter.setFont(self.font())
-        painter.drawText(head, middle | Qt.AlignmentFlag.AlignRight, self.remark)
         painter.setPen(QColor(self.theme.faint))
-        painter.drawText(
-            head.adjusted(used, 0, 0, 0), middle | Qt.AlignmentFlag.AlignLeft, self.unit
-        )
+        painter.drawText(head.adjusted(used, 0, 0, 0), place, self.unit)
 
     def _paint_grid(self, painter: QPainter, area: QRectF) -> None:
         small = QFont(self.font())
