@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from rlx import flags
-from rlx.backends.base import Executable, KernelLimitError, Program
+from rlx.backends.base import Executable, KernelLimitError, Program, set_params
 from rlx.backends.plugins import executable_of, program_of, refusal, unpacked
 from rlx.budget import budget
 from rlx.compiler.prepared import PreparedExecutable, Preparing
@@ -353,6 +353,6 @@ def _load(lowered: Lowered, target: Target) -> Executable:
         return executable
     kept = frozenset(lowered.graph.param_names)
     preparing = Preparing(lowered.preparations, kept, target.options)
-    for name, value in preparing.at_once():
-        executable.set_param(name, value)
+    for made in preparing.at_once():
+        set_params(executable, made)
     return cast(Executable, PreparedExecutable(executable, preparing))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,18 @@ import numpy as np
 from rlx.backends.base import Capabilities, CompileOptions, Executable, set_params
 from rlx.backends.host import compile_host
 from rlx.ir.opdef import Array
+from rlx.ir.rewrite import joined
 from rlx.passes.hoist import Preparation
+
+# Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
+_TOGETHER_BYTES = 16 << 20
 
 
 class Preparing:
     """Computes prepared params on the CPU; keeps the values that they are computed from.
 
-    Each preparation is compiled when its params are complete and dropped when it has run: what it needed
-    is large, and weights are seldom set twice.
+    Preparations are compiled when their params are complete, many at a time, and dropped when they have run: what they
+    needed is large, and weights are seldom set twice.
 
     Args:
         preparations: What is computed.
@@ -39,24 +43,27 @@ class Preparing:
         self._constant = [one for one in preparations if not one.graph.input_names]
         self._values: dict[str, Array] = {}
 
-    def given(self, name: str, array: Array) -> list[tuple[str, Array]]:
-        """Takes a param's value; returns the prepared params that have a new one."""
-        self._values[name] = array.copy() if array.flags.writeable else array
-        one = self.reads[name]
-        needed = one.graph.input_names
-        if any(other not in self._values for other in needed):
-            return []
-        program = compile_host(one.graph, self._options)
-        found = program.run_slots(*(self._values[other] for other in needed))
-        return list(zip(one.names, found, strict=True))
+    def given(self, values: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        """Takes values of params; gives the prepared params that have new ones, some at a time."""
+        for name, array in values.items():
+            self._values[name] = array.copy() if array.flags.writeable else array
+        ready = {id(self.reads[name]): self.reads[name] for name in values}
+        yield from self._run(
+            one for one in ready.values() if self._values.keys() >= set(one.graph.input_names)
+        )
 
-    def at_once(self) -> list[tuple[str, Array]]:
-        """Prepared params that depend on no other param, with their values."""
-        found: list[tuple[str, Array]] = []
-        for one in self._constant:
-            program = compile_host(one.graph, self._options)
-            found += zip(one.names, program.run_slots(), strict=True)
-        return found
+    def at_once(self) -> Iterator[dict[str, Array]]:
+        """Prepared params that depend on no other param, with their values, some at a time."""
+        return self._run(self._constant)
+
+    def _run(self, preparations: Iterable[Preparation]) -> Iterator[dict[str, Array]]:
+        """What preparations give."""
+        for some in _together(preparations):
+            graph = joined([one.graph for one in some])
+            program = compile_host(graph, self._options)
+            found = program.run_slots(*(self._values[name] for name in graph.input_names))
+            names = [name for one in some for name in one.names]
+            yield {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 
     def read(self, name: str) -> Array:
         """A param's value."""
@@ -66,6 +73,21 @@ class Preparing:
     def nbytes(self) -> int:
         """Host memory held."""
         return sum(value.nbytes for value in self._values.values())
+
+
+def _together(preparations: Iterable[Preparation]) -> Iterator[list[Preparation]]:
+    """Preparations that are compiled as one graph: a compile costs more than the nodes of small ones."""
+    some: list[Preparation] = []
+    nbytes = 0
+    for one in preparations:
+        own = sum(type.nbytes for node in one.graph.nodes for type in node.types)
+        if some and nbytes + own > _TOGETHER_BYTES:
+            yield some
+            some, nbytes = [], 0
+        some.append(one)
+        nbytes += own
+    if some:
+        yield some
 
 
 class PreparedExecutable:
@@ -95,13 +117,14 @@ class PreparedExecutable:
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Sets several weights and recomputes what depends on them. Every run sees all new values or none."""
         preparing = self._preparing
-        found = {}
-        for name, array in values.items():
-            if name not in preparing.reads or name in preparing.kept:
-                found[name] = array
-            if name in preparing.reads:
-                made = preparing.given(name, array)
-                found |= {prepared: np.asarray(value) for prepared, value in made}
+        found = {
+            name: array
+            for name, array in values.items()
+            if name not in preparing.reads or name in preparing.kept
+        }
+        read = {name: array for name, array in values.items() if name in preparing.reads}
+        for made in preparing.given(read):
+            found |= made
         set_params(self._inner, found)
 
     def read_param(self, name: str) -> Array:

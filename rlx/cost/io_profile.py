@@ -114,10 +114,11 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
     if not isinstance(graph, Graph):
         raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
     options = options or GraphIoOptions()
+    syncing = host_sync_ops(options.kernel_set)
     counted = [node for node in graph.nodes if node.op not in _UNCOUNTED and node.op != PART]
     return GraphIoProfile(
         kernel_launches=len(counted),
-        sync_points=sum(_waits(node, options) for node in counted),
+        sync_points=sum(_waits(node, options, syncing) for node in counted),
         host_output_bytes=_bytes_of(graph.outputs),
         device_traffic_bytes=sum(_traffic(node) for node in counted),
     )
@@ -166,10 +167,10 @@ def _traffic(node: Node) -> int:
     return read + sum(type.nbytes for type in node.types)
 
 
-def _waits(node: Node, options: GraphIoOptions) -> bool:
+def _waits(node: Node, options: GraphIoOptions, syncing: frozenset[str]) -> bool:
     if node.op in FFT_OPS:
         return options.fft_host_sync
-    if node.op not in host_sync_ops(options.kernel_set):
+    if node.op not in syncing:
         return False
     opdef, kernels = node.opdef, options.kernel_set
     if kernels is None or opdef.kernels(kernels) is None or opdef.host_reason is None:

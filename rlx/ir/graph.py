@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, ShapeError, UnknownNameError, describe, did_you_mean
+from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
 from rlx.ir.opdef import PART as PART
 from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
+from rlx.ir.operands import held_as
 from rlx.ir.operators import Operators
 from rlx.ir.printer import print_graph
 from rlx.ir.serialize import from_json, to_json
@@ -272,12 +273,19 @@ class Graph(Builders):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs in declaration order: the order of ``run_slots``."""
-        return tuple(node.name for node in self.nodes if node.op == "input")
+        return self._names("input")
 
     @property
     def param_names(self) -> tuple[str, ...]:
         """Names of the params in declaration order."""
-        return tuple(node.name for node in self.nodes if node.op == "param")
+        return self._names("param")
+
+    def _names(self, op: str) -> tuple[str, ...]:
+        return tuple([name for name, node in self._named.items() if node.op == op])
+
+    def has(self, name: str) -> bool:
+        """Whether an input or a param has that name."""
+        return name in self._named
 
     def named(self, name: str) -> Node:
         """The input or param of that name.
@@ -364,12 +372,14 @@ class Graph(Builders):
         """Appends a copy of another graph's node; it is inferred again only where operands have other types.
 
         Args:
-            node: A node that is no input and no param.
+            node: The node.
             inputs: The operands of the copy, of this graph.
 
         Raises:
             GraphError: The operands do not fit.
         """
+        if node.op in ("input", "param"):
+            return self.stand_in(node.op, node.name, node)
         for old, new in zip(node.inputs, inputs, strict=True):
             if new.graph is not self or new.types != old.types:
                 return self.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
@@ -379,6 +389,10 @@ class Graph(Builders):
         )
         self.nodes.append(copied)
         return copied
+
+    def stand_in(self, op: str, name: str, node: Node) -> Node:
+        """Appends an input or a param that has the shape and dtype of another graph's node."""
+        return self._declared(op, name, node.type, node.source)
 
     def as_node(self, value: Any, like: DType | None, *, where: str) -> Node:
         """An operand as a node: numbers and arrays become constants of dtype ``like``.
@@ -390,29 +404,9 @@ class Graph(Builders):
         if isinstance(value, Node):
             self._own(value, where)
             return value
-        array = np.asarray(value)
         if like is None:
             return self.constant(value)
-        wanted = np.dtype(np.float32) if like is DType.BF16 else like.numpy
-        ok = np.can_cast(array.dtype, wanted, "same_kind") or (
-            array.dtype.kind in "iu" and like.is_float
-        )
-        if isinstance(value, (bool, int, float)) and not ok:
-            ok = array.dtype.kind in "iub" and wanted.kind in "iu"
-        with np.errstate(over="ignore"):
-            converted = array.astype(wanted) if ok else array
-        exact = array.dtype.kind != "i" or wanted.kind not in "iu" or np.all(converted == array)
-        if not ok or not exact:
-            raise DTypeError(
-                describe(
-                    f"[{where}] operand can't become {like}",
-                    where=caller(),
-                    got=f"{value!r:.60} of dtype {array.dtype}",
-                    expected=f"a value that {like} can hold",
-                    hint="make it with g.constant and add g.cast",
-                )
-            )
-        return self.constant(converted, like)
+        return self.constant(held_as(value, like, where), like)
 
     def verify(self) -> None:
         """Checks every invariant of the graph.
@@ -457,17 +451,24 @@ class Graph(Builders):
     def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Node:
         if not isinstance(name, str) or not name:
             raise GraphError(describe(f"[{op}] a name is needed", got=repr(name)))
-        if name in self._named:
+        type = TensorType(as_shape(shape, where=f"{op} {name!r}"), DType.parse(dtype))
+        check_size(type.shape, where=op)
+        return self._declared(op, name, type, caller())
+
+    def _declared(self, op: str, name: str, type: TensorType, source: str) -> Node:
+        checkpoint()
+        attrs = {"shape": type.shape, "dtype": type.dtype}
+        node = Node(self, lookup(op), (), attrs, (type,), name, source)
+        first = self._named.setdefault(node.name, node)
+        if first is not node:
             raise GraphError(
                 describe(
-                    f"[{op}] the name {name!r} is taken",
-                    where=self._named[name].where(),
+                    f"[{node.op}] the name {node.name!r} is taken",
+                    where=first.where(),
                     hint="inputs and params share one set of names",
                 )
             )
-        attrs = {"shape": as_shape(shape, where=f"{op} {name!r}"), "dtype": DType.parse(dtype)}
-        node = self.add_node(op, (), attrs, name)
-        self._named[name] = node
+        self.nodes.append(node)
         return node
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rlx.ir.graph import Graph, Node
 
@@ -32,14 +32,8 @@ class Rewriter:
 
     def keep(self, node: Node) -> Node:
         """Copies a node as it is."""
-        if node.op in ("input", "param"):
-            make = self.new.input if node.op == "input" else self.new.param
-            new = make(node.name, node.shape, node.dtype)
-        else:
-            inputs = tuple([self._map[operand.id] for operand in node.inputs])
-            new = self.new.copy_node(node, inputs)
-        new.source = node.source
-        self.replace(node, new)
+        inputs = tuple([self._map[operand.id] for operand in node.inputs])
+        new = self._map[node.id] = self.new.copy_node(node, inputs)
         return new
 
     def keep_all(self, nodes: Iterable[Node]) -> None:
@@ -58,6 +52,26 @@ def copied(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     rewriter.keep_all(graph.nodes)
     return rewriter.finish()
+
+
+def joined(graphs: Sequence[Graph]) -> Graph:
+    """One graph that computes what several do; its inputs and outputs are theirs, in their order.
+
+    Args:
+        graphs: Graphs without params, whose inputs have different names.
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    whole = Graph(", ".join(graph.name for graph in graphs))
+    outputs = []
+    for graph in graphs:
+        at: dict[int, Node] = {}
+        for node in graph.nodes:
+            inputs = tuple([at[operand.id] for operand in node.inputs])
+            at[node.id] = whole.copy_node(node, inputs)
+        outputs += [at[node.id] for node in graph.outputs]
+    whole.set_outputs(outputs)
+    return whole
 
 
 def users(graph: Graph) -> dict[int, list[Node]]:

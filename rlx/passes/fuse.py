@@ -90,7 +90,7 @@ def _weigh(
     members: list[Node], inputs: list[Node], attrs: dict[str, Any], target: Specialisation
 ) -> Weighed:
     before, after = Graph("nodes"), Graph("region")
-    at = {node.id: before.input(f"v{node.id}", node.shape, node.dtype) for node in inputs}
+    at = {node.id: before.stand_in("input", f"v{node.id}", node) for node in inputs}
     for member in members:
         for operand in member.inputs:
             if operand.id not in at:  # a number that is written into the program
@@ -98,7 +98,7 @@ def _weigh(
         operands = [at[operand.id] for operand in member.inputs]
         at[member.id] = before.add_node(member.opdef, operands, member.attrs)
     before.set_outputs(at[members[-1].id])
-    operands = [after.input(f"v{node.id}", node.shape, node.dtype) for node in inputs]
+    operands = [after.stand_in("input", f"v{node.id}", node) for node in inputs]
     after.set_outputs(after.add_node("region", operands, attrs))
     return target.weigh(before, after)
 

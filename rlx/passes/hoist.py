@@ -63,6 +63,21 @@ def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
         graph: The graph; it is not changed.
         notes: Gets a line for every prepared param.
     """
+    run, frontier = _parted(graph, notes)
+    made = tuple(
+        Preparation(_preparing(graph, nodes), tuple(f"{PREPARED}{node.id}" for node in nodes))
+        for nodes in _together(frontier)
+    )
+    return Hoisted(run, made)
+
+
+def run_part(graph: Graph) -> Graph:
+    """What every run of a graph computes: ``hoist(graph, []).graph``."""
+    return _parted(graph, [])[0]
+
+
+def _parted(graph: Graph, notes: list[Note]) -> tuple[Graph, list[Node]]:
+    """What every run computes, and the nodes that are its prepared params."""
     fixed = _fixed(graph)
     readers = users(graph)
     outputs = {node.id for node in graph.outputs}
@@ -76,7 +91,7 @@ def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
     # A view of a param costs nothing, so it is not worth preparing.
     frontier = [node for node in frontier if not _only_views(node)]
     if not frontier:
-        return Hoisted(graph)
+        return graph, []
     rewriter = Rewriter(graph)
     by_id = {node.id: f"{PREPARED}{node.id}" for node in frontier}
     needed = _needed(graph, set(by_id))
@@ -91,11 +106,7 @@ def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
             notes.append(Note.of("hoist", node, f" {why}"))
         elif node.id in needed or node.op == "input":
             rewriter.keep(node)
-    made = tuple(
-        Preparation(_preparing(graph, nodes), tuple(by_id[node.id] for node in nodes))
-        for nodes in _together(frontier)
-    )
-    return Hoisted(rewriter.finish(), made)
+    return rewriter.finish(), frontier
 
 
 def _fixed(graph: Graph) -> set[int]:
@@ -167,18 +178,24 @@ def _params_below(node: Node) -> set[int]:
 
 def _together(frontier: list[Node]) -> list[list[Node]]:
     """Nodes that share a param, directly or by others, stand in one list."""
-    groups: list[tuple[set[int], list[Node]]] = []
+    # The list that a param belongs to; lists that turn out to share one are joined.
+    group_of: dict[int, list[Node]] = {}
+    params_of: dict[int, set[int]] = {}
+    groups: dict[int, list[Node]] = {}
     for node in frontier:
         below = _below([node])
         spend("preparing params", elements=len(below))
         params = {at for at, one in below.items() if one.op == "param"}
-        nodes = [node]
-        for group in [group for group in groups if group[0] & params]:
-            groups.remove(group)
-            params |= group[0]
-            nodes = group[1] + nodes
-        groups.append((params, nodes))
-    return [sorted(nodes, key=lambda node: node.id) for _, nodes in groups]
+        joined = [node]
+        for at in list(params):
+            group = group_of.get(at)
+            if group is not None and id(group) in groups:
+                del groups[id(group)]
+                params |= params_of.pop(id(group))
+                joined = group + joined
+        groups[id(joined)], params_of[id(joined)] = joined, params
+        group_of.update(dict.fromkeys(params, joined))
+    return [sorted(nodes, key=lambda node: node.id) for nodes in groups.values()]
 
 
 def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
@@ -187,12 +204,9 @@ def _preparing(graph: Graph, frontier: list[Node]) -> Graph:
     copies: dict[int, Node] = {}
     for at, node in sorted(_below(frontier).items()):
         if node.op == "param":
-            copy = new.input(node.name, node.shape, node.dtype)
+            copies[at] = new.stand_in("input", node.name, node)
         else:
-            operands = [copies[operand.id] for operand in node.inputs]
-            copy = new.add_node(node.opdef, operands, node.attrs, node.name)
-        copy.source = node.source
-        copies[at] = copy
+            copies[at] = new.copy_node(node, tuple([copies[o.id] for o in node.inputs]))
     new.set_outputs([copies[node.id] for node in frontier])
     return new
 

@@ -102,6 +102,7 @@ class CompiledGraph:
         self._experts = Experts(loaded, self._recovery)
 
     set_param = part("_params", Params.set_param)
+    set_params = part("_params", Params.set_params)
     set_param_typed = part("_params", Params.set_param_typed)
 
     run = part("_runs", Runs.run)

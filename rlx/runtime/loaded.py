@@ -164,7 +164,10 @@ class Loaded:
         Raises:
             UnknownNameError: The graph has none.
         """
-        return self._named(name, self.graph.param_names, "param")
+        graph = self.graph
+        if graph.has(name) and graph.named(name).op == "param":
+            return graph.named(name)
+        return self._named(name, graph.param_names, "param")
 
     def input(self, name: str) -> int:
         """The position of the input of that name.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from rlx.backends.base import set_params
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.opdef import Array
 from rlx.runtime.fit import fit, from_bytes
@@ -34,13 +36,43 @@ class Params(Part):
             UnknownNameError: The graph has no param of that name.
             InputError: Wrong shape, or a dtype that does not convert.
         """
+        self._set({name: array})
+
+    @owned
+    def set_params(self, values: Mapping[str, Any]) -> None:
+        """Uploads several weights; faster than one after the other.
+
+        Clones have all of them from their next run on, or, after an error, none.
+
+        Args:
+            values: Params by name, each as ``set_param`` takes it.
+
+        Raises:
+            UnknownNameError: The graph has no param of one of the names.
+            InputError: A wrong shape, or a dtype that does not convert.
+
+        Example:
+            >>> import numpy as np, rlx
+            >>> g = rlx.Graph()
+            >>> g.set_outputs([g.input("x", (2,)) * g.param("a", (2,)) + g.param("b", (2,))])
+            >>> with rlx.compile(g, "cpu") as cg:
+            ...     cg.set_params({"a": [2.0, 3.0], "b": [1.0, 1.0]})
+            ...     cg.run({"x": np.ones(2, np.float32)})[0].tolist()
+            [3.0, 4.0]
+        """
+        self._set(values)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
         loaded = self._loaded
         loaded.open()
-        node = loaded.param(name)
-        value = fit(array, node.shape, node.dtype, f"param {name!r}")
-        loaded.executable.set_param(name, value)
-        self._keep(name, array, value)
-        loaded.missing.discard(name)
+        fitted = {}
+        for name, array in values.items():
+            node = loaded.param(name)
+            fitted[name] = fit(array, node.shape, node.dtype, f"param {name!r}")
+        set_params(loaded.executable, fitted)
+        for name, array in values.items():
+            self._keep(name, array, fitted[name])
+        loaded.missing.difference_update(values)
         if not loaded.missing:
             loaded.use(loaded.executable)
 

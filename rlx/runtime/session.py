@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,10 @@ from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
 DENORMALS = ("flush", "keep")
+
+
+# Bytes of params that are given to an executable at once; between them a compile tells how far it is, and may be cancelled.
+_BATCH_BYTES = 32 << 20
 
 
 class Session:
@@ -125,9 +129,9 @@ class Session:
         choice = replace(choice, lowered={})
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans, choice)
         try:
-            for at, (name, value) in enumerate(values.items()):
+            for at, batch in _batches(values):
                 told(at / len(values), "params")
-                compiled.set_param(name, value)
+                compiled.set_params(batch)
             told(1.0, "done")
         except BaseException:
             compiled.close()
@@ -154,8 +158,9 @@ class Session:
             UnknownNameError: ``params`` has a name that the graph has not.
         """
         values = {**graph.param_values, **params}
+        names = set(graph.param_names)
         for name in values:
-            if name not in graph.param_names:
+            if name not in names:
                 raise UnknownNameError(
                     describe(
                         f"graph {graph.name!r} has no param named {name!r}",
@@ -163,6 +168,18 @@ class Session:
                     )
                 )
         return values
+
+
+def _batches(values: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Params by name, some at a time: how many came before, and these."""
+    batch: dict[str, Any] = {}
+    nbytes = 0
+    for at, (name, value) in enumerate(values.items()):
+        batch[name] = value
+        nbytes += getattr(value, "nbytes", 0)
+        if nbytes > _BATCH_BYTES or at == len(values) - 1:
+            yield at + 1 - len(batch), batch
+            batch, nbytes = {}, 0
 
 
 class _Timed(DevicePicks):

@@ -167,9 +167,8 @@ class Site:
             return self.graph.constant(array.astype(carrier.numpy), carrier)
         # Single numbers stay constants: patterns and folding look at their values.
         if value.name and self.params and array.size > 1:
-            taken = {*self.graph.input_names, *self.graph.param_names}
             name, count = value.name, 1
-            while name in taken:
+            while self.graph.has(name):
                 count += 1
                 name = f"{value.name}#{count}"
             return self.graph.param(name, array.shape, dtype, array)

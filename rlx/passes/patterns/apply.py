@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter
 from rlx.ir.spans import checkpoint
 from rlx.passes.fuse import fuse_elementwise
-from rlx.passes.fusion_gate import Specialisation
-from rlx.passes.hoist import hoist
+from rlx.passes.fusion_gate import Specialisation, Weighed
+from rlx.passes.hoist import run_part
 from rlx.passes.patterns.match import Match, Pattern, Site
 from rlx.passes.patterns.table import PATTERNS
 
@@ -28,6 +32,7 @@ def _find(pattern: Pattern, site: Site, notes: list[Note], target: Specialisatio
     """Where a pattern fits and pays; no two matches share a node."""
     found: list[Match] = []
     inside: set[int] = set()
+    weighed: dict[Any, Weighed] = {}
     checkpoint()
     for node in site.nodes(pattern.ends):
         if node.id in inside or site.blocked(node):
@@ -36,13 +41,34 @@ def _find(pattern: Pattern, site: Site, notes: list[Note], target: Specialisatio
         if match is None or any(one.id in inside for one in match.inside):
             continue
         also = _needed_elsewhere(match, site)
-        before, after = (_as_run(side(match, also), target) for side in (_before, _after))
-        weighed = target.weigh(before, after)
-        notes.append(weighed.note(pattern.name, node))
-        if weighed.taken:
+        form = _form(match, also, site)
+        if form not in weighed:
+            sides = [_as_run(side(match, also), target) for side in (_before, _after)]
+            weighed[form] = target.weigh(*sides)
+        notes.append(weighed[form].note(pattern.name, node))
+        if weighed[form].taken:
             found.append(match)
             inside.update(one.id for one in match.inside)
     return found
+
+
+def _form(match: Match, also: list[Node], site: Site) -> Any:
+    """What is equal for matches of one pattern that are worth the same: layers of a model repeat themselves."""
+    number = {node.id: at for at, node in enumerate((*match.operands, *match.inside))}
+
+    def seen(node: Node) -> Any:
+        # In text 0.0 and -0.0 differ, and so do 1 and True; long arrays count by their types.
+        attrs = [
+            (key, id(value) if isinstance(value, np.ndarray) and value.size > 16 else repr(value))
+            for key, value in node.attrs.items()
+        ]
+        return node.op, node.types, tuple(attrs), site.only(node) is None
+
+    return (
+        tuple((one.types, one.fixed, one.op == "constant" and seen(one)) for one in match.operands),
+        tuple((seen(one), tuple(number[o.id] for o in one.inputs)) for one in match.inside),
+        tuple(number[one.id] for one in (*also, *match.results)),
+    )
 
 
 def _needed_elsewhere(match: Match, site: Site) -> list[Node]:
@@ -115,7 +141,7 @@ def _build(match: Match, rewriter: Rewriter) -> None:
 
 def _as_run(side: Graph, target: Specialisation) -> Graph:
     """A side with what depends on params alone left out, and chains joined as they will be."""
-    return fuse_elementwise(hoist(side, []).graph, [], target.taking_all())
+    return fuse_elementwise(run_part(side), [], target.taking_all())
 
 
 def _before(match: Match, also: list[Node]) -> Graph:
@@ -150,11 +176,10 @@ def _operands(g: Graph, match: Match) -> dict[int, Node]:
 def _copy(g: Graph, match: Match, wanted: set[int], at: dict[int, Node]) -> None:
     for node in match.inside:
         if node.id in wanted:
-            at[node.id] = g.add_node(node.opdef, [at[o.id] for o in node.inputs], node.attrs)
+            at[node.id] = g.copy_node(node, tuple([at[o.id] for o in node.inputs]))
 
 
 def _outside(g: Graph, operand: Node) -> Node:
     if operand.op == "constant":
         return g.constant(operand.attrs["value"], operand.dtype)
-    make = g.param if operand.fixed else g.input
-    return make(f"v{operand.id}", operand.shape, operand.dtype)
+    return g.stand_in("param" if operand.fixed else "input", f"v{operand.id}", operand)
