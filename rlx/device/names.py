@@ -86,13 +86,15 @@ class Device:
                 return Device(info.backend, info.index, numbered=True, handle=text)
         name, colon, number = str(text).strip().lower().partition(":")
         name = _ALIASES.get(name, name)
-        known = {*_NAMES, *_ALIASES, *backend_names()}
-        if name not in known or (colon and not _is_number(number)):
+        # The names of plug-ins are asked for last: it takes a while to look for them.
+        known = name in _NAMES or name in backend_names()
+        if not known or (colon and not _is_number(number)):
+            names = {*_NAMES, *_ALIASES, *backend_names()}
             raise DeviceParseError(
                 describe(
                     f"not a device: {text!r}",
                     expected="a name, or name:number",
-                    hint=did_you_mean(name, known),
+                    hint=did_you_mean(name, names),
                 )
             )
         canonical, api = _NAMES.get(name, (name, ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, runtime_checkable
@@ -199,6 +199,14 @@ class Sample:
     bench: bool = False
 
 
+# Makes the cases of an op.
+Samples = Callable[[], Iterable[Sample]]
+
+
+def _no_samples() -> tuple[Sample, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Kernels:
     """How a device runs an op.
@@ -251,7 +259,7 @@ class OpDef:
         tolerance: Exceptions to ``TOLERANCE``, each with its reason in a comment of the record.
         bound: Largest ||out - ref|| / ||ref|| of a node, where the error grows with its size; it
             takes the place of the tolerance.
-        samples: Cases of the conformance tests.
+        make_samples: Makes the cases of the conformance tests, which most programs never ask for.
         view: The result is the operand's memory under another shape; no kernel runs.
         elementwise: One result element per operand element: a node may be part of a fused region, and
             ``g.activation`` or ``g.binary`` knows it.
@@ -277,11 +285,16 @@ class OpDef:
     webgpu_f16: bool = False
     tolerance: Mapping[DType, float] = field(default_factory=dict)
     bound: Cost | None = None
-    samples: tuple[Sample, ...] = ()
+    make_samples: Samples = _no_samples
     view: bool = False
     elementwise: bool = False
     host_reason: Callable[[Any], str | None] | None = None
     internal: bool = False
+
+    @functools.cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """Cases of the conformance tests."""
+        return tuple(self.make_samples())
 
     @functools.cached_property
     def optional(self) -> tuple[str, ...]:

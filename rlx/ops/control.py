@@ -299,7 +299,7 @@ _GROW = _step(
     host_reason=lambda node: "the number of trips is only known as it runs",
     dtypes=ALL,
     webgpu_dtypes=frozenset(),
-    samples=(
+    samples=lambda: (
         *(
             Sample(
                 ((), (2, 3)),
@@ -429,7 +429,7 @@ _FLAGS = _step(
     dtypes=ALL,
     webgpu_dtypes=ALL,
     host_reason=_too_long,
-    samples=(
+    samples=lambda: (
         *(
             Sample(
                 ((3,), (n, 3)),

@@ -50,6 +50,7 @@ def op(
         )
         called = name or function.__name__
         infer = fields.pop("infer")
+        samples = fields.pop("samples", ())
         record: OpDef
 
         def checked(
@@ -67,6 +68,7 @@ def op(
             infer=infer if called == PART else checked,
             reference=function,
             free=frozenset(free),
+            make_samples=samples if callable(samples) else lambda: samples,
             **fields,
         )
         return register(record)

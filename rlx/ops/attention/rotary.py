@@ -64,7 +64,7 @@ def _rotate(x: Array, cos: Array, sin: Array, n: int, style: str) -> Array:
 @composite(
     _rope,
     dtypes=FLOAT_KERNELS,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(shapes, {"n_rot": n, "style": style})
         for style in _STYLES
         for shapes, n in (
@@ -114,7 +114,7 @@ def _axial(g: Graph, x: Node, height: int, width: int, theta: float, style: Styl
 @composite(
     _axial,
     dtypes=FLOAT_KERNELS,
-    samples=(
+    samples=lambda: (
         Sample(((2, 6, 8),), {"height": 2, "width": 3}),
         Sample(((6, 4),), {"height": 3, "width": 2, "style": "gptj", "theta": 100.0}),
         Sample(((1, 1, 4),), {"height": 1, "width": 1}),

@@ -25,7 +25,10 @@ def _leaky_relu(g: Graph, x: Node, alpha: float) -> Node:
 
 
 @composite(
-    _leaky_relu, dtypes=FLOAT_KERNELS, elementwise=True, samples=_samples({}, {"alpha": 0.2})
+    _leaky_relu,
+    dtypes=FLOAT_KERNELS,
+    elementwise=True,
+    samples=lambda: _samples({}, {"alpha": 0.2}),
 )
 def leaky_relu(x: Array, alpha: float = 0.01) -> Array:
     """X where x >= 0, alpha * x below."""
@@ -46,7 +49,7 @@ def _expm1(g: Graph, x: Node) -> Node:
     dtypes=FLOAT_KERNELS,
     elementwise=True,
     tolerance={DType.F32: 1e-5},
-    samples=_samples({}, {"alpha": 0.5}),
+    samples=lambda: _samples({}, {"alpha": 0.5}),
 )
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """X where x > 0, alpha * (exp(x) - 1) below (arXiv:1511.07289)."""
@@ -63,7 +66,7 @@ def _celu(g: Graph, x: Node, alpha: float) -> Node:
     dtypes=FLOAT_KERNELS,
     elementwise=True,
     tolerance={DType.F32: 1e-5},
-    samples=_samples({}, {"alpha": 0.5}, {"alpha": -0.5}),
+    samples=lambda: _samples({}, {"alpha": 0.5}, {"alpha": -0.5}),
 )
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """X where x > 0, alpha * (exp(x / alpha) - 1) below (arXiv:1704.07483)."""
@@ -79,7 +82,7 @@ def _hard_sigmoid(g: Graph, x: Node, alpha: float, beta: float) -> Node:
     _hard_sigmoid,
     dtypes=FLOAT_KERNELS,
     elementwise=True,
-    samples=_samples({}, {"alpha": 1 / 6, "beta": 0.5}),
+    samples=lambda: _samples({}, {"alpha": 1 / 6, "beta": 0.5}),
 )
 def hard_sigmoid(x: Array, alpha: float = 0.2, beta: float = 0.5) -> Array:
     """Alpha * x + beta, held between 0 and 1."""
@@ -100,7 +103,9 @@ def _clip(g: Graph, x: Node, min: Any, max: Any) -> Node:
     _clip,
     dtypes=CPU_DTYPES - {DType.BOOL},
     elementwise=True,
-    samples=_samples({"min": 0, "max": 2}, {"min": 1}, {"max": 1}, {}, {"min": 2, "max": 1}),
+    samples=lambda: _samples(
+        {"min": 0, "max": 2}, {"min": 1}, {"max": 1}, {}, {"min": 2, "max": 1}
+    ),
 )
 def clip(x: Array, min: NodeLike | None = None, max: NodeLike | None = None) -> Array:
     """``x`` held between two numbers: min(max(x, min), max); None leaves a side open.

@@ -88,7 +88,7 @@ def _make(row: Row) -> OpDef:
         webgpu=KERNELS,
         dtypes=dtypes,
         webgpu_dtypes=WEBGPU_DTYPES & dtypes,
-        samples=_samples(row),
+        samples=lambda: _samples(row),
         elementwise=True,
         # The GPU's exp, log and pow are a few units in the last place off, and WGSL allows it:
         # exp 3 + 2|x| ULP, log 2^-21 absolute near 1, pow that of exp2(y * log2(x)).
@@ -123,7 +123,7 @@ def _infer_where(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     dtypes=CPU_DTYPES,
     webgpu_dtypes=WEBGPU_DTYPES,
     elementwise=True,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(shapes, dtypes=(DType.BOOL, dtype, dtype))
         for dtype in (DType.F32, DType.I32)
         for shapes in (
@@ -159,7 +159,7 @@ def _infer_cast(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTyp
     dtypes=ALL,
     webgpu_dtypes=ALL - {DType.F64},
     elementwise=True,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape,),
             {"dtype": target},
@@ -199,7 +199,7 @@ def _infer_region(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     webgpu_dtypes=WEBGPU_DTYPES,
     tolerance={DType.F32: 2e-5},  # a chain adds up the errors of its members
     internal=True,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             shapes,
             {"program": (("mul", (0, 1), DType.F32, None), ("literal", (), DType.F32, 0.5),

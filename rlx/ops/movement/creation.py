@@ -29,7 +29,7 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
 @composite(
     _arange,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample((), {"start": 5}),
         Sample((), {"start": 2, "stop": 11, "step": 3, "dtype": "f32"}),
         Sample((), {"start": 3, "stop": 3}),
@@ -61,7 +61,7 @@ def _one_hot(g: Graph, indices: Node, depth: int, axis: int, values: Any, dtype:
 @composite(
     _one_hot,
     dtypes=frozenset({DType.I32, DType.I64}),
-    samples=(
+    samples=lambda: (
         Sample(((5,),), {"depth": 4}, low=-6, high=6),
         Sample(((2, 3),), {"depth": 4, "axis": 1}, low=-6, high=6),
         Sample(
@@ -107,7 +107,7 @@ def _trilu(g: Graph, x: Node, k: int, upper: bool) -> Node:
 @composite(
     _trilu,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         *(
             Sample((shape,), {"k": k, "upper": upper})
             for upper in (True, False)

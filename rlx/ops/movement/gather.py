@@ -123,7 +123,7 @@ def _lower_gather(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_gather),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),
             {"axis": axis},
@@ -195,7 +195,7 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_elements),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),
             {"axis": axis},
@@ -271,7 +271,7 @@ def _lower_nd(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_nd),
     dtypes=_GATHER_DTYPES,
     webgpu_dtypes=_GATHER_WEBGPU,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices)),
             {"batch_dims": batch},

@@ -35,7 +35,7 @@ def _split(g: Graph, x: Node, sizes: Any, axis: int) -> tuple[Node, ...]:
 @composite(
     _split,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((5, 4),), {"sizes": (2, 3), "axis": 0}),
         Sample(((2, 5),), {"sizes": (1, 0, 4), "axis": -1}),
         Sample(((1,),), {"sizes": (1,), "axis": 0}),
@@ -72,7 +72,7 @@ def _squeeze(g: Graph, x: Node, axes: Any) -> Node:
 @composite(
     _squeeze,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((1, 3, 1),), {"axes": (0,)}),
         Sample(((1, 3, 1),), {"axes": -1}),
         Sample(((1, 1),), {"axes": None}),
@@ -95,7 +95,7 @@ def _unsqueeze(g: Graph, x: Node, axes: Any) -> Node:
 @composite(
     _unsqueeze,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((3, 4),), {"axes": (0, -1)}),
         Sample(((),), {"axes": 0}),
         Sample(((0, 2),), {"axes": (1,)}),
@@ -121,7 +121,7 @@ def _flip(g: Graph, x: Node, axes: Any) -> Node:
 @composite(
     _flip,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((3, 4),), {"axes": (0,)}),
         Sample(((3, 4, 5),), {"axes": (0, -1)}),
         Sample(((2, 3),), {"axes": None}),
@@ -151,7 +151,7 @@ def _tile(g: Graph, x: Node, repeats: Any) -> Node:
 @composite(
     _tile,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((2, 3),), {"repeats": (2, 3)}),
         Sample(((1,),), {"repeats": 4}),
         Sample(((2, 3),), {"repeats": (0, 1)}),
@@ -198,7 +198,7 @@ def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
 @composite(
     _depth_to_space,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((1, 8, 2, 3),), {"block": 2}),
         Sample(((2, 8, 2, 3),), {"block": 2, "mode": "crd"}),
         Sample(((1, 1, 1, 1),), {"block": 1}),
@@ -236,7 +236,7 @@ def _space_to_depth(g: Graph, x: Node, block: int) -> Node:
 @composite(
     _space_to_depth,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((1, 2, 4, 6),), {"block": 2}),
         Sample(((1, 1, 1, 1),), {"block": 1}),
         Sample(((0, 2, 3, 3),), {"block": 3}),
@@ -300,7 +300,7 @@ def _cut_axis(g: Graph, x: Node, axis: int, before: int, after: int) -> Node:
 @composite(
     _pad,
     dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((2, 3),), {"pads": ((1, 2), (0, 3)), "value": 1}),
         Sample(((2, 3),), {"pads": ((-1, 2), (2, -2))}),
         Sample(((4, 5),), {"pads": ((2, 1), (3, 4)), "mode": "reflect"}),

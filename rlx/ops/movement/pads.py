@@ -77,7 +77,7 @@ def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("strided_copy", "strided_copy_narrow"), _lower_pad_webgpu),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((2, 3), ()), {"pads": ((1, 2), (0, 3))}),
         Sample(((1, 1), ()), {"pads": ((0, 0), (0, 0))}),
         Sample(((0, 2), ()), {"pads": ((1, 1), (0, 1))}),
@@ -157,7 +157,7 @@ def _lower_pad_repeat(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("pad_repeat",), _lower_pad_repeat),
     dtypes=ALL,
     webgpu_dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.I64, DType.F64}),
-    samples=tuple(
+    samples=lambda: tuple(
         Sample((shape,), {"pads": pads, "mode": mode})
         for mode in PADS
         for shape, pads in (

@@ -171,7 +171,7 @@ _SCATTER_WEBGPU = frozenset({DType.F32, DType.I32, DType.U32, DType.I64})
     webgpu=Kernels(("scatter", "strided_copy", "strided_copy_narrow"), _lower_scatter_elements),
     dtypes=_SCATTER_CPU,
     webgpu_dtypes=_SCATTER_WEBGPU,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices), np.shape(indices)),
             {"axis": axis, "reduction": reduction},
@@ -254,7 +254,7 @@ def _lower_scatter_nd(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("scatter", "strided_copy", "strided_copy_narrow"), _lower_scatter_nd),
     dtypes=_SCATTER_CPU,
     webgpu_dtypes=_SCATTER_WEBGPU,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             (shape, np.shape(indices), (*np.shape(indices)[:-1], *shape[np.shape(indices)[-1] :])),
             {"reduction": reduction},
@@ -312,7 +312,7 @@ def _scatter_add(g: Graph, x: Node, indices: Node, updates: Node, axis: int) -> 
     _scatter_add,
     free=("indices",),
     dtypes=_SCATTER_CPU - {DType.BOOL},
-    samples=(
+    samples=lambda: (
         Sample(
             ((3, 4), (2, 4), (2, 4)),
             {"axis": 0},

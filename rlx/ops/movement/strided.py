@@ -119,7 +119,7 @@ def _infer_reshape(types: Sequence[TensorType], attrs: dict[str, Any]) -> Tensor
     view=True,
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((2, 6),), {"shape": (3, -1)}),
         Sample(((1,),), {"shape": ()}),
         Sample(((0, 3),), {"shape": (3, 0, 2)}),
@@ -160,7 +160,7 @@ def _lower_transpose(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_transpose),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((3, 5),)),
         Sample(((2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
         Sample(((2, 3, 4),), {"perm": (-1, 0, 1)}),
@@ -206,7 +206,7 @@ def _lower_narrow(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_narrow),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((6, 4),), {"axis": 0, "start": 2, "length": 3}),
         Sample(((6, 5),), {"axis": -1, "start": 1, "length": 3}),
         Sample(((1,),), {"axis": 0, "start": 0, "length": 1}),
@@ -279,7 +279,7 @@ def _lower_slice(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_slice),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((8, 5),), {"starts": (1,), "stops": (7,), "steps": (2,)}),
         Sample(((8, 5),), {"starts": (7, 4), "stops": (-9, 0), "steps": (-2, -1)}),
         Sample(((1,),), {"starts": (0,), "stops": (1,)}),
@@ -328,7 +328,7 @@ def _lower_expand(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_expand),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((3, 1),), {"shape": (2, 3, 5)}),
         Sample(((),), {"shape": (4,)}),
         Sample(((1,),), {"shape": (1,)}),
@@ -383,7 +383,7 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((*_COPY, "strided_copy_narrow"), _lower_concat),
     dtypes=ALL,
     webgpu_dtypes=ALL,
-    samples=(
+    samples=lambda: (
         Sample(((2, 3), (2, 5)), {"axis": -1}),
         Sample(((2, 3), (0, 3), (1, 3)), {"axis": 0}),
         Sample(((1,),), {"axis": 0}),

@@ -239,7 +239,7 @@ def _product_samples() -> list[Sample]:
     dtypes=WEBGPU_FLOATS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # scales of the samples differ by 2^15, and so do the terms of a sum
-    samples=(
+    samples=lambda: (
         *_product_samples(),
         # Bytes up to 59 make scales below 1.
         *(Sample(((m, 1024), (1024, 576)), {"scheme": "Q4_0"}, (DType.F32, DType.U8),
@@ -362,7 +362,7 @@ def _decoded_samples() -> list[Sample]:
     webgpu=Kernels(("dequantize_blocks",), _lower_decoded_webgpu),
     dtypes=frozenset({DType.U8}),
     webgpu_dtypes=frozenset({DType.U8}),
-    samples=(
+    samples=lambda: (
         *_decoded_samples(),
         Sample(((1024, 576),), {"scheme": "Q4_0"}, (DType.U8,), low=0, high=59.9, bench=True),
     ),

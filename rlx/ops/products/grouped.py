@@ -104,7 +104,7 @@ _GROUPED_WEBGPU = Kernels(
     webgpu=_GROUPED_WEBGPU,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(
             ((m, k), (e, k, n), (m,)),
             dtypes=(dtype, dtype, index),
@@ -149,7 +149,7 @@ def _on_host(node: Node) -> str:
     host_reason=_on_host,
     internal=True,
     dtypes=FLOAT_KERNELS,
-    samples=(
+    samples=lambda: (
         Sample(
             ((5, 7), (3, 7, 9), (5,)),
             dtypes=(DType.F32, DType.F32, DType.I32),
@@ -179,7 +179,7 @@ def _lora(g: Graph, x: Node, w: Node, a: Node, b: Node, scale: float) -> Node:
 @composite(
     _lora,
     dtypes=FLOAT_KERNELS,
-    samples=(
+    samples=lambda: (
         Sample(((5, 7), (7, 9), (7, 2), (2, 9))),
         Sample(((2, 3, 7), (7, 9), (7, 2), (2, 9)), {"scale": 0.25}),
         Sample(((1, 1), (1, 1), (1, 1), (1, 1))),
@@ -255,7 +255,7 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(tuple(sorted({*KERNELS.values()})), _lower_integer_webgpu),
     dtypes=_BYTES,
     webgpu_dtypes=_BYTES,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(shapes, dtypes=(a, b), low=-128, high=128)
         for a in (DType.I8, DType.U8)
         for b in (DType.I8, DType.U8)
@@ -307,7 +307,7 @@ def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
     internal=True,
     dtypes=_BYTES,
     webgpu_dtypes=_BYTES,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample((*shapes, scale), dtypes=(DType.I8, b, DType.F32), low=(-128, -128, -1), high=(128, 128, 1))
         for b in (DType.I8, DType.U8)
         for shapes, scale in ((((3, 5), (5, 7)), (7,)), (((1, 1), (1, 1)), ()), (((0, 4), (4, 3)), (1,)),
@@ -364,7 +364,7 @@ def _qmatmul(
     _qmatmul,
     free=("b",),
     dtypes=_BYTES,
-    samples=(
+    samples=lambda: (
         Sample(((3, 5), (5, 7)), {"a_scale": 0.1, "b_scale": 0.2, "a_zero_point": 3},
                (DType.I8, DType.I8), low=-128, high=128),
         Sample(((3, 5), (5, 2)),

@@ -92,7 +92,7 @@ def _lower_gated_webgpu(node: Node, emitter: Emitter) -> None:
     webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
-    samples=(
+    samples=lambda: (
         *(Sample(((5, 7), (7, 9), (7, 9)), {"act": act}) for act in ACTIVATIONS),
         Sample(((1, 70), (70, 66), (70, 66), (66,), (66,)), {"act": "gelu"}),
         Sample(((3, 64), (64, 68), (64, 68), (68,), (68,)), {"act": "silu"}),
@@ -205,7 +205,7 @@ def _shared(*shape: int, of: Sequence[int], act: str = "none", biased: bool = Fa
     webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
-    samples=(
+    samples=lambda: (
         _shared(5, 7, of=(9, 9, 9)),
         _shared(1, 1, of=(1, 1)),
         *(_shared(6, 7, of=(9, 4), act=act, biased=True) for act in ACTIVATIONS),

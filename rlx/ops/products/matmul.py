@@ -204,7 +204,7 @@ _WEBGPU = Kernels(("matmul", "split_sum", "gemv"), _lower_webgpu)
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
-    samples=(
+    samples=lambda: (
         Sample(((2, 4), (4, 3))),
         Sample(((1, 1), (1, 1))),
         Sample(((65, 130), (130, 67))),
@@ -253,7 +253,7 @@ def _infer_turned(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorT
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
-    samples=(
+    samples=lambda: (
         Sample(((2, 4), (3, 4))),
         Sample(((1, 1), (1, 1))),
         Sample(((65, 130), (67, 130))),
@@ -328,7 +328,7 @@ def _infer_fused(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorTy
     webgpu_dtypes=WEBGPU_FLOATS,
     webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the activation's own error, see elementwise
-    samples=(
+    samples=lambda: (
         *(Sample(((5, 7), (7, 9), (9,)), {"act": act}) for act in ACTIVATIONS),
         Sample(((1, 64), (64, 64), (64,)), {"act": "gelu"}, bench=True),
         Sample(((2, 3, 70), (70, 66), (66,)), {"act": "silu"}),

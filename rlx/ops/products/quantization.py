@@ -60,7 +60,7 @@ def _broadcast(value: Any, x: Array, axis: int | None) -> Array:
 @composite(
     _quantize,
     dtypes=FLOAT_KERNELS,
-    samples=(
+    samples=lambda: (
         Sample(((3, 5),), {"scale": 0.5}, low=-90, high=90),
         Sample(((3, 5),), {"scale": 0.25, "zero_point": 100, "dtype": "u8"}, low=-90, high=90),
         Sample(
@@ -103,7 +103,7 @@ def _dequantize(
 @composite(
     _dequantize,
     dtypes=frozenset({DType.I8, DType.U8, DType.I32}),
-    samples=(
+    samples=lambda: (
         Sample(((3, 5),), {"scale": 0.5, "zero_point": 3}, low=-100, high=100),
         Sample(
             ((3, 2),), {"scale": (0.5, 0.25), "zero_point": (1, -4), "axis": 1}, low=-90, high=90

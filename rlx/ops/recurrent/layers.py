@@ -274,7 +274,7 @@ _TOLERANCE = {DType.F32: 2e-5}
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
-    samples=_samples(
+    samples=lambda: _samples(
         4, ("b", "h0", "c0", "seq_lens", "p"), ({"clip": 0.3}, {"input_forget": True})
     ),
 )
@@ -328,7 +328,9 @@ def _gru(g: Graph, linear_before_reset: bool, **given: Any) -> tuple[Node, ...]:
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
-    samples=_samples(3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})),
+    samples=lambda: _samples(
+        3, ("b", "h0", "seq_lens"), ({"linear_before_reset": True}, {"clip": 0.3})
+    ),
 )
 def gru(  # noqa: PLR0913 - the operation's own signature
     x: Array,
@@ -377,7 +379,7 @@ def _rnn(g: Graph, activation: str, **given: Any) -> tuple[Node, ...]:
     free=("seq_lens",),
     dtypes=FLOAT_KERNELS,
     tolerance=_TOLERANCE,
-    samples=_samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
+    samples=lambda: _samples(1, ("b", "h0", "seq_lens"), ({"activation": "relu"}, {"clip": 0.3})),
 )
 def rnn(  # noqa: PLR0913 - the operation's own signature
     x: Array,

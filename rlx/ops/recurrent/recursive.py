@@ -242,7 +242,7 @@ def _counted(attrs: dict[str, Any], shape: Shape, state: Shape | None, count: in
 
 @op(
     infer=_infer_sosfilt,
-    samples=(
+    samples=lambda: (
         Sample(((3, 40),), {"sos": _SOS}),
         Sample(((3, 40), (2, 3, 2)), {"sos": _SOS}),
         Sample(((9, 701), (1, 9, 2)), {"sos": _SOS[:1]}),
@@ -285,7 +285,7 @@ def sosfilt(
 
 @op(
     infer=_infer_lfilter,
-    samples=(
+    samples=lambda: (
         Sample(((3, 40),), {"b": _B, "a": _A}),
         Sample(((3, 40), (3, 3)), {"b": _B, "a": _A}),
         Sample(((9, 300), (9, 1)), {"b": (0.5,), "a": (2.0, -1.5)}),

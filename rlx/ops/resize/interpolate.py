@@ -180,7 +180,7 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 5e-6},  # the weights are rounded too
-    samples=(
+    samples=lambda: (
         *(
             Sample(
                 (shape,), {**PLAIN, "axis": axis, "size": n, "scale": n / (shape[axis] or 1), **a}
@@ -357,7 +357,7 @@ def _samples() -> tuple[Sample, ...]:
     dtypes=ALL,
     webgpu_dtypes=WEBGPU_DTYPES - {DType.BOOL},
     tolerance={DType.F32: 1e-5},  # the weights are rounded too
-    samples=_samples(),
+    samples=lambda: _samples(),
 )
 def resize(  # noqa: PLR0913 - the operation's own signature
     x: Array,

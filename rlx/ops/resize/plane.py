@@ -155,7 +155,7 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the weights of both axes are rounded too
-    samples=(
+    samples=lambda: (
         _sample((1, 1), (1, 1)),
         _sample((0, 3, 4), (6, 8)),
         _sample((2, 3, 4), (0, 8)),

@@ -91,7 +91,7 @@ _WEBGPU = Kernels(("layer_norm", "norm_rows"), _lower_webgpu)
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # the subtraction of the mean cancels
-    samples=(
+    samples=lambda: (
         Sample(((4, 8), (8,), (8,))),
         Sample(((4, 8), (8,)), {"bias": None}),
         Sample(((4, 8),), {"weight": None, "bias": None}),
@@ -145,7 +145,7 @@ def layer_norm(
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 5e-6},
-    samples=(
+    samples=lambda: (
         Sample(((4, 8), (8,))),
         Sample(((4, 8),), {"weight": None}),
         Sample(((2, 3, 300), (300,))),
@@ -222,7 +222,7 @@ def _residual_samples() -> tuple[Sample, ...]:
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # as layer_norm
-    samples=_residual_samples(),
+    samples=lambda: _residual_samples(),
 )
 def residual_norm(
     x: Array,
@@ -306,7 +306,7 @@ _GROUPED = ((2, 6, 5), (1, 4, 3, 2), (1, 2, 1), (0, 4, 3))
     _group_norm,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},
-    samples=(
+    samples=lambda: (
         *(Sample((s, s[1:2], s[1:2]), {"groups": 2}) for s in _GROUPED),
         Sample(((2, 6, 5),), {"groups": 3, "weight": None, "bias": None}),
     ),
@@ -339,7 +339,7 @@ def _instance_norm(g: Graph, x: Node, weight: Any, bias: Any, eps: float) -> Nod
     _instance_norm,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},
-    samples=tuple(Sample((s, s[1:2], s[1:2])) for s in _GROUPED),
+    samples=lambda: tuple(Sample((s, s[1:2], s[1:2])) for s in _GROUPED),
 )
 def instance_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
@@ -362,7 +362,7 @@ def _batch_norm(
     _batch_norm,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},
-    samples=tuple(
+    samples=lambda: tuple(
         Sample((s, *(s[1:2],) * 4), low=(-2, -2, -2, -2, 0.5)) for s in (*_GROUPED, (3, 4))
     ),
 )
@@ -391,7 +391,7 @@ def _l2_normalize(g: Graph, x: Node, axis: int, eps: float) -> Node:
 @composite(
     _l2_normalize,
     dtypes=FLOAT_KERNELS,
-    samples=(
+    samples=lambda: (
         Sample(((3, 5),)),
         Sample(((3, 5, 2),), {"axis": 1}),
         Sample(((1,),)),

@@ -116,7 +116,7 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
         webgpu=Kernels(
             ("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)
         ),
-        samples=_samples(empty),
+        samples=lambda: _samples(empty),
         **fields,
     )
 
@@ -173,7 +173,7 @@ def sum_abs(x: Array, axes: Any = None, keepdims: bool = False) -> Array:
 
 
 def _composed(expand: Callable[..., Node], **fields: Any) -> Callable[[Any], OpDef]:
-    return composite(expand, dtypes=FLOAT_KERNELS, samples=_samples(empty=False), **fields)
+    return composite(expand, dtypes=FLOAT_KERNELS, samples=lambda: _samples(empty=False), **fields)
 
 
 def _axes(axes: Any, rank: int) -> Any:
@@ -233,7 +233,7 @@ def _nonzero_count(g: Graph, x: Node, axes: Any, keepdims: bool) -> Node:
 @composite(
     _nonzero_count,
     dtypes=_NUMBERS | {DType.BOOL},
-    samples=tuple(
+    samples=lambda: tuple(
         Sample((shape,), {"axes": axes, "keepdims": keep}, low=-1, high=2)
         for shape, axes, keep in (((3, 5), None, False), ((3, 5), (1,), True), ((0, 4), 0, False),
                                   ((1,), None, False))
@@ -299,7 +299,7 @@ def _arg(largest: bool) -> Callable[[Any], OpDef]:
         dtypes=_NUMBERS,
         webgpu_dtypes=_WEBGPU_NUMBERS,
         # Small whole numbers, so that there are ties.
-        samples=tuple(
+        samples=lambda: tuple(
             Sample((shape,), {"axis": axis, **a}, (dtype,), low=-3, high=3)
             for a in attrs
             for shape, axis in shapes
@@ -383,7 +383,7 @@ def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef
         dtypes=_NUMBERS,
         webgpu_dtypes=_WEBGPU_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32
-        samples=(
+        samples=lambda: (
             *(
                 Sample((s,), {"axis": a, "exclusive": e, "reverse": r}, low=low, high=high)
                 for e in (False, True)

@@ -201,7 +201,7 @@ _ALL = tuple(one + nan for one in (LE, LT, EQ) for nan in (0, OR_NAN))
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
-    samples=(
+    samples=lambda: (
         _sample(0, 1, 1, 1),
         _sample(1, 0, 3, 4),
         _sample(2, 5, 0, 3),

@@ -136,7 +136,7 @@ _SIZES = (
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.shape[-1] // 2, node.dtype),
-    samples=(
+    samples=lambda: (
         *(Sample(((3, 2 * n),)) for n in _SIZES),
         # Several rows at a time: whole groups of them and what is left.
         *(Sample(((37, 2 * n),)) for n in (1, 6, 16, 35, 45, 77, 143, 200, 400, 1000)),

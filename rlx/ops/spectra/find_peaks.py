@@ -218,7 +218,7 @@ _STEPS = np.array([[0, 1, 1, 0, 2, 2, 2, 1, 3, 0, 1, 0, 3, 3, 1, 2, 2]], np.floa
     webgpu=Kernels(tuple(f"find_peaks_{stage}" for stage in _STAGES), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
-    samples=(
+    samples=lambda: (
         Sample(((3, 200),)),
         Sample(((3, 200),), {"height": 0.5}),
         Sample(((200,),), {"height": (-1.0, 1.0), "distance": 5}),

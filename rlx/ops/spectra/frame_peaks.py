@@ -133,7 +133,7 @@ def _flops(node: Node) -> float:
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(((*outer, samples), (n,), (n // 2 + 1,)),
                {"hop": hop, "centred": centred, "k": k, "pairs": pairs}, low=(-2.0, 0.1, 0.1))
         for outer, samples, n, hop, centred, k, pairs in (

@@ -69,7 +69,7 @@ def _emit_frames(emitter: Emitter, target: Any, x: TensorType, length: int, hop:
     dtypes=ALL,
     webgpu_dtypes=ALL,
     internal=True,
-    samples=(
+    samples=lambda: (
         Sample(((3, 20),), {"length": 8, "hop": 4}),
         Sample(((2, 2, 17),), {"length": 6, "hop": 5}),
         Sample(((5,),), {"length": 2, "hop": 3}),
@@ -165,7 +165,7 @@ def _lower_spectra_cpu(node: Node, emitter: Emitter) -> None:
     webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: (1 + node.attrs["power"]) * error_bound(node.inputs[1].shape[0], node.dtype),
     internal=True,
-    samples=tuple(
+    samples=lambda: tuple(
         Sample(((*outer, samples), (n,)), {"hop": hop, "power": power})
         for outer, samples, n, hop, powers in (
             ((3,), 300, 64, 32, (False, True)),

@@ -132,7 +132,7 @@ _MEL_WEBGPU = Kernels(("log_mel", "reduce", "reduce_tiles", "log_mel_floor"), _l
     webgpu=_MEL_WEBGPU,
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
-    samples=(
+    samples=lambda: (
         Sample(((3, 16), (4, 5)), low=0.0),
         Sample(((2, 3, 16), (4, 5)), {"floor_axes": "all"}, low=0.0),
         Sample(((1, 2), (1, 1)), low=0.0),
@@ -186,7 +186,7 @@ def _infer_mel(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
-    samples=(
+    samples=lambda: (
         Sample(((3, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
         Sample(((2, 35, 10), (4, 5)), {"floor_axes": "all"}, low=0.0),
         Sample(((0, 10), (4, 5)), {"floor_axes": "last"}, low=0.0),
@@ -249,7 +249,7 @@ def _lower_log_mel_backward_webgpu(node: Node, emitter: Emitter) -> None:
     ),
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
-    samples=(
+    samples=lambda: (
         Sample(((3, 16), (4, 5), (3, 4)), low=(-2.0, 0.0, -2.0)),
         Sample(((2, 3, 16), (4, 5), (2, 3, 4)), {"floor_axes": "all"}, low=(-2.0, 0.0, -2.0)),
         Sample(((1, 2), (1, 1), (1, 1)), low=(0.5, 0.1, -2.0)),

@@ -177,7 +177,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 17, 34, 60, 97, 128, 194, 256, 100
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     bound=lambda node: error_bound(node.inputs[0].shape[-1], node.dtype),
-    samples=(
+    samples=lambda: (
         *(Sample(((3, n),)) for n in _SIZES),
         *(Sample(((37, n),)) for n in (1, 2, 9, 16, 45, 74, 143, 400, 1000)),
         *(Sample(((5, n),), {"norm": "ortho"}) for n in (30, 63)),

@@ -92,7 +92,7 @@ _WELCH_WEBGPU = Kernels(("welch_peaks", "welch_power", "welch_rank"), _lower_wel
     webgpu=_WELCH_WEBGPU,
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
-    samples=(
+    samples=lambda: (
         Sample(((4, 512),), {"k": 16, "n_segments": 2}),
         Sample(((6, 20),), {"k": 6, "n_segments": 3}),
         Sample(((1, 2),), {"k": 1, "n_segments": 1}),
@@ -148,7 +148,7 @@ def _infer_peaks(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[Te
     dtypes=_F32,
     webgpu_dtypes=WEBGPU_FLOATS,
     internal=True,
-    samples=(
+    samples=lambda: (
         Sample(((6, 22), (11,)), {"k": 6, "n_segments": 3}, low=0.1),
         Sample(((4, 512), (129,)), {"k": 16, "n_segments": 2}, low=0.1),
         Sample(((1, 2), (1,)), {"k": 1, "n_segments": 1}, low=0.1),

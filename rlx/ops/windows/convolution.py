@@ -432,7 +432,7 @@ def _convolution(rank: int) -> OpDef:
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
-        samples=_samples(rank),
+        samples=lambda: _samples(rank),
     )
     return record(reference)
 

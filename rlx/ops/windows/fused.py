@@ -144,7 +144,7 @@ def _fused(rank: int) -> OpDef:
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # as the convolution
-        samples=_samples(rank),
+        samples=lambda: _samples(rank),
     )
     return record(reference)
 

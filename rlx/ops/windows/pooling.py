@@ -163,7 +163,7 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
     webgpu=Kernels(("pool_strips", "pool"), _lower("max", webgpu=True)),
     dtypes=FLOAT_KERNELS | {DType.I32},
     webgpu_dtypes=WEBGPU_FLOATS | {DType.I32},
-    samples=(
+    samples=lambda: (
         *_samples(low=-50, high=50),
         # NaN wins, wherever it stands in a window.
         Sample(
@@ -228,7 +228,7 @@ def _counts(window: Window, padded: bool) -> Array:
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
     tolerance={DType.F32: 1e-5},  # sums of up to thousands of elements, in f32
-    samples=tuple(
+    samples=lambda: tuple(
         Sample((shape,), {**_DEFAULTS, **attrs, "divide": divide})
         for shape, attrs in _CASES
         for divide in DIVISORS
@@ -277,7 +277,7 @@ def _avg_pool(g: Graph, x: Node, count_include_pad: bool, **attrs: Any) -> Node:
     _avg_pool,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},
-    samples=_samples({"count_include_pad": True}),
+    samples=lambda: _samples({"count_include_pad": True}),
 )
 def avg_pool(
     x: Array,
@@ -339,7 +339,7 @@ def _lp_pool(g: Graph, x: Node, p: Any, **attrs: Any) -> Node:
     _lp_pool,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 2e-5},  # the errors of two powers
-    samples=_samples({"p": 1}, {"p": 3}),
+    samples=lambda: _samples({"p": 1}, {"p": 3}),
 )
 def lp_pool(
     x: Array,
@@ -416,7 +416,7 @@ def _global_lp_pool(g: Graph, x: Node, p: Any) -> Node:
     _global_lp_pool,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 2e-5},  # the errors of two powers
-    samples=(*_PLANES, Sample(((2, 3, 7),), {"p": 1}), Sample(((2, 3, 4, 5),), {"p": 3})),
+    samples=lambda: (*_PLANES, Sample(((2, 3, 7),), {"p": 1}), Sample(((2, 3, 4, 5),), {"p": 3})),
 )
 def global_lp_pool(x: Array, p: float = 2) -> Array:
     """(sum of abs(x) ** p) ** (1 / p) of each plane: ``[N, C, ...]`` to ``[N, C, 1, ...]``."""

@@ -238,7 +238,7 @@ def _transposed(rank: int) -> OpDef:
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
-        samples=_samples(rank),
+        samples=lambda: _samples(rank),
     )
     return record(reference)
 
