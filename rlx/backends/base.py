@@ -402,6 +402,8 @@ class Backend(Protocol):
     - ``unpack(data, info, graph, schedule, plan, options) -> Program``: the program that ``lower`` made, by
       what it packed. It checks the data, which may come from anybody, and raises ``rlx.RlxError``. Only
       backends whose programs pack something need it.
+    - ``open_ahead(info: DeviceInfo) -> None``: begins to open a device, in a thread of its own. A ``Session`` for a named
+      device calls it when it is made; errors are for ``load`` to raise.
     - ``refresh() -> None``: looks for its devices again, where they may come and go.
     - ``build_id() -> str``: the versions of what its programs depend on besides rlx itself.
     - ``path(info: DeviceInfo) -> str``: how kernels are made and called, where that can be chosen: an

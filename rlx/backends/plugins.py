@@ -64,6 +64,23 @@ def refresh(name: str) -> None:
         raise plugin_error(name, "refresh()", error) from error
 
 
+def open_ahead(info: DeviceInfo) -> None:
+    """Lets a backend begin to open a device, in a thread of its own, while a graph is built and goes through passes.
+
+    Raises:
+        DeviceUnavailableError: The backend does not work.
+    """
+    begin = getattr(backend(info.backend), "open_ahead", None)
+    if begin is None:
+        return
+    try:
+        begin(info)
+    except RlxError:
+        raise
+    except Exception as error:
+        raise plugin_error(info.backend, "open_ahead()", error) from error
+
+
 # Backends that run on a device object of another library that the program hands over.
 _ADOPTING = ("webgpu",)
 

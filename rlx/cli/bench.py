@@ -21,7 +21,7 @@ import numpy as np
 
 import rlx
 from rlx import model_files
-from rlx.cli import bench_report, model, tune
+from rlx.cli import bench_report, cold, model, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import Row, first_that_ran
 from rlx.cli.contestant import PEERS
@@ -73,6 +73,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--allow-nan", action="store_true", help="NaN passes where NaN was expected"
     )
     command.add_argument(
+        "--cold",
+        action="store_true",
+        help="the phases of first runs in fresh processes, without caches and with them",
+    )
+    command.add_argument(
+        "--runs", type=int, default=5, help="with --cold: processes for each contestant (5)"
+    )
+    command.add_argument(
         "--tune",
         action="store_true",
         help="no model: time the variants of GPU kernels and keep the fastest for later compiles",
@@ -95,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
         raise rlx.InputError(describe("--only is for --tune", got=args.only))
     if args.model is None:
         raise rlx.InputError(describe("no model", hint="rlx bench MODEL, or rlx bench --tune"))
+    if args.cold:
+        return cold.run(args)
     for name, value in (("seconds", args.seconds), ("threads", args.threads)):
         if value is not None and not 0 < value < math.inf:
             raise rlx.InputError(describe(f"--{name}", got=value, expected="a number above 0"))

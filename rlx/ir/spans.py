@@ -98,13 +98,16 @@ def checkpoint() -> None:
 
 @contextmanager
 def phases() -> Iterator[list[Span]]:
-    """Collects the phases inside it, the inner ones before those around them."""
+    """Collects the phases inside it, the inner ones before those around them. Who collects around it has them too."""
     found: list[Span] = []
+    outer = _open.get()
     token = _open.set(found)
     try:
         yield found
     finally:
         _open.reset(token)
+        if outer is not None:
+            outer += found
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
+from rlx.ir.spans import phase
 from rlx.lru import Lru
 from rlx.many.clones import Clones
 from rlx.runtime.compiled import CompiledGraph
@@ -340,7 +341,8 @@ class Model:
                 shapes = {n: a.shape for n, a in arrays.items() if n not in self._fixed}
                 values = {n: a for n, a in arrays.items() if n in self._fixed}
                 try:
-                    lowered = lower(self._source, shapes, values)
+                    with phase("nodes"):
+                        lowered = lower(self._source, shapes, values)
                 except NeedsValueError as error:
                     self._fixed |= error.names
                     continue

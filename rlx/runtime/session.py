@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
+from rlx.backends.plugins import open_ahead
 from rlx.compiler.device_choice import Choice, choose
 from rlx.compiler.device_picks import DevicePicks
 from rlx.compiler.memo import build
@@ -73,9 +74,9 @@ class Session:
             options = replace(options, precision=precision)
         self.options: CompileOptions = options
         self.device: Device | None = None if device == "auto" else Device.parse(device)
-        if self.device is not None:
-            info_of(self.device)
         _check_options(self.options)
+        if self.device is not None:
+            open_ahead(info_of(self.device))
 
     def compile(
         self,
@@ -129,9 +130,10 @@ class Session:
         choice = replace(choice, lowered={})
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans, choice)
         try:
-            for at, batch in _batches(values):
-                told(at / len(values), "params")
-                compiled.set_params(batch)
+            with phase("params"):
+                for at, batch in _batches(values):
+                    told(at / len(values), "params")
+                    compiled.set_params(batch)
             told(1.0, "done")
         except BaseException:
             compiled.close()

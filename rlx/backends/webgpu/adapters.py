@@ -13,6 +13,7 @@ from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.ctypes_known import parse_together
 from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
 from rlx.errors import DeviceUnavailableError, describe
+from rlx.ir.spans import phase
 
 # The defaults of the WebGPU specification (table "Limits"): what every adapter has.
 DEFAULT_LIMITS = {
@@ -47,11 +48,13 @@ def adapters() -> tuple[Any, ...]:
     """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
     forked.mark_used()
     try:
-        import wgpu
-        from wgpu.backends.wgpu_native import ffi
+        with phase("wgpu"):
+            import wgpu
+            from wgpu.backends.wgpu_native import ffi
 
-        parse_together(ffi)
-        found = list(wgpu.gpu.enumerate_adapters_sync())
+            parse_together(ffi)
+        with phase("adapters"):
+            found = list(wgpu.gpu.enumerate_adapters_sync())
     except Exception:  # A missing or broken driver means no device, whatever form that takes.
         return ()
     # OpenGL shows the same hardware a second time, with lower limits.

@@ -52,6 +52,10 @@ class WebGpuBackend(Lowering):
         """The adapters present, hardware first. Never raises."""
         return device_infos()
 
+    def open_ahead(self, info: DeviceInfo) -> None:
+        """Begins to open a device, which takes drivers a tenth of a second and more."""
+        open_ahead(info)
+
     def refresh(self) -> None:
         """Looks for adapters again: GPUs come and go."""
         look_again()
@@ -113,7 +117,7 @@ class WebGpuBackend(Lowering):
         """
         assert schedule is not None
         assert plan is not None
-        # Drivers take a tenth of a second to open a device: it opens while the kernels are rendered.
+        # "auto" has chosen this device just now: it opens while the kernels are rendered.
         open_ahead(info)
         per_dimension = info.limits["max-compute-workgroups-per-dimension"]
         # A loop repeats its calls; each is lowered once.

@@ -1,0 +1,137 @@
+"""One first run of a model in a process of its own: what ``rlx bench --cold`` starts, again and again.
+
+It reads what to do from its argument, and prints the milliseconds of each phase as JSON. Nothing is imported before the
+clock runs but what the clock needs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+# A phase of rlx and the row that it counts for, by the names of its spans; the others are named as their spans.
+_ROWS = {
+    "estimate": "choice",
+    "pass": "passes",
+    "memory plan": "schedule",
+    "hash": "cache",
+    "store": "cache",
+    "allocate": "buffers",
+    "link": "buffers",
+    "load": "buffers",
+}
+# The order in which they are shown; others stand before the last one.
+ORDER = (
+    *(
+        "python",
+        "numpy",
+        "import",
+        "read",
+        "verify",
+        "wgpu",
+        "adapters",
+        "device",
+        "choice",
+        "cache",
+    ),
+    *("passes", "schedule", "render", "pipelines", "buffers", "params", "host part", "session"),
+    *("compile", "first run"),
+)
+
+
+def main() -> None:
+    """Makes one first run."""
+    spec = json.loads(sys.argv[1])
+    found = {"python": (time.time() - spec["started"]) * 1e3}
+    clock = _Clock(found)
+    import numpy as np
+
+    clock.lap("numpy")
+    with np.load(spec["inputs"]) as held:
+        inputs = {name: held[str(at)] for at, name in enumerate(spec["names"])}
+    clock.restart()
+    run = _onnxruntime if spec["contestant"] == "onnxruntime" else _rlx
+    run(spec, inputs, clock)
+    print(json.dumps(found), flush=True)
+
+
+class _Clock:
+    """Writes down how long each phase took.
+
+    Args:
+        found: Milliseconds by phase.
+    """
+
+    def __init__(self, found: dict[str, float]) -> None:
+        self.found = found
+        self.restart()
+
+    def restart(self) -> None:
+        """What came before counts for nothing."""
+        self._last = time.perf_counter_ns()
+
+    def lap(self, phase: str, spans: Sequence[Any] = ()) -> None:
+        """Ends a phase. Its spans count for themselves, each without those inside it."""
+        now = time.perf_counter_ns()
+        rest = now - self._last
+        for name, ns in alone(spans).items():
+            row = _ROWS.get(name, _ROWS.get(name.partition(" ")[0], name))
+            self.found[row] = self.found.get(row, 0.0) + ns / 1e6
+            rest -= ns
+        self.found[phase] = self.found.get(phase, 0.0) + rest / 1e6
+        self.restart()
+
+
+def alone(spans: Sequence[Any]) -> Mapping[str, int]:
+    """Nanoseconds of spans by name, each without the spans inside it; they lie in or behind each other."""
+    found: dict[str, int] = {}
+    stack: list[Any] = []
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        while stack and stack[-1].end <= span.start:
+            stack.pop()
+        found[span.name] = found.get(span.name, 0) + span.end - span.start
+        if stack:
+            found[stack[-1].name] -= span.end - span.start
+        stack.append(span)
+    return found
+
+
+def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> None:
+    import rlx
+    from rlx.ir.spans import phases
+
+    _ = rlx.compile, rlx.onnx.Model  # imported when they are first used
+    clock.lap("import")
+    options = rlx.CompileOptions(threads=spec["threads"])
+    with phases() as spans:
+        if spec["model"].lower().endswith(".onnx"):
+            run = rlx.onnx.Model(spec["model"], device=spec["contestant"], options=options).run
+        else:
+            graph, _ = import_module("rlx.model_files").load(spec["model"], {})
+            run = rlx.compile(graph, spec["contestant"], options=options).run
+    clock.lap("read", spans)
+    with phases() as spans:
+        run(inputs)
+    clock.lap("first run", spans)
+
+
+def _onnxruntime(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> None:
+    onnxruntime = import_module("onnxruntime")
+    clock.lap("import")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = spec["threads"], 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        spec["model"], options, providers=["CPUExecutionProvider"]
+    )
+    clock.lap("session")
+    session.run(None, dict(inputs))
+    clock.lap("first run")
+
+
+if __name__ == "__main__":
+    main()
