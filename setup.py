@@ -123,7 +123,9 @@ def generate() -> list[str]:
 
 
 class BuildPackage(build_py):
-    """Copies ``shaders/`` into the package, compiles them as templates, and writes which build it is.
+    """Copies ``shaders/`` into the package, compiles them as templates and wgpu's C types as tables.
+
+    It also writes which build it is.
 
     An editable install reads the shaders from the checkout instead.
     """
@@ -141,6 +143,9 @@ class BuildPackage(build_py):
         environment = runpy.run_path(f"{folder}/template_runtime.py")["environment"]
         write = runpy.run_path(f"{folder}/template_compiler.py")["write"]
         write(Path("shaders"), compiled, environment.filters, environment.tests)
+        types = runpy.run_path(f"{folder}/c_types.py")
+        text = types["source_of"](types["header"]())
+        (target.parent / "_wgpu_types.py").write_text(text, encoding="utf-8", newline="\n")
         found = runpy.run_path("rlx/build_digest.py")
         text = found["module_text"](found["digest_of"](ROOT))
         (target.parent / "_build.py").write_text(text, encoding="utf-8", newline="\n")

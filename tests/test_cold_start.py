@@ -3,9 +3,10 @@
 import subprocess
 import sys
 
+import cffi
 import pytest
 
-from rlx.backends.webgpu import ctypes_known
+from rlx.backends.webgpu import c_types, ctypes_known
 
 PROGRAM = """
 import sys
@@ -29,9 +30,10 @@ print(len(asked), [text[:60] for text in asked])
 
 @pytest.fixture
 def ffi(webgpu):
-    from wgpu.backends.wgpu_native import ffi
-
-    return ffi
+    """What wgpu-py makes by itself, where the program has imported it before rlx."""
+    found = cffi.FFI()
+    found.cdef(c_types.header())
+    return found
 
 
 @pytest.mark.webgpu

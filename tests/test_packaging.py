@@ -81,6 +81,7 @@ def test_contents_and_size(wheel, unpacked):
     print(f"wheel {wheel.stat().st_size} bytes, installed {installed} bytes")
     assert installed < LIMIT
     assert "rlx/py.typed" in names
+    assert "rlx/_wgpu_types.py" in names
     for stub in ("_ext/cpu.pyi", "ir/builders.pyi", "ops/__init__.pyi", "signal/__init__.pyi"):
         assert f"rlx/{stub}" in names
     assert not [n for n in names if n.endswith((".c", ".pyx", ".h")) or n.startswith("cython_src")]

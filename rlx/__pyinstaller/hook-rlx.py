@@ -1,5 +1,6 @@
 """A frozen program gets the kernels of both devices, and nothing of the command line."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from PyInstaller.utils.hooks import collect_submodules, copy_metadata
@@ -8,12 +9,14 @@ from rlx.backends.webgpu.wgsl import shader_files, shader_place
 from rlx.licenses import PYTHON_LICENSE, python_license_file, requirements
 
 # Backends are imported by name when a device is first asked for, and compiled modules import each other.
-# In a checkout there are no compiled templates: Jinja compiles each when it is used.
+# In a checkout there are no compiled templates and C types: Jinja and cffi compile each when it is used.
 compiled = collect_submodules("rlx._templates")
+types = ["rlx._wgpu_types"] if find_spec("rlx._wgpu_types") else []
 hiddenimports = [
     *collect_submodules("rlx.backends"),
     *collect_submodules("rlx._ext"),
     *compiled,
+    *types,
     "rlx.calibrate.measurer",
 ]
 # What the program does without: reports and the command line need these.

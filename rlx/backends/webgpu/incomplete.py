@@ -31,14 +31,25 @@ def missing_part() -> str | None:
     return _without_wgpu()
 
 
+def _wgpu() -> None:
+    importlib.import_module("wgpu")
+
+
+def _native() -> None:
+    # Imported here: without cffi there is no wgpu.
+    from rlx.backends.webgpu.c_types import import_native
+
+    import_native()
+
+
 @functools.cache
 def _without_wgpu() -> str | None:
-    for module, what in (
-        ("wgpu", "the package wgpu can't be imported"),
-        ("wgpu.backends.wgpu_native", "the library of the package wgpu can't be loaded"),
+    for load, what in (
+        (_wgpu, "the package wgpu can't be imported"),
+        (_native, "the library of the package wgpu can't be loaded"),
     ):
         try:
-            importlib.import_module(module)
+            load()
         except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
             said = str(error).strip().partition("\n")[0] or type(error).__name__
             return f"{what} ({said}); {_HINT}"
