@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-cffi = pytest.importorskip("cffi")
+_cffi_backend = pytest.importorskip("_cffi_backend")
+import cffi
+
 from rlx.backends.webgpu import c_types
 
 TEXT = "typedef struct Pair { int a; double b; } Pair; typedef enum Kind { Kind_A = 1, Kind_B = 7 } Kind; int f(Pair *);"
@@ -54,7 +56,7 @@ def layout(ffi, name):
     if one.kind in ("struct", "union"):
         try:
             size = ffi.sizeof(name)
-        except (TypeError, ValueError, ffi.error):  # only pointers to it are known
+        except (TypeError, ValueError, _cffi_backend.FFI.error):  # only pointers to it are known
             return "opaque"
         fields = [(field, value.offset, cname(value.type)) for field, value in one.fields]
         return size, ffi.alignof(name), fields
