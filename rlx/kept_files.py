@@ -107,8 +107,9 @@ def prune(
     total = sum(one.nbytes for one in files)
     for one in files:
         unused_s = time_now - one.used
-        abandoned = one.path.suffix == ".tmp" and unused_s > _ABANDONED_S
+        written = one.path.suffix == ".tmp"  # by another process, now or never again
         too_much = most is not None and total > most
-        if (too_much or abandoned or unused_s > days * DAY_S) and one.remove():
+        gone = unused_s > _ABANDONED_S if written else too_much or unused_s > days * DAY_S
+        if gone and one.remove():
             total -= one.nbytes
     return total

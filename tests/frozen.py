@@ -10,6 +10,9 @@ from pathlib import Path
 
 import rlx
 from rlx._ext import cpu
+from rlx.backends.webgpu import c_types
+from rlx.backends.webgpu.template_compiler import write
+from rlx.backends.webgpu.template_runtime import environment
 from rlx.build_digest import digest_of, module_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +43,8 @@ def packaged(folder, edits=()):
     site = folder / "site"
     shutil.copytree(source / "rlx", site / "rlx")
     shutil.copytree(source / "shaders", site / "rlx/_shaders")
+    write(source / "shaders", site / "rlx/_templates", environment.filters, environment.tests)
+    (site / "rlx/_wgpu_types.py").write_text(c_types.source_of(c_types.header()))
     (site / "rlx/_build.py").write_text(module_text(digest_of(source)))
     for module in Path(cpu.__file__).parent.iterdir():
         if module.suffix in (".so", ".pyd"):

@@ -171,6 +171,7 @@ TABLE = (
     Difference("only rlx runs", "DFT", "greater than zero", "Operations on empty tensors give what NumPy gives.", when=empty),
     Difference("only rlx runs", "Pad ScatterElements ScatterND Reshape PRelu " + REDUCTIONS + " " + POOLS, "", "Operations on empty tensors give what NumPy gives.", when=empty),
     Difference("only rlx runs", "DeformConv", "must only contain positive values", "Operations on empty tensors give what NumPy gives.", when=empty),
+    Difference("only rlx runs", NORMS, "Missing Input", "Operations on empty tensors give what NumPy gives.", when=empty),
     Difference("only rlx runs", "PRelu", "Attempting to broadcast|BroadcastIterator", "The slopes of a PRelu may be a list of one for each channel."),
     Difference("only rlx runs", "MelWeightMatrix", "InsertedPrecisionFreeCast", "Operands of mixed types are taken where the schema allows them; ONNX Runtime's own expansion of some operators is ill-typed."),
     Difference("only rlx runs", "Conv ConvTranspose ConvInteger QLinearConv DeformConv MaxPool AveragePool LpPool MaxUnpool Col2Im", "has incorrect size",

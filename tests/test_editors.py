@@ -1,8 +1,10 @@
 """What editors show: jedi (IPython, vim, Emacs) and pyright's language server, which Pylance in VS Code is made of."""
 
+import gc
 import json
 import subprocess
 import sys
+import warnings
 from contextlib import contextmanager
 
 import jedi
@@ -20,13 +22,25 @@ z = rlx.ops.gelu(x)
 LAYER_NORM = "layer_norm(x: Operand, weight: Operand | None=None, bias: Operand | None=None, axis: int=-1, eps: float=1e-05) -> Node"
 
 
-def written(text, folder):
+@pytest.fixture(scope="module")
+def written():
     """jedi on the program, with a last line that somebody is writing."""
-    return jedi.Script(f"{PROGRAM}{text}", path=folder / "program.py"), len(text)
+    here = [jedi.create_environment(sys.prefix, safe=False)]
+
+    def script(text, folder):
+        made = jedi.Script(f"{PROGRAM}{text}", path=folder / "program.py", environment=here[0])
+        return made, len(text)
+
+    yield script
+    # jedi ends the process that it started without waiting for it, and Python warns of that.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        here.clear()
+        gc.collect()
 
 
 @pytest.mark.parametrize("text", ["g.layer_n", "rlx.ops.layer_n", "y = x.graph.layer_n"])
-def test_jedi_completes_and_shows_the_docstring(text, tmp_path):
+def test_jedi_completes_and_shows_the_docstring(text, tmp_path, written):
     script, column = written(text, tmp_path)
     (found,) = script.complete(6, column)
     assert found.name == "layer_norm"
@@ -35,7 +49,7 @@ def test_jedi_completes_and_shows_the_docstring(text, tmp_path):
     assert rlx.Graph.layer_norm.__doc__.splitlines()[0] in shown
 
 
-def test_jedi_knows_results_and_parameters(tmp_path):
+def test_jedi_knows_results_and_parameters(tmp_path, written):
     script, column = written("y.sha", tmp_path)
     assert [one.name for one in script.complete(6, column)] == ["shape"]
     script, column = written("g.topk(x, ", tmp_path)

@@ -346,6 +346,7 @@ def test_new_graphs_after_a_lost_device(noticed, webgpu):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_thousand_lost_devices(webgpu):
     """Neither memory nor files nor threads grow with them."""
     psutil = pytest.importorskip("psutil")
