@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlx import flags
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, LimitError, describe
 
 

@@ -6,7 +6,6 @@ A message says what went wrong, where, what was got, what was expected, and how 
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable
@@ -149,6 +148,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         >>> did_you_mean("widht", ["width", "height"])
         "did you mean 'width'? known: height, width"
     """
+    import difflib
+
     choices = sorted(set(known))
     folded = {choice.lower(): choice for choice in choices}
     near = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=1)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 
 T = TypeVar("T")

@@ -15,11 +15,12 @@ import re
 import sys
 import sysconfig
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata, resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, describe
 
 # Where the hook for PyInstaller puts Python's own licence, which no distribution holds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import struct
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -37,6 +36,8 @@ def kernel(name: str) -> Kernel:
     """
     found = KERNELS.get(name)
     if found is None:
+        import difflib
+
         near = difflib.get_close_matches(name, KERNELS, 1)
         hint = f"; do you mean {near[0]!r}?" if near else ""
         raise SignatureError(f"the CPU has no kernel {name!r}{hint}")

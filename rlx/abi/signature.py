@@ -6,11 +6,13 @@ Nothing here imports the rest of rlx: ``setup.py`` reads the signatures to write
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from rlx.dataclasses import dataclass
 
 # Types of elements, as in the names of kernels; bN is any type of N bytes.
 FLOATS = ("f32", "f64")

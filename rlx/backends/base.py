@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from rlx.backends.arguments import apart
 from rlx.cost.gate import IoFusionGate
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from rlx.backends.base import (
@@ -17,6 +16,7 @@ from rlx.backends.base import (
 )
 from rlx.backends.registered import backend, plugin_error
 from rlx.cost.model import BackendCostModel
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.plan import MemoryPlan, Schedule

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from rlx.cost.estimate import FREE
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import ARENA, HOST, Call
 from rlx.ir.spans import CALL, KERNEL, Span

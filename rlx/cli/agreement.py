@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType, widen
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import rlx
 from rlx import model_files
 from rlx.cli import model
 from rlx.cli.cold_start import ORDER
+from rlx.dataclasses import dataclass
 from rlx.errors import describe
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
+from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
 
 

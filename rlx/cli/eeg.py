@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from rlx.backends.plugins import executable_of, program_of, refusal, unpacked
 from rlx.budget import budget
 from rlx.compiler.prepared import PreparedExecutable, Preparing
 from rlx.compiler.target import Target
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS

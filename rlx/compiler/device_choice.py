@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
@@ -23,6 +23,7 @@ from rlx.cost import (
 )
 from rlx.cost.background import measure_later, waits
 from rlx.cost.store import stored
+from rlx.dataclasses import dataclass
 from rlx.device.candidates import (
     DeviceCandidate,
     blocker_of,

@@ -24,6 +24,7 @@ from rlx.compiler.build import Lowered, derive, loaded, lower
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
 from rlx.compiler.target import Target
+from rlx.dataclasses import dataclass
 from rlx.errors import MALFORMED, RlxError, users_level
 from rlx.ir import container
 from rlx.ir.content import OpaqueError, content_hash
@@ -38,7 +39,7 @@ MOST_BYTES = 256 << 20
 _PLAIN = (type(None), int, float, str, bool)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CacheStats:
     """What the compile caches of this process did; see ``rlx.cache_stats``.
 
@@ -211,7 +212,7 @@ def _name(key: str, target: Target) -> str | None:
     return None if build is None else hashlib.sha256(f"{key} {build}".encode()).hexdigest()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Packed:
     """An entry of a cache.
 
@@ -254,7 +255,7 @@ def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
     _of_files[graph] = _Plans(dict(plans))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Request:
     """A compile: the graph, its target, the name of its cache entry, and its source lines."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rlx.backends.base import Backend, Capabilities, CompileOptions, DeviceInfo
 from rlx.backends.plugins import abilities
 from rlx.backends.registered import backend
 from rlx.cost.gate import IoFusionGate
 from rlx.cost.tuned import stored_variants
+from rlx.dataclasses import dataclass
 from rlx.device.figures import cost_model
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, describe

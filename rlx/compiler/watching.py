@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.errors import CancelledError, describe
 from rlx.ir.spans import checked, checkpoint, watched, watcher
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlx.cost.curve import Curve
+from rlx.dataclasses import dataclass
 from rlx.errors import describe
 from rlx.late import provided
 

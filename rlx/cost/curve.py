@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from rlx.dataclasses import dataclass
 
 
 @dataclass(frozen=True)

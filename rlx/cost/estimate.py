@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from rlx.cost.kinds import (
@@ -21,6 +21,7 @@ from rlx.cost.kinds import (
 )
 from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.cost.serial import serial_steps
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import PART, Graph, Node
 
 # Leaves and views: moved for free or folded into their reader.

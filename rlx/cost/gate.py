@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from numbers import Real
 
 from rlx.cost.io_profile import GraphIoProfile
 from rlx.cost.model import BackendCostModel, DetailedCostModel
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import SupportsIndex
 
+from rlx.dataclasses import dataclass
 from rlx.errors import GraphError, InputError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from rlx.cost.calibration import Calibration
 from rlx.cost.kinds import KINDS
 from rlx.cost.store import stored
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
 from rlx.threads import thread_count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.plugins import (
@@ -17,6 +17,7 @@ from rlx.backends.plugins import (
     unusable,
 )
 from rlx.backends.registered import backend, backend_names, listed_backends
+from rlx.dataclasses import dataclass
 from rlx.device.names import PLUGIN_DEVICES, Device, info_of
 from rlx.device.policy import DevicePolicy
 from rlx.errors import CompileError, DeviceError, DeviceUnavailableError, describe, users_level

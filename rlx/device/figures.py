@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import figures_of, is_built_in
 from rlx.cost import BackendCostModel, WebGpuCostModel, default_model
+from rlx.dataclasses import dataclass
 from rlx.device.names import Device, available_devices, info_of
 
 

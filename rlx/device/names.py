@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import absent, adopted, devices_of, refresh
 from rlx.backends.registered import backend, backend_names, listed_backends
 from rlx.cost.io_profile import host_sync_ops
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceParseError, DeviceUnavailableError, describe, did_you_mean
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from rlx import flags
+from rlx.dataclasses import dataclass
 from rlx.device.names import Device, info_of, infos
 from rlx.errors import DeviceError, DeviceParseError, InputError, describe, did_you_mean
 
@@ -40,7 +40,7 @@ class Benchmark:
         check_runs(self.runs, "Benchmark")
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, eq=False)
 class DevicePolicy:
     """What may be picked, what is preferred, and how.
 

@@ -8,11 +8,12 @@ import mmap
 import os
 import struct
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError, describe
 from rlx.importers.gguf_metadata import Cursor, read_metadata
 from rlx.importers.mapped import legal_shape, map_file, refuse, view

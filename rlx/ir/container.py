@@ -24,12 +24,12 @@ import os
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, describe
 from rlx.files import UnfitFileError, create, open_regular, read_regular
 from rlx.ir.dtype import stored_array

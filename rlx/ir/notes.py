@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Node
 
 

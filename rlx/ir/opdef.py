@@ -10,12 +10,13 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import ALL, WIDER, DType
 from rlx.ir.kernel_sets import KERNEL_SETS

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, TensorType
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 from typing import Any
+
+from rlx.dataclasses import dataclass
 
 PHASE, CALL, KERNEL, PART = "phase", "call", "kernel", "host part"
 

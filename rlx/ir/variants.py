@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from rlx import flags
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, describe, did_you_mean
 
 Limits = Mapping[str, int]

@@ -6,9 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Hashable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
+from rlx.dataclasses import dataclass
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     DeviceLostError,
@@ -38,6 +37,9 @@ from rlx.runtime.fit import fit
 from rlx.runtime.queued import MOST_PENDING, Queue
 from rlx.runtime.session import Session
 from rlx.threads import usable_cores
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 ON_LOST = ("recover", "cpu", "raise")
 # Times that a run is repeated on a device that is lost under it.

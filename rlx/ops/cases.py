@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import REGISTRY, Array, OpDef, Sample

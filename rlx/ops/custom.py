@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.abi.kernels import MOST_INPUTS, MOST_OUTPUTS
+from rlx.dataclasses import dataclass
 from rlx.errors import (
     GraphError,
     ShapeError,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import TensorType

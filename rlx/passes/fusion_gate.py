@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from rlx.cost.gate import IoFusionGate, fusion_benefit
 from rlx.cost.io_profile import GraphIoOptions, profile_graph_io
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note

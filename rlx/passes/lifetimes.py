@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.ir.plan import ARENA, Call, Schedule, Value
 
 

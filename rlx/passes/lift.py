@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, users

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, describe
 from rlx.ir.plan import Call, MemoryPlan, Schedule, Slot, Value
 from rlx.passes.lifetimes import Life, lifetimes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import GraphError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, RlxError, describe
 from rlx.ir.opdef import Array
 from rlx.regress import contention, fresh, machine, measure

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.regress.commits import Checkout, Commit
 from rlx.regress.installs import BuildError

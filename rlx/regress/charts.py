@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from rlx.dataclasses import dataclass
 from rlx.regress.history import Series
 from rlx.regress.numerics import Entry
 from rlx.regress.statistics import Effect, ratio_of

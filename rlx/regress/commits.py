@@ -7,9 +7,9 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 
 # Set while git runs a hook; they would point the commands below at the hook's own repository.

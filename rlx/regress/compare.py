@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe, did_you_mean
 from rlx.regress.findings import KINDS, Finding, findings
 from rlx.regress.pairing import DevicePair, machine_differences, pairs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.recording import Recording
 from rlx.regress.timing import Verdict

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from rlx.dataclasses import dataclass
 from rlx.regress.record_schema import CaseLine, Difference, Kernel, Output
 from rlx.regress.recording import Measured
 

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.model_file import load_model, save_model
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import ruptures
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.regress.record_schema import DeviceLine, Run
 from rlx.regress.recording import Measured, Recording, read

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError
 from rlx.regress.bisect import Opinion
 from rlx.regress.compare import CaseResult, Comparison, compare

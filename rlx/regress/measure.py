@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import psutil
 
 from rlx.backends.base import CompileOptions
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import widen
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.regress.findings import EPSILON, size
 from rlx.regress.record_schema import Difference
 from rlx.regress.recording import Recording

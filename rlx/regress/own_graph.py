@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.dtype import DType

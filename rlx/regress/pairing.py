@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe, did_you_mean
 from rlx.regress.record_schema import DeviceLine, Peaks
 from rlx.regress.recording import Recording

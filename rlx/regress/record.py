@@ -15,13 +15,14 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 
 import rlx
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.ir.spans import progress
 from rlx.regress import contention, machine

@@ -6,13 +6,14 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe
 from rlx.files import UnfitFileError, open_regular
 from rlx.regress import record_schema as schema

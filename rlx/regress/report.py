@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import jinja2
 
+from rlx.dataclasses import dataclass
 from rlx.regress import charts
 from rlx.regress.compare import CaseResult, Comparison
 from rlx.regress.differing import TextDiff, text_diffs

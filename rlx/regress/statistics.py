@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
+
+from rlx.dataclasses import dataclass
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.base import CompileOptions
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, describe, did_you_mean
 from rlx.files import UnfitFileError, open_regular
 from rlx.ir.dtype import DType

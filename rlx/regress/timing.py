@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.regress.pairing import DevicePair
 from rlx.regress.record_schema import COLD, CaseLine, Times
 from rlx.regress.recording import Measured, Recording

@@ -11,12 +11,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError
 from rlx.ir.opdef import Array
 from rlx.regress import machine, measure

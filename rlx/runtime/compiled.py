@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.backends.base import Capabilities, Executable, GpuBuffer, Moved, show
 from rlx.compiler.build import Lowered
@@ -27,6 +26,9 @@ from rlx.runtime.queued import MOST_PENDING, Queue
 from rlx.runtime.recovery import Recovery
 from rlx.runtime.residency import Experts
 from rlx.runtime.runs import Runs
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 # Held while the queue of a graph is made.
 _QUEUES = threading.Lock()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.device.names import Device
 from rlx.errors import DeviceFallbackError, describe
 from rlx.ir.dtype import store

@@ -6,12 +6,12 @@ import io
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from statistics import median
+from dataclasses import asdict
 from typing import Any
 
 from rlx.backends.recorder import Kernel, Recorder
 from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
+from rlx.dataclasses import dataclass
 from rlx.ir.spans import KERNEL, PART
 
 # Latest times kept per kernel; the median is computed from them.
@@ -170,6 +170,8 @@ class Totals(Recorder):
             model: Its peaks.
             costs: What was expected of the nodes.
         """
+        from statistics import median
+
         expected = {id(cost.node): cost.ns for cost in costs}
         peaks = model.memory_bw(), model.sgemm_gflops(*_LARGE)
         text = MEASURED if isinstance(model, CalibratedModel) else PEAKS

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlx.errors import InputError, describe
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 R = TypeVar("R")
 
@@ -30,6 +30,8 @@ class Queue(Generic[R]):
 
     def __init__(self, call: Callable[..., R], workers: int, what: str) -> None:
         self._call, self._what = call, what
+        from concurrent.futures import ThreadPoolExecutor
+
         self._threads = ThreadPoolExecutor(workers, "rlx-queue")
         self._room = threading.Condition()
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()

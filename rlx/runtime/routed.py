@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.base import Capabilities, Executable, GpuBuffer, run_fresh, set_params
+from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
 from rlx.passes.extent import Extent, scaled
 from rlx.passes.place_experts import Layer, Split

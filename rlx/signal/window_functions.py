@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array, HasArray
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +17,7 @@ from rlx.backends.base import CompileOptions
 from rlx.compiler.build import lower
 from rlx.compiler.target import Target
 from rlx.cost.tuned import store_variants, stored_variants
+from rlx.dataclasses import dataclass
 from rlx.device.names import Device, info_of
 from rlx.errors import CompileError, RlxError, describe
 from rlx.ir.dtype import DType

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from rlx.backends.cpu.programs import Programs
 from rlx.backends.cpu.timed import timed
 from rlx.backends.cpu.weights import Weights
 from rlx.backends.recorder import Recorder, kernels_of
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph

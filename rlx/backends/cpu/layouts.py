@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rlx.abi.constants import CONV_DEPTH
 from rlx.abi.products import PACKINGS
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.ops.windows.long import filters_of, spectra

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
-from dataclasses import dataclass
-from importlib import metadata
 
 from rlx import flags
 from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
@@ -25,21 +22,11 @@ from rlx.backends.webgpu.dispatch import Dispatch, lower
 from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.incomplete import missing_part
 from rlx.backends.webgpu.trips import TOO_MANY
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import checkpoint, phase
-
-
-@functools.cache
-def _wgpu_version() -> str:
-    # Cached: reading package metadata takes longer than estimating a small graph.
-    try:
-        return metadata.version("wgpu")
-    except metadata.PackageNotFoundError:  # a program that was frozen without it
-        import wgpu
-
-        return str(wgpu.__version__)
 
 
 class WebGpuBackend(Lowering):
@@ -94,7 +81,9 @@ class WebGpuBackend(Lowering):
 
     def build_id(self) -> str:
         """The version of wgpu, whose compiler translates the WGSL."""
-        return _wgpu_version()
+        import wgpu
+
+        return str(wgpu.__version__)
 
     def path(self, info: DeviceInfo) -> str:
         """The environment switches that affect how kernels are compiled and submitted."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.trips import excess
 from rlx.backends.webgpu.wgsl import header, render
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.plan import ARENA, Call, Value
 from rlx.lru import Lru

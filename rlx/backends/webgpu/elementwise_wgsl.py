@@ -6,13 +6,13 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.wgsl import literal, render
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.shape import Shape, broadcast_strides, collapse, size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter_ns
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from rlx.backends.recorder import Kernel, Recorder
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.work import Batch
+from rlx.dataclasses import dataclass
 
 # WebGPU's limit on queries per query set; a kernel uses two.
 MOST_QUERIES = 4096

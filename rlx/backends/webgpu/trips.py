@@ -13,8 +13,8 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, describe
 
 # Limit on the loop trips of one invocation.

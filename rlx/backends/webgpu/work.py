@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from rlx._ext.program import Program
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.native import binding
+from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from rlx.budget import budget
+from rlx.dataclasses import dataclass
 from rlx.errors import (
     ImportModelError,
     InputError,
@@ -46,7 +46,7 @@ MAX_RANK = 32
 MAX_DIM = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Port:
     """An input or output of a model.
 
@@ -66,7 +66,7 @@ class Port:
         return f"{self.name}: {self.element.name} [{dims}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A model file that has been read, and not yet lowered for shapes.
 
@@ -91,7 +91,7 @@ class Source:
         return self.model.graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lowered:
     """A model lowered for one set of shapes.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.importers.onnx import wire
 from rlx.importers.onnx.wire import Span, malformed
 

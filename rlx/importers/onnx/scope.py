@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError, describe
 from rlx.importers.onnx.schema import Attribute
 from rlx.importers.onnx.values import Held, MissingError, Refusal, RefusedError

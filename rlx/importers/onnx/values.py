@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import RlxError
 from rlx.importers.onnx.elements import BY_DTYPE, BY_NUMPY, NARROW, Element
 from rlx.ir.dtype import DType
@@ -112,7 +113,7 @@ class Nothing:
     """An ONNX optional that holds nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refusal:
     """A result that can't be made. The node is imported for its other results; a use of this one is refused.
 

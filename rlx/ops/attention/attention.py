@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from rlx.abi.attention import KINDS
+from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node

@@ -8,11 +8,11 @@ them stand plain groups, "int4" and "int8", whose scales and zero points are arr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from rlx.abi.products import SCHEMES
+from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape

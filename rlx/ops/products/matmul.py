@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.abi.products import ACTIVATIONS, Activation
+from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from rlx.abi.recurrent import CELLS
+from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node

@@ -6,12 +6,12 @@ Lengths whose prime factors are at most ``LARGEST_RADIX`` run as Stockham passes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 

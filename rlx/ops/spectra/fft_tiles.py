@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.ir.opdef import Array
 from rlx.ir.variants import DEFAULTS, Family, Variant
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array, Emitter, TensorType
 from rlx.ops.spectra.fft_plans import chirp_tables, convolution_length, plan

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
+from rlx.dataclasses import dataclass
 from rlx.errors import InputError, ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node

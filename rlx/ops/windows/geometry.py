@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
 from rlx.abi.windows import WINDOW
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape

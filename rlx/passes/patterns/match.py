@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS, KernelSet
 from rlx.ir.rewrite import users

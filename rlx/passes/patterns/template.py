@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Protocol
 
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Node
 from rlx.passes.patterns.match import scalar, scaled
 
@@ -93,7 +94,7 @@ class Number:
             yield so_far
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Op:
     """A node of an operation whose operands fit.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.budget import spend
+from rlx.dataclasses import dataclass
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.values import Array, RefusedError
 from rlx.ir.graph import Graph, Node
@@ -28,7 +28,7 @@ ASKED = {
 LEAF = "LEAF"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forest:
     """Trees as tables with a row for each node.
 
