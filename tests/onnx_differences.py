@@ -143,6 +143,8 @@ TABLE = (
                "Where scales give a fractional size, coordinates go by the scales, as in the standard's reference."),
     Difference("differ", "ReduceLogSumExp ReduceLogSum", "^values.*int",
                "Logarithms of sums of integers are computed in f64, and cut to integers."),
+    Difference("differ", "ReduceLogSum", "^values",
+               "Where large numbers cancel in a sum, its logarithm depends on the order in which they are added.", when=huge),
     Difference("differ", "", "^NaN or infinity",
                "Numbers near the end of the range overflow on the way, in an order that differs.", when=huge),
     Difference("differ", "", "^values.*float64",

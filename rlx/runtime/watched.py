@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlx.backends.base import Executable, fill
+from rlx.backends.base import Executable, fill, set_params
 from rlx.backends.recorder import Recorder
 from rlx.ir.opdef import Array
 
@@ -21,7 +21,6 @@ _CALLS: Mapping[str, str] = {
     "write_input": "bind_handle",
     "read_input": "read_handle",
     "set_param": "set_param",
-    "set_params": "set_param",
 }
 # Number of runs that a call makes, from its arguments.
 _RUNS: Mapping[str, Callable[..., int]] = {
@@ -65,6 +64,12 @@ class WatchedExecutable:
         """A run on the input views, which is a span, and copies of its outputs."""
         fill(self.plain, given)
         return [view.copy() for view in self.run_slots()]
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Several params, which are one span; not every executable can set them at once."""
+        with self.recorder.span("set_param"):
+            set_params(self.plain, values)
+        self._count()
 
     def end(self) -> None:
         """Ends the recording."""
