@@ -37,12 +37,9 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     )
     from rlx.backends.registered import register_backend as register_backend
     from rlx.budget import limits as limits
+    from rlx.compiler.cache_stats import CacheStats as CacheStats, cache_stats as cache_stats
     from rlx.compiler.device_choice import Choice as Choice, choose as choose
-    from rlx.compiler.memo import (
-        CacheStats as CacheStats,
-        cache_stats as cache_stats,
-        clear_cache as clear_cache,
-    )
+    from rlx.compiler.memo import clear_cache as clear_cache
     from rlx.compiler.model_file import load_model as load_model, save_model as save_model
     from rlx.compiler.watching import CancelToken as CancelToken, Progress as Progress
     from rlx.cost import (
@@ -121,7 +118,8 @@ _NAMES = {
     "rlx.backends.registered": "register_backend",
     "rlx.budget": "limits",
     "rlx.compiler.device_choice": "Choice choose",
-    "rlx.compiler.memo": "CacheStats cache_stats clear_cache",
+    "rlx.compiler.cache_stats": "CacheStats cache_stats",
+    "rlx.compiler.memo": "clear_cache",
     "rlx.compiler.model_file": "load_model save_model",
     "rlx.compiler.watching": "CancelToken Progress",
     "rlx.cost": (

@@ -17,6 +17,12 @@ from rlx.ir import container
 
 
 @pytest.fixture
+def checked(monkeypatch):
+    """Entries hold decisions, which are checked: there is no key to seal them with."""
+    monkeypatch.setattr("rlx.compiler.memo.sealed_entries", lambda: None)
+
+
+@pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A cache folder of its own, and nothing in memory."""
     monkeypatch.setenv("RLX_CACHE", str(tmp_path / "kept"))
@@ -44,7 +50,7 @@ def mutated(raw, rng):
     return bytes(damaged)
 
 
-def test_damaged_entries_are_made_again(folder):
+def test_damaged_entries_are_made_again(folder, checked):
     params, x = {"w": np.eye(8, dtype=np.float32)}, {"x": np.ones((4, 8), np.float32)}
     expected = rlx.compile(mlp(), device="cpu", params=params).run(x)[0]
     (entry,) = folder.iterdir()
@@ -69,7 +75,7 @@ def test_damaged_entries_are_made_again(folder):
         np.testing.assert_array_equal(found.run(x)[0], expected)
 
 
-def test_a_valid_container_that_is_not_the_entry(folder):
+def test_a_valid_container_that_is_not_the_entry(folder, checked):
     """Checksums hold for all of these; what is inside does not."""
     rlx.compile(mlp(), device="cpu")
     (entry,) = folder.iterdir()

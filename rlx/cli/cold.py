@@ -149,18 +149,19 @@ def _fresh(
 ) -> dict[str, float] | None:
     """What a new process measures; an error goes into the row."""
     environment = dict(os.environ)
+    empty = tempfile.TemporaryDirectory(dir=folder)
+    environment["RLX_CACHE"] = empty.name if state == "cold" else str(folder / "cache")
     if state == "cold":
-        environment |= {"RLX_CACHE": "off", **_NO_DRIVER_CACHE}
-    else:
-        environment["RLX_CACHE"] = str(folder / "cache")
+        environment |= _NO_DRIVER_CACHE
     given = {**spec, "contestant": one.name, "started": time.time()}
-    done = subprocess.run(
-        [*command, json.dumps(given)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with empty:
+        done = subprocess.run(
+            [*command, json.dumps(given)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         one.error = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         return None

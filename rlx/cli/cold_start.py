@@ -19,7 +19,6 @@ _ROWS = {
     "pass": "passes",
     "memory plan": "schedule",
     "hash": "cache",
-    "store": "cache",
     "allocate": "buffers",
     "link": "buffers",
     "load": "buffers",
@@ -31,6 +30,7 @@ ORDER = (
         "numpy",
         "import",
         "read",
+        "nodes",
         "verify",
         "wgpu",
         "adapters",
@@ -39,7 +39,7 @@ ORDER = (
         "cache",
     ),
     *("passes", "schedule", "render", "pipelines", "buffers", "params", "host part", "session"),
-    *("compile", "first run"),
+    *("compile", "store", "first run"),
 )
 
 

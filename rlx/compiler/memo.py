@@ -1,15 +1,16 @@
 """The compile cache: graphs that were compiled before, in this process or by another one.
 
-Nothing on disk is trusted. A cache entry, and a plan in a model file, says what was decided; ``derive``
-checks it and writes the kernel calls anew. A model file's plan serves the graph of that file alone.
+An entry on disk with this user's seal is used as it is. Nothing else on disk is trusted: other entries, and plans in
+model files, say what was decided; ``derive`` checks it and writes the kernel calls anew. A model file's plan
+serves the graph of that file alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -21,8 +22,10 @@ from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.plugins import build_id_of
 from rlx.build_digest import build_digest
 from rlx.compiler.build import Lowered, derive, loaded, lower
+from rlx.compiler.cache_stats import count
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.compiler.sealed import sealed_entries
 from rlx.compiler.target import Target
 from rlx.dataclasses import dataclass
 from rlx.errors import MALFORMED, RlxError, users_level
@@ -36,34 +39,8 @@ from rlx.lru import Lru
 # Graphs kept in memory, and bytes of their constants and kernel sources.
 MOST_GRAPHS = 64
 MOST_BYTES = 256 << 20
+_log = logging.getLogger(__name__)
 _PLAIN = (type(None), int, float, str, bool)
-
-
-@dataclass(frozen=True)
-class CacheStats:
-    """What the compile caches of this process did; see ``rlx.cache_stats``.
-
-    Attributes:
-        lowered: Graphs that went through the compiler.
-        memory_hits: Graphs that were found in memory instead.
-        disk_hits: Graphs that were found in the cache folder instead.
-        model_hits: Graphs that were found in the model file they came from.
-        stored: Entries written to the cache folder.
-        damaged: Entries of the cache folder that could not be used.
-        refused: Plans in the cache folder or in a model file that failed their checks and were made
-            again, and graphs that can't be cached, because they hold custom ops or Python objects.
-        unidentified: Graphs for which nothing was looked up or stored on disk, because this rlx was
-            packaged without the digest that tells one build from another.
-    """
-
-    lowered: int = 0
-    memory_hits: int = 0
-    disk_hits: int = 0
-    model_hits: int = 0
-    stored: int = 0
-    damaged: int = 0
-    refused: int = 0
-    unidentified: int = 0
 
 
 # Lowered graphs, each with the source lines that its notes and messages name.
@@ -78,29 +55,8 @@ class _Plans:
         self.kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
 
 
-_stats = CacheStats()
-_lock = threading.RLock()
 _kept: _Kept = Lru(MOST_GRAPHS, MOST_BYTES)
 _of_files: weakref.WeakKeyDictionary[Graph, _Plans] = weakref.WeakKeyDictionary()
-
-
-def cache_stats() -> CacheStats:
-    """What the compile caches of this process did so far.
-
-    Returns:
-        Counts; compare two to see what happened between them.
-
-    Example:
-        >>> import rlx
-        >>> g = rlx.Graph()
-        >>> g.set_outputs([g.input("x", (2,)) + 1.0])
-        >>> before = rlx.cache_stats()
-        >>> a, b = rlx.compile(g, device="cpu"), rlx.compile(g, device="cpu")
-        >>> after = rlx.cache_stats()
-        >>> after.lowered + after.memory_hits + after.disk_hits - before.lowered >= 2
-        True
-    """
-    return _stats
 
 
 def clear_cache() -> int:
@@ -185,7 +141,7 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
         lowered, executable = _fresh(graph, target, ready)
         text = "nothing is kept on disk, rlx was packaged without a digest"
         lowered = lowered.noted("cache", text)
-        _count("unidentified")
+        count("unidentified")
         _kept.put(key, (lowered, sources), _nbytes(lowered))
         return lowered, executable
     request = _Request(graph, target, name, sources)
@@ -197,7 +153,9 @@ def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[L
             # Kept for this file's graph alone: the plan may compute something else on purpose.
             plans.kept.put(key, (made[0], sources), _nbytes(made[0]))
             return made
-    made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
+    made = _unsealed(request)
+    if made is None:
+        made = _stored(request, "disk_hits", str(disk.path(name)), lambda: disk.get(name))
     if made is None:
         lowered, executable = _fresh(graph, target, ready)
         with phase("store"):
@@ -248,7 +206,7 @@ def offer(graph: Graph, plans: Mapping[str, Array], build: object) -> None:
     """
     here = build_digest()
     if plans and here is not None and build != here:
-        _count("refused")
+        count("refused")
         text = "were built by another version of rlx; they are made again"
         warnings.warn(f"the compiled plans of the model {text}", RuntimeWarning, stacklevel=3)
         return
@@ -288,18 +246,54 @@ def _stored(
             lowered = derive(request.graph, request.target, decisions)
         made = loaded(lowered, request.target)
     except (RlxError, *MALFORMED) as error:
-        _count("damaged" if isinstance(error, container.ContainerError) else "refused")
+        count("damaged" if isinstance(error, container.ContainerError) else "refused")
         said = error if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
         text = f"{where}, a compiled graph, is not used and is made again: {said}"
         warnings.warn(text, RuntimeWarning, stacklevel=users_level())
         return None
-    _count(hit)
+    count(hit)
     return made
+
+
+def _unsealed(request: _Request) -> tuple[Lowered, Executable] | None:
+    """Reads and loads a sealed entry; None where there is no usable one."""
+    entries = sealed_entries()
+    if entries is None:
+        return None
+    with phase("cache"):
+        found: tuple[Lowered, tuple[str, ...]] | None = entries.get(
+            entries.name("lowered", request.name)
+        )
+        if found is None:
+            return None
+        try:
+            lowered = _with_lines(request.graph, request.target, found, request.sources)
+        except OpaqueError:
+            return None
+    made = loaded(lowered, request.target)
+    count("disk_hits")
+    return made
+
+
+def _with_lines(
+    graph: Graph, target: Target, found: tuple[Lowered, tuple[str, ...]], sources: tuple[str, ...]
+) -> Lowered:
+    """What an equal graph became, with the source lines of the graph at hand.
+
+    Raises:
+        OpaqueError: It holds something that is more than data.
+    """
+    lowered, lines = found
+    return (
+        lowered
+        if lines == sources
+        else derive(graph, target, unpack(*pack(lowered, lines), sources))
+    )
 
 
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
     lowered = ready or lower(graph, target)
-    _count("lowered")
+    count("lowered")
     return loaded(lowered, target)
 
 
@@ -308,37 +302,37 @@ def _in_memory(graph: Graph, target: Target, key: str, sources: tuple[str, ...])
     found = _kept.get(key) or (plans and plans.kept.get(key))
     if not found:
         return None
-    lowered, lines = found
-    if lines != sources:
-        # An equal graph built by other code: put in the source lines of that code.
-        try:
-            lowered = derive(graph, target, unpack(*pack(lowered, lines), sources))
-        except OpaqueError:
-            return None
-    _count("memory_hits")
+    try:
+        lowered = _with_lines(graph, target, found, sources)
+    except OpaqueError:
+        return None
+    count("memory_hits")
     return lowered
 
 
 def _store(disk: DiskCache, name: str, lowered: Lowered, sources: tuple[str, ...]) -> Lowered:
-    """Writes an entry. Returns the lowered graph, with a note where it can't be stored."""
+    """Writes an entry, sealed if that can be. Returns the lowered graph, with a note where it can't be stored."""
+    entries = sealed_entries()
+    ours = type(lowered.program).__module__.startswith("rlx.")  # others may hold addresses
+    if entries is not None and ours:
+        try:
+            if entries.put(entries.name("lowered", name), (lowered, sources)):
+                count("stored")
+            return lowered
+        except OpaqueError as error:
+            _log.debug("a compiled graph is not sealed: %s", error)
     try:
         data, arrays = pack(lowered, sources)
     except OpaqueError as error:
         return _refused(lowered, error)
     if disk.put(name, container.dump(KIND, {"name": name, "lowered": data}, arrays)):
-        _count("stored")
+        count("stored")
     return lowered
 
 
 def _refused(lowered: Lowered, error: OpaqueError) -> Lowered:
-    _count("refused")
+    count("refused")
     return lowered.noted("cache", f"the compiled graph is not stored, because of {error}")
-
-
-def _count(name: str) -> None:
-    global _stats
-    with _lock:
-        _stats = dataclasses.replace(_stats, **{name: getattr(_stats, name) + 1})
 
 
 def _nbytes(lowered: Lowered) -> int:

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlx.backends.base import Capabilities, CompileOptions, Executable, set_params
 from rlx.backends.host import compile_host
+from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.rewrite import joined
 from rlx.passes.hoist import Preparation
 
 # Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
 _TOGETHER_BYTES = 16 << 20
+
+
+class KeptParams(Protocol):
+    """Where prepared params are kept that were computed from the weights of one file."""
+
+    def get(self, target: str, names: Sequence[str]) -> Mapping[str, Array] | None:
+        """Params by name, for a target; None where they are not there."""
+
+    def put(self, target: str, values: Mapping[str, Array]) -> None:
+        """Keeps params."""
+
+
+_of_graphs: weakref.WeakKeyDictionary[Graph, KeptParams] = weakref.WeakKeyDictionary()
+
+
+def keep_prepared(graph: Graph, kept: KeptParams) -> None:
+    """Says where the params are kept that are prepared from the values attached to a graph, which stay as they are."""
+    _of_graphs[graph] = kept
+
+
+def prepared_of(graph: Graph) -> KeptParams | None:
+    """Where the prepared params of a graph are kept; None for nowhere."""
+    return _of_graphs.get(graph)
+
+
+@contextmanager
+def keeping(
+    executable: Executable, kept: KeptParams | None, target: Callable[[], str]
+) -> Iterator[None]:
+    """Takes prepared params from where they are kept, and keeps those that are missing there.
+
+    Args:
+        executable: Its params are set inside this context, to the values that ``kept`` is for.
+        kept: Where they are; None for nowhere.
+        target: What the executable is for, as a text.
+    """
+    if kept is None or not isinstance(executable, PreparedExecutable):
+        yield
+        return
+    preparing = executable.preparing
+    preparing.kept_in = kept, target()
+    try:
+        yield
+    finally:
+        preparing.kept_in = None
 
 
 class Preparing:
@@ -30,6 +78,7 @@ class Preparing:
 
     Attributes:
         reads: By name of a param, the preparation that reads it.
+        kept_in: Where to look for what would be computed, and for which target; None for nowhere.
     """
 
     def __init__(
@@ -42,6 +91,7 @@ class Preparing:
         self.reads = {name: one for one in preparations for name in one.graph.input_names}
         self._constant = [one for one in preparations if not one.graph.input_names]
         self._values: dict[str, Array] = {}
+        self.kept_in: tuple[KeptParams, str] | None = None
 
     def given(self, values: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
         """Takes values of params; gives the prepared params that have new ones, some at a time."""
@@ -59,11 +109,20 @@ class Preparing:
     def _run(self, preparations: Iterable[Preparation]) -> Iterator[dict[str, Array]]:
         """What preparations give."""
         for some in _together(preparations):
-            graph = joined([one.graph for one in some])
-            program = compile_host(graph, self._options)
-            found = program.run_slots(*(self._values[name] for name in graph.input_names))
             names = [name for one in some for name in one.names]
-            yield {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+            kept, target = self.kept_in or (None, "")
+            found = None if kept is None else kept.get(target, names)
+            if found is None:
+                found = dict(zip(names, self._computed(some), strict=True))
+                if kept is not None:
+                    kept.put(target, found)
+            yield dict(found)
+
+    def _computed(self, preparations: Sequence[Preparation]) -> list[Array]:
+        graph = joined([one.graph for one in preparations])
+        program = compile_host(graph, self._options)
+        given = (self._values[name] for name in graph.input_names)
+        return [np.asarray(value) for value in program.run_slots(*given)]
 
     def read(self, name: str) -> Array:
         """A param's value."""
@@ -99,7 +158,7 @@ class PreparedExecutable:
     """
 
     def __init__(self, inner: Executable, preparing: Preparing) -> None:
-        self._inner, self._preparing = inner, preparing
+        self._inner, self.preparing = inner, preparing
         self.capabilities: Capabilities = inner.capabilities
 
     def __getattr__(self, name: str) -> Any:
@@ -116,7 +175,7 @@ class PreparedExecutable:
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Sets several weights and recomputes what depends on them. Every run sees all new values or none."""
-        preparing = self._preparing
+        preparing = self.preparing
         found = {
             name: array
             for name, array in values.items()
@@ -129,14 +188,14 @@ class PreparedExecutable:
 
     def read_param(self, name: str) -> Array:
         """The weight as it was set."""
-        if name in self._preparing.reads:
-            return self._preparing.read(name)
+        if name in self.preparing.reads:
+            return self.preparing.read(name)
         return self._inner.read_param(name)
 
     def clone(self) -> PreparedExecutable:
         """The same on an arena of its own."""
-        return PreparedExecutable(self._inner.clone(), self._preparing)
+        return PreparedExecutable(self._inner.clone(), self.preparing)
 
     def memory(self) -> dict[str, int]:
         """With the host memory of what was prepared from, as ``prepared``."""
-        return {**self._inner.memory(), "prepared": self._preparing.nbytes}
+        return {**self._inner.memory(), "prepared": self.preparing.nbytes}

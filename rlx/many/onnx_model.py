@@ -24,14 +24,14 @@ from rlx.errors import (
     did_you_mean,
     users_level,
 )
-from rlx.importers.onnx.load import Lowered, Port, Source, lower, open_model
+from rlx.importers.onnx.load import Lowered, Port, open_file
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
-from rlx.ir.spans import phase
 from rlx.lru import Lru
 from rlx.many.clones import Clones
+from rlx.many.kept_models import ModelFile, open_kept
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.fit import fit
 from rlx.runtime.queued import MOST_PENDING, Queue
@@ -108,10 +108,14 @@ class Model:
             raise InputError(describe("option on_lost", got=repr(on_lost), hint=hint))
         self._on_lost = on_lost
         self._watch = progress, cancel
-        self._begin(open_model(path), Session(device, options=options), capacity)
+        file = open_file(path)
+        # The session first: it opens a GPU in a thread, while the model is read.
+        session = Session(device, options=options)
+        self._begin(open_kept(file), session, capacity)
 
-    def _begin(self, source: Source, session: Session, capacity: int) -> None:
-        self._source, self._session, self._capacity = source, session, capacity
+    def _begin(self, file: ModelFile, session: Session, capacity: int) -> None:
+        self._file, self._source = file, file.source
+        self._session, self._capacity = session, capacity
         self._kept: Lru[Hashable, _Compiled] = Lru(capacity)
         # Inputs whose values determine shapes. They are discovered during lowering.
         self._fixed: frozenset[str] = frozenset()
@@ -192,7 +196,7 @@ class Model:
         """Another model of the same file on the same device, that compiles for itself."""
         found = object.__new__(Model)
         found._on_lost, found._watch = self._on_lost, self._watch
-        found._begin(self._source, self._session, self._capacity)
+        found._begin(self._file, self._session, self._capacity)
         return found
 
     # --- without waiting ---------------------------------------------------------------------------
@@ -343,8 +347,7 @@ class Model:
                 shapes = {n: a.shape for n, a in arrays.items() if n not in self._fixed}
                 values = {n: a for n, a in arrays.items() if n in self._fixed}
                 try:
-                    with phase("nodes"):
-                        lowered = lower(self._source, shapes, values)
+                    lowered = self._file.lowered(shapes, values)
                 except NeedsValueError as error:
                     self._fixed |= error.names
                     continue

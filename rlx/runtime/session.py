@@ -11,7 +11,8 @@ from rlx.backends.base import CompileOptions
 from rlx.backends.plugins import open_ahead
 from rlx.compiler.device_choice import Choice, choose
 from rlx.compiler.device_picks import DevicePicks
-from rlx.compiler.memo import build
+from rlx.compiler.memo import build, target_text
+from rlx.compiler.prepared import keeping, prepared_of
 from rlx.compiler.target import Target
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import Device, DeviceLike, info_of
@@ -24,6 +25,7 @@ from rlx.errors import (
     describe,
     did_you_mean,
 )
+from rlx.ir.content import is_settled
 from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
@@ -112,8 +114,9 @@ class Session:
         if not isinstance(graph, Graph):
             raise GraphError(describe("not a graph", got=repr(graph), expected="a rlx.Graph"))
         with phases() as spans:
-            with phase("verify"):
-                graph.verify()
+            if not is_settled(graph):
+                with phase("verify"):
+                    graph.verify()
             values = self._values(graph, params or {})
             choice = self._choice(graph)
             target = Target.of(choice.device, self.options)
@@ -130,7 +133,8 @@ class Session:
         choice = replace(choice, lowered={})
         compiled = CompiledGraph(graph, target, lowered, executable, missing, {}, spans, choice)
         try:
-            with phase("params"):
+            kept = None if params else prepared_of(graph)
+            with phase("params"), keeping(executable, kept, lambda: target_text(target)):
                 for at, batch in _batches(values):
                     told(at / len(values), "params")
                     compiled.set_params(batch)

@@ -28,6 +28,10 @@ class Element(NamedTuple):
     field: str
     bits: int = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # There is one record of each type: code asks which one it is by identity.
+        return _known, (self.code,)
+
     @property
     def limits(self) -> tuple[int, int]:
         """The range of an integer type."""
@@ -39,6 +43,10 @@ class Element(NamedTuple):
     def nbytes(self, count: int) -> int:
         """Bytes of so many elements in a file."""
         return -(-count * self.bits // 8) if self.bits else count * self.numpy.itemsize
+
+
+def _known(code: int) -> Element:
+    return ELEMENTS[code]
 
 
 def _row(

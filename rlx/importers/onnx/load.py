@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,12 +23,11 @@ from rlx.errors import (
     did_you_mean,
 )
 from rlx.files import contents, open_regular
-from rlx.importers.onnx import ops as _ops
 from rlx.importers.onnx import schema, wire
 from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.opsets import versions
 from rlx.importers.onnx.scope import Scope
-from rlx.importers.onnx.tensors import element_of
+from rlx.importers.onnx.tensors import element_of, raw_array
 from rlx.importers.onnx.values import (
     CARRIERS,
     Items,
@@ -36,12 +37,11 @@ from rlx.importers.onnx.values import (
     Site,
     Value,
 )
-from rlx.importers.onnx.walk import Lowering
+from rlx.importers.onnx.walk import Lowering, Origin
 from rlx.ir.casting import check_array, converted
 from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
 
-# The modules that fill the table of operators.
-_NEEDED = (_ops,)
 MAX_RANK = 32
 MAX_DIM = 1 << 31
 
@@ -67,22 +67,52 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A model file that has been read, and not yet lowered for shapes.
+class File:
+    """The bytes of a model.
 
     Attributes:
-        model: The messages.
+        view: The bytes; those of a file are mapped.
         label: How messages name the file.
-        folder: Where its external data lies.
+        folder: Where its external data lies; None where there can't be any.
+    """
+
+    view: memoryview
+    label: str
+    folder: Path | None
+
+    def array_at(self, origin: Origin) -> Array:
+        """A weight by its place."""
+        at, nbytes, element, shape = origin
+        return raw_array(self.view[at : at + nbytes], element, shape)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that is not yet lowered for shapes.
+
+    Attributes:
+        file: Its bytes.
         inputs: What a run is given.
         outputs: Names of what it returns.
     """
 
-    model: schema.ModelDef
-    label: str
-    folder: Path | None
+    file: File
     inputs: tuple[Port, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """How messages name the file."""
+        return self.file.label
+
+    @functools.cached_property
+    def model(self) -> schema.ModelDef:
+        """The messages, read when they are needed.
+
+        Raises:
+            ImportModelError: It is no ONNX model.
+        """
+        return schema.read(schema.ModelDef, wire.Span(self.file.view, 0))
 
     @property
     def graph(self) -> schema.GraphDef:
@@ -98,10 +128,12 @@ class Lowered:
     Attributes:
         graph: The graph.
         elements: Element type of each output; those that rlx lacks come in a wider type.
+        origins: By their identity, weights of the graph and where they stand in the file.
     """
 
     graph: Graph
     elements: tuple[Element, ...]
+    origins: Mapping[int, tuple[Array, Origin]] = field(default_factory=dict)
 
 
 def load(
@@ -163,14 +195,31 @@ def open_model(path_or_bytes: Any) -> Source:
         ImportModelError: It is no ONNX model.
         UnsupportedOpError: Its inputs are of types that rlx lacks.
     """
-    folder: Path | None = None
-    label = "the model"
+    return read_model(open_file(path_or_bytes))
+
+
+def open_file(path_or_bytes: Any) -> File:
+    """The bytes of a model.
+
+    Raises:
+        ImportModelError: There is no such file, or it can't be read.
+    """
     view = contents(path_or_bytes)
-    if view is None:
-        path = Path(os.fspath(path_or_bytes))
-        folder, label = path.parent, path.name
-        view = _map(path)
-    model = schema.read(schema.ModelDef, wire.Span(view.toreadonly(), 0))
+    if view is not None:
+        return File(view.toreadonly(), "the model", None)
+    path = Path(os.fspath(path_or_bytes))
+    return File(_map(path), path.name, path.parent)
+
+
+def read_model(file: File) -> Source:
+    """Reads the messages of a model.
+
+    Raises:
+        ImportModelError: It is no ONNX model.
+        UnsupportedOpError: Its inputs are of types that rlx lacks.
+    """
+    label = file.label
+    model = schema.read(schema.ModelDef, wire.Span(file.view, 0))
     if model.graph is None:
         raise ImportModelError(
             describe("the file holds no ONNX graph", where=label, hint="is it an ONNX model?")
@@ -183,7 +232,9 @@ def open_model(path_or_bytes: Any) -> Source:
     names = [port.name for port in inputs]
     if len(set(names)) != len(names) or "" in names:
         raise ImportModelError(describe("inputs need names of their own", where=label, got=names))
-    return Source(model, label, folder, inputs, outputs)
+    found = Source(file, inputs, outputs)
+    vars(found)["model"] = model
+    return found
 
 
 def _map(path: Path) -> memoryview:
@@ -300,7 +351,10 @@ def lower(
 def _lower(
     source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
 ) -> Lowered:
-    lowering = Lowering(source.model, source.folder, source.label)
+    # They fill the table of operators. A model that is found in the cache folder needs none of them.
+    from rlx.importers.onnx import ops as ops
+
+    lowering = Lowering(source.model, source.file.folder, source.label, source.file.view)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")
     scope, site = Scope({}, opsets), Site(graph)
@@ -326,7 +380,8 @@ def _lower(
                 node.name, node.source = name, f"{node.source} {node.name!r}"
     except RefusedError as error:
         raise UnsupportedOpError(describe(str(error), where=source.label)) from None
-    return Lowered(graph, tuple(value.element for value in outputs))
+    elements = tuple(value.element for value in outputs)
+    return Lowered(graph, elements, lowering.origins)
 
 
 def _input(

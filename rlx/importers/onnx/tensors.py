@@ -83,9 +83,27 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
                 expected=f"{count} for {shape}",
             )
         )
+    return _shaped(found, shape), element
+
+
+def raw_array(view: memoryview, element: Element, shape: tuple[int, ...]) -> Array:
+    """The elements of a tensor that holds them as bytes, as ``to_array`` gives them.
+
+    Args:
+        view: The bytes.
+        element: Their type.
+        shape: The tensor's shape.
+
+    Raises:
+        ImportModelError: There are more or fewer bytes than the shape has.
+    """
+    return _shaped(_from_bytes(view, element, math.prod(shape), "a weight"), shape)
+
+
+def _shaped(found: Array, shape: tuple[int, ...]) -> Array:
     found = found.reshape(shape)
     found.setflags(write=False)
-    return found, element
+    return found
 
 
 def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:

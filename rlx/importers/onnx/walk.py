@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rlx.errors import (
 )
 from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.handlers import Operator
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
@@ -37,6 +38,7 @@ from rlx.importers.onnx.values import (
 )
 from rlx.importers.onnx.wrap import carries, wrapped
 from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
 from rlx.ops.effort import effort
 from rlx.ops.interpret import interpret
@@ -50,6 +52,24 @@ FOLD_WORK = 1 << 22
 MAX_CALLS = 32
 # More elements than any memory holds: a damaged file.
 MAX_ELEMENTS = 1 << 36
+# Bytes of a weight from which on its place in the file is remembered.
+_LEAST_ORIGIN = 256
+
+
+class Origin(NamedTuple):
+    """Where a weight stands in the file.
+
+    Attributes:
+        offset: Where its bytes begin.
+        nbytes: How many there are.
+        element: What they hold.
+        shape: The tensor's shape.
+    """
+
+    offset: int
+    nbytes: int
+    element: Element
+    shape: tuple[int, ...]
 
 
 class Lowering:
@@ -59,14 +79,21 @@ class Lowering:
         model: The file.
         folder: Where external data lies.
         label: How messages name the file.
+        view: The bytes of the file.
+
+    Attributes:
+        origins: By their identity, the weights that stand in the file as bytes, and where.
     """
 
-    def __init__(self, model: ModelDef, folder: Path | None, label: str) -> None:
+    def __init__(self, model: ModelDef, folder: Path | None, label: str, view: memoryview) -> None:
+        self._start: int = np.frombuffer(view, np.uint8).ctypes.data
+        self._nbytes = len(view)
         self.folder = folder
         self.label = label
         self.problems: dict[tuple[str, str], Problem] = {}
         self.needs: set[str] = set()
         self._functions = {(plain(f.domain), f.name, f.overload): f for f in model.functions}
+        self.origins: dict[int, tuple[Array, Origin]] = {}
         self._nodes = 0
         self._calls = 0
 
@@ -88,7 +115,20 @@ class Lowering:
     def weight(self, tensor: Tensor, name: str) -> Value:
         """A tensor of the file that may become a param."""
         array, element = to_array(tensor, self.folder)
+        if array.nbytes >= _LEAST_ORIGIN:
+            place = self._place(tensor, array)
+            if place is not None:
+                self.origins[id(array)] = array, Origin(*place, element, array.shape)
         return Value(element, array, name=name)
+
+    def _place(self, tensor: Tensor, array: Array) -> tuple[int, int] | None:
+        """Where the bytes of a tensor begin in the file, and how many there are; None where they are not there."""
+        if tensor.raw is not None:
+            return tensor.raw.offset, len(tensor.raw.view)
+        # Floats that are listed one by one stand there as bytes, too, and the array is a view of them.
+        at: int = array.ctypes.data - self._start
+        inside = 0 <= at and at + array.nbytes <= self._nbytes
+        return (at, array.nbytes) if inside and array.flags.c_contiguous else None
 
     def body(self, graph: GraphDef, scope: Scope, site: Site) -> list[Held]:
         """The outputs of a graph whose inputs stand in ``scope``.

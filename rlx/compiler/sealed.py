@@ -1,0 +1,267 @@
+"""Entries of the cache folder that this user's rlx has sealed: whole records, which are used as they are.
+
+What the compiler makes is large, and to check it is to make it again. So an entry carries a seal: a keyed digest of its
+bytes. The key is 32 random bytes in a file of its own that only this user can read, outside of the cache folder. Whoever
+can make a seal can change the user's programs as well. An entry without the right seal is not looked into.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import io
+import logging
+import os
+import pickle
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rlx import flags
+from rlx.build_digest import build_digest
+from rlx.compiler.cache_stats import count
+from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.errors import users_level
+from rlx.files import is_private, read_regular
+from rlx.ir import container
+from rlx.ir.content import OpaqueError
+from rlx.ir.graph import Graph, Node
+from rlx.ir.opdef import Array, TensorType, lookup
+
+KIND = "sealed"
+# Entries above it are not written: the cache folder is for many models.
+MOST_BYTES = 32 << 20
+_KEY_BYTES = 32
+_log = logging.getLogger(__name__)
+# Names an array that is found elsewhere when the record is read again; None for one that is not.
+Elsewhere = Callable[[Array], Any]
+
+
+def key_file() -> Path:
+    """Where the key is."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("rlx", appauthor=False)) / "cache-key"
+
+
+@functools.cache
+def _key(path: Path) -> bytes | None:
+    """The key, made when there is none; None where it can't be kept, and then nothing is sealed."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            _make(path)
+        if not is_private(path.parent):
+            return None
+        if hasattr(os, "geteuid"):
+            found = os.lstat(path)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                _log.debug("%s is not this user's alone: nothing is sealed", path)
+                return None
+        raw = read_regular(path, _KEY_BYTES, links=False)
+    except OSError as error:
+        _log.debug("no key for the compile cache: %s", error)
+        return None
+    return bytes(raw) if len(raw) == _KEY_BYTES else None
+
+
+def _make(path: Path) -> None:
+    """Writes a new key aside, and puts it in its place unless another process was faster."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    handle = os.open(
+        aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(os.urandom(_KEY_BYTES))
+        try:
+            # Neither replaces what is there: renaming does so on Windows alone, links everywhere else.
+            (os.rename if os.name == "nt" else os.link)(aside, path)
+        except FileExistsError:
+            pass
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+class Sealed:
+    """Sealed entries in a cache folder.
+
+    Args:
+        disk: The folder.
+        key: The key.
+    """
+
+    def __init__(self, disk: DiskCache, key: bytes) -> None:
+        self._disk, self._key = disk, key
+        build = build_digest(), np.__version__, sys.version_info[:2], sys.platform
+        self._id = hmac.digest(key, repr(build).encode(), "sha256").hex()
+
+    def name(self, *parts: Any) -> str:
+        """The name of an entry: that of this user's, for this build of rlx.
+
+        Args:
+            *parts: Plain values that say what it is.
+        """
+        return hashlib.sha256(repr((self._id, parts)).encode()).hexdigest()
+
+    def get(self, name: str, arrays: Callable[[Any], Array] | None = None) -> Any:
+        """An entry's record; None where there is no usable one, with a warning if it is damaged.
+
+        Args:
+            name: Its name.
+            arrays: Finds the arrays that ``put`` left out.
+        """
+        where = self._disk.path(name)
+        try:
+            found = self._disk.get(name)
+            if found is None:
+                return None
+            if found.kind != KIND or len(found.arrays) != 1:
+                raise _NotSealedError("it is no sealed entry")
+            raw = found.arrays[0].tobytes()
+            if not hmac.compare_digest(str(found.data["seal"]), self._seal(name, raw)):
+                raise _NotSealedError("its seal is another")
+            return _Reader(io.BytesIO(raw), arrays).load()
+        except Exception as error:  # of whatever records are made of
+            count("refused" if isinstance(error, _NotSealedError) else "damaged")
+            said = str(error) or type(error).__name__
+            text = f"{where}, an entry of the cache, is not used and is made again: {said}"
+            warnings.warn(text, RuntimeWarning, stacklevel=users_level())
+            return None
+
+    def put(self, name: str, record: Any, elsewhere: Elsewhere | None = None) -> bool:
+        """Writes an entry.
+
+        Args:
+            name: Its name.
+            record: What it holds: records of rlx, plain values and arrays.
+            elsewhere: Names the arrays that are left out.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            OpaqueError: The record holds what can't be written, or is too large.
+        """
+        try:
+            raw = _dumped(record, elsewhere)
+        except Exception as error:  # of whatever records are made of
+            raise OpaqueError(f"{type(error).__name__}: {error}") from error
+        if len(raw) > MOST_BYTES:
+            raise OpaqueError(f"{len(raw)} bytes, at most {MOST_BYTES} are sealed")
+        held = [np.frombuffer(raw, np.uint8)]
+        return self._disk.put(name, container.dump(KIND, {"seal": self._seal(name, raw)}, held))
+
+    def _seal(self, name: str, raw: bytes) -> str:
+        return hmac.digest(self._key, name.encode() + raw, "sha256").hex()
+
+
+class _NotSealedError(Exception):
+    """An entry that this user's rlx did not write."""
+
+
+def sealed_entries() -> Sealed | None:
+    """The sealed entries of the cache that ``RLX_CACHE`` names; None where there can't be any.
+
+    Raises:
+        InputError: One of the variables of the cache does not parse.
+    """
+    wanted = flags.CACHE.get()
+    if wanted == "off" or build_digest() is None:
+        return None
+    key = _key(key_file())
+    return None if key is None else Sealed(disk_cache(wanted), key)
+
+
+# --- records as bytes ------------------------------------------------------------------------------
+
+
+class _Writer(pickle.Pickler):
+    """Writes a graph as a list of rows: nodes that refer to each other would nest as deep as the graph is long."""
+
+    def __init__(self, file: io.BytesIO, elsewhere: Elsewhere | None) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._elsewhere = elsewhere
+
+    def persistent_id(self, obj: Any) -> Any:
+        """What stands for an array that is found elsewhere."""
+        if self._elsewhere is not None and type(obj) is np.ndarray:
+            return self._elsewhere(obj)
+        return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How objects are written that pickle would not write well, or not at all."""
+        kind = type(obj)
+        if kind is Node:
+            if obj.graph.nodes[obj.id] is not obj:
+                raise pickle.PicklingError(f"{obj.where()} is no node of its graph any more")
+            return _node, (obj.graph, obj.id)
+        if kind is Graph:
+            return _empty, (), _rows(obj), None, None, _fill
+        if kind is TensorType:
+            return TensorType, (obj.shape, obj.dtype)
+        if kind is MappingProxyType:
+            return _read_only, (dict(obj),)
+        return NotImplemented
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what ``_Writer`` wrote."""
+
+    def __init__(self, file: io.BytesIO, arrays: Callable[[Any], Array] | None) -> None:
+        super().__init__(file)
+        self._arrays = arrays
+
+    def persistent_load(self, pid: Any) -> Array:
+        """The array that was left out."""
+        if self._arrays is None:
+            raise pickle.UnpicklingError("an array that is elsewhere")
+        return self._arrays(pid)
+
+
+def _dumped(record: Any, elsewhere: Elsewhere | None) -> bytes:
+    file = io.BytesIO()
+    _Writer(file, elsewhere).dump(record)
+    return file.getvalue()
+
+
+def _node(graph: Graph, at: int) -> Node:
+    return graph.nodes[at]
+
+
+def _read_only(items: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(items)
+
+
+def _empty() -> Graph:
+    return Graph.__new__(Graph)
+
+
+def _rows(graph: Graph) -> tuple[Any, ...]:
+    rows = [
+        (node.op, [one.id for one in node.inputs], node.attrs, node.types, node.name, node.source)
+        for node in graph.nodes
+    ]
+    outputs = [node.id for node in graph.outputs]
+    return graph.name, rows, outputs, graph.param_values
+
+
+def _fill(graph: Graph, state: tuple[Any, ...]) -> None:
+    name, rows, outputs, values = state
+    graph.__init__(name)  # type: ignore[misc]
+    nodes = graph.nodes
+    for op, inputs, attrs, types, called, source in rows:
+        operands = tuple([nodes[at] for at in inputs])
+        node = Node(graph, lookup(op), operands, attrs, types, called, source)
+        nodes.append(node)
+        if op in ("input", "param"):
+            graph._named[called] = node
+    graph.outputs = tuple([nodes[at] for at in outputs])
+    graph.param_values.update(values)

@@ -1,0 +1,191 @@
+"""ONNX models that were read before: their graphs, kept in the cache folder under a digest of the file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rlx.compiler.cache_stats import count
+from rlx.compiler.prepared import keep_prepared
+from rlx.compiler.sealed import Sealed, sealed_entries
+from rlx.dataclasses import dataclass
+from rlx.importers.onnx.load import File, Lowered, Source, lower, read_model
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
+from rlx.importers.onnx.tensors import EXTERNAL
+from rlx.importers.onnx.values import NeedsValueError
+from rlx.ir.content import OpaqueError, content_hash, settle
+from rlx.ir.opdef import Array
+from rlx.ir.spans import phase
+
+# Files above it are read anew each time: to digest them takes longer, a millisecond for each MB.
+MOST_BYTES = 32 << 20
+# Bytes of a file that a thread digests at a time.
+_PIECE = 4 << 20
+
+
+def digest_of(view: memoryview) -> str:
+    """A digest of the bytes of a file; large ones are digested by several threads."""
+    pieces = [view[at : at + _PIECE] for at in range(0, len(view), _PIECE)]
+    if len(pieces) <= 2:
+        return hashlib.sha256(view).hexdigest()
+    with ThreadPoolExecutor(min(8, len(pieces))) as pool:
+        found = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
+        return hashlib.sha256(b"pieces" + b"".join(found)).hexdigest()
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model, and what the cache folder holds of it.
+
+    Attributes:
+        source: The model.
+        entries: The cache; None where nothing is kept, because it is off, has no key, or the model is large or has
+            weights in other files.
+        digest: That of the file's bytes.
+    """
+
+    source: Source
+    entries: Sealed | None
+    digest: str
+
+    def lowered(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> Lowered:
+        """``lower`` of the model, or what it gave an earlier process for the same file, shapes and values.
+
+        Raises:
+            RlxError: See ``lower``.
+        """
+        if self.entries is None:
+            return _imported(self.source, shapes, values)
+        given = [(n, a.dtype.str, a.shape, _digest(a)) for n, a in sorted(values.items())]
+        asked = sorted(shapes.items())
+        name = self.entries.name("import", self.digest, self.source.label, asked, given)
+        with phase("cache"):
+            found = self.entries.get(name, self.source.file.array_at)
+        if found is None:
+            found = self._made(self.entries, name, shapes, values)
+        else:
+            count("import_hits")
+        if isinstance(found, frozenset):
+            raise NeedsValueError(found)
+        lowered: Lowered = found[0]
+        if found[1]:
+            settle(lowered.graph, found[1])
+            keep_prepared(lowered.graph, _Prepared(self.entries, name))
+        return lowered
+
+    def _made(
+        self,
+        entries: Sealed,
+        name: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, Array],
+    ) -> tuple[Lowered, str] | frozenset[str]:
+        """What ``lower`` gives, with the graph's content hash; or inputs whose values it needs. Both are kept."""
+        try:
+            lowered = _imported(self.source, shapes, values)
+        except NeedsValueError as error:
+            _put(entries, name, error.names)
+            return error.names
+        with phase("verify"):
+            lowered.graph.verify()
+        try:
+            with phase("hash"):
+                found = lowered, content_hash(lowered.graph)
+        except OpaqueError:
+            return lowered, ""
+        places = {at: origin for at, (_, origin) in lowered.origins.items()}
+        kept = Lowered(lowered.graph, lowered.elements)
+        with phase("store"):
+            _put(entries, name, (kept, found[1]), lambda array: places.get(id(array)))
+        return found
+
+
+def open_kept(file: File) -> ModelFile:
+    """Opens a model. Where the cache folder knows the file, its messages are read when they are needed.
+
+    Raises:
+        RlxError: See ``open_model``.
+    """
+    with phase("read"):
+        entries = sealed_entries()
+        if entries is None or len(file.view) > MOST_BYTES:
+            return ModelFile(read_model(file), None, "")
+        digest = digest_of(file.view)
+        name = entries.name("ports", digest, file.label)
+        found = entries.get(name)
+        if found is not None:
+            return ModelFile(Source(file, *found), entries, digest)
+        source = read_model(file)
+        if any(tensor.location == EXTERNAL for tensor in _tensors(source)):
+            return ModelFile(source, None, "")
+        _put(entries, name, (source.inputs, source.outputs))
+        return ModelFile(source, entries, digest)
+
+
+def _imported(
+    source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+) -> Lowered:
+    count("imported")
+    with phase("nodes"):
+        return lower(source, shapes, values)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Prepared params of a model's weights; see ``rlx.compiler.prepared.KeptParams``."""
+
+    entries: Sealed
+    model: str
+
+    def get(self, target: str, names: Sequence[str]) -> Mapping[str, Array] | None:
+        found: Mapping[str, Array] | None = self.entries.get(self._name(target, names))
+        return found
+
+    def put(self, target: str, values: Mapping[str, Array]) -> None:
+        _put(self.entries, self._name(target, list(values)), dict(values))
+
+    def _name(self, target: str, names: Sequence[str]) -> str:
+        return self.entries.name("prepared", self.model, target, list(names))
+
+
+def _put(entries: Sealed, name: str, record: Any, elsewhere: Any = None) -> None:
+    try:
+        entries.put(name, record, elsewhere)
+    except OpaqueError:
+        pass  # too large, most of all: it is made again the next time
+
+
+def _digest(array: Array) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def _tensors(source: Source) -> Iterator[Tensor]:
+    """Every tensor of a model."""
+    yield from _of_graph(source.graph)
+    for function in source.model.functions:
+        yield from _of_nodes(function.nodes)
+        yield from _of_attributes(function.defaults)
+
+
+def _of_graph(graph: GraphDef) -> Iterator[Tensor]:
+    yield from graph.initializers
+    yield from _of_nodes(graph.nodes)
+
+
+def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[Tensor]:
+    for node in nodes:
+        if node.attributes:
+            yield from _of_attributes(node.attributes)
+
+
+def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[Tensor]:
+    for one in attributes:
+        if one.t is not None:
+            yield one.t
+        yield from one.tensors
+        for graph in [*one.graphs, *([one.g] if one.g else [])]:
+            yield from _of_graph(graph)
