@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from statistics import median
 
 import numpy as np
 
@@ -163,7 +162,7 @@ class Stopwatch:
             for one, times in zip(loaded, samples, strict=True):
                 times.append(one.once())
         # Other programs only make runs slower, so the slower half of the times is dropped.
-        return [median(sorted(times)[: (len(times) + 1) // 2]) for times in samples]
+        return [float(np.median(sorted(times)[: (len(times) + 1) // 2])) for times in samples]
 
     def is_clear(self, loaded: Loaded) -> bool:
         """Whether a run is so long that the round trip in it does not count."""
