@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from rlx.backends.arguments import as_array
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
@@ -19,22 +18,20 @@ from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     DeviceLostError,
     InputError,
-    UnknownNameError,
     describe,
     did_you_mean,
     users_level,
 )
 from rlx.importers.onnx.load import Lowered, Port, open_file
 from rlx.importers.onnx.values import NeedsValueError
-from rlx.ir.casting import check_array, converted
-from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
+from rlx.ir.spans import progress as tell
 from rlx.lru import Lru
 from rlx.many.clones import Clones
 from rlx.many.kept_models import ModelFile, open_kept
+from rlx.many.model_inputs import arrays_of, stand_ins
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.fit import fit
-from rlx.runtime.queued import MOST_PENDING, Queue
+from rlx.runtime.queued import MOST_PENDING, Queue, run_in
 from rlx.runtime.session import Session
 from rlx.threads import usable_cores
 
@@ -190,7 +187,64 @@ class Model:
         Raises:
             RlxError: As ``run``.
         """
-        return self._compiled(self._arrays(inputs)).clones.lend()
+        return self._compiled(arrays_of(self._source, inputs)).clones.lend()
+
+    def prewarm(
+        self,
+        shapes: Iterable[Mapping[str, Any] | Any],
+        *,
+        background: bool = False,
+        progress: ProgressCallback | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Future[int]:
+        """Compiles for shapes that runs will have, and makes what their first runs would make.
+
+        Args:
+            shapes: Sets of shapes. Each is a dict of sizes of symbolic dimensions, ``{"batch": 4}``, of shapes of
+                inputs, ``{"x": (4, 3, 64, 64)}``, or of both; of a model of one input also its shape alone. An
+                input whose contents decide shapes is given as an array.
+            background: Whether it is done in a thread of its own, while this one goes on. Runs of shapes that are
+                compiled already do not wait for it. At its end a program waits for it, unless it is cancelled or the
+                model is closed.
+            progress: Called in the thread that compiles, as by ``rlx.compile``, and with the phase "shapes" after
+                each set.
+            cancel: Ends it.
+
+        Returns:
+            A future of the number of sets that had to be compiled; without ``background`` it is done.
+
+        Raises:
+            InputError: A shape is missing or does not fit, there are more sets than ``capacity``, or the contents of
+                an input decide shapes and are not given. With ``background`` the future has this and what follows.
+            UnknownNameError: There is no such input or dimension.
+            CancelledError: ``cancel`` was cancelled.
+            RlxError: As ``run``.
+        """
+        listed = list(shapes)
+        if len(listed) > self._capacity:
+            raise InputError(
+                describe(
+                    f"{self._source.label} is to be compiled for {len(listed)} sets of shapes",
+                    expected=f"at most {self._capacity}, which it keeps",
+                    hint="rlx.onnx.Model(..., capacity=...)",
+                )
+            )
+        return run_in(background, lambda: self._prewarmed(listed, progress, cancel))
+
+    def _prewarmed(
+        self, shapes: Sequence[Any], told: ProgressCallback | None, cancel: CancelToken | None
+    ) -> int:
+        made = 0
+        with watching(told, cancel):
+            for at, one in enumerate(shapes):
+                arrays, contents = stand_ins(self._source, one)
+                before = self._kept.get(self._key(arrays))
+                found = self._compiled(arrays, contents)
+                made += found is not before
+                with found.clones.one() as compiled:
+                    compiled.warm()
+                tell((at + 1) / len(shapes), "shapes")
+        return made
 
     def clone(self) -> Model:
         """Another model of the same file on the same device, that compiles for itself."""
@@ -311,7 +365,7 @@ class Model:
                 last.clones.give(compiled)
             if again is not None:
                 return again
-        arrays = self._arrays(inputs)
+        arrays = arrays_of(self._source, inputs)
         found = self._compiled(arrays)
         lowered = found.lowered
         self._last = found if found.plain else None
@@ -332,14 +386,25 @@ class Model:
         same = all(node.dtype.numpy == element.numpy for node, element in made)
         return same and held == ports and not self._fixed
 
-    def _compiled(self, arrays: Mapping[str, Array]) -> _Compiled:
-        """What runs on such inputs; one thread at a time compiles."""
+    def _compiled(
+        self, arrays: Mapping[str, Array], contents: Container[str] | None = None
+    ) -> _Compiled:
+        """What runs on such inputs; one thread at a time compiles.
+
+        Args:
+            arrays: The inputs.
+            contents: Those that have the contents of runs to come; None for all.
+
+        Raises:
+            InputError: The contents of another input decide shapes.
+        """
         found = self._kept.get(self._key(arrays))
         if found is not None:
             return found
         with self._compiling, watching(*self._watch):
             self._open()
             while True:
+                self._check_contents(contents)
                 key = self._key(arrays)  # another thread may have compiled it
                 found = self._kept.get(key)
                 if found is not None:
@@ -357,6 +422,19 @@ class Model:
                 self._kept.put(key, found)
                 return found
 
+    def _check_contents(self, contents: Container[str] | None) -> None:
+        unknown = [
+            name for name in sorted(self._fixed) if contents is not None and name not in contents
+        ]
+        if unknown:
+            raise InputError(
+                describe(
+                    f"the contents of {', '.join(map(repr, unknown))} decide shapes",
+                    where=self._source.label,
+                    hint="give an array in the place of its shape",
+                )
+            )
+
     def _key(self, arrays: Mapping[str, Array]) -> Hashable:
         """What tells inputs for one executable from others."""
         fixed = self._fixed
@@ -364,34 +442,6 @@ class Model:
             (name, array.shape, array.tobytes() if name in fixed else None)
             for name, array in arrays.items()
         )
-
-    def _arrays(self, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
-        ports = {port.name: port for port in self.inputs}
-        if not isinstance(inputs, Mapping):
-            if len(ports) != 1:
-                raise InputError(
-                    describe(
-                        f"{self._source.label} takes {len(ports)} inputs",
-                        got=type(inputs).__name__,
-                        expected=f"a dict of arrays by name: {', '.join(ports)}",
-                    )
-                )
-            inputs = {next(iter(ports)): inputs}
-        for name in inputs:
-            if name not in ports:
-                raise UnknownNameError(
-                    describe(
-                        f"{self._source.label} has no input named {name!r}",
-                        hint=did_you_mean(name, ports),
-                    )
-                )
-        missing = [name for name in ports if name not in inputs]
-        if missing:
-            raise InputError(
-                describe(f"{self._source.label}: inputs are missing", got=", ".join(missing))
-            )
-        bound: dict[str, int] = {}
-        return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
 
 
 @dataclass(frozen=True)
@@ -412,27 +462,3 @@ class _Compiled:
 def _carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An input as graphs hold it: numbers of uint64 as the bits of int64."""
     return array.view(np.int64) if array.dtype == np.uint64 else array
-
-
-def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
-    """One input as an array of the model's type, its shape checked against the others'."""
-    array, where = as_array(given), f"input {port.name!r}"
-    if port.element.dtype is DType.BF16:
-        array = fit(array, array.shape, DType.BF16, where)
-    else:
-        check_array(array, array.shape, port.element.name, where)
-        array = converted(array, port.element.numpy, where)
-    if port.dims is not None:
-        fits = len(port.dims) == array.ndim
-        for dim, size in zip(port.dims, array.shape, strict=False):
-            known = bound.setdefault(dim, size) if isinstance(dim, str) else dim
-            fits = fits and known == size
-        if not fits:
-            raise InputError(
-                describe(
-                    f"input {port.name!r} has another shape",
-                    got=array.shape,
-                    expected=f"{port.dims}" + (f" with {bound}" if bound else ""),
-                )
-            )
-    return np.ascontiguousarray(array) if array.ndim else array

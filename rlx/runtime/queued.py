@@ -123,6 +123,25 @@ class Queue(Generic[R]):
                 self._wake()
 
 
+def run_in(background: bool, call: Callable[[], R]) -> Future[R]:
+    """A future of a call that is made now, or in a thread of its own. What it raises now is raised.
+
+    Args:
+        background: Whether it is made in a thread, which is waited for at the end of the program.
+        call: The call.
+    """
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    if background:
+        threads = ThreadPoolExecutor(1, "rlx-background")
+        started = threads.submit(call)
+        threads.shutdown(wait=False)  # the thread ends with the call
+        return started
+    done: Future[R] = Future()
+    done.set_result(call())
+    return done
+
+
 def _done(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_result(None)

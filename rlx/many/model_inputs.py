@@ -1,0 +1,138 @@
+"""The inputs of an ONNX model: arrays that a run is given, and shapes that runs to come will have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.arguments import as_array
+from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
+from rlx.importers.onnx.load import Port, Source, bind
+from rlx.ir.casting import check_array, converted
+from rlx.ir.dtype import DType
+from rlx.ir.opdef import Array
+from rlx.runtime.fit import fit
+
+
+def arrays_of(source: Source, inputs: Mapping[str, Any] | Any) -> dict[str, Array]:
+    """The inputs of a run as arrays of the model's types.
+
+    Args:
+    source: The model.
+    inputs: An array for every input by name; of a model of one input, that alone.
+
+    Raises:
+    InputError: An input is missing, or does not fit the model.
+    UnknownNameError: There is no such input.
+    """
+    ports = {port.name: port for port in source.inputs}
+    if not isinstance(inputs, Mapping):
+        if len(ports) != 1:
+            raise InputError(
+                describe(
+                    f"{source.label} takes {len(ports)} inputs",
+                    got=type(inputs).__name__,
+                    expected=f"a dict of arrays by name: {', '.join(ports)}",
+                )
+            )
+        inputs = {next(iter(ports)): inputs}
+    for name in inputs:
+        if name not in ports:
+            raise UnknownNameError(
+                describe(
+                    f"{source.label} has no input named {name!r}",
+                    hint=did_you_mean(name, ports),
+                )
+            )
+    missing = [name for name in ports if name not in inputs]
+    if missing:
+        raise InputError(describe(f"{source.label}: inputs are missing", got=", ".join(missing)))
+    bound: dict[str, int] = {}
+    return {name: _array(port, inputs[name], bound) for name, port in ports.items()}
+
+
+def stand_ins(source: Source, one: Mapping[str, Any] | Any) -> tuple[dict[str, Array], set[str]]:
+    """Inputs for a compile: arrays of zeros where shapes are given.
+
+    Args:
+        source: The model.
+        one: By name, sizes of symbolic dimensions, shapes of inputs, and arrays of those whose contents count. Of a model
+            of one input, its shape alone.
+
+    Returns:
+        An array for every input, and the names of those whose contents were given.
+
+    Raises:
+        InputError: A dimension has no size, or a shape is none.
+        UnknownNameError: There is no such input or dimension.
+    """
+    ports = {port.name: port for port in source.inputs}
+    if not isinstance(one, Mapping):
+        if len(ports) != 1:
+            raise InputError(
+                describe(
+                    f"{source.label} takes {len(ports)} inputs",
+                    got=repr(one),
+                    expected=f"a dict of shapes by name: {', '.join(ports)}",
+                )
+            )
+        one = {next(iter(ports)): one}
+    given = {name: one[name] for name in one if name in ports}
+    known = {dim for port in source.inputs for dim in port.dims or () if isinstance(dim, str)}
+    dims = {name: size for name, size in one.items() if name not in ports}
+    for name in dims:
+        if name not in known:
+            raise UnknownNameError(
+                describe(
+                    f"{source.label} has no input and no dimension named {name!r}",
+                    hint=did_you_mean(name, {*ports, *known}),
+                )
+            )
+    shapes = bind(source, dims, given)
+    contents = {name for name, value in given.items() if hasattr(value, "__array__")}
+    for name in given.keys() - contents:
+        shapes[name] = _shape(name, given[name])
+    arrays = {
+        name: given[name] if name in contents else np.zeros(shapes[name], port.element.numpy)
+        for name, port in ports.items()
+    }
+    return arrays_of(source, arrays), contents
+
+
+def _shape(name: str, given: Any) -> tuple[int, ...]:
+    listed = given if isinstance(given, tuple | list) else (given,)
+    if not all(isinstance(size, int | np.integer) and 0 <= size for size in listed):
+        raise InputError(
+            describe(
+                f"the shape of input {name!r}",
+                got=repr(given),
+                expected="whole numbers >= 0, or an array where its contents decide shapes",
+            )
+        )
+    return tuple(int(size) for size in listed)
+
+
+def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any]:
+    """One input as an array of the model's type, its shape checked against the others'."""
+    array, where = as_array(given), f"input {port.name!r}"
+    if port.element.dtype is DType.BF16:
+        array = fit(array, array.shape, DType.BF16, where)
+    else:
+        check_array(array, array.shape, port.element.name, where)
+        array = converted(array, port.element.numpy, where)
+    if port.dims is not None:
+        fits = len(port.dims) == array.ndim
+        for dim, size in zip(port.dims, array.shape, strict=False):
+            known = bound.setdefault(dim, size) if isinstance(dim, str) else dim
+            fits = fits and known == size
+        if not fits:
+            raise InputError(
+                describe(
+                    f"input {port.name!r} has another shape",
+                    got=array.shape,
+                    expected=f"{port.dims}" + (f" with {bound}" if bound else ""),
+                )
+            )
+    return np.ascontiguousarray(array) if array.ndim else array
