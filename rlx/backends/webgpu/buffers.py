@@ -116,7 +116,8 @@ class Fixed:
                 self._gpu.queue.write_buffer(staging, start, data)
             moves = [(staging, start, to, 0, data.size) for data, start, to in copies]
             runner = PythonRunner(self._gpu, Submission([], moves=moves), np.zeros(3, np.int64))
-            if runner.submit() != OK:
+            # Waiting frees what they were copied through, before the next weights come.
+            if runner.submit() != OK or runner.wait() != OK:
                 raise DeviceLostError(
                     describe(
                         "weights were not uploaded", got=runner.error()[1], hint="cg.recover()"

@@ -122,9 +122,8 @@ def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> A
         flags: Array = np.frombuffer(view, np.uint8) != 0
         return flags
     found = np.frombuffer(view, element.numpy.newbyteorder("<"))
-    # Aligned for the kernels, which read weights in place.
-    aligned = found if found.flags.aligned else found.copy()
-    native: Array = aligned if sys.byteorder == "little" else aligned.astype(element.numpy)
+    # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
+    native: Array = found if sys.byteorder == "little" else found.astype(element.numpy)
     return native
 
 
