@@ -151,11 +151,10 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted([*_MODULES, *_HOMES, "__version__"])
-# Modules that need no operation to be registered.
-_WITHOUT_OPS = ("rlx.errors", "rlx.budget", "rlx.ir.dtype", "rlx.compiler.watching")
 
 # What lower floors ask of higher ones.
 late.provide("operations", "rlx.signal.composites", "REGISTERED")
+late.provide("homes", "rlx.ops.homes", "HOMES")
 late.provide("compile", "rlx.runtime.session", "compile")
 late.provide("meter", "rlx.calibrate.measurer", "METER")
 
@@ -167,8 +166,6 @@ if not TYPE_CHECKING:
         home = _MODULES.get(name) or _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if home not in _WITHOUT_OPS:
-            late.provided("operations")
         module = import_module(home)
         found = globals()[name] = module if name in _MODULES else getattr(module, name)
         return found

@@ -1,5 +1,8 @@
 """Every record is whole, every kernel it names exists, and no kernel is left without an op."""
 
+import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from rlx.backends.webgpu.wgsl import shader_files, shader_names, shader_text
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import cases
 from rlx.ops.elementwise.table import loop_names
+from rlx.ops.homes import HOMES
 from rlx.ops.leaves import LEAVES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,14 +91,73 @@ def test_no_orphan_shader_libraries():
 
 
 def test_every_module_of_records_is_imported_by_name():
-    """Tools that freeze programs read imports, and none is made of strings."""
+    """Tools that freeze programs read imports: those of ``rlx.ops.everything``."""
     folder = Path(rlx.ops.__file__).parent
     files = [path for path in folder.rglob("*.py") if "\n@op(" in path.read_text()]
     modules = {
         f"rlx.ops.{path.relative_to(folder).with_suffix('')}".replace("/", ".") for path in files
     }
-    assert modules <= {module.__name__ for module in rlx.ops.MODULES}
-    assert "import_module" not in Path(rlx.ops.__file__).read_text()
+    imports = [
+        node
+        for node in ast.parse((folder / "everything.py").read_text()).body
+        if isinstance(node, ast.ImportFrom)
+    ]
+    imported = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    assert modules <= imported
+    assert set(HOMES.values()) <= imported | {"rlx.signal.composites"}
+
+
+def test_every_operation_is_found_by_its_name_alone():
+    """In a process of its own: importing the module that the table names registers it."""
+    code = """
+import sys
+from rlx.ir.opdef import REGISTRY, lookup
+from rlx.ops.homes import HOMES, INTERNAL
+for name in sys.argv[1:]:
+    assert lookup(name).name == name and name in REGISTRY
+    assert lookup(name).internal == (name in INTERNAL)
+known = [name for name in HOMES if name in REGISTRY._records]
+assert "rlx.ops.everything" not in sys.modules or set(sys.argv[1:]) & {"stft", "istft"}, known
+"""
+    names = list(HOMES)
+    assert names == [name for name in REGISTRY if name in HOMES]
+    for at in range(0, len(names), 40):
+        subprocess.run([sys.executable, "-c", code, *names[at : at + 40]], check=True)
+
+
+def test_what_is_imported_for_a_few_operations():
+    """The modules of others are not."""
+    code = """
+import sys
+import rlx
+g = rlx.Graph()
+g.set_outputs([g.gelu(g.input("x", (2,)) * 2.0)])
+rlx.compile(g, "cpu").run({"x": [1.0, 2.0]})
+print(*sorted(name for name in sys.modules if name.startswith("rlx.ops.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = done.stdout.split()
+    for absent in (
+        "everything",
+        "recurrent.layers",
+        "spectra.welch",
+        "resize.plane",
+        "rows.sorting",
+    ):
+        assert f"rlx.ops.{absent}" not in imported
+
+
+def test_names_of_families_are_operations():
+    """``attention`` and ``resize`` are packages, too."""
+    code = """
+import rlx.ops.attention.attention, rlx.ops.resize.plane
+import rlx.ops
+from rlx.ops import attention, resize, leaves
+for name in ("attention", "resize"):
+    assert getattr(rlx.ops, name).__name__ == name and callable(getattr(rlx.ops, name))
+assert callable(attention) and callable(resize) and leaves.LEAVES
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_each_kernel_has_a_name_of_its_own():

@@ -13,6 +13,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError, UnknownNameError, describe, did_you_mean
 from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DType, DTypeLike, store
+from rlx.ir.methods import Methods, absent
 from rlx.ir.opdef import PART as PART
 from rlx.ir.opdef import REGISTRY, Array, HasArray, Numbers, OpDef, TensorType, lookup
 from rlx.ir.operands import held_as
@@ -24,7 +25,6 @@ from rlx.ir.sources import caller
 from rlx.ir.spans import checkpoint
 from rlx.ir.verify import verify
 from rlx.ir.view import operand_types
-from rlx.late import provided
 
 if TYPE_CHECKING:
     # The methods that rlx.ops makes of the op records. `script/stubs` writes them down for type checkers and editors.
@@ -134,7 +134,7 @@ class Node(Operators):
 Operand = Node | Numbers
 
 
-class Graph(Builders):
+class Graph(Builders, metaclass=Methods):
     """A computation under construction: nodes in topological order, and which are the outputs.
 
     A graph is not consumed by compiling and can be compiled many times.
@@ -167,13 +167,10 @@ class Graph(Builders):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Builders are methods once rlx.ops is imported, which may be now.
-            hint = ""
-            if not name.startswith("_"):
-                if provided("operations") and hasattr(type(self), name):
-                    return getattr(self, name)
-                hint = f"; {did_you_mean(name, [one for one in dir(type(self)) if one[0] != '_'])}"
-            raise AttributeError(f"a Graph has no {name!r}{hint}", name=name, obj=self)
+            # Builders are methods once their operation is imported, which may be now.
+            if not name.startswith("_") and hasattr(type(self), name):
+                return getattr(self, name)
+            raise AttributeError(absent(type(self), name), name=name, obj=self)
 
     def input(self, name: str, shape: int | Iterable[int], dtype: DTypeLike = "f32") -> Node:
         """Declares a value that every run is given.

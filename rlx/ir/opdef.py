@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -339,7 +340,45 @@ class OpDef:
         return self.webgpu_dtypes | half
 
 
-REGISTRY: dict[str, OpDef] = {}
+class Registry(Mapping[str, OpDef]):
+    """The records by name. One that is not imported yet is when it is asked for, and all are when they are listed."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, OpDef] = {}
+
+    def add(self, opdef: OpDef) -> None:
+        """Adds a record.
+
+        Raises:
+            ValueError: The name is taken.
+        """
+        if opdef.name in self._records:
+            raise ValueError(f"op {opdef.name!r} is registered twice")
+        self._records[opdef.name] = opdef
+
+    def __getitem__(self, name: str) -> OpDef:
+        found = self._records.get(name)
+        if found is not None:
+            return found
+        home = provided("homes").get(name)
+        if home is not None:
+            import_module(home)
+        return self._records[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records or name in provided("homes")
+
+    def __iter__(self) -> Iterator[str]:
+        provided("operations")
+        homes = provided("homes")
+        ours = [name for name in homes if name in self._records]
+        return iter(ours + [name for name in self._records if name not in homes])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+REGISTRY = Registry()
 
 # Why any op can run on the host: WGSL has no f64.
 NO_F64 = "f64 is not computed on WebGPU"
@@ -351,9 +390,7 @@ def register(opdef: OpDef) -> OpDef:
     Raises:
         ValueError: The name is taken.
     """
-    if opdef.name in REGISTRY:
-        raise ValueError(f"op {opdef.name!r} is registered twice")
-    REGISTRY[opdef.name] = opdef
+    REGISTRY.add(opdef)
     return opdef
 
 
@@ -363,8 +400,6 @@ def lookup(name: str) -> OpDef:
     Raises:
         UnknownNameError: There is no such op.
     """
-    if name not in REGISTRY:
-        provided("operations")  # they may not be imported yet
     try:
         return REGISTRY[name]
     except KeyError:

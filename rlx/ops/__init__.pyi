@@ -5,9 +5,6 @@ from typing import Any, Literal
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph, Node, Operand
 from rlx.ir.opdef import HasArray, Numbers
-from types import ModuleType
-
-from rlx.ir.opdef import OpDef
 from rlx.ops.products.block_encoders import quantize_blocks as quantize_blocks
 from rlx.ops.products.block_encoders import quantize_groups as quantize_groups
 from rlx.ops.products.block_formats import decode_blocks as decode_blocks
@@ -180,10 +177,6 @@ __all__ = [
     "where",
     "while_",
 ]
-
-MODULES: tuple[ModuleType, ...]
-
-def include(record: OpDef) -> OpDef: ...
 
 def neg(x: Operand) -> Node:
     """-x.

@@ -19,6 +19,8 @@ from rlx.ir.dtype import DType, store, widen
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import PRESENT, Array, Attrs, OpDef, TensorType, register
 
+# The functions of ``rlx.ops``, by the names of the operations that are imported.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _OPERAND = {"Array": "", "Array | None": "?", "Sequence[Array]": "*"}
 
 
@@ -71,7 +73,10 @@ def op(
             make_samples=samples if callable(samples) else lambda: samples,
             **fields,
         )
-        return register(record)
+        register(record)
+        if not record.internal:
+            FUNCTIONS[record.name] = attach(record)
+        return record
 
     return decorate
 

@@ -7,9 +7,6 @@ file; `script/stubs` makes it of this table.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# First of all: it imports ``composites``, for which the modules here have to be whole.
-from rlx import ops as ops
-
 if TYPE_CHECKING:
     # Tools that freeze a program find the modules here.
     from rlx.signal import (

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlx import ops
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Sample
+from rlx.ops import everything as everything
 from rlx.ops.declare import FLOAT_KERNELS, composite
 from rlx.signal import fourier
 from rlx.signal.window_functions import WindowLike, samples
@@ -22,7 +22,6 @@ def _istft(g: Graph, spec: Node, **settings: Any) -> Any:
     return fourier.istft(spec, **settings)
 
 
-@ops.include
 @composite(
     _stft,
     dtypes=FLOAT_KERNELS,
@@ -66,7 +65,6 @@ def stft(
     return np.concatenate([z.real, z.imag], -1)
 
 
-@ops.include
 @composite(
     _istft,
     dtypes=FLOAT_KERNELS,
