@@ -15,10 +15,11 @@ import time
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo
-from rlx.compiler.build import derive, lower, programmed
-from rlx.compiler.decisions import KIND, pack, sources_of, unpack
+from rlx.compiler.build import lower, programmed
+from rlx.compiler.decisions import sources_of
+from rlx.compiler.disk import disk_cache
+from rlx.compiler.sealed import sealed_entries
 from rlx.compiler.target import Target
-from rlx.ir import container
 from rlx.ir.content import content_hash
 
 
@@ -79,24 +80,22 @@ def measured(graph, device, folder, rounds):
         rlx.compile(graph, device=device).close()
 
     lowered = programmed(lower(graph, target), target)
-    raw = container.dump(KIND, *pack(lowered, sources))
-
-    def read():
-        found = container.load(raw)
-        derive(graph, target, unpack(found.data, found.arrays, sources))
-
+    os.environ["RLX_CACHE"] = folder
+    entries = sealed_entries()
+    name = entries.name("benchmark", device, graph.name)
     calls = {
         "lower": lambda: lower(graph, target),
         "hash": lambda: content_hash(graph),
-        "write": lambda: container.dump(KIND, *pack(lowered, sources)),
-        "read": read,
+        "write": lambda: entries.put(name, (lowered, sources)),
+        "read": lambda: entries.get(name),
         "off": lambda: compile_with("off"),
         "disk": lambda: compile_with(folder, forget=True),
         "memory": lambda: compile_with(folder),
     }
     for call in calls.values():
         call()
-    return {name: median(call, rounds) for name, call in calls.items()}, len(raw)
+    size = disk_cache(folder).path(name).stat().st_size
+    return {name: median(call, rounds) for name, call in calls.items()}, size
 
 
 def main():
