@@ -16,7 +16,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% if kind == "edge" or n == 1 %}
     let i{{ d }} = clamp(c{{ d }}, 0, {{ n - 1 }});
 {% else %}
-    let m{{ d }} = (c{{ d }} % {{ period }} + {{ period }}) % {{ period }};
+{# Whole periods are added first: the remainder of a negative number is not the same on every driver. #}
+    let m{{ d }} = (c{{ d }} + {{ (before[d] + period - 1) // period * period }}) % {{ period }};
     let i{{ d }} = {% if kind == "wrap" %}m{{ d }}{% else %}min(m{{ d }}, {{ period }} - m{{ d }}){% endif %};
 {% endif %}
     at += u32(i{{ d }}) * {{ steps[d] }}u;
