@@ -22,6 +22,7 @@ class Sample:
         steps: How far integers may lie apart.
         valid: What of a result counts: an index for each, or None for all.
         wanted: The results, for operators that ONNX Runtime has on GPUs only.
+        peer: Operands for ONNX Runtime that mean the same; None for the inputs.
     """
 
     inputs: list
@@ -32,6 +33,7 @@ class Sample:
     steps: int = 0
     valid: tuple | None = None
     wanted: list | None = None
+    peer: list | None = None
 
 
 def of(domain, *ops):
