@@ -304,6 +304,22 @@ class OpDef:
         return tuple(text[:-1] for text in self.operands if text.endswith("?"))
 
     @functools.cached_property
+    def operand_kinds(self) -> tuple[tuple[str, str], ...]:
+        """Names of the operands, each with "?" where it may be absent, and "*" for a list."""
+        return tuple(
+            (text.rstrip("?*"), text[-1] if text[-1] in "?*" else "") for text in self.operands
+        )
+
+    @functools.cached_property
+    def defaults(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """The builder's parameters and their defaults, and those that have none; nothing where it takes any number."""
+        parameters = self.signature.parameters.values()
+        if any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in parameters):
+            return {}, ("",)
+        needed = tuple(one.name for one in parameters if one.default is one.empty)
+        return {one.name: one.default for one in parameters}, needed
+
+    @functools.cached_property
     def attributes(self) -> Mapping[str, str]:
         """The attributes of a node by name, each with its annotation in the signature.
 

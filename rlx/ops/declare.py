@@ -268,18 +268,12 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
     Raises:
         GraphError: The arguments do not fit the signature, or the node is not legal.
     """
-    try:
-        bound = opdef.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise GraphError(
-            describe(f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}")
-        ) from None
-    bound.apply_defaults()
+    attrs = _arguments(opdef, args, kwargs)
     given: list[tuple[str, Any]] = []
-    for text in opdef.operands:
-        name = text.rstrip("?*")
-        value = bound.arguments.pop(name)
-        if text.endswith("*"):
+    operands, optional = opdef.operand_kinds, opdef.optional
+    for name, kind in operands:
+        value = attrs.pop(name)
+        if kind == "*":
             if isinstance(value, Node):
                 raise GraphError(
                     describe(f"[{opdef.name}] {name!r} must be a list of nodes", got=repr(value))
@@ -287,29 +281,52 @@ def build(opdef: OpDef, graph: Graph, *args: Any, **kwargs: Any) -> Any:
             given += [(name, item) for item in value]
         elif value is not None:
             given.append((name, value))
-        elif not text.endswith("?"):
+        elif kind != "?":
             raise GraphError(describe(f"[{opdef.name}] operand {name!r} is missing"))
     like = next((v.dtype for n, v in given if isinstance(v, Node) and n not in opdef.free), None)
     nodes = [
         graph.as_node(value, None if name in opdef.free else like, where=opdef.name)
         for name, value in given
     ]
-    attrs = dict(bound.arguments)
     for name, value in attrs.items():
         _check_whole(opdef.name, name, value)
-    if any(text.endswith("?") for text in opdef.operands):
+    if optional:
         there = {name for name, _ in given}
-        attrs[PRESENT] = tuple(
-            t[:-1] for t in opdef.operands if t.endswith("?") and t[:-1] in there
-        )
+        attrs[PRESENT] = tuple([name for name in optional if name in there])
     if opdef.expand is not None:
         check_dtypes(opdef, [node.type for node in nodes], attrs)
-        absent = {text[:-1]: None for text in opdef.operands if text.endswith("?")}
+        absent = dict.fromkeys(optional)
         return opdef.expand(graph, **{**absent, **bind_reference(opdef, attrs, nodes)})
     node = graph.add_node(opdef, nodes, attrs)
     if len(node.types) == 1:
         return node
     return tuple(graph.add_node(PART, [node], {"index": at}) for at in range(len(node.types)))
+
+
+def _arguments(opdef: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a builder call by name, defaults among them, in the order of the signature.
+
+    ``inspect.Signature.bind`` does the same in ten times as long; it is asked where arguments do not fit, or where the
+    operation takes any number of them.
+
+    Raises:
+        GraphError: They do not fit.
+    """
+    defaults, needed = opdef.defaults
+    if len(args) <= len(defaults):
+        given = dict(zip(defaults, args, strict=False))
+        found = {**defaults, **given, **kwargs}
+        there = all([name in kwargs for name in needed[len(args) :]])
+        if len(found) == len(defaults) and there and given.keys().isdisjoint(kwargs):
+            return found
+    try:
+        bound = opdef.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise GraphError(
+            describe(f"[{opdef.name}] {error}", expected=f"{opdef.name}{show_signature(opdef)}")
+        ) from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 # Whole numbers of attributes fit 64 bits: kernels take them so, and so does NumPy.
