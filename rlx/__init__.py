@@ -27,6 +27,7 @@ from rlx.version import __version__ as __version__
 # isort: off
 if TYPE_CHECKING:  # for type checkers, and for tools that collect what a program needs
     from rlx import cost as cost, onnx as onnx, ops as ops, signal as signal
+    from rlx.ahead import open_ahead as open_ahead
     from rlx.backends.base import (
         Backend as Backend,
         Capabilities as Capabilities,
@@ -114,6 +115,7 @@ _MODULES = {
     "safetensors": "rlx.importers.safetensors",
 }
 _NAMES = {
+    "rlx.ahead": "open_ahead",
     "rlx.backends.base": "Backend Capabilities CompileOptions DeviceInfo Executable GpuBuffer",
     "rlx.backends.registered": "register_backend",
     "rlx.budget": "limits",

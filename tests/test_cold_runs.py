@@ -59,7 +59,8 @@ def test_a_gpu_beside_onnxruntime(tmp_path, capsys, webgpu):
     assert found.keys() == {"onnxruntime", webgpu}
     assert {"session", "first run"} <= found["onnxruntime"]["phases_ms"]["cold"][0].keys()
     phases = found[webgpu]["phases_ms"]["cold"][0]
-    assert {"wgpu", "adapters", "nodes", "render", "pipelines"} <= phases.keys()
+    # No "adapters": they are looked for in a thread, and may be there before anything waits for them.
+    assert {"nodes", "render", "pipelines"} <= phases.keys()
 
 
 def test_the_table(tmp_path, capsys):

@@ -32,7 +32,6 @@ ORDER = (
         "read",
         "nodes",
         "verify",
-        "wgpu",
         "adapters",
         "device",
         "choice",
@@ -104,6 +103,7 @@ def _rlx(spec: Mapping[str, Any], inputs: Mapping[str, Any], clock: _Clock) -> N
     import rlx
     from rlx.ir.spans import phases
 
+    rlx.open_ahead(spec["contestant"])
     _ = rlx.compile, rlx.onnx.Model  # imported when they are first used
     clock.lap("import")
     options = rlx.CompileOptions(threads=spec["threads"])

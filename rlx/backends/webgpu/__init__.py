@@ -1,5 +1,19 @@
-"""The WebGPU backend: graphs as WGSL compute kernels through wgpu (Vulkan, Metal, D3D12)."""
+"""The WebGPU backend: graphs as WGSL compute kernels through wgpu (Vulkan, Metal, D3D12).
 
-from rlx.backends.webgpu.backend import BACKEND, WebGpuBackend
+What looks for adapters is small, and is imported without the rest: see ``rlx.open_ahead``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlx.backends.webgpu.backend import BACKEND, WebGpuBackend
 
 __all__ = ["BACKEND", "WebGpuBackend"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rlx.backends.webgpu import backend
+
+    return getattr(backend, name)

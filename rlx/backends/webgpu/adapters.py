@@ -10,8 +10,8 @@ from typing import Any
 from rlx import flags
 from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.ctypes_known import parse_together
 from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
+from rlx.backends.webgpu.listing import forget, listed
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.spans import phase
 
@@ -46,17 +46,8 @@ _KINDS = {
 @functools.cache
 def adapters() -> tuple[Any, ...]:
     """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
-    forked.mark_used()
-    try:
-        with phase("wgpu"):
-            import wgpu
-            from wgpu.backends.wgpu_native import ffi
-
-            parse_together(ffi)
-        with phase("adapters"):
-            found = list(wgpu.gpu.enumerate_adapters_sync())
-    except Exception:  # A missing or broken driver means no device, whatever form that takes.
-        return ()
+    with phase("adapters"):  # that another thread may be asking for
+        found = listed()
     # OpenGL shows the same hardware a second time, with lower limits.
     real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
     chosen = real or found
@@ -71,6 +62,7 @@ def adapters() -> tuple[Any, ...]:
 
 def look_again() -> None:
     """Forgets the adapters: the next call of ``adapters`` finds those that are there by then."""
+    forget()
     adapters.cache_clear()
 
 
