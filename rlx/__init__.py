@@ -158,6 +158,8 @@ __all__ = sorted([*_MODULES, *_HOMES, "__version__"])
 late.provide("operations", "rlx.signal.composites", "REGISTERED")
 late.provide("homes", "rlx.ops.homes", "HOMES")
 late.provide("compile", "rlx.runtime.session", "compile")
+late.provide("lengths", "rlx.many.function_lengths", "Lengths")
+late.provide("valid", "rlx.many.padded", "valid")
 late.provide("meter", "rlx.calibrate.measurer", "METER")
 
 

@@ -9,6 +9,7 @@ Example:
 """
 
 from rlx.importers.onnx.load import load
+from rlx.many.model_report import ModelReport, ShapesReport
 from rlx.many.onnx_model import Model
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "ModelReport", "ShapesReport", "load"]

@@ -1,5 +1,6 @@
 """Frozen programs: the hook for PyInstaller, and what they go without."""
 
+import ast
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from frozen import alone, freeze, packaged
 
 import rlx
+from rlx import late
 
 PROGRAM = """
 import importlib.util, json, sys
@@ -29,6 +31,7 @@ for device in [*map(str, rlx.available_devices()), "auto"]:
     with rlx.compile(g, device=device) as cg:
         found["errors"][device] = float(np.abs(cg.run({"x": data})[0] - wanted).max())
         found["profile"] = str(cg.profile())
+found["welch"] = [rlx.signal.welch(np.ones(n, np.float32), nperseg=64)[1].shape for n in (500, 600, 700, 800)]
 found["licenses"] = [[one.name, one.inside, one.license, len(one.texts)] for one in licenses()]
 found["notices"] = notices()
 names = ("rich", "pygments", "markdown_it", "mdurl", "msgspec", "ruptures", "scipy", "rlx.cli", "rlx.regress")
@@ -66,6 +69,20 @@ def test_the_hook_is_announced():
     ]
     (folder,) = point.load()()
     assert (Path(folder) / "hook-rlx.py").is_file()
+
+
+def test_modules_that_are_only_named_are_in_the_hook():
+    """PyInstaller follows imports. What a lower floor asks for by name is imported by nothing, perhaps."""
+    package = Path(rlx.__file__).parent
+    imported = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+    hook = (package / "__pyinstaller/hook-rlx.py").read_text("utf-8")
+    named = {module for module, _ in late._named.values()}
+    assert "rlx.many.function_lengths" in named - imported
+    assert {one for one in named - imported if f'"{one}"' not in hook} == set()
 
 
 @pytest.mark.slow

@@ -17,7 +17,10 @@ hiddenimports = [
     *collect_submodules("rlx._ext"),
     *compiled,
     *types,
+    # Named in rlx/__init__.py for lower floors, and imported by nothing.
     "rlx.calibrate.measurer",
+    "rlx.many.function_lengths",
+    "rlx.signal.composites",
 ]
 # What the program does without: reports and the command line need these.
 left_out = ["rich", "jinja2"] if compiled else ["rich"]

@@ -77,6 +77,16 @@ class ModelFile:
             keep_prepared(lowered.graph, _Prepared(self.entries, name))
         return lowered
 
+    def looked_at(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> Lowered:
+        """``lower`` of the model for shapes that it is not compiled for: nothing is kept of it.
+
+        Raises:
+            RlxError: See ``lower``.
+        """
+        return _imported(self.source, shapes, values)
+
     def _made(
         self,
         entries: Sealed,

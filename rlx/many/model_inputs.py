@@ -136,3 +136,8 @@ def _array(port: Port, given: Any, bound: dict[str, int]) -> np.ndarray[Any, Any
                 )
             )
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An input as graphs hold it: numbers of uint64 as the bits of int64."""
+    return array.view(np.int64) if array.dtype == np.uint64 else array

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.compiler.device_choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
-from rlx.dataclasses import dataclass
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
     DeviceLostError,
@@ -22,14 +18,14 @@ from rlx.errors import (
     did_you_mean,
     users_level,
 )
-from rlx.importers.onnx.load import Lowered, Port, open_file
-from rlx.importers.onnx.values import NeedsValueError
+from rlx.importers.onnx.load import Port, open_file
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress as tell
-from rlx.lru import Lru
-from rlx.many.clones import Clones
 from rlx.many.kept_models import ModelFile, open_kept
+from rlx.many.model_buckets import BucketsLike
+from rlx.many.model_executables import Exact, Executables, Runs
 from rlx.many.model_inputs import arrays_of, stand_ins
+from rlx.many.model_report import ModelReport
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.queued import MOST_PENDING, Queue, run_in
 from rlx.runtime.session import Session
@@ -41,27 +37,35 @@ if TYPE_CHECKING:
 ON_LOST = ("recover", "cpu", "raise")
 # Times that a run is repeated on a device that is lost under it.
 _TRIES = 3
-# Executables that stay while nobody uses them, and calls of ``run_async`` and ``submit`` that run at a time.
-_KEPT = 16
+# Calls of ``run_async`` and ``submit`` that run at a time.
 _WORKERS = max(2, min(8, usable_cores()))
+
+
+# How many executables are kept, which shapes share one, and who watches compiles.
+_How = tuple[int, BucketsLike, tuple[ProgressCallback | None, CancelToken | None]]
 
 
 class Model:
     """An ONNX model on a device, for any number of threads.
 
-    Each new set of input shapes is lowered and compiled when it is first run, and kept. Where a shape
-    within the model depends on what an input holds (the target of a Reshape, the number of trips of a
-    Loop), the model is compiled anew for new contents of that input, too. Calls from several threads run
+    Each new set of input shapes is lowered and compiled when it is first run, and kept. A model that is run with
+    many sizes of a dimension is compiled for ranges of sizes, called buckets: inputs are padded, and the padding is
+    masked wherever results would see it. Where a shape within the model depends on what an input holds (the target
+    of a Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too. Calls from several threads run
     side by side, each on an executable of its own; these share the weights, and there are as many as
     there were calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.
         device: A device, its name, or "auto"; or a ``wgpu.GPUDevice`` of the program.
-        capacity: Sets of shapes that are kept.
+        capacity: Sets of shapes, or buckets of them, that are kept.
         options: How graphs are compiled.
         on_lost: What a run does when the GPU is lost under it: "recover" opens it again, "cpu" goes on
             on the CPU for good, each with a ``RuntimeWarning``; "raise" raises ``DeviceLostError``.
+        buckets: "auto" makes buckets of a dimension from its third size on, four to each power of two, except
+            of sizes up to 8; None compiles every size. ``{"length": [64, 128]}`` makes buckets of that dimension
+            that end there, from the first run on; other sizes are compiled as they are. Wherever masks can't keep
+            results equal, sizes are compiled as they are, and ``report`` says why.
         progress: Called while the model is compiled; see ``rlx.compile``.
         cancel: Ends a compile that is under way; see ``rlx.compile``.
 
@@ -70,13 +74,14 @@ class Model:
         output_names: Names of what it returns.
         device: Where it runs: the device that was asked for, or, with "auto", the one that was chosen for
             the last compiled shapes; None before the first of them.
-        choice: Why, for the last compiled shapes: an ``rlx.Choice``. None before the first of them.
+        choice: Why, for the last compiled shapes: an ``rlx.Choice``.
 
     Raises:
         ImportModelError: The file can't be read.
         UnsupportedOpError: An input is of a type that rlx lacks.
         DeviceError: There is no such device here.
-        InputError: ``on_lost`` is none of these.
+        InputError: ``on_lost`` or ``buckets`` is none of these.
+        UnknownNameError: ``buckets`` names no dimension of the model.
 
     Example:
         ``docs/guides/onnx.md`` runs one. A file that is not there:
@@ -94,9 +99,10 @@ class Model:
         path: str | os.PathLike[str] | bytes | BinaryIO,
         device: DeviceLike = "auto",
         *,
-        capacity: int = 16,
+        capacity: int = 32,
         options: CompileOptions | None = None,
         on_lost: str = "recover",
+        buckets: BucketsLike = "auto",
         progress: ProgressCallback | None = None,
         cancel: CancelToken | None = None,
     ) -> None:
@@ -104,24 +110,18 @@ class Model:
             hint = did_you_mean(on_lost, ON_LOST)
             raise InputError(describe("option on_lost", got=repr(on_lost), hint=hint))
         self._on_lost = on_lost
-        self._watch = progress, cancel
         file = open_file(path)
         # The session first: it opens a GPU in a thread, while the model is read.
         session = Session(device, options=options)
-        self._begin(open_kept(file), session, capacity)
+        self._begin(open_kept(file), session, (capacity, buckets, (progress, cancel)))
 
-    def _begin(self, file: ModelFile, session: Session, capacity: int) -> None:
-        self._file, self._source = file, file.source
-        self._session, self._capacity = session, capacity
-        self._kept: Lru[Hashable, _Compiled] = Lru(capacity)
-        # Inputs whose values determine shapes. They are discovered during lowering.
-        self._fixed: frozenset[str] = frozenset()
+    def _begin(self, file: ModelFile, session: Session, how: _How) -> None:
+        self._file, self._source, self._how = file, file.source, how
+        self._executables = Executables(file, session, *how)
         # What ran last, if the inputs and outputs of its graph are just the model's.
-        self._last: _Compiled | None = None
-        self._compiling = threading.RLock()
+        self._last: Exact | None = None
         self._queue: Queue[list[Array]] | None = None
         self._closed = False
-        self.choice: Choice | None = None
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -136,14 +136,19 @@ class Model:
     @property
     def fixed_inputs(self) -> frozenset[str]:
         """Inputs whose contents decided a shape in a run so far: new contents are compiled anew."""
-        return self._fixed
+        return self._executables.fixed
 
     @property
     def device(self) -> Device | None:
         """Where it runs; None before "auto" has chosen."""
-        if self._session.device is not None:
-            return self._session.device
+        if self._executables.session.device is not None:
+            return self._executables.session.device
         return None if self.choice is None else self.choice.device
+
+    @property
+    def choice(self) -> Choice | None:
+        """Why the device was chosen, for the last compiled shapes; None before the first of them."""
+        return self._executables.choice
 
     @property
     def closed(self) -> bool:
@@ -170,7 +175,7 @@ class Model:
             DeviceLostError: The GPU was lost, and ``on_lost`` is "raise"; or it was lost again and again.
         """
         for _ in range(_TRIES):
-            session = self._session
+            session = self._executables.session
             try:
                 return self._run(inputs)
             except DeviceLostError as error:
@@ -187,7 +192,7 @@ class Model:
         Raises:
             RlxError: As ``run``.
         """
-        return self._compiled(arrays_of(self._source, inputs)).clones.lend()
+        return self._compiled(arrays_of(self._source, inputs), exact=True).clones.lend()
 
     def prewarm(
         self,
@@ -221,12 +226,13 @@ class Model:
             RlxError: As ``run``.
         """
         listed = list(shapes)
-        if len(listed) > self._capacity:
+        capacity, buckets, _ = self._how
+        if len(listed) > capacity and not isinstance(buckets, Mapping):
             raise InputError(
                 describe(
                     f"{self._source.label} is to be compiled for {len(listed)} sets of shapes",
-                    expected=f"at most {self._capacity}, which it keeps",
-                    hint="rlx.onnx.Model(..., capacity=...)",
+                    expected=f"at most {capacity}, which it keeps",
+                    hint="rlx.onnx.Model(..., capacity=...), or buckets={...}",
                 )
             )
         return run_in(background, lambda: self._prewarmed(listed, progress, cancel))
@@ -234,23 +240,27 @@ class Model:
     def _prewarmed(
         self, shapes: Sequence[Any], told: ProgressCallback | None, cancel: CancelToken | None
     ) -> int:
-        made = 0
+        made, exact = 0, not isinstance(self._how[1], Mapping)
         with watching(told, cancel):
             for at, one in enumerate(shapes):
                 arrays, contents = stand_ins(self._source, one)
-                before = self._kept.get(self._key(arrays))
-                found = self._compiled(arrays, contents)
-                made += found is not before
+                before = self._executables.compiles
+                found = self._compiled(arrays, contents, exact=exact)
+                made += self._executables.compiles - before
                 with found.clones.one() as compiled:
                     compiled.warm()
                 tell((at + 1) / len(shapes), "shapes")
         return made
 
+    def report(self) -> ModelReport:
+        """What was compiled: buckets, exact shapes with the reason, and how long each took."""
+        return self._executables.report()
+
     def clone(self) -> Model:
         """Another model of the same file on the same device, that compiles for itself."""
         found = object.__new__(Model)
-        found._on_lost, found._watch = self._on_lost, self._watch
-        found._begin(self._file, self._session, self._capacity)
+        found._on_lost = self._on_lost
+        found._begin(self._file, self._executables.session, self._how)
         return found
 
     # --- without waiting ---------------------------------------------------------------------------
@@ -287,7 +297,7 @@ class Model:
         return self._queued().submit(inputs, max_pending=max_pending)
 
     def _queued(self) -> Queue[list[Array]]:
-        with self._compiling:
+        with self._executables.lock:
             self._open()
             if self._queue is None:
                 self._queue = Queue(self.run, _WORKERS, self._source.label)
@@ -300,17 +310,17 @@ class Model:
 
         ``run`` does so by itself when the device is lost, unless ``on_lost`` is "raise".
         """
-        with self._compiling:
+        with self._executables.lock:
             self._open()
             self._forget()
 
     def close(self) -> None:
         """Frees what was compiled. Calls under way end first. Closing twice does nothing."""
-        with self._compiling:
+        with self._executables.lock:
             queue, self._queue, self._closed = self._queue, None, True
         if queue is not None:
             queue.close()
-        with self._compiling:
+        with self._executables.lock:
             self._forget()
 
     def __enter__(self) -> Model:
@@ -329,15 +339,13 @@ class Model:
 
     def _forget(self) -> None:
         """Closes all executables, those in use when their calls end. The caller holds the lock."""
-        kept, self._last = self._kept.values(), None
-        self._kept.clear()
-        for one in kept:
-            one.clones.close()
+        self._last = None
+        self._executables.forget()
 
     def _replace(self, session: Session, error: DeviceLostError) -> None:
         """Goes on after a lost device: once for all calls that it was lost under."""
-        with self._compiling:
-            if self._session is not session or self._closed:
+        with self._executables.lock:
+            if self._executables.session is not session or self._closed:
                 return
             where = self.device
             to_cpu = self._on_lost == "cpu"
@@ -349,7 +357,7 @@ class Model:
                 stacklevel=users_level(),
             )
             device = HOST_DEVICE if to_cpu else session.device or "auto"
-            self._session = Session(device, options=session.options)
+            self._executables.session = Session(device, options=session.options)
             self._forget()
 
     # --- from inputs to an executable ---------------------------------------------------------------
@@ -367,98 +375,19 @@ class Model:
                 return again
         arrays = arrays_of(self._source, inputs)
         found = self._compiled(arrays)
-        lowered = found.lowered
-        self._last = found if found.plain else None
-        given = {name: _carried(arrays[name]) for name in lowered.graph.input_names}
-        with found.clones.one() as compiled:
-            made = compiled.run(given)
-        return [
-            array if array.dtype == element.numpy else array.astype(element.numpy)
-            for array, element in zip(made, lowered.elements, strict=True)
-        ]
-
-    def _is_plain(self, lowered: Lowered) -> bool:
-        """Whether a graph takes and gives the model's arrays as they are."""
-        graph = lowered.graph
-        ports = {port.name: port.element.numpy for port in self.inputs}
-        held = {name: graph.named(name).dtype.numpy for name in graph.input_names}
-        made = zip(graph.outputs, lowered.elements, strict=True)
-        same = all(node.dtype.numpy == element.numpy for node, element in made)
-        return same and held == ports and not self._fixed
+        self._last = found if isinstance(found, Exact) and found.plain else None
+        return found.run(arrays)
 
     def _compiled(
-        self, arrays: Mapping[str, Array], contents: Container[str] | None = None
-    ) -> _Compiled:
-        """What runs on such inputs; one thread at a time compiles.
-
-        Args:
-            arrays: The inputs.
-            contents: Those that have the contents of runs to come; None for all.
-
-        Raises:
-            InputError: The contents of another input decide shapes.
-        """
-        found = self._kept.get(self._key(arrays))
-        if found is not None:
+        self,
+        arrays: Mapping[str, Array],
+        contents: Container[str] | None = None,
+        exact: bool = False,
+    ) -> Runs:
+        """What runs such inputs; one thread at a time compiles."""
+        found = self._executables.known(arrays)
+        if found is not None and not (exact and not isinstance(found, Exact)):
             return found
-        with self._compiling, watching(*self._watch):
+        with self._executables.lock:
             self._open()
-            while True:
-                self._check_contents(contents)
-                key = self._key(arrays)  # another thread may have compiled it
-                found = self._kept.get(key)
-                if found is not None:
-                    return found
-                shapes = {n: a.shape for n, a in arrays.items() if n not in self._fixed}
-                values = {n: a for n, a in arrays.items() if n in self._fixed}
-                try:
-                    lowered = self._file.lowered(shapes, values)
-                except NeedsValueError as error:
-                    self._fixed |= error.names
-                    continue
-                compiled = self._session.compile(lowered.graph)
-                self.choice = compiled.choice
-                found = _Compiled(lowered, Clones(compiled, _KEPT), self._is_plain(lowered))
-                self._kept.put(key, found)
-                return found
-
-    def _check_contents(self, contents: Container[str] | None) -> None:
-        unknown = [
-            name for name in sorted(self._fixed) if contents is not None and name not in contents
-        ]
-        if unknown:
-            raise InputError(
-                describe(
-                    f"the contents of {', '.join(map(repr, unknown))} decide shapes",
-                    where=self._source.label,
-                    hint="give an array in the place of its shape",
-                )
-            )
-
-    def _key(self, arrays: Mapping[str, Array]) -> Hashable:
-        """What tells inputs for one executable from others."""
-        fixed = self._fixed
-        return tuple(
-            (name, array.shape, array.tobytes() if name in fixed else None)
-            for name, array in arrays.items()
-        )
-
-
-@dataclass(frozen=True)
-class _Compiled:
-    """What runs on inputs of some shapes.
-
-    Attributes:
-        lowered: The graph, as it was made of the file.
-        clones: Its executables.
-        plain: Whether it takes and gives the model's arrays as they are.
-    """
-
-    lowered: Lowered
-    clones: Clones
-    plain: bool
-
-
-def _carried(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An input as graphs hold it: numbers of uint64 as the bits of int64."""
-    return array.view(np.int64) if array.dtype == np.uint64 else array
+            return self._executables.of(arrays, contents, exact)

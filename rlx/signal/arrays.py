@@ -9,8 +9,8 @@ import functools
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from rlx.errors import DTypeError, InputError, UnsupportedOpError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
+from rlx.ir.shape import Shape
 from rlx.late import provided
+from rlx.lru import Lru
 
 _COMPLEX = (
     "transform the real and the imaginary parts of a signal one by one; a spectrum is taken in block "
@@ -55,7 +57,30 @@ class Runs(Protocol):
         """Runs, and reads back only the chosen outputs."""
 
 
-_cache: OrderedDict[Any, tuple[Runs, bool, Turns]] = OrderedDict()
+class _Entry(NamedTuple):
+    """A compiled graph, whether it has several results, and whose turn it is."""
+
+    runs: Runs
+    several: bool
+    turns: Turns
+
+
+class _Padding(NamedTuple):
+    """The bucket that a call runs in, and what its shapes ask of it (``rlx.many.padded``)."""
+
+    bucket: Any
+    fit: Any
+
+    def run(self, runs: Runs, arrays: Mapping[str, Array]) -> list[Array]:
+        """The results, cut to their sizes."""
+        made = runs.run_slots(*self.bucket.given(self.fit, arrays).values())
+        found = provided("valid")(self.fit, made)
+        return [one.copy() if one is view else one for one, view in zip(found, made, strict=True)]
+
+
+_cache: OrderedDict[Any, _Entry] = OrderedDict()
+# By function and settings, the lengths that it was called with.
+_families: Lru[Any, Any] = Lru(CAPACITY)
 _guard = threading.RLock()
 _wide: dict[str, bool] = {}  # by the device's name
 
@@ -113,25 +138,28 @@ def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
         # A state follows the signal, which is the first.
         arrays = [array.astype(arrays[0].dtype, copy=False) for array in arrays]
         on = "cpu" if device is None else device
-        key = (
+        family = (
             function.__module__ + "." + function.__qualname__,
             str(on),
-            tuple((name, a.shape, a.dtype.str) for name, a in zip(given, arrays, strict=True)),
+            tuple((name, a.ndim, a.dtype.str) for name, a in zip(given, arrays, strict=True)),
             tuple((k, _frozen(v)) for k, v in settings.items() if k not in given),
         )
 
-        def build() -> tuple[Graph, bool]:
+        def build(shapes: tuple[Shape, ...]) -> tuple[Graph, bool]:
             graph = Graph(called)
-            for name, array in zip(given, arrays, strict=True):
-                settings[name] = graph.input(name, array.shape, array.dtype)
+            for name, array, shape in zip(given, arrays, shapes, strict=True):
+                settings[name] = graph.input(name, shape, array.dtype)
             made = function(*bound.args, **bound.kwargs)
             graph.set_outputs(made)
             return graph, isinstance(made, tuple)
 
-        runs, several, turns = _entry(key, on, build)
-        with turns:
-            results = tuple(view.copy() for view in runs.run_slots(*arrays))
-        return results if several else results[0]
+        entry, padding = _entry(family, tuple(a.shape for a in arrays), on, build)
+        with entry.turns:
+            if padding is None:
+                results = [view.copy() for view in entry.runs.run_slots(*arrays)]
+            else:
+                results = padding.run(entry.runs, dict(zip(given, arrays, strict=True)))
+        return tuple(results) if entry.several else results[0]
 
     # What help() shows, and what a caller may inspect.
     keyword = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -198,18 +226,56 @@ def _in_f32(
 
 
 def _entry(
-    key: Any, device: Any, build: Callable[[], tuple[Graph, bool]]
-) -> tuple[Runs, bool, Turns]:
+    family: Any,
+    shapes: tuple[Shape, ...],
+    device: Any,
+    build: Callable[[tuple[Shape, ...]], tuple[Graph, bool]],
+) -> tuple[_Entry, _Padding | None]:
+    """What runs a call, compiled where it is not there yet; and how its arrays are padded.
+
+    Args:
+        family: The function and all that it is called with, but for sizes.
+        shapes: Those of the arrays.
+        device: Where it runs.
+        build: Makes the graph for shapes, and says whether it has several results.
+    """
     with _guard:
+        found = _cache.get((family, shapes))
+        if found is not None:
+            _cache.move_to_end((family, shapes))
+            return found, None
+        lengths = _families.get(family)
+        if lengths is None:
+            lengths = provided("lengths")()
+            _families.put(family, lengths)
+        several: list[bool] = []
+
+        def graph_of(some: tuple[Shape, ...]) -> Graph:
+            graph, many = build(some)
+            several.append(many)
+            return graph
+
+        place = lengths.place(shapes, graph_of)
+        key: Any = (family, shapes)
+        padding = None
+        if place is not None:
+            last, bucket, fit = place
+            key, padding = (family, "bucket", last), _Padding(bucket, fit)
         found = _cache.get(key)
         if found is None:
-            graph, several = build()
-            found = _cache[key] = compiled(graph, device), several, Turns("this function")
+            # A bucket that was made for an earlier call does not say how many results there are.
+            if padding is None or not several:
+                graph = graph_of(shapes)
+            if padding is not None:
+                graph = padding.bucket.graph
+            found = _cache[key] = _Entry(
+                compiled(graph, device), several[-1], Turns("this function")
+            )
             while len(_cache) > CAPACITY:
                 # Only dropped, not closed: another thread may be about to run it.
                 _cache.popitem(last=False)
         _cache.move_to_end(key)
-        return found
+        return found, padding
 
 
 def real_numbers(value: Any, where: str) -> Array:
