@@ -1,6 +1,7 @@
 """Frozen programs: the hook for PyInstaller, and what they go without."""
 
 import ast
+import base64
 import json
 import os
 import shutil
@@ -11,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from frozen import alone, freeze, packaged
+from onnx import helper
 
 import rlx
 from rlx import late
+from rlx.importers.onnx.operator_homes import MODULES
 
 PROGRAM = """
-import importlib.util, json, sys
+import base64, importlib.util, json, sys
 import numpy as np
 import rlx
 from rlx.licenses import licenses, notices
@@ -32,6 +35,8 @@ for device in [*map(str, rlx.available_devices()), "auto"]:
         found["errors"][device] = float(np.abs(cg.run({"x": data})[0] - wanted).max())
         found["profile"] = str(cg.profile())
 found["welch"] = [rlx.signal.welch(np.ones(n, np.float32), nperseg=64)[1].shape for n in (500, 600, 700, 800)]
+with rlx.onnx.Model(base64.b64decode("MODEL"), device="cpu") as model:
+    found["onnx"] = model.run(np.array([[[-1, 0, 2]]], np.float32))[0].ravel().tolist()
 found["licenses"] = [[one.name, one.inside, one.license, len(one.texts)] for one in licenses()]
 found["notices"] = notices()
 names = ("rich", "pygments", "markdown_it", "mdurl", "msgspec", "ruptures", "scipy", "rlx.cli", "rlx.regress")
@@ -83,6 +88,23 @@ def test_modules_that_are_only_named_are_in_the_hook():
     named = {module for module, _ in late._named.values()}
     assert "rlx.many.function_lengths" in named - imported
     assert {one for one in named - imported if f'"{one}"' not in hook} == set()
+    # Operators of ONNX are imported by the names of their modules, which the hook takes all of.
+    assert all(module.startswith("rlx.importers.onnx.ops.") for module, _, _ in MODULES)
+    assert 'collect_submodules("rlx.importers.onnx.ops")' in hook
+
+
+def two_domains():
+    """A model with operators of two domains, in base64."""
+    nodes = [
+        helper.make_node("Abs", ["x"], ["y"]),
+        helper.make_node("BiasAdd", ["y", "b", "b"], ["z"], domain="com.microsoft"),
+    ]
+    ports = [helper.make_tensor_value_info(name, 1, [1, 1, 3]) for name in "xz"]
+    zeros = helper.make_tensor("b", 1, [3], [0.0] * 3)
+    graph = helper.make_graph(nodes, "two", ports[:1], ports[1:], [zeros])
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    return base64.b64encode(made.SerializeToString()).decode()
 
 
 @pytest.mark.slow
@@ -90,7 +112,7 @@ def test_modules_that_are_only_named_are_in_the_hook():
 @pytest.mark.parametrize("form", ["--onedir", "--onefile"])
 def test_a_frozen_program_runs(form, tmp_path, webgpu):
     """In an empty environment, from an empty folder, with nothing cached, on every device."""
-    (tmp_path / "app.py").write_text(PROGRAM)
+    (tmp_path / "app.py").write_text(PROGRAM.replace("MODEL", two_domains()))
     made = freeze(tmp_path / "made", tmp_path / "app.py", form, site=packaged(tmp_path / "build"))
     for _ in range(2):  # with nothing cached, then with what the first run cached
         program = made / ("app/app" if form == "--onedir" else "app")
@@ -99,6 +121,7 @@ def test_a_frozen_program_runs(form, tmp_path, webgpu):
         assert {"cpu", "webgpu", "auto"} <= found["errors"].keys()
         assert max(found["errors"].values()) < 1e-6
         assert "softmax" in found["profile"]
+        assert np.allclose(found["onnx"], [1, 0, 2])
         assert not {"rich", "scipy", "onnx", "matplotlib", "pygments"} & {*found["modules"]}
         assert not [name for name in found["ours"] if name.startswith(("rlx.cli", "rlx.regress"))]
         check_carried(found)

@@ -59,6 +59,26 @@ rlx.compile(g, "cpu").run([1, 2])
         assert absent not in modules
 
 
+def test_a_model_loads_its_own_operators():
+    graph = (
+        'g = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"]), helper.make_node("Gelu", ["y"], ["z"])], "two",'
+        '[helper.make_tensor_value_info("x", 1, [4])], [helper.make_tensor_value_info("z", 1, [4])])'
+    )
+    code = f"""
+import rlx
+from onnx import helper
+{graph}
+model = helper.make_model(g, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+rlx.onnx.Model(model.SerializeToString(), device="cpu").run([1, 2, 3, 4])
+"""
+    modules, _ = loaded(code)
+    lowering = {name for name in modules if name.startswith("rlx.importers.onnx.ops.")}
+    assert "rlx.importers.onnx.ops.activations" in lowering
+    assert len(lowering) <= 3, sorted(lowering)
+    for absent in ("rlx.ops.everything", "rlx.passes.masking.study", "rlx.ops.recurrent.layers"):
+        assert absent not in modules
+
+
 def test_errors_load_no_operation():
     modules, _ = loaded("from rlx import DeviceLostError, RlxError, CancelToken")
     assert "rlx.ops" not in modules

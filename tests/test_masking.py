@@ -10,9 +10,9 @@ import rlx
 import rlx.signal.framing
 from rlx.ir.opdef import REGISTRY
 from rlx.ops.cases import Case
-from rlx.passes.masking.lengths import UnmaskableError, regrouped, whole
-from rlx.passes.masking.study import cut, study
-from rlx.passes.masking.write import LENGTHS, masked
+from rlx.passes.masking.lengths import LENGTHS, UnmaskableError, cut, regrouped, whole
+from rlx.passes.masking.study import study
+from rlx.passes.masking.write import masked
 
 # The padded size, the smallest one, and those that are run.
 UPPER, LOWEST, ASKED = 12, 7, (7, 8, 11)

@@ -302,27 +302,29 @@ class Graph(Builders, metaclass=Methods):
 
     def binary(self, kind: str, a: Any, b: Any) -> Node:
         """The two-operand elementwise op called ``kind``: ``g.binary("add", a, b)``."""
-        return self._of_kind("binary", kind, _elementwise(2))(a, b)
+        return self._of_kind("binary", kind)(a, b)
 
     def activation(self, kind: str, x: Any) -> Node:
         """The one-operand elementwise op called ``kind``: ``g.activation("gelu", x)``."""
-        return self._of_kind("activation", kind, _elementwise(1))(x)
+        return self._of_kind("activation", kind)(x)
 
     def compare(self, kind: str, a: Any, b: Any) -> Node:
         """The comparison called ``kind``, of dtype bool: ``g.compare("lt", a, b)``."""
-        return self._of_kind("compare", kind, _COMPARISONS)(a, b)
+        return self._of_kind("compare", kind)(a, b)
 
     def reduce(self, kind: str, x: Any, axes: Any = None, keepdims: bool = False) -> Node:
         """The reduction called ``kind`` over ``axes``: ``g.reduce("mean", x, [0, 2])``."""
-        wanted = {"axes", "keepdims"}
-        names = [name for name, op in REGISTRY.items() if wanted <= set(op.signature.parameters)]
-        return self._of_kind("reduce", kind, names)(x, axes, keepdims)
+        return self._of_kind("reduce", kind)(x, axes, keepdims)
 
-    def _of_kind(self, what: str, kind: str, names: Sequence[str]) -> Callable[..., Node]:
-        if kind not in names:
-            raise UnknownNameError(
-                describe(f"[{what}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
-            )
+    def _of_kind(self, what: str, kind: str) -> Callable[..., Node]:
+        belongs = _KINDS[what]
+        if not (isinstance(kind, str) and kind in REGISTRY and belongs(REGISTRY[kind])):
+            # Listing the operations imports all of them.
+            names = [name for name, op in REGISTRY.items() if belongs(op)]
+            if kind not in names:
+                raise UnknownNameError(
+                    describe(f"[{what}] no such kind: {kind!r}", hint=did_you_mean(kind, names))
+                )
         method: Callable[..., Node] = getattr(self, kind)
         return method
 
@@ -475,13 +477,14 @@ def _text(name: Any, of: str) -> str:
     return name
 
 
-def _elementwise(operands: int) -> list[str]:
-    """The elementwise ops of so many operands."""
-    found = [op for op in REGISTRY.values() if op.elementwise and len(op.operands) == operands]
-    return [op.name for op in found]
-
-
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+# The operations that a builder taking the name of one is for.
+_KINDS: Mapping[str, Callable[[OpDef], bool]] = {
+    "binary": lambda op: op.elementwise and len(op.operands) == 2,
+    "activation": lambda op: op.elementwise and len(op.operands) == 1,
+    "compare": lambda op: op.name in _COMPARISONS,
+    "reduce": lambda op: {"axes", "keepdims"} <= set(op.signature.parameters),
+}
 
 
 def graph_param_names(graph: Graph) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
 from rlx.ir.spans import phase
 from rlx.lru import Lru
-from rlx.passes.masking.lengths import Axes, UnmaskableError
-from rlx.passes.masking.study import Study, cut, study
-from rlx.passes.masking.write import LENGTHS, masked
+from rlx.passes.masking.lengths import LENGTHS, Axes, UnmaskableError, cut
+
+if TYPE_CHECKING:
+    from rlx.passes.masking.study import Study
 
 # Sets of shapes whose lengths are remembered.
 _MOST_FITS = 4096
@@ -49,6 +51,9 @@ class Bucket:
     """
 
     def __init__(self, largest: Graph, smallest: Graph, asked: Graph) -> None:
+        # The rules of all operations: a program whose lengths do not vary needs none of them.
+        from rlx.passes.masking.write import masked
+
         self._largest, self._smallest = largest, smallest
         found = self._studied(asked)
         self._signature = found.signature()
@@ -89,6 +94,8 @@ class Bucket:
         return len(self._fits)
 
     def _studied(self, exact: Graph) -> Study:
+        from rlx.passes.masking.study import study
+
         with phase("mask"):
             return study([self._largest, self._smallest, exact])
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from rlx.importers.onnx.call import Call
+from rlx.importers.onnx.operator_homes import MODULES
 
 Handler = Callable[[Call], Any]
 
@@ -67,7 +70,12 @@ def onnx_op(
 
 
 def find(domain: str, name: str, opset: int) -> Operator | None:
-    """The operator as it was in a version of its domain; None where there is none."""
+    """The operator as it was in a version of its domain; None where there is none.
+
+    The modules that register it are imported when it is first asked for.
+    """
+    for module in _modules().get((domain, name), ()):
+        import_module(module)
     rows = _TABLE.get((domain, name), [])
     at = bisect.bisect_right(rows, opset, key=lambda row: row.since)
     return rows[at - 1] if at else None
@@ -75,4 +83,14 @@ def find(domain: str, name: str, opset: int) -> Operator | None:
 
 def names() -> list[tuple[str, str]]:
     """Every operator there is, as (domain, name)."""
-    return sorted(_TABLE)
+    return sorted(_modules())
+
+
+@functools.cache
+def _modules() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The modules that register each operator: more than one where versions of it differ much."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for module, domain, operators in MODULES:
+        for name in operators.split():
+            found[domain, name] = *found.get((domain, name), ()), module
+    return found

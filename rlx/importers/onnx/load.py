@@ -351,9 +351,6 @@ def lower(
 def _lower(
     source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
 ) -> Lowered:
-    # They fill the table of operators. A model that is found in the cache folder needs none of them.
-    from rlx.importers.onnx import ops as ops
-
     lowering = Lowering(source.model, source.file.folder, source.label, source.file.view)
     opsets = versions(source.model.opsets, source.label)
     graph = Graph(source.graph.name or "model")

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rlx.ir.graph import Node
+from rlx.ir.opdef import Array
 from rlx.ir.shape import Shape
+
+# The input of a masked graph that holds the lengths, i32.
+LENGTHS = "rlx.lengths"
 
 
 class UnmaskableError(Exception):
@@ -130,3 +134,20 @@ def padded_shape(axes: Axes) -> tuple[Shape, Shape]:
     """All factors of the padded graph and of the last one, where each is an axis of its own."""
     factors = [factor for axis in axes for factor in axis]
     return tuple(f.sizes[0] for f in factors), tuple(f.sizes[-1] for f in factors)
+
+
+def cut(found: Array, axes: Axes, shape: Sequence[int]) -> Array:
+    """The valid part of a padded result.
+
+    Args:
+        found: The result of the padded graph.
+        axes: Its axes.
+        shape: The shape of what is valid.
+    """
+    if not any(varies(axis) for axis in axes):
+        return found
+    if all(len(axis) <= 1 for axis in axes):
+        return found[tuple(slice(size) for size in shape)]
+    factors = [factor for axis in axes for factor in axis]
+    apart = found.reshape([factor.sizes[0] for factor in factors])
+    return apart[tuple(slice(factor.sizes[-1]) for factor in factors)].reshape(shape)

@@ -12,7 +12,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import PART, Array
 from rlx.passes.masking import joins as joins
 from rlx.passes.masking import moves as moves
-from rlx.passes.masking.lengths import Axes, Factor, UnmaskableError, sizes_of, varies
+from rlx.passes.masking.lengths import Axes, Factor, UnmaskableError, sizes_of
 from rlx.passes.masking.steps import At, Step, fixed_step, step_of
 
 
@@ -125,23 +125,6 @@ def _stripped(results: Sequence[Axes]) -> Any:
         tuple(tuple((factor.sizes[:-1], factor.varies) for factor in axis) for axis in axes)
         for axes in results
     )
-
-
-def cut(found: Array, axes: Axes, shape: Sequence[int]) -> Array:
-    """The valid part of a padded result.
-
-    Args:
-        found: The result of the padded graph.
-        axes: Its axes.
-        shape: The shape of what is valid.
-    """
-    if not any(varies(axis) for axis in axes):
-        return found
-    if all(len(axis) <= 1 for axis in axes):
-        return found[tuple(slice(size) for size in shape)]
-    factors = [factor for axis in axes for factor in axis]
-    apart = found.reshape([factor.sizes[0] for factor in factors])
-    return apart[tuple(slice(factor.sizes[-1]) for factor in factors)].reshape(shape)
 
 
 def shape_of(axes: Axes, count: int) -> tuple[int, ...]:

@@ -11,12 +11,9 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import PRESENT
 from rlx.ir.rewrite import Rewriter
-from rlx.passes.masking.lengths import Axis, Factor
+from rlx.passes.masking.lengths import LENGTHS, Axis, Factor
 from rlx.passes.masking.steps import Step, places
 from rlx.passes.masking.study import Study
-
-# The input of a masked graph that holds the lengths, i32.
-LENGTHS = "rlx.lengths"
 
 
 def masked(study: Study) -> Graph:
