@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.budget import spend
-from rlx.errors import ImportModelError
+from rlx.errors import ImportModelError, ShapeError, describe
 from rlx.importers.onnx.call import Call
 from rlx.importers.onnx.elements import BFLOAT16
 from rlx.importers.onnx.handlers import onnx_op
@@ -17,7 +17,7 @@ from rlx.importers.onnx.tensors import element_of
 from rlx.importers.onnx.values import Array, RefusedError, Value
 from rlx.ir.dtype import DType, store
 from rlx.ir.graph import Node
-from rlx.ir.shape import as_axis
+from rlx.ir.shape import as_axes, as_axis
 
 
 def axis_of(call: Call, default: int = 0, name: str = "axis", at: int = 0) -> int:
@@ -321,6 +321,13 @@ def center_crop_pad(call: Call) -> Any:
     """Cut or padded to a size around the middle."""
     g, x, target = call.g, call.x(), call.ints(1)
     axes = call.int_list("axes", tuple(range(len(x.shape))))
+    as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
+    if len(axes) != len(target):
+        raise ShapeError(
+            describe(
+                "[CenterCropPad] sizes", got=target, expected=f"one for each of {len(axes)} axes"
+            )
+        )
     pads = [(0, 0)] * len(x.shape)
     for axis, size in zip(axes, target, strict=True):
         axis = as_axis(axis, len(x.shape), where="axes")
