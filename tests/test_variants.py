@@ -136,7 +136,8 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
             assert np.linalg.norm(got - expected) <= 3e-6 * np.linalg.norm(expected)
 
 
-# Each scheme takes ten seconds on a software GPU; the first three cover both kinds of groups and odd bits.
+# Left to ``script/test --all``: each takes ten seconds on a software GPU that has compiled nothing yet. The others
+# have blocks with a minimum and odd bits (Q5_1), blocks of blocks (Q6_K) and groups along a row (int4).
 SLOW_SCHEMES = [
     pytest.param(scheme, marks=pytest.mark.slow)
     for scheme in ("Q4_0", "Q4_1", "Q5_0", "Q8_0", "int8")

@@ -15,6 +15,7 @@ from typing import Any
 
 # A phase of rlx and the row that it counts for, by the names of its spans; the others are named as their spans.
 _ROWS = {
+    "wgpu": "adapters",
     "estimate": "choice",
     "pass": "passes",
     "memory plan": "schedule",

@@ -9,15 +9,12 @@ from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.shape import Shape
 from rlx.lru import Lru
-from rlx.many.model_buckets import bucket_of
+from rlx.many.model_buckets import EXACT, TRIES, bucket_of
 from rlx.many.padded import Bucket, Fit
 from rlx.passes.masking.lengths import UnmaskableError
 
 Shapes = tuple[Shape, ...]
 
-# Sets of shapes that are compiled as they are, and buckets that can't be made, before the function is known.
-_EXACT = 2
-_TRIES = 2
 # A set of shapes that was called so often is compiled as it is: it will come again.
 _OFTEN = 32
 # Buckets of a function, and sets of shapes whose calls are counted.
@@ -49,8 +46,8 @@ class Lengths:
         calls = (self._calls.get(shapes) or 0) + 1
         self._calls.put(shapes, calls)
         first, last = self._bounds(shapes)
-        if len(self._seen) < _EXACT or self._failed >= _TRIES or first == last or calls > _OFTEN:
-            if len(self._seen) < _EXACT and shapes not in self._seen:
+        if len(self._seen) < EXACT or self._failed >= TRIES or first == last or calls > _OFTEN:
+            if len(self._seen) < EXACT and shapes not in self._seen:
                 self._seen.append(shapes)
             return None
         bucket = self._buckets.get(last)

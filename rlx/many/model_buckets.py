@@ -17,11 +17,11 @@ BucketsLike = str | Mapping[str, Sequence[int]] | None
 Range = tuple[int, int]
 
 # Sets of shapes that are compiled as they are before a dimension that varies gets buckets of its own.
-_EXACT = 2
+EXACT = 2
 # Buckets from a power of two to the next: a run computes at most a quarter more along each axis than it has to.
 _PER_OCTAVE = 4
 # Buckets that can't be made, for as many reasons, before the dimensions are compiled for every size.
-_TRIES = 2
+TRIES = 2
 
 
 class Buckets:
@@ -63,7 +63,7 @@ class Buckets:
             The bucket of each dimension that has one; and why there is none, where the sizes are compiled as they are.
         """
         found, reason = self._asked(dims)
-        if self._failed.get(tuple(found), 0) >= _TRIES:
+        if self._failed.get(tuple(found), 0) >= TRIES:
             return {}, self._reasons[tuple(found)]
         return found, reason
 
@@ -74,7 +74,7 @@ class Buckets:
         if not self._auto:
             return {}, "buckets=None"
         varying = self._varying(dims)
-        if not varying or len(self._seen) < _EXACT:
+        if not varying or len(self._seen) < EXACT:
             return {}, "one of the first sets of shapes"
         found = {name: bucket_of(dims[name]) for name in varying}
         if all(low == high for low, high in found.values()):
@@ -100,7 +100,7 @@ class Buckets:
 
     def compiled(self, dims: Mapping[str, int]) -> None:
         """Hears of sizes that were compiled as they are."""
-        if len(self._seen) < _EXACT:
+        if len(self._seen) < EXACT:
             self._seen.append(dict(dims))
 
     def failed(self, ranges: Mapping[str, Range], reason: str) -> None:

@@ -51,9 +51,9 @@ class Model:
     Each new set of input shapes is lowered and compiled when it is first run, and kept. A model that is run with
     many sizes of a dimension is compiled for ranges of sizes, called buckets: inputs are padded, and the padding is
     masked wherever results would see it. Where a shape within the model depends on what an input holds (the target
-    of a Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too. Calls from several threads run
-    side by side, each on an executable of its own; these share the weights, and there are as many as
-    there were calls at a time.
+    of a Reshape, the number of trips of a Loop), the model is compiled anew for new contents of that input, too.
+    Calls from several threads run side by side, each on an executable of its own; these share the weights, and
+    there are as many as there were calls at a time.
 
     Args:
         path: The file, its contents, or a binary file object, which is read to its end.

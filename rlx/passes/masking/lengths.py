@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.ir.shape import Shape
 
 # The input of a masked graph that holds the lengths, i32.
 LENGTHS = "rlx.lengths"
@@ -128,12 +127,6 @@ def _divided(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
     if any(other == 0 or one % other for one, other in zip(a, b, strict=True)):
         return None
     return tuple(one // other for one, other in zip(a, b, strict=True))
-
-
-def padded_shape(axes: Axes) -> tuple[Shape, Shape]:
-    """All factors of the padded graph and of the last one, where each is an axis of its own."""
-    factors = [factor for axis in axes for factor in axis]
-    return tuple(f.sizes[0] for f in factors), tuple(f.sizes[-1] for f in factors)
 
 
 def cut(found: Array, axes: Axes, shape: Sequence[int]) -> Array:

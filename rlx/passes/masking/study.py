@@ -12,7 +12,7 @@ from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import PART, Array
 from rlx.passes.masking import joins as joins
 from rlx.passes.masking import moves as moves
-from rlx.passes.masking.lengths import Axes, Factor, UnmaskableError, sizes_of
+from rlx.passes.masking.lengths import Axes, Factor, UnmaskableError
 from rlx.passes.masking.steps import At, Step, fixed_step, step_of
 
 
@@ -125,8 +125,3 @@ def _stripped(results: Sequence[Axes]) -> Any:
         tuple(tuple((factor.sizes[:-1], factor.varies) for factor in axis) for axis in axes)
         for axes in results
     )
-
-
-def shape_of(axes: Axes, count: int) -> tuple[int, ...]:
-    """The shape in the last of ``count`` graphs."""
-    return tuple(sizes_of(axis, count)[-1] for axis in axes)
