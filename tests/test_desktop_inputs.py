@@ -184,6 +184,26 @@ def test_a_model_listens_to_the_stream(sizes, device, tmp_path, monkeypatch, web
         listener.close()
 
 
+def test_devices_hear_the_same_whenever_they_begin(monkeypatch, webgpu):
+    """The first second and a half, begun at every sixth chunk of the generated signal's period."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import processing
+    from audio import generated
+
+    heard = []
+    for device in ("cpu", webgpu):
+        listener = processing.Listener(device, None, lambda progress: None, rlx.CancelToken())
+        try:
+            for first in range(0, 48, 6):
+                heard += [listener(generated(512 * (first + at)))[1] for at in range(48)]
+                listener.reset()
+        finally:
+            listener.close()
+    cpu, gpu = np.split(np.array(heard), 2)
+    assert cpu.min() < 0.1 < 0.99 < cpu.max()
+    np.testing.assert_allclose(gpu, cpu, rtol=0, atol=1e-4)
+
+
 def test_the_window_uses_the_model(tmp_path):
     path = silero(tmp_path / "vad.onnx", "fixed")
     found = result("--seconds", 3, "--device", "cpu", "--model", path)
