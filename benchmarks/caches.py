@@ -15,9 +15,10 @@ import time
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo
-from rlx.compiler.build import lower, programmed
 from rlx.compiler.decisions import sources_of
 from rlx.compiler.disk import disk_cache
+from rlx.compiler.loading import programmed
+from rlx.compiler.lowering import lower
 from rlx.compiler.sealed import sealed_entries
 from rlx.compiler.target import Target
 from rlx.ir.content import content_hash

@@ -10,9 +10,8 @@ Build a graph, compile it once, run it many times::
     (y,) = cg.run_slots(np.ones((2, 4), np.float32))
 """
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if find_spec("rlx._ext.cpu") is None:
     raise ImportError(
@@ -39,32 +38,36 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
     from rlx.backends.registered import register_backend as register_backend
     from rlx.budget import limits as limits
     from rlx.compiler.cache_stats import CacheStats as CacheStats, cache_stats as cache_stats
-    from rlx.compiler.device_choice import Choice as Choice, choose as choose
+    from rlx.compiler.choice import Choice as Choice
+    from rlx.compiler.device_choice import choose as choose
     from rlx.compiler.memo import clear_cache as clear_cache
     from rlx.compiler.model_file import load_model as load_model, save_model as save_model
     from rlx.compiler.watching import CancelToken as CancelToken, Progress as Progress
-    from rlx.cost import (
-        BackendCostModel as BackendCostModel,
+    from rlx.cost.estimate import (
+        estimate_graph_cost as estimate_graph_cost,
+        pick_best_device as pick_best_device,
+    )
+    from rlx.cost.gate import (
         FusionBenefit as FusionBenefit,
+        IoFusionGate as IoFusionGate,
+        fusion_benefit as fusion_benefit,
+    )
+    from rlx.cost.io_profile import (
         GraphIoOptions as GraphIoOptions,
         GraphIoProfile as GraphIoProfile,
-        IoFusionGate as IoFusionGate,
-        estimate_graph_cost as estimate_graph_cost,
-        fusion_benefit as fusion_benefit,
-        pick_best_device as pick_best_device,
         profile_graph_io as profile_graph_io,
         profile_graph_io_outputs as profile_graph_io_outputs,
     )
-    from rlx.device import (
-        Benchmark as Benchmark,
+    from rlx.cost.model import BackendCostModel as BackendCostModel
+    from rlx.device.candidates import DeviceCandidate as DeviceCandidate
+    from rlx.device.names import (
         Device as Device,
-        DeviceCandidate as DeviceCandidate,
-        DevicePolicy as DevicePolicy,
         available_devices as available_devices,
         host_sync_op_kinds as host_sync_op_kinds,
         is_available as is_available,
         parse_device_list as parse_device_list,
     )
+    from rlx.device.policy import Benchmark as Benchmark, DevicePolicy as DevicePolicy
     from rlx.errors import (
         BusyError as BusyError,
         CancelledError as CancelledError,
@@ -106,33 +109,32 @@ if TYPE_CHECKING:  # for type checkers, and for tools that collect what a progra
 # isort: on
 
 # Where public names come from when they are first used: a program pays for what it uses.
-_MODULES = {
-    "cost": "rlx.cost",
-    "onnx": "rlx.onnx",
-    "ops": "rlx.ops",
-    "signal": "rlx.signal",
-    "gguf": "rlx.importers.gguf",
-    "safetensors": "rlx.importers.safetensors",
-}
 _NAMES = {
+    "rlx.cost": "",
+    "rlx.importers.gguf": "",
+    "rlx.importers.safetensors": "",
+    "rlx.onnx": "",
+    "rlx.ops": "",
+    "rlx.signal": "",
     "rlx.ahead": "open_ahead",
     "rlx.backends.base": "Backend Capabilities CompileOptions DeviceInfo Executable GpuBuffer",
     "rlx.backends.registered": "register_backend",
     "rlx.budget": "limits",
-    "rlx.compiler.device_choice": "Choice choose",
+    "rlx.compiler.choice": "Choice",
+    "rlx.compiler.device_choice": "choose",
     "rlx.compiler.cache_stats": "CacheStats cache_stats",
     "rlx.compiler.memo": "clear_cache",
     "rlx.compiler.model_file": "load_model save_model",
     "rlx.compiler.watching": "CancelToken Progress",
-    "rlx.cost": (
-        "BackendCostModel FusionBenefit GraphIoOptions GraphIoProfile IoFusionGate "
-        "estimate_graph_cost fusion_benefit pick_best_device profile_graph_io "
-        "profile_graph_io_outputs"
+    "rlx.cost.estimate": "estimate_graph_cost pick_best_device",
+    "rlx.cost.gate": "FusionBenefit IoFusionGate fusion_benefit",
+    "rlx.cost.io_profile": "GraphIoOptions GraphIoProfile profile_graph_io profile_graph_io_outputs",
+    "rlx.cost.model": "BackendCostModel",
+    "rlx.device.candidates": "DeviceCandidate",
+    "rlx.device.names": (
+        "Device available_devices host_sync_op_kinds is_available parse_device_list"
     ),
-    "rlx.device": (
-        "Benchmark Device DeviceCandidate DevicePolicy available_devices "
-        "host_sync_op_kinds is_available parse_device_list"
-    ),
+    "rlx.device.policy": "Benchmark DevicePolicy",
     "rlx.errors": (
         "BusyError CancelledError CompileError DeviceError DeviceFallbackError "
         "DeviceLostError DeviceMemoryError DeviceParseError DeviceUnavailableError "
@@ -151,8 +153,8 @@ _NAMES = {
     "rlx.runtime.routed": "MoeResidencyStats",
     "rlx.runtime.session": "Session compile",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = sorted([*_MODULES, *_HOMES, "__version__"])
+_homes, _attribute, __dir__ = late.names_of(__name__, _NAMES)
+__all__ = sorted([*_homes, "__version__"])
 
 # What lower floors ask of higher ones.
 late.provide("operations", "rlx.signal.composites", "REGISTERED")
@@ -165,15 +167,4 @@ late.provide("meter", "rlx.calibrate.measurer", "METER")
 
 # A type checker would take any name for an attribute.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        home = _MODULES.get(name) or _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = import_module(home)
-        found = globals()[name] = module if name in _MODULES else getattr(module, name)
-        return found
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    __getattr__ = _attribute

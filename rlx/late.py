@@ -1,9 +1,11 @@
-"""What lower floors ask of higher ones: named by ``rlx`` itself, and imported when it is first asked for."""
+"""What is imported when it is first asked for: names of packages, and what lower floors ask of higher ones."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 _named: dict[str, tuple[str, str]] = {}
 _found: dict[str, Any] = {}
@@ -23,3 +25,46 @@ def provided(name: str) -> Any:
             return None
         _found[name] = getattr(there, attribute)
     return _found[name]
+
+
+class _Names(NamedTuple):
+    """What a package defines to have names that are imported late.
+
+    Attributes:
+        homes: The module of each name.
+        attribute: Its ``__getattr__``.
+        listed: Its ``__dir__``.
+    """
+
+    homes: Mapping[str, str]
+    attribute: Callable[[str], Any]
+    listed: Callable[[], list[str]]
+
+
+def names_of(package: str, names: Mapping[str, str]) -> _Names:
+    """A package whose names are imported from their modules when they are first used.
+
+    Args:
+        package: The package's ``__name__``.
+        names: By the full name of a module, what the package has of it: names apart by spaces. A module that the
+            package has as a whole has no names there, and is known by the last part of its own.
+    """
+    homes = {
+        name: module
+        for module, held in names.items()
+        for name in held.split() or [module.rpartition(".")[2]]
+    }
+
+    def attribute(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(home)
+        found = getattr(module, name) if names[home] else module
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return _Names(homes, attribute, listed)

@@ -8,8 +8,27 @@ Example:
     ```
 """
 
-from rlx.importers.onnx.load import load
-from rlx.many.model_report import ModelReport, ShapesReport
-from rlx.many.onnx_model import Model
+from typing import TYPE_CHECKING
 
-__all__ = ["Model", "ModelReport", "ShapesReport", "load"]
+from rlx import late
+
+if TYPE_CHECKING:
+    from rlx.importers.onnx.load import load as load
+    from rlx.many.model_report import ModelReport as ModelReport
+    from rlx.many.model_report import ShapesReport as ShapesReport
+    from rlx.many.onnx_model import Model as Model
+
+# A model that the cache folder knows needs no importer.
+_homes, _attribute, __dir__ = late.names_of(
+    __name__,
+    {
+        "rlx.importers.onnx.load": "load",
+        "rlx.many.model_report": "ModelReport ShapesReport",
+        "rlx.many.onnx_model": "Model",
+    },
+)
+__all__ = sorted(_homes)
+
+# A type checker would take any name for an attribute.
+if not TYPE_CHECKING:
+    __getattr__ = _attribute

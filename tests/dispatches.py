@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from samples import ALL
 
-from rlx.backends.webgpu import dispatch
+from rlx.backends.webgpu import rendering
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
-from rlx.backends.webgpu.dispatch import lower
+from rlx.backends.webgpu.rendering import lower
 from rlx.ir.dtype import DType
 from rlx.ir.plan import HOST
 from rlx.lru import Lru
@@ -59,5 +59,5 @@ def native(case):
 
 def render_with(monkeypatch, render):
     """Renders kernels otherwise from here on: texts that were rendered before are not used."""
-    monkeypatch.setattr(dispatch, "render", render)
-    monkeypatch.setattr(dispatch, "_sources", Lru(64))
+    monkeypatch.setattr(rendering, "render", render)
+    monkeypatch.setattr(rendering, "_sources", Lru(64))

@@ -169,7 +169,7 @@ def test_fewer_rows_are_computed(webgpu):
 
 
 def test_numbers_of_rows_are_worked_out_once(target_device, monkeypatch):
-    from rlx.compiler import build as steps
+    from rlx.compiler import lowering as steps
 
     asked = []
     plain = steps.extent_of

@@ -14,8 +14,8 @@ from cached_graphs import compiled_twice, counted, mlp
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.compiler import memo, sealed
-from rlx.compiler.build import lower
 from rlx.compiler.decisions import KIND, sources_of
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir import container
@@ -238,8 +238,8 @@ def test_what_is_found_is_not_compiled_again(folder, webgpu, monkeypatch):
     rlx.compile(mlp(), device=webgpu)
     memo._kept.clear()
     # Calls are rendered, but a call that was rendered before is not.
-    monkeypatch.setattr("rlx.backends.webgpu.dispatch._source", lambda *_: pytest.fail("rendered"))
-    monkeypatch.setattr("rlx.compiler.memo.lower", lambda *_: pytest.fail("lowered"))
+    monkeypatch.setattr("rlx.backends.webgpu.rendering._source", lambda *_: pytest.fail("rendered"))
+    monkeypatch.setattr("rlx.compiler.lowering.lower", lambda *_: pytest.fail("lowered"))
     for _ in range(2):
         found = rlx.compile(mlp(), device=webgpu, params={"w": np.zeros((8, 8), np.float32)})
         assert found.run({"x": np.zeros((4, 8), np.float32)})[0][0, 0] == 0

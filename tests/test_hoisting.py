@@ -96,7 +96,7 @@ def test_sums_and_norms_take_over_the_memory_of_what_they_read(device):
 @pytest.mark.parametrize("steps", [2, 12])
 def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     """A large elementwise region gives a thread several vectors; here, a small one does."""
-    from rlx.backends.webgpu import dispatch, elementwise_wgsl
+    from rlx.backends.webgpu import elementwise_wgsl, rendering
     from rlx.lru import Lru
 
     g = rlx.Graph()
@@ -110,7 +110,7 @@ def test_threads_of_several_vectors(webgpu, shape, steps, monkeypatch):
     with rlx.compile(g, webgpu) as compiled:
         expected = compiled.run(given)[0].copy()
     monkeypatch.setattr(elementwise_wgsl, "_MANY", 0)
-    monkeypatch.setattr(dispatch, "_sources", Lru(8))  # texts with the other number
+    monkeypatch.setattr(rendering, "_sources", Lru(8))  # texts with the other number
     made, write = list[int](), elementwise_wgsl._vectors
     monkeypatch.setattr(elementwise_wgsl, "_vectors", lambda *a: made.append(a[-1]) or write(*a))
     with rlx.compile(g, webgpu) as compiled:

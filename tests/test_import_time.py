@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import rlx
 
 # Imports of numpy are not counted.
@@ -79,6 +81,55 @@ rlx.onnx.Model(model.SerializeToString(), device="cpu").run([1, 2, 3, 4])
         assert absent not in modules
 
 
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+def test_a_second_start_loads_what_it_runs(device, tmp_path, monkeypatch):
+    import onnx
+    from onnx import helper
+
+    nodes = [helper.make_node("Softmax", ["x"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    ports = [helper.make_tensor_value_info(name, 1, [4]) for name in ("x", "z")]
+    graph = helper.make_graph(nodes, "two", ports[:1], ports[1:])
+    path = tmp_path / "two.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path
+    )
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path / "cache"))
+    run = f"rlx.onnx.Model({str(path)!r}, device={device!r}).run([1, 2, 3, 4])"
+    first, _ = loaded(f"import rlx; {run}")
+    second, _ = loaded(f"import rlx; {run}; assert rlx.cache_stats().disk_hits == 1")
+    making = {
+        "rlx.backends.webgpu.rendering",
+        "rlx.compiler.lowering",
+        "rlx.importers.onnx.load",
+        "rlx.importers.onnx.schema",
+        "rlx.importers.onnx.walk",
+        "rlx.passes.pipeline",
+        "rlx.passes.schedule",
+    }
+    assert making - first <= ({"rlx.backends.webgpu.rendering"} if device == "cpu" else set())
+    assert not making & second
+    own = {name for name in second if name.startswith("rlx")}
+    assert len(own) <= 175, sorted(own)
+
+
+@pytest.mark.parametrize("name", ["rlx", "rlx.cost", "rlx.device", "rlx.onnx", "rlx.signal"])
+def test_packages_list_what_they_import_late(name):
+    code = f"""
+import importlib
+package = importlib.import_module({name!r})
+assert set(package.__all__) <= set(dir(package))
+for each in package.__all__:
+    assert getattr(package, each) is vars(package)[each]
+try:
+    package.nothing
+except AttributeError as error:
+    assert str(error) == "module {name!r} has no attribute 'nothing'", error
+else:
+    raise AssertionError("found")
+"""
+    loaded(code.replace("{name!r}", repr(name)))
+
+
 def test_errors_load_no_operation():
     modules, _ = loaded("from rlx import DeviceLostError, RlxError, CancelToken")
     assert "rlx.ops" not in modules
@@ -90,7 +141,7 @@ def test_everything_public_is_there():
     for name in rlx.__all__:
         assert namespace[name] is getattr(rlx, name)
     assert set(rlx.__all__) <= set(dir(rlx))
-    for name, home in rlx._HOMES.items():
+    for name, home in rlx._homes.items():
         found = getattr(rlx, name)
         assert getattr(found, "__module__", home).startswith(home.rpartition(".")[0])
 

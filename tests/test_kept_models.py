@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rlx
 from rlx.compiler import memo, sealed
-from rlx.importers.onnx import schema
+from rlx.importers.onnx import external, schema
 from rlx.many import kept_models
 
 
@@ -104,7 +104,11 @@ def test_the_second_start(tmp_path, target_device, form, monkeypatch):
     assert done == {"imported": 1, "lowered": 1, "stored": 1}
     with monkeypatch.context() as patch:
         # None of it is done again.
-        for what in ("many.kept_models.lower", "importers.onnx.schema.read", "compiler.memo.lower"):
+        for what in (
+            "importers.onnx.load.lower",
+            "importers.onnx.schema.read",
+            "compiler.lowering.lower",
+        ):
             patch.setattr(f"rlx.{what}", lambda *_, what=what: pytest.fail(what))
         patch.setattr(rlx.Graph, "verify", lambda _: pytest.fail("verify"))
         second, done = run(path, given(), target_device)
@@ -374,5 +378,5 @@ def test_tensors_anywhere_are_looked_at():
         schema.GraphDef(nodes=[schema.NodeDef(attributes=[schema.Attribute(tensors=[outside])])]),
     ]
     for graph in inside:
-        assert list(kept_models._of_graph(graph)) == [outside]
-    assert not list(kept_models._of_graph(schema.GraphDef(nodes=[schema.NodeDef()])))
+        assert list(external._of_graph(graph)) == [outside]
+    assert not list(external._of_graph(schema.GraphDef(nodes=[schema.NodeDef()])))

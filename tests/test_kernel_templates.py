@@ -11,7 +11,7 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import dispatch, elementwise_wgsl, template_compiler, wgsl
+from rlx.backends.webgpu import elementwise_wgsl, rendering, template_compiler, wgsl
 from rlx.backends.webgpu.template_runtime import (
     GLOBALS,
     StrictUndefined,
@@ -19,7 +19,8 @@ from rlx.backends.webgpu.template_runtime import (
     TemplateRuntimeError,
     environment,
 )
-from rlx.compiler.build import lower, programmed
+from rlx.compiler.loading import programmed
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.lru import Lru
 from rlx.ops.cases import cases
@@ -51,8 +52,8 @@ def test_texts_are_those_of_jinja(webgpu, monkeypatch):
             assert text == peer.get_template(f"{name}.wgsl").render(context), name
         return text
 
-    monkeypatch.setattr(dispatch, "_sources", Lru(1024, 16 << 20))
-    monkeypatch.setattr(dispatch, "render", both)
+    monkeypatch.setattr(rendering, "_sources", Lru(1024, 16 << 20))
+    monkeypatch.setattr(rendering, "render", both)
     monkeypatch.setattr(elementwise_wgsl, "render", both)
     target = Target.of(rlx.Device.parse(webgpu), CompileOptions())
     for at, case in enumerate(cases()):

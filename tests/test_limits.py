@@ -236,7 +236,7 @@ def test_no_memory_to_compile_is_a_typed_error(monkeypatch):
     def none(*_, **__):
         raise MemoryError("Unable to allocate 320 GiB")
 
-    monkeypatch.setattr("rlx.compiler.build.plan_memory", none)
+    monkeypatch.setattr("rlx.compiler.lowering.plan_memory", none)
     monkeypatch.setenv("RLX_CACHE", "off")
     g = rlx.Graph()
     g.set_outputs([g.input("x", (2,)) * 7.0])

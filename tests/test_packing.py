@@ -8,8 +8,9 @@ import pytest
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import derive, lower, programmed
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
+from rlx.compiler.loading import programmed
+from rlx.compiler.lowering import derive, lower
 from rlx.compiler.target import Target
 from rlx.device import Device
 from rlx.ir import container

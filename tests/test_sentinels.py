@@ -19,7 +19,7 @@ from test_half import HALF
 import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import dispatch
+from rlx.backends.webgpu import rendering
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.buffers import padded
 from rlx.device.names import info_of
@@ -76,7 +76,7 @@ def guarded(monkeypatch):
     """Guards between values, which a GPU's bindings cover."""
     monkeypatch.delenv("RLX_SHADER_CHECKS", raising=False)
     planned = functools.partial(plan_memory, guard=GUARD)
-    monkeypatch.setattr("rlx.compiler.build.plan_memory", planned)
+    monkeypatch.setattr("rlx.compiler.lowering.plan_memory", planned)
 
     # A driver may drop what is written behind a binding, and hide the fault.
     def resource(self, value, dispatch):
@@ -169,7 +169,7 @@ def check_cpu(case):
 @pytest.mark.webgpu
 def test_a_write_out_of_bounds_is_seen(webgpu, guarded, monkeypatch):
     """The tests above are worth something: a kernel that goes one vector too far is caught."""
-    render = dispatch.render
+    render = rendering.render
 
     def wrong(name, context):
         return render(name, context).replace("y[e] =", "y[e + 4u] =")

@@ -13,7 +13,7 @@ from samples import by_family, each
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import device, dispatch, elementwise_wgsl
+from rlx.backends.webgpu import device, elementwise_wgsl, rendering
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 
 pytestmark = pytest.mark.webgpu
@@ -124,14 +124,14 @@ def test_checks_change_no_bit(group, webgpu, monkeypatch):
 @pytest.mark.parametrize("group", by_family(thinned([case for case in CASES if native(case)])))
 def test_folded_grids_give_the_same(group, webgpu, monkeypatch):
     """Every kernel when three groups are all that fit into a row, the last row with groups to spare."""
-    grid = dispatch.grid
-    monkeypatch.setattr(dispatch, "grid", lambda work, limit: grid(work, 3))
+    grid = rendering.grid
+    monkeypatch.setattr(rendering, "grid", lambda work, limit: grid(work, 3))
 
     def check(case):
         graph, operands = case.graph(), case.operands()
         with rlx.Session(webgpu, options=CompileOptions(fold=False)).compile(graph) as compiled:
             work = compiled._loaded.executable._work
-            dispatched = [one for one in work if isinstance(one, dispatch.Dispatch)]
+            dispatched = [one for one in work if isinstance(one, rendering.Dispatch)]
             assert all(one.grid[0] <= 3 for one in dispatched)
             error, allowed = case.error(graph, compiled.run_slots(*operands), operands)
         assert error <= allowed, f"error {error:.3g} > {allowed:.3g}"
@@ -196,7 +196,7 @@ REFUSED = {
 def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
     monkeypatch.setenv("RLX_SHADER_CHECKS", checks)
     monkeypatch.setenv("RLX_WEBGPU_DEFAULT_LIMITS", "1")
-    render = dispatch.render
+    render = rendering.render
     render_with(monkeypatch, lambda *given: REFUSED[fault](render(*given)))
     g, place = normed()
     with pytest.raises(rlx.CompileError) as caught:
@@ -216,7 +216,7 @@ def test_a_refused_shader_is_shown(fault, checks, webgpu, monkeypatch):
 def test_pipelines_made_side_by_side(webgpu, monkeypatch):
     """Many at once, whatever this machine has: equal ones once, and a refused one tells which it is."""
     monkeypatch.setattr(device.os, "cpu_count", lambda: 8)
-    render, made = dispatch.render, []
+    render, made = rendering.render, []
     make = device.GpuDevice._make
     monkeypatch.setattr(
         device.GpuDevice, "_make", lambda self, one: made.append(one.source) or make(self, one)

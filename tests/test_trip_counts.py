@@ -14,10 +14,11 @@ from samples import by_family, each, looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.webgpu import dispatch, elementwise_wgsl, trips
+from rlx.backends.webgpu import elementwise_wgsl, rendering, trips
 from rlx.backends.webgpu.wgsl import render, shader_files, shader_names, shader_text
-from rlx.compiler.build import derive, lower, programmed
 from rlx.compiler.decisions import pack, sources_of, unpack
+from rlx.compiler.loading import programmed
+from rlx.compiler.lowering import derive, lower
 from rlx.compiler.target import Target
 from rlx.ir.plan import HOST
 from rlx.passes.fuse import REGION_STEPS
@@ -164,7 +165,7 @@ def test_no_loop_makes_more_trips_than_it_declares(group, webgpu, monkeypatch):
         }
         return stopped(render(name, context), ints)
 
-    monkeypatch.setattr(dispatch, "render", stopping)
+    monkeypatch.setattr(rendering, "render", stopping)
 
     def check(case):
         graph, operands = case.graph(), case.operands()
@@ -182,7 +183,7 @@ def test_the_check_of_declarations_sees_a_fault(webgpu, monkeypatch):
             render(name, context).replace("// trips: N /", "// trips: N / 2 /"), {"N": context["n"]}
         )
 
-    monkeypatch.setattr(dispatch, "render", wrong)
+    monkeypatch.setattr(rendering, "render", wrong)
     g = rlx.Graph()
     g.set_outputs([g.argmax(g.input("x", (2, 700)), 1)])
     x = np.arange(1400, dtype=np.float32).reshape(2, 700)

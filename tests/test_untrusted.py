@@ -8,7 +8,7 @@ from forged import forge
 
 import rlx
 from rlx.compiler import memo
-from rlx.compiler.build import lower
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.errors import InputError
 from rlx.ir.opdef import REGISTRY

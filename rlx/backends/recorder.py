@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
-from rlx.cost.estimate import FREE
+from rlx.cost.kinds import FREE
 from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.ir.plan import ARENA, HOST, Call

@@ -12,10 +12,12 @@ import numpy as np
 
 from rlx.backends.base import CompileOptions
 from rlx.calibrate import probes
-from rlx.compiler.build import Lowered, loaded, lower
+from rlx.compiler.loading import loaded
+from rlx.compiler.lowered import Lowered
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.cost.calibration import Progress
-from rlx.cost.estimate import FREE
+from rlx.cost.kinds import FREE
 from rlx.device.names import Device
 from rlx.errors import CompileError, DeviceMemoryError
 from rlx.ir.graph import Graph

@@ -22,7 +22,7 @@ from rlx.backends.registered import listed_backends
 from rlx.cli.demo_result import DeviceResult, Result
 from rlx.cli.eeg import Recording, load_recording
 from rlx.compiler.device_choice import choose
-from rlx.device import describe_devices
+from rlx.device.figures import describe_devices
 from rlx.ir.opdef import Array
 from rlx.signal import complex_block, frame, window
 

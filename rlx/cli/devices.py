@@ -16,11 +16,12 @@ from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import abilities, absent, figures_of
 from rlx.backends.registered import listed_backends
 from rlx.cli import device_report
-from rlx.cost import BackendCostModel, Calibration
+from rlx.cost.calibration import Calibration
+from rlx.cost.model import BackendCostModel
 from rlx.cost.store import remeasure, stored
-from rlx.device import cost_model, describe_devices, info_of
 from rlx.device.candidates import one_line
-from rlx.device.names import PLUGIN_DEVICES
+from rlx.device.figures import cost_model, describe_devices
+from rlx.device.names import PLUGIN_DEVICES, info_of
 
 # What a feature of an adapter is good for.
 _WORTH = {

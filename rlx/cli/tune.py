@@ -14,7 +14,7 @@ from rich.table import Table
 
 import rlx
 from rlx.backends.plugins import abilities
-from rlx.device import info_of
+from rlx.device.names import info_of
 from rlx.errors import describe
 from rlx.tune.tuner import Tuned, tune
 

@@ -2,7 +2,7 @@
 
 A file holds no kernel call, no address and no shader. It holds the graph after all passes, where
 temporaries lie in the arena, which nodes run on the host, and what the backend packed, which the backend
-checks; ``build.derive`` makes the calls of them again. Reading infers every node anew and checks its
+checks; ``lowering.derive`` makes the calls of them again. Reading infers every node anew and checks its
 attributes, so a file can name only what the operations allow, whoever wrote it.
 
 Lines of the user's code are kept as positions among those of the graph that was lowered, so that an
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.compiler.build import Decisions, Lowered
+from rlx.compiler.lowered import Decisions, Lowered
 from rlx.errors import MALFORMED, GraphError, RlxError
 from rlx.ir.attributes import check_attributes
 from rlx.ir.content import OpaqueError, check_ours
@@ -25,8 +25,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note, Place
 from rlx.ir.opdef import Array, lookup
+from rlx.ir.plan import Preparation
 from rlx.ir.serialize import MOST_NESTED
-from rlx.passes.hoist import Preparation
 
 KIND = "lowered"
 _PLAIN = (type(None), int, float, str, bool)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 
 from rlx import flags
 from rlx.backends.base import CompileOptions, DeviceInfo
 from rlx.backends.plugins import is_built_in
-from rlx.compiler.build import Lowered
+from rlx.compiler.choice import Choice
+from rlx.compiler.lowered import Lowered
 from rlx.compiler.memo import lowered_for
 from rlx.compiler.target import Target
-from rlx.cost import (
-    BackendCostModel,
-    CalibratedModel,
-    Calibration,
-    CpuCostModel,
-    GraphCost,
-    Lowering,
-    graph_cost,
-)
 from rlx.cost.background import measure_later, waits
+from rlx.cost.calibration import Calibration
+from rlx.cost.estimate import GraphCost, Lowering, graph_cost
+from rlx.cost.model import BackendCostModel, CalibratedModel, CpuCostModel
 from rlx.cost.store import stored
-from rlx.dataclasses import dataclass
 from rlx.device.candidates import (
     DeviceCandidate,
     blocker_of,
@@ -38,28 +31,6 @@ from rlx.device.policy import CLOSE, DevicePolicy
 from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.ir.spans import phase
-from rlx.passes.schedule import host_nodes
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The device picked for a graph.
-
-    Attributes:
-        device: The pick.
-        reason: One sentence.
-        estimates: Estimated nanoseconds per run of every device that can run the graph.
-        blocked: Why the others can't.
-        costs: The estimates part by part.
-        lowered: What the graph became for each device, for the compile that follows.
-    """
-
-    device: Device
-    reason: str
-    estimates: dict[Device, float]
-    blocked: dict[Device, str]
-    costs: dict[Device, GraphCost] = field(default_factory=dict, repr=False)
-    lowered: dict[Device, Lowered] = field(default_factory=dict, repr=False)
 
 
 def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None = None) -> Lowering:
@@ -74,7 +45,11 @@ def lowering_of(lowered: Lowered, target: Target, host: BackendCostModel | None 
     if schedule is None:
         return Lowering()
     cuts = [call for call in schedule.calls if call.kernel == HOST]
-    hosted = {*host_nodes(lowered.graph, target.kernel_set), *lowered.hosted} if cuts else set()
+    hosted = set(lowered.hosted)
+    if cuts:
+        from rlx.passes.schedule import host_nodes
+
+        hosted.update(host_nodes(lowered.graph, target.kernel_set))
     down = sum(value.type.nbytes for call in cuts for value in call.inputs if value is not None)
     up = sum(value.type.nbytes for call in cuts for value in call.outputs)
     own = {id(node): node.id for node in lowered.graph.nodes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.compiler.build import Lowered, fewer_rows
+from rlx.compiler.lowered import Lowered
 from rlx.compiler.target import Target
 from rlx.lru import Lru
 from rlx.passes.extent import Extent
@@ -27,6 +27,8 @@ class Extents:
         """What runs do on ``actual`` of ``upper`` rows."""
         found = self._known.get((actual, upper))
         if found is None:
+            from rlx.compiler.lowering import fewer_rows
+
             found = fewer_rows(self._lowered, self._target, actual, upper)
             self._known.put((actual, upper), found)
         return found

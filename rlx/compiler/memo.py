@@ -21,10 +21,11 @@ from rlx import flags
 from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.plugins import build_id_of
 from rlx.build_digest import build_digest
-from rlx.compiler.build import Lowered, derive, loaded, lower
 from rlx.compiler.cache_stats import count
 from rlx.compiler.decisions import KIND, MalformedError, pack, sources_of, unpack
 from rlx.compiler.disk import DiskCache, disk_cache
+from rlx.compiler.loading import loaded
+from rlx.compiler.lowered import Decisions, Lowered
 from rlx.compiler.sealed import sealed_entries
 from rlx.compiler.target import Target
 from rlx.dataclasses import dataclass
@@ -96,11 +97,11 @@ def lowered_for(graph: Graph, target: Target) -> Lowered:
         try:
             key = f"{content_hash(graph)} {target_text(target)}"
         except OpaqueError:
-            return lower(graph, target)
+            return _lower(graph, target)
         found = _in_memory(graph, target, key, tuple(sources_of(graph)))
         if found is not None:
             return found
-    return lower(graph, target)
+    return _lower(graph, target)
 
 
 def build(graph: Graph, target: Target, ready: Lowered | None = None) -> tuple[Lowered, Executable]:
@@ -243,7 +244,7 @@ def _stored(
             if found.kind != KIND or found.data["name"] != request.name:
                 raise MalformedError("it is not the entry of its name")
             decisions = unpack(found.data["lowered"], found.arrays, request.sources)
-            lowered = derive(request.graph, request.target, decisions)
+            lowered = _derive(request.graph, request.target, decisions)
         made = loaded(lowered, request.target)
     except (RlxError, *MALFORMED) as error:
         count("damaged" if isinstance(error, container.ContainerError) else "refused")
@@ -287,12 +288,27 @@ def _with_lines(
     return (
         lowered
         if lines == sources
-        else derive(graph, target, unpack(*pack(lowered, lines), sources))
+        else _derive(graph, target, unpack(*pack(lowered, lines), sources))
     )
 
 
+# The passes and the scheduler are imported by the first graph that no cache holds.
+
+
+def _lower(graph: Graph, target: Target) -> Lowered:
+    from rlx.compiler.lowering import lower
+
+    return lower(graph, target)
+
+
+def _derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+    from rlx.compiler.lowering import derive
+
+    return derive(graph, target, decisions)
+
+
 def _fresh(graph: Graph, target: Target, ready: Lowered | None) -> tuple[Lowered, Executable]:
-    lowered = ready or lower(graph, target)
+    lowered = ready or _lower(graph, target)
     count("lowered")
     return loaded(lowered, target)
 

@@ -11,7 +11,8 @@ import numpy as np
 from rlx.backends.base import CompileOptions
 from rlx.build_digest import build_digest
 from rlx.compiler import memo
-from rlx.compiler.build import lower, programmed
+from rlx.compiler.loading import programmed
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.device.names import Device
 from rlx.errors import ImportModelError, InputError, RlxError, describe

@@ -10,11 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlx.backends.base import Capabilities, CompileOptions, Executable, set_params
-from rlx.backends.host import compile_host
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
+from rlx.ir.plan import Preparation
 from rlx.ir.rewrite import joined
-from rlx.passes.hoist import Preparation
 
 # Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
 _TOGETHER_BYTES = 16 << 20
@@ -120,6 +119,8 @@ class Preparing:
 
     def _computed(self, preparations: Sequence[Preparation]) -> list[Array]:
         graph = joined([one.graph for one in preparations])
+        from rlx.backends.host import compile_host
+
         program = compile_host(graph, self._options)
         given = (self._values[name] for name in graph.input_names)
         return [np.asarray(value) for value in program.run_slots(*given)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlx.cost.kinds import (
     CONTROL,
+    FREE,
     JOINED,
     KINDS,
     ROWED,
@@ -22,10 +23,7 @@ from rlx.cost.kinds import (
 from rlx.cost.model import BackendCostModel, DetailedCostModel
 from rlx.cost.serial import serial_steps
 from rlx.dataclasses import dataclass
-from rlx.ir.graph import PART, Graph, Node
-
-# Leaves and views: moved for free or folded into their reader.
-FREE = frozenset({"input", "param", "constant", "reshape", "leading", PART})
+from rlx.ir.graph import Graph, Node
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.shape import size
-from rlx.ops.elementwise.records import ROWS
 
 # Elementwise steps of so many operations call a function; the others are an instruction or a few.
 _FUNCTION_FLOPS = 8
@@ -107,17 +106,25 @@ ROWED = frozenset(
 )  # fmt: skip
 ROW = 256
 CONTROL = frozenset({"if_", "while_", "scan"})
+# Leaves and views: moved for free or folded into their reader.
+FREE = frozenset({"input", "param", "constant", "reshape", "leading", PART})
 _KIND_MOVES = frozenset(KINDS["move"].ops + KINDS["gather"].ops)
 
 
 def kind_of(node: Node) -> str:
     """The kind of a node that runs and holds no graphs; one that is in no list counts as arithmetic."""
     if node.opdef.elementwise:
-        row = ROWS.get(node.op)
-        return "function" if row is not None and row.flops >= _FUNCTION_FLOPS else "arithmetic"
+        return "function" if _step_flops(node.op) >= _FUNCTION_FLOPS else "arithmetic"
     if node.op == "ordered" and 4 * node.attrs["k"] <= min(256, node.inputs[0].shape[-1]):
         return "select"
     return _KIND_OF.get(node.op, "arithmetic")
+
+
+def _step_flops(name: str) -> float:
+    """Operations of an elementwise step for each element; 1 for one that is not in the table."""
+    from rlx.ops.elementwise.records import ROWS
+
+    return ROWS[name].flops if name in ROWS else 1
 
 
 def work_of(node: Node) -> dict[str, float]:
@@ -139,7 +146,7 @@ def _region(node: Node) -> dict[str, float]:
     for name, _, dtype, _ in node.attrs["program"]:
         if name in ("literal", "copy"):
             continue
-        flops = ROWS[name].flops if name in ROWS else 1
+        flops = _step_flops(name)
         kind = "function" if flops >= _FUNCTION_FLOPS else "arithmetic"
         amount = flops * size(node.shape) * max(1.0, dtype.itemsize / 4)
         found[kind] = found.get(kind, 0.0) + amount

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import figures_of, is_built_in
-from rlx.cost import BackendCostModel, WebGpuCostModel, default_model
+from rlx.cost.model import BackendCostModel, WebGpuCostModel, default_model
 from rlx.dataclasses import dataclass
 from rlx.device.names import Device, available_devices, info_of
 

@@ -105,6 +105,8 @@ _ITEMSIZE = {dtype: numpy.itemsize for dtype, numpy in _NUMPY.items()}
 _BY_NAME = {dtype.value: dtype for dtype in DType}
 _BY_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items() if dtype is not DType.BF16}
 
+# The floats of 16 bits.
+HALVES = (DType.F16, DType.BF16)
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16, DType.F64})
 INTEGERS = frozenset({DType.I8, DType.U8, DType.I32, DType.U32, DType.I64})
 NUMERIC = FLOATS | INTEGERS

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from rlx.dataclasses import dataclass
-from rlx.ir.graph import Node
+from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, TensorType
 
 # The kernel name of a call that runs a graph of its own on the host: nodes without a device kernel.
@@ -152,3 +152,16 @@ class MemoryPlan:
         ]
         lines += [f"  v{id}: {s.offset} + {s.nbytes}" for id, s in sorted(self.slots.items())]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is computed when one of some params is set; without params, when the graph is loaded.
+
+    Attributes:
+        graph: Params in, prepared params out. Its inputs are named as the params are.
+        names: The prepared params, in the order of its outputs.
+    """
+
+    graph: Graph
+    names: tuple[str, ...]

@@ -1,9 +1,12 @@
-"""ONNX models that were read before: their graphs, kept in the cache folder under a digest of the file."""
+"""ONNX models that were read before: their graphs, kept in the cache folder under a digest of the file.
+
+What reads the messages of a file is imported by the first file that is not there.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,9 +14,7 @@ from rlx.compiler.cache_stats import count
 from rlx.compiler.prepared import keep_prepared
 from rlx.compiler.sealed import Sealed, sealed_entries
 from rlx.dataclasses import dataclass
-from rlx.importers.onnx.load import File, Lowered, Source, lower, read_model
-from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
-from rlx.importers.onnx.tensors import EXTERNAL
+from rlx.importers.onnx.source import File, Lowered, Source
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.content import OpaqueError, content_hash, settle
 from rlx.ir.opdef import Array
@@ -123,22 +124,32 @@ def open_kept(file: File) -> ModelFile:
     with phase("read"):
         entries = sealed_entries()
         if entries is None or len(file.view) > MOST_BYTES:
-            return ModelFile(read_model(file), None, "")
+            return ModelFile(_read(file), None, "")
         digest = digest_of(file.view)
         name = entries.name("ports", digest, file.label)
         found = entries.get(name)
         if found is not None:
             return ModelFile(Source(file, *found), entries, digest)
-        source = read_model(file)
-        if any(tensor.location == EXTERNAL for tensor in _tensors(source)):
+        from rlx.importers.onnx.external import has_external
+
+        source = _read(file)
+        if has_external(source):
             return ModelFile(source, None, "")
         _put(entries, name, (source.inputs, source.outputs))
         return ModelFile(source, entries, digest)
 
 
+def _read(file: File) -> Source:
+    from rlx.importers.onnx.load import read_model
+
+    return read_model(file)
+
+
 def _imported(
     source: Source, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
 ) -> Lowered:
+    from rlx.importers.onnx.load import lower
+
     count("imported")
     with phase("nodes"):
         return lower(source, shapes, values)
@@ -171,31 +182,3 @@ def _put(entries: Sealed, name: str, record: Any, elsewhere: Any = None) -> None
 
 def _digest(array: Array) -> str:
     return hashlib.sha256(array.tobytes()).hexdigest()
-
-
-def _tensors(source: Source) -> Iterator[Tensor]:
-    """Every tensor of a model."""
-    yield from _of_graph(source.graph)
-    for function in source.model.functions:
-        yield from _of_nodes(function.nodes)
-        yield from _of_attributes(function.defaults)
-
-
-def _of_graph(graph: GraphDef) -> Iterator[Tensor]:
-    yield from graph.initializers
-    yield from _of_nodes(graph.nodes)
-
-
-def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[Tensor]:
-    for node in nodes:
-        if node.attributes:
-            yield from _of_attributes(node.attributes)
-
-
-def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[Tensor]:
-    for one in attributes:
-        if one.t is not None:
-            yield one.t
-        yield from one.tensors
-        for graph in [*one.graphs, *([one.g] if one.g else [])]:
-            yield from _of_graph(graph)

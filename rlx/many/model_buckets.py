@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.importers.onnx.load import Source
+from rlx.importers.onnx.source import Source
 from rlx.ir.opdef import Array
 
 # What ``rlx.onnx.Model(buckets=...)`` takes.

@@ -7,12 +7,12 @@ import time
 from collections.abc import Container, Hashable, Mapping, Sequence
 from typing import Protocol
 
-from rlx.compiler.device_choice import Choice
+from rlx.compiler.choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.dataclasses import dataclass
 from rlx.errors import CancelledError, DeviceLostError, InputError, RlxError, describe
 from rlx.importers.onnx.elements import Element
-from rlx.importers.onnx.load import Lowered
+from rlx.importers.onnx.source import Lowered
 from rlx.importers.onnx.values import NeedsValueError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.backends.arguments import as_array
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
-from rlx.importers.onnx.load import Port, Source, bind
+from rlx.importers.onnx.source import Port, Source, bind
 from rlx.ir.casting import check_array, converted
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rlx.backends.base import CompileOptions
-from rlx.compiler.device_choice import Choice
+from rlx.compiler.choice import Choice
 from rlx.compiler.watching import CancelToken, ProgressCallback, watching
 from rlx.device.names import HOST_DEVICE, Device, DeviceLike
 from rlx.errors import (
@@ -18,7 +18,7 @@ from rlx.errors import (
     did_you_mean,
     users_level,
 )
-from rlx.importers.onnx.load import Port, open_file
+from rlx.importers.onnx.source import Port, open_file
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress as tell
 from rlx.many.kept_models import ModelFile, open_kept

@@ -14,6 +14,7 @@ from rlx.errors import InputError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.opdef import TensorType
+from rlx.ir.plan import Preparation
 from rlx.ir.rewrite import Rewriter, users
 from rlx.ops.effort import effort
 from rlx.ops.leaves import LEAVES
@@ -25,19 +26,6 @@ PREPARED = "prepared:"
 _MOST_CONSTANT = 2.0**34
 # The largest result of that work, in bytes. It may be larger if it is at most this many times its largest constant.
 _MOST_CONSTANT_BYTES, _GROWS = 1 << 29, 4
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What is computed when one of some params is set; without params, when the graph is loaded.
-
-    Attributes:
-        graph: Params in, prepared params out. Its inputs are named as the params are.
-        names: The prepared params, in the order of its outputs.
-    """
-
-    graph: Graph
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)

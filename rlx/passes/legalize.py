@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlx.errors import UnsupportedOpError, describe
-from rlx.ir.dtype import WIDER, DType
+from rlx.ir.dtype import HALVES, WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS
 from rlx.ir.notes import Note
@@ -107,16 +107,13 @@ def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
                 new = rewriter[operand]
                 if name not in node.opdef.free and operand.dtype is main:
                     new = _cast(new, wide)
-                inputs.append(_cast(new, DType.F32) if operand.dtype in _HALVES else new)
+                inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
             made = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
             made.source = node.source
             several = len(node.types) > 1
             rewriter.replace(node, made if several else _cast(made, node.dtype))
             notes.append(Note.of("legalize", node, f" of {main} is computed in {wide}"))
     return rewriter.finish()
-
-
-_HALVES = (DType.F16, DType.BF16)
 
 
 def _cast(node: Node, dtype: DType) -> Node:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlx.backends.base import Capabilities, Executable, GpuBuffer, Moved, show
-from rlx.compiler.build import Lowered
-from rlx.compiler.device_choice import Choice
+from rlx.compiler.choice import Choice
+from rlx.compiler.lowered import Lowered
 from rlx.compiler.target import Target
 from rlx.errors import CompileError, describe
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import Span
 from rlx.runtime.active_rows import ActiveRows
-from rlx.runtime.explained import text_of
 from rlx.runtime.handles import Handles
 from rlx.runtime.inputs import Inputs
 from rlx.runtime.loaded import Loaded, part
@@ -328,6 +327,8 @@ class CompiledGraph:
         Raises:
             UnknownNameError: There is no such stage.
         """
+        from rlx.runtime.explained import text_of
+
         return text_of(self._loaded, stage)
 
     def memory(self) -> dict[str, int]:

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlx._ext.owner import Owner
 from rlx.backends.base import Capabilities, Executable
-from rlx.compiler.build import Lowered
 from rlx.compiler.extents import Extents
+from rlx.compiler.lowered import Lowered
 from rlx.compiler.target import Target
 from rlx.errors import InputError, UnknownNameError, describe, did_you_mean
 from rlx.ir.graph import Graph, Node

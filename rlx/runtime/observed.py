@@ -7,20 +7,21 @@ from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlx.backends.base import Executable
 from rlx.backends.recorder import Recorder
-from rlx.compiler.device_choice import lowering_of
-from rlx.cost import BackendCostModel, NodeCost, node_costs
+from rlx.cost.model import BackendCostModel
 from rlx.device.figures import cost_model
 from rlx.errors import CompileError, InputError, RlxError, describe
 from rlx.ir.spans import Span
 from rlx.runtime.inputs import Inputs
 from rlx.runtime.loaded import Loaded, Part
 from rlx.runtime.profile import Profile, Totals
-from rlx.runtime.trace import check_writable, write_trace
 from rlx.runtime.watched import WatchedExecutable
+
+if TYPE_CHECKING:
+    from rlx.cost.estimate import NodeCost
 
 
 class Observed(Part):
@@ -75,6 +76,8 @@ class Observed(Part):
             >>> [e["name"] for e in events if e.get("cat") == "kernel"]
             ['exp/elementwise']
         """
+        from rlx.runtime.trace import check_writable, write_trace
+
         self._loaded.open()
         self._unwatched()
         file = Path(path).absolute()
@@ -150,6 +153,9 @@ class Observed(Part):
             >>> [(cost.node.op, cost.flops) for cost in rlx.compile(g, "cpu").cost()]
             [('matmul', 524288.0)]
         """
+        from rlx.compiler.device_choice import lowering_of
+        from rlx.cost.estimate import node_costs
+
         lowering = lowering_of(self._loaded.lowered, self._loaded.target)
         return node_costs(self._loaded.lowered.graph, self._model(), lowering)
 

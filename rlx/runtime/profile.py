@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rlx.backends.recorder import Kernel, Recorder
-from rlx.cost import BackendCostModel, CalibratedModel, NodeCost
+from rlx.cost.estimate import NodeCost
+from rlx.cost.model import BackendCostModel, CalibratedModel
 from rlx.dataclasses import dataclass
 from rlx.ir.spans import KERNEL, PART
 

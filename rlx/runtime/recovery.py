@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Mapping
 
 from rlx.backends.base import Executable, set_params
-from rlx.compiler.build import loaded as load
-from rlx.compiler.build import lower
 from rlx.compiler.extents import Extents
+from rlx.compiler.loading import loaded as load
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -80,6 +79,8 @@ class Recovery(Part):
         held = set(loaded.graph.param_names) - loaded.missing
         values = {name: executable.read_param(name) for name in held}
         handles = {name: executable.read_input(loaded.input(name)) for name in loaded.bound}
+        from rlx.compiler.lowering import lower
+
         lowered, made = load(lower(graph, loaded.target), loaded.target)
         extents, extent = Extents(lowered, loaded.target), loaded.extent
         if extent is not None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from rlx.backends.base import CompileOptions
 from rlx.backends.plugins import open_ahead
-from rlx.compiler.device_choice import Choice, choose
-from rlx.compiler.device_picks import DevicePicks
+from rlx.compiler.choice import Choice
 from rlx.compiler.memo import build, target_text
 from rlx.compiler.prepared import keeping, prepared_of
 from rlx.compiler.target import Target
@@ -30,7 +28,6 @@ from rlx.ir.graph import Graph
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
 from rlx.runtime.compiled import CompiledGraph
-from rlx.runtime.device_bench import DeviceBenchResult, failed, made_up, medians, timed
 from rlx.threads import MOST_THREADS
 
 PRECISIONS = ("f32", "f16")
@@ -152,8 +149,12 @@ class Session:
             return Choice(self.device, given if self.device.handle is None else shared, {}, {})
         policy = DevicePolicy.from_env()
         if policy.pick == "cost" or policy.device is not None:
+            from rlx.compiler.device_choice import choose
+
             return choose(graph, self.options, policy)
-        device = _Timed(graph, policy, self.options).fastest()
+        from rlx.runtime.timed_picks import TimedPicks
+
+        device = TimedPicks(graph, policy, self.options, compile).fastest()
         return Choice(device, "least measured time per run", {}, {})
 
     @staticmethod
@@ -186,28 +187,6 @@ def _batches(values: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         if nbytes > _BATCH_BYTES or at == len(values) - 1:
             yield at + 1 - len(batch), batch
             batch, nbytes = {}, 0
-
-
-class _Timed(DevicePicks):
-    """Picks a device for a graph by a benchmark on made-up values."""
-
-    def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
-        graph = self.graph
-        names = (*graph.input_names, *graph.param_names)
-        values = {name: made_up(graph.named(name)) for name in names} | graph.param_values
-        given = {name: values[name] for name in graph.input_names}
-        params = {name: values[name] for name in graph.param_names}
-        results = []
-        for device in self.devices:
-            began = time.perf_counter_ns()
-            try:
-                with Session(device, options=self._options).compile(graph, params) as compiled:
-                    compile_ns = time.perf_counter_ns() - began
-                    found = DeviceBenchResult.of(device, compile_ns, timed(compiled, given, runs))
-            except Exception as error:  # another device may run it
-                found = failed(device, None, error)
-            results.append(found)
-        return medians(graph, results)
 
 
 def compile(

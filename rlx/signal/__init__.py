@@ -4,8 +4,9 @@ Each module is imported when one of its functions is first used. Type checkers r
 file; `script/stubs` makes it of this table.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlx import late
 
 if TYPE_CHECKING:
     # Tools that freeze a program find the modules here.
@@ -68,18 +69,8 @@ NAMES = {
     ),
     "window_functions": "window",
 }
-_HOMES = {name: module for module, names in NAMES.items() for name in names.split()}
-__all__ = sorted(_HOMES.keys() - {"composites"})
-
-
-def __getattr__(name: str) -> Any:
-    module = _HOMES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(f"{__name__}.{module}")
-    found = globals()[name] = home if module == name else getattr(home, name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+# The functions of programs are there, too: ``composites`` is known as a whole.
+_homes, __getattr__, __dir__ = late.names_of(
+    __name__, {f"{__name__}.{one}": "" if one == names else names for one, names in NAMES.items()}
+)
+__all__ = sorted(_homes.keys() - {"composites"})

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx import flags
 from rlx.backends.base import CompileOptions
-from rlx.compiler.build import lower
+from rlx.compiler.lowering import lower
 from rlx.compiler.target import Target
 from rlx.cost.tuned import store_variants, stored_variants
 from rlx.dataclasses import dataclass

@@ -13,7 +13,6 @@ from rlx.abi.products import PACKINGS
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
-from rlx.ops.windows.long import filters_of, spectra
 
 
 class Layout(Protocol):
@@ -396,12 +395,16 @@ class Spectra(NamedTuple):
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the spectra to memory of ``nbytes`` bytes."""
+        from rlx.ops.windows.long import spectra
+
         into = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
         for spectrum, one in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
             spectrum[...] = spectra(one, self.block)[0]
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """The filters, but for rounding: the exact ones are always kept besides."""
+        from rlx.ops.windows.long import filters_of
+
         packed = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
         plain[...] = filters_of(packed, self.taps).reshape(plain.shape)
 

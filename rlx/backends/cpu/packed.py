@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx._ext import cpu as compiled
+from rlx.abi.constants import LONG_ACROSS
 from rlx.abi.products import SCHEMES
 from rlx.abi.recurrent import CELLS
 from rlx.backends.cpu.layouts import (
@@ -19,10 +20,9 @@ from rlx.backends.cpu.layouts import (
     Transposed,
 )
 from rlx.backends.cpu.weights import Weight, Weights
+from rlx.ir.dtype import HALVES
 from rlx.ir.plan import Call, Schedule, Value
 from rlx.ir.shape import size
-from rlx.ops.products.half import HALVES
-from rlx.ops.windows.long import ACROSS
 
 # Kinds of values that have memory of their own, which clones share.
 FIXED = ("param", "constant")
@@ -117,7 +117,7 @@ def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
     assert weight is not None
     taps = p["kernel"][2]
     # Beside the plain ones, operand 1, which blocks that are not finite are made from.
-    return {4: Spectra(weight.type.size // taps, taps, ACROSS * p["block"])}
+    return {4: Spectra(weight.type.size // taps, taps, LONG_ACROSS * p["block"])}
 
 
 def _recurrence(call: Call, isa: str) -> dict[int, Layout]:

@@ -6,7 +6,7 @@ import gc
 import sys
 
 from rlx import flags
-from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, KernelLimitError, Lowering
+from rlx.backends.base import Capabilities, CompileOptions, DeviceInfo, Lowering
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import (
     ABSENT,
@@ -18,15 +18,14 @@ from rlx.backends.webgpu.adapters import (
 )
 from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
-from rlx.backends.webgpu.dispatch import Dispatch, lower
+from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.executable import WebGpuExecutable
 from rlx.backends.webgpu.incomplete import missing_part
-from rlx.backends.webgpu.trips import TOO_MANY
 from rlx.dataclasses import dataclass
-from rlx.errors import CompileError, DeviceLostError, DeviceUnavailableError, describe
-from rlx.ir.graph import Graph, Node
-from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
-from rlx.ir.spans import checkpoint, phase
+from rlx.errors import DeviceLostError, DeviceUnavailableError, describe
+from rlx.ir.graph import Graph
+from rlx.ir.plan import Call, MemoryPlan, Schedule
+from rlx.ir.spans import phase
 
 
 class WebGpuBackend(Lowering):
@@ -108,25 +107,9 @@ class WebGpuBackend(Lowering):
         assert plan is not None
         # "auto" has chosen this device just now: it opens while the kernels are rendered.
         open_ahead(info)
-        per_dimension = info.limits["max-compute-workgroups-per-dimension"]
-        # A loop repeats its calls; each is lowered once.
-        lowered: dict[int, Dispatch | Call | None] = {}
-        too_long: dict[Node, str] = {}
-        with phase("render"):
-            for call in schedule.calls:
-                if id(call) in lowered:
-                    continue
-                checkpoint()
-                one = call if call.kernel == HOST else lower(call, per_dimension)
-                if isinstance(one, Dispatch):
-                    _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
-                    if one.excess:
-                        too_long[call.node] = "its loops are longer than a GPU may run"
-                lowered[id(call)] = one
-        if too_long:
-            raise _too_long(too_long)
-        found = (lowered[id(call)] for call in schedule.calls)
-        return WebGpuProgram(schedule, plan, tuple(one for one in found if one is not None))
+        from rlx.backends.webgpu.rendering import rendered
+
+        return WebGpuProgram(schedule, plan, rendered(info, schedule))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,32 +157,6 @@ class WebGpuProgram:
         with phase("allocate"), gpu.all_or_nothing():
             fixed = Fixed(gpu, self.schedule, options)
             return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
-
-
-def _too_long(reasons: dict[Node, str]) -> KernelLimitError:
-    first = next(iter(reasons))
-    return KernelLimitError(
-        describe(
-            f"the loops of {len(reasons)} nodes are longer than a GPU may run",
-            where=first.where(),
-            expected=f"fewer than {TOO_MANY} trips in each kernel",
-            hint="compile for the CPU, or cut the axis into parts",
-        ),
-        reasons,
-    )
-
-
-def _check_bindings(dispatch: Dispatch, limit: int) -> None:
-    if len(dispatch.values) > limit:
-        raise CompileError(
-            describe(
-                f"kernel {dispatch.label} binds more buffers than the device allows",
-                where=dispatch.call.node.where(),
-                got=len(dispatch.values),
-                expected=f"at most {limit} (max-storage-buffers-per-shader-stage)",
-                hint="compile with CompileOptions(fuse=False)",
-            )
-        )
 
 
 BACKEND = WebGpuBackend()

@@ -9,7 +9,6 @@ import numpy as np
 
 from rlx._ext.owner import Gate
 from rlx.backends.base import CompileOptions, Executable
-from rlx.backends.host import compile_host
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import to_device
 from rlx.backends.webgpu.work import OK, PythonRunner, Submission
@@ -59,6 +58,8 @@ class Fixed:
                 self._write([(value, value.array)])
         for call in schedule.calls:
             if call.kernel == HOST and id(call) not in self._programs:
+                from rlx.backends.host import compile_host
+
                 self._programs[id(call)] = compile_host(_graph(call), options)
 
     def program(self, call: Call) -> Executable:

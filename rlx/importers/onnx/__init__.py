@@ -1,5 +1,1 @@
-"""ONNX models as graphs: the file's bytes (wire, schema, tensors), the walk (lower), the operators (ops)."""
-
-from rlx.importers.onnx.load import load
-
-__all__ = ["load"]
+"""ONNX models as graphs: the file's bytes (source), its messages (wire, schema, tensors), the walk (load), the operators (ops)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from rlx.errors import ImportModelError, UnsupportedOpError, describe
 from rlx.files import open_regular
 from rlx.importers.onnx import schema
+from rlx.importers.onnx.element_bytes import from_bytes, shaped, unpacked
 from rlx.importers.onnx.elements import BOOL, ELEMENTS, STRING, Element, name_of
 from rlx.ir.shape import MAX_SIZE
 
@@ -71,7 +71,7 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
     elif tensor.location == EXTERNAL:
         found = _external(tensor, element, count, folder, where)
     elif tensor.raw is not None:
-        found = _from_bytes(tensor.raw.view, element, count, where)
+        found = from_bytes(tensor.raw.view, element, count, where)
     else:
         found = _from_field(tensor, element, where)
     if found.size != count:
@@ -83,60 +83,7 @@ def to_array(tensor: schema.Tensor, folder: Path | None) -> tuple[Array, Element
                 expected=f"{count} for {shape}",
             )
         )
-    return _shaped(found, shape), element
-
-
-def raw_array(view: memoryview, element: Element, shape: tuple[int, ...]) -> Array:
-    """The elements of a tensor that holds them as bytes, as ``to_array`` gives them.
-
-    Args:
-        view: The bytes.
-        element: Their type.
-        shape: The tensor's shape.
-
-    Raises:
-        ImportModelError: There are more or fewer bytes than the shape has.
-    """
-    return _shaped(_from_bytes(view, element, math.prod(shape), "a weight"), shape)
-
-
-def _shaped(found: Array, shape: tuple[int, ...]) -> Array:
-    found = found.reshape(shape)
-    found.setflags(write=False)
-    return found
-
-
-def _from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
-    if len(view) != element.nbytes(count):
-        raise ImportModelError(
-            describe(
-                "the bytes do not fill the shape",
-                where=where,
-                got=f"{len(view)} bytes",
-                expected=f"{element.nbytes(count)} for {count} of {element.name}",
-            )
-        )
-    if element.bits:
-        return _unpacked(np.frombuffer(view, np.uint8), element, count)
-    if element is BOOL:
-        flags: Array = np.frombuffer(view, np.uint8) != 0
-        return flags
-    found = np.frombuffer(view, element.numpy.newbyteorder("<"))
-    # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
-    native: Array = found if sys.byteorder == "little" else found.astype(element.numpy)
-    return native
-
-
-def _unpacked(data: Array, element: Element, count: int) -> Array:
-    """Elements of which several share a byte, the first in its lowest bits, as a byte each."""
-    shifts = np.arange(0, 8, element.bits, dtype=np.uint8)
-    flat = (data[:, None] >> shifts).ravel()[:count] & ((1 << element.bits) - 1)
-    if element.numpy == np.uint8:
-        return np.asarray(flat, np.uint8)
-    # The highest of the bits is the sign.
-    spare = 8 - element.bits
-    signed: Array = (flat << spare).astype(np.uint8).view(np.int8) >> spare
-    return signed
+    return shaped(found, shape), element
 
 
 def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
@@ -157,7 +104,7 @@ def _from_field(tensor: schema.Tensor, element: Element, where: str) -> Array:
         return flags
     if element.bits:
         count = math.prod(int(d) for d in (() if tensor.dims is None else tensor.dims))
-        return _unpacked(array.astype(np.uint8), element, count)
+        return unpacked(array.astype(np.uint8), element, count)
     if element.numpy.kind in "iu":
         found = array.astype(element.numpy)
         if not np.array_equal(found.astype(np.int64), array):
@@ -208,7 +155,7 @@ def _external(
     except (ValueError, OSError) as error:
         what = "external data can't be read"
         raise ImportModelError(describe(what, where=where, got=str(error))) from None
-    return _from_bytes(memoryview(mapped.data), element, count, where)
+    return from_bytes(memoryview(mapped.data), element, count, where)
 
 
 def _inside(folder: Path, location: str, where: str) -> Path:

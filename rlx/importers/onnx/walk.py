@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from rlx.errors import (
 )
 from rlx.importers.onnx import allowed, handlers
 from rlx.importers.onnx.call import Call
-from rlx.importers.onnx.elements import Element
 from rlx.importers.onnx.handlers import Operator
 from rlx.importers.onnx.opsets import plain, refused, versions
 from rlx.importers.onnx.schema import Attribute, Function, GraphDef, ModelDef, NodeDef, Tensor
 from rlx.importers.onnx.scope import Problem, Scope
+from rlx.importers.onnx.source import Origin
 from rlx.importers.onnx.tensors import to_array
 from rlx.importers.onnx.values import (
     CARRIERS,
@@ -54,22 +54,6 @@ MAX_CALLS = 32
 MAX_ELEMENTS = 1 << 36
 # Bytes of a weight from which on its place in the file is remembered.
 _LEAST_ORIGIN = 256
-
-
-class Origin(NamedTuple):
-    """Where a weight stands in the file.
-
-    Attributes:
-        offset: Where its bytes begin.
-        nbytes: How many there are.
-        element: What they hold.
-        shape: The tensor's shape.
-    """
-
-    offset: int
-    nbytes: int
-    element: Element
-    shape: tuple[int, ...]
 
 
 class Lowering:

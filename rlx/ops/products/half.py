@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, describe
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
@@ -21,8 +21,6 @@ from rlx.ops.products.matmul import (
     matmul_type,
     product_params,
 )
-
-HALVES = (DType.F16, DType.BF16)
 
 
 def _matrix(node: Node) -> tuple[int, int]:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.abi.constants import LONG_ACROSS
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter
 from rlx.ops.spectra.fft_plans import plan
 from rlx.ops.windows.geometry import Window
 
-# Samples side by side in a block, one per vector lane (kernels/windows/long_conv.h).
-ACROSS = 16
 # Minimum taps for transforms.
 FEWEST_TAPS = 32
 # Samples of the longest block: its transform, tables and spectra stay in the second-level cache.
@@ -36,13 +35,13 @@ _MOST_SCRATCH = 8 << 20
 
 def cross_factors(n: int) -> Array:
     """exp(-2 pi i l k / n) of lane l of 16 and element k of n / 16, as a block of n samples stands in memory."""
-    lanes, elements = np.arange(ACROSS), np.arange(n // ACROSS)
+    lanes, elements = np.arange(LONG_ACROSS), np.arange(n // LONG_ACROSS)
     return as_tiles(np.exp(-2j * np.pi * (lanes[:, None] * elements) / n)).astype(np.float32)
 
 
 def as_tiles(values: Array) -> Array:
     """``[..., 16, m]`` complex numbers as the kernel has them: ``[..., m / 16, 16, 2, 16]``, re and im apart."""
-    tiles = values.reshape(*values.shape[:-1], -1, ACROSS).swapaxes(-3, -2)
+    tiles = values.reshape(*values.shape[:-1], -1, LONG_ACROSS).swapaxes(-3, -2)
     return np.stack([tiles.real, tiles.imag], -2)
 
 
@@ -52,14 +51,16 @@ def spectra(filters: Array, n: int) -> Array:
         invalid="ignore"
     ):  # results of filters that are not finite are not finite either way
         bins = np.fft.fft(filters.astype(np.float64), n, axis=-1).conj() / n
-    found = as_tiles(bins.reshape(len(filters), ACROSS, n // ACROSS))
+    found = as_tiles(bins.reshape(len(filters), LONG_ACROSS, n // LONG_ACROSS))
     return found.astype(np.float32).reshape(len(filters), 2 * n)
 
 
 def filters_of(packed: Array, taps: int) -> Array:
     """The filters whose spectra these are, rounded as those are: ``[count, taps]``."""
     n = packed.shape[-1] // 2
-    tiles = packed.reshape(-1, n // ACROSS // ACROSS, ACROSS, 2, ACROSS).astype(np.float64)
+    tiles = packed.reshape(-1, n // LONG_ACROSS // LONG_ACROSS, LONG_ACROSS, 2, LONG_ACROSS).astype(
+        np.float64
+    )
     bins = (tiles[..., 0, :] + 1j * tiles[..., 1, :]).swapaxes(-3, -2).reshape(-1, n)
     return np.asarray(np.fft.ifft(bins.conj() * n, axis=-1).real[:, :taps], np.float32)
 
@@ -72,7 +73,7 @@ def _lengths() -> tuple[int, ...]:
 
 
 def _transform_ns(n: int) -> float:
-    return n * (_PASS_NS * math.log(n / ACROSS, 4) + _SAMPLE_NS)
+    return n * (_PASS_NS * math.log(n / LONG_ACROSS, 4) + _SAMPLE_NS)
 
 
 def _pair_ns(n: int, channels: int, outputs: int) -> float:
@@ -129,7 +130,7 @@ def call_long(
     node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], n: int
 ) -> None:
     """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
-    passes, small = plan(n // ACROSS), plan(ACROSS)
+    passes, small = plan(n // LONG_ACROSS), plan(LONG_ACROSS)
     assert passes is not None, "lengths have a plan"
     assert small is not None, "16 has a plan"
     tables = passes.table(DType.F32), cross_factors(n), small.table(DType.F32)
@@ -144,7 +145,7 @@ def call_long(
         [emitter.result()],
         {
             **params,
-            "block": n // ACROSS,
+            "block": n // LONG_ACROSS,
             "twiddle_count": passes.count,
             "passes": len(passes.radices),
             "radices": passes.radices,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.abi.products import ACTIVATIONS
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import HALVES, DType
 from rlx.ir.graph import Node
-from rlx.ops.products.half import HALVES
 from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 # Products whose weight may be in 16 bits.

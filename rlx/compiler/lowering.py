@@ -1,19 +1,20 @@
-"""The steps of a compile, from a verified graph to an executable. Each makes a new record from the last."""
+"""From a verified graph to a lowered one: passes, schedule and memory plan. Each step makes a new record from the last.
+
+A start from the compile cache does none of this, and does not import this module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, cast
 
 from rlx import flags
-from rlx.backends.base import Executable, KernelLimitError, Program, set_params
-from rlx.backends.plugins import executable_of, program_of, refusal, unpacked
+from rlx.backends.base import KernelLimitError
+from rlx.backends.plugins import refusal, unpacked
 from rlx.budget import budget
-from rlx.compiler.prepared import PreparedExecutable, Preparing
+from rlx.compiler.lowered import NOTHING_HOSTED, Decisions, Lowered
 from rlx.compiler.target import Target
-from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, InputError, UnsupportedOpError, describe
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
@@ -23,68 +24,13 @@ from rlx.ir.spans import phase
 from rlx.ir.variants import SUBGROUPS
 from rlx.ops.leaves import LEAVES
 from rlx.passes.extent import Extent, extent_of
-from rlx.passes.hoist import Hoisted, Preparation, check_fit, check_same, hoist
+from rlx.passes.hoist import Hoisted, check_fit, check_same, hoist
 from rlx.passes.large_weights import split_large
 from rlx.passes.legalize import blocked, refuse_unready
 from rlx.passes.lift import lift
 from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import GRAPH_PASSES, KERNEL_PASSES, PIPELINE, Pass, run_pipeline
 from rlx.passes.schedule import Scheduler, check_supported
-
-_NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A graph made ready for a target, with nothing of the target's memory taken. It is never changed.
-
-    Attributes:
-        graph: The graph after the passes.
-        notes: What the passes changed and what they left, and why.
-        schedule: Its calls; None for a backend that reads no kernels.
-        plan: Where its values live; None likewise.
-        preparations: What is computed when params are set.
-        subgraphs: What the bodies of loops and branches became, in the order in which the schedule
-            writes them out.
-        hosted: Nodes that are too large for the target's kernels and run on the host, by position, and why.
-        program: What the backend made of it; None until it is loaded for the first time.
-    """
-
-    graph: Graph
-    notes: tuple[Note, ...]
-    schedule: Schedule | None
-    plan: MemoryPlan | None
-    preparations: tuple[Preparation, ...] = ()
-    subgraphs: tuple[Graph, ...] = ()
-    hosted: Mapping[int, str] = field(default_factory=lambda: _NOTHING_HOSTED)
-    program: Program | None = None
-
-    def noted(self, step: str, text: str) -> Lowered:
-        """The same with another note."""
-        return replace(self, notes=(*self.notes, Note.of(step, text)))
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
-
-    Attributes:
-        graph: See ``Lowered``; every node has been inferred.
-        notes: See ``Lowered``.
-        preparations: See ``Lowered``.
-        subgraphs: See ``Lowered``.
-        hosted: See ``Lowered``.
-        offsets: Where temporaries lie; see ``MemoryPlan.temps``.
-        program: What the backend packed; see ``rlx.backends.base.Program``.
-    """
-
-    graph: Graph
-    notes: tuple[Note, ...]
-    preparations: tuple[Preparation, ...]
-    subgraphs: tuple[Graph, ...]
-    hosted: Mapping[int, str]
-    offsets: tuple[int, ...]
-    program: Any
 
 
 def lower(graph: Graph, target: Target) -> Lowered:
@@ -237,7 +183,7 @@ def _specialise(
 
 
 def _specialised(
-    graph: Graph, target: Target, hosted: Mapping[int, str] = _NOTHING_HOSTED
+    graph: Graph, target: Target, hosted: Mapping[int, str] = NOTHING_HOSTED
 ) -> tuple[Schedule, tuple[Graph, ...]]:
     """The schedule of a graph, and what the passes made of its subgraphs."""
     subgraphs: list[Graph] = []
@@ -283,52 +229,28 @@ def _plan(schedule: Schedule, target: Target, offsets: Sequence[int] | None = No
     )
 
 
-def programmed(lowered: Lowered, target: Target) -> Lowered:
-    """A lowered graph with the backend's program of it; nodes too large for its kernels run on the host.
+def moved_to_host(lowered: Lowered, target: Target, error: KernelLimitError) -> Lowered:
+    """A lowered graph whose nodes that are too large for the target's kernels run on the host.
+
+    Args:
+        lowered: The graph.
+        target: What it is for.
+        error: Which nodes these are, as the backend said.
 
     Raises:
-        UnsupportedOpError: There are such nodes, and the host may not help or can't.
-        CompileError: The backend makes no program of it.
+        UnsupportedOpError: The host may not help, or can't.
     """
-    if lowered.program is not None:
-        return lowered
-    try:
-        return _with_program(lowered, target)
-    except KernelLimitError as error:
-        hosted = {**lowered.hosted, **_moved(lowered.graph, error.reasons)}
-        if any(_only_here(lowered.graph.nodes[at], target) for at in hosted):
-            raise UnsupportedOpError(str(error)) from error
-        schedule, subgraphs = _specialised(lowered.graph, target, hosted)
-        plan = _plan(schedule, target)
-        moved = replace(
-            lowered,
-            schedule=schedule,
-            plan=plan,
-            subgraphs=subgraphs,
-            hosted=MappingProxyType(hosted),
-        )
-        return _with_program(moved, target)
-
-
-def _with_program(lowered: Lowered, target: Target) -> Lowered:
-    made = program_of(target.info, lowered.graph, lowered.schedule, lowered.plan, target.options)
-    return replace(lowered, program=made)
-
-
-def loaded(lowered: Lowered, target: Target) -> tuple[Lowered, Executable]:
-    """Makes the backend's program where there is none yet, and loads it.
-
-    Returns:
-        The lowered graph with its program, and an executable.
-
-    Raises:
-        UnsupportedOpError: See ``programmed``.
-        CompileError: A kernel does not compile.
-        DeviceMemoryError: The device has no room.
-    """
-    with phase("load"):
-        found = programmed(lowered, target)
-        return found, _load(found, target)
+    hosted = {**lowered.hosted, **_moved(lowered.graph, error.reasons)}
+    if any(_only_here(lowered.graph.nodes[at], target) for at in hosted):
+        raise UnsupportedOpError(str(error)) from error
+    schedule, subgraphs = _specialised(lowered.graph, target, hosted)
+    return replace(
+        lowered,
+        schedule=schedule,
+        plan=_plan(schedule, target),
+        subgraphs=subgraphs,
+        hosted=MappingProxyType(hosted),
+    )
 
 
 def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
@@ -344,16 +266,3 @@ def _moved(graph: Graph, reasons: Mapping[Node, str]) -> dict[int, str]:
             if any(isinstance(value, Graph) for value in node.attrs.values()):
                 found[node.id] = f"in its subgraph: {inside}"
     return found
-
-
-def _load(lowered: Lowered, target: Target) -> Executable:
-    """Takes the target's memory and makes everything that runs need."""
-    assert lowered.program is not None
-    executable = executable_of(lowered.program, target.info, lowered.graph, target.options)
-    if not lowered.preparations:
-        return executable
-    kept = frozenset(lowered.graph.param_names)
-    preparing = Preparing(lowered.preparations, kept, target.options)
-    for made in preparing.at_once():
-        set_params(executable, made)
-    return cast(Executable, PreparedExecutable(executable, preparing))

@@ -1,0 +1,22 @@
+"""What measured figures belong to."""
+
+from __future__ import annotations
+
+from rlx.backends.base import DeviceInfo
+from rlx.backends.plugins import build_id_of, path_of
+from rlx.cost.calibration import Identity
+from rlx.device.names import Device
+from rlx.version import __version__
+
+
+def identity_of(info: DeviceInfo) -> Identity:
+    """What figures of a device belong to."""
+    return Identity(
+        str(Device(info.backend, info.index)),
+        info.adapter,
+        info.api,
+        info.driver,
+        path_of(info),
+        __version__,
+        build_id_of(info.backend),
+    )

@@ -1,0 +1,69 @@
+"""What a graph becomes for a target, before anything of the target's memory is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from types import MappingProxyType
+from typing import Any
+
+from rlx.backends.base import Program
+from rlx.dataclasses import dataclass
+from rlx.ir.graph import Graph
+from rlx.ir.notes import Note
+from rlx.ir.plan import MemoryPlan, Preparation, Schedule
+
+NOTHING_HOSTED: Mapping[int, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph made ready for a target, with nothing of the target's memory taken. It is never changed.
+
+    Attributes:
+        graph: The graph after the passes.
+        notes: What the passes changed and what they left, and why.
+        schedule: Its calls; None for a backend that reads no kernels.
+        plan: Where its values live; None likewise.
+        preparations: What is computed when params are set.
+        subgraphs: What the bodies of loops and branches became, in the order in which the schedule
+            writes them out.
+        hosted: Nodes that are too large for the target's kernels and run on the host, by position, and why.
+        program: What the backend made of it; None until it is loaded for the first time.
+    """
+
+    graph: Graph
+    notes: tuple[Note, ...]
+    schedule: Schedule | None
+    plan: MemoryPlan | None
+    preparations: tuple[Preparation, ...] = ()
+    subgraphs: tuple[Graph, ...] = ()
+    hosted: Mapping[int, str] = field(default_factory=lambda: NOTHING_HOSTED)
+    program: Program | None = None
+
+    def noted(self, step: str, text: str) -> Lowered:
+        """The same with another note."""
+        return replace(self, notes=(*self.notes, Note.of(step, text)))
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What lowering decides: ``derive`` makes the rest of it again. It may come out of a file.
+
+    Attributes:
+        graph: See ``Lowered``; every node has been inferred.
+        notes: See ``Lowered``.
+        preparations: See ``Lowered``.
+        subgraphs: See ``Lowered``.
+        hosted: See ``Lowered``.
+        offsets: Where temporaries lie; see ``MemoryPlan.temps``.
+        program: What the backend packed; see ``rlx.backends.base.Program``.
+    """
+
+    graph: Graph
+    notes: tuple[Note, ...]
+    preparations: tuple[Preparation, ...]
+    subgraphs: tuple[Graph, ...]
+    hosted: Mapping[int, str]
+    offsets: tuple[int, ...]
+    program: Any

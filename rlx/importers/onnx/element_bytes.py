@@ -1,0 +1,79 @@
+"""From the bytes of a tensor to its elements."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ImportModelError, describe
+from rlx.importers.onnx.elements import BOOL, Element
+
+Array = np.ndarray[Any, Any]
+
+
+def raw_array(view: memoryview, element: Element, shape: tuple[int, ...]) -> Array:
+    """The elements of a tensor that holds them as bytes, as ``to_array`` gives them.
+
+    Args:
+        view: The bytes.
+        element: Their type.
+        shape: The tensor's shape.
+
+    Raises:
+        ImportModelError: There are more or fewer bytes than the shape has.
+    """
+    return shaped(from_bytes(view, element, math.prod(shape), "a weight"), shape)
+
+
+def shaped(found: Array, shape: tuple[int, ...]) -> Array:
+    """Elements in a shape, for reading only."""
+    found = found.reshape(shape)
+    found.setflags(write=False)
+    return found
+
+
+def from_bytes(view: memoryview, element: Element, count: int, where: str) -> Array:
+    """Elements as bytes hold them, in one row; a view of the bytes wherever that can be.
+
+    Args:
+        view: The bytes.
+        element: Their type.
+        count: How many elements there are.
+        where: What errors call the tensor.
+
+    Raises:
+        ImportModelError: There are more or fewer bytes.
+    """
+    if len(view) != element.nbytes(count):
+        raise ImportModelError(
+            describe(
+                "the bytes do not fill the shape",
+                where=where,
+                got=f"{len(view)} bytes",
+                expected=f"{element.nbytes(count)} for {count} of {element.name}",
+            )
+        )
+    if element.bits:
+        return unpacked(np.frombuffer(view, np.uint8), element, count)
+    if element is BOOL:
+        flags: Array = np.frombuffer(view, np.uint8) != 0
+        return flags
+    found = np.frombuffer(view, element.numpy.newbyteorder("<"))
+    # A view of the file, also where it is not aligned: weights are copied when they are set, and not before.
+    native: Array = found if sys.byteorder == "little" else found.astype(element.numpy)
+    return native
+
+
+def unpacked(data: Array, element: Element, count: int) -> Array:
+    """Elements of which several share a byte, the first in its lowest bits, as a byte each."""
+    shifts = np.arange(0, 8, element.bits, dtype=np.uint8)
+    flat = (data[:, None] >> shifts).ravel()[:count] & ((1 << element.bits) - 1)
+    if element.numpy == np.uint8:
+        return np.asarray(flat, np.uint8)
+    # The highest of the bits is the sign.
+    spare = 8 - element.bits
+    signed: Array = (flat << spare).astype(np.uint8).view(np.int8) >> spare
+    return signed

@@ -1,0 +1,42 @@
+"""Whether the weights of a model stand in its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlx.importers.onnx.schema import Attribute, GraphDef, NodeDef, Tensor
+from rlx.importers.onnx.source import Source
+from rlx.importers.onnx.tensors import EXTERNAL
+
+
+def has_external(source: Source) -> bool:
+    """Whether a model has weights in other files."""
+    return any(tensor.location == EXTERNAL for tensor in _tensors(source))
+
+
+def _tensors(source: Source) -> Iterator[Tensor]:
+    """Every tensor of a model."""
+    yield from _of_graph(source.graph)
+    for function in source.model.functions:
+        yield from _of_nodes(function.nodes)
+        yield from _of_attributes(function.defaults)
+
+
+def _of_graph(graph: GraphDef) -> Iterator[Tensor]:
+    yield from graph.initializers
+    yield from _of_nodes(graph.nodes)
+
+
+def _of_nodes(nodes: Sequence[NodeDef]) -> Iterator[Tensor]:
+    for node in nodes:
+        if node.attributes:
+            yield from _of_attributes(node.attributes)
+
+
+def _of_attributes(attributes: Sequence[Attribute]) -> Iterator[Tensor]:
+    for one in attributes:
+        if one.t is not None:
+            yield one.t
+        yield from one.tensors
+        for graph in [*one.graphs, *([one.g] if one.g else [])]:
+            yield from _of_graph(graph)

@@ -1,0 +1,200 @@
+"""An ONNX file before it is lowered: its bytes, and what its inputs and outputs are.
+
+The messages of the file are read when they are needed: not for a model that the cache folder knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlx.dataclasses import dataclass
+from rlx.errors import ImportModelError, InputError, describe
+from rlx.files import contents, open_regular
+from rlx.importers.onnx.element_bytes import raw_array
+from rlx.importers.onnx.elements import Element
+from rlx.ir.graph import Graph
+from rlx.ir.opdef import Array
+
+if TYPE_CHECKING:
+    from rlx.importers.onnx import schema
+
+MAX_DIM = 1 << 31
+
+
+class Origin(NamedTuple):
+    """Where a weight stands in the file.
+
+    Attributes:
+        offset: Where its bytes begin.
+        nbytes: How many there are.
+        element: What they hold.
+        shape: The tensor's shape.
+    """
+
+    offset: int
+    nbytes: int
+    element: Element
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model.
+
+    Attributes:
+        name: Its name.
+        element: Its element type.
+        dims: Its dimensions: a size, or the name that ``dims=`` binds. None where the file does not
+            even say how many there are.
+    """
+
+    name: str
+    element: Element
+    dims: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        dims = "any shape" if self.dims is None else ", ".join(map(str, self.dims))
+        return f"{self.name}: {self.element.name} [{dims}]"
+
+
+@dataclass(frozen=True)
+class File:
+    """The bytes of a model.
+
+    Attributes:
+        view: The bytes; those of a file are mapped.
+        label: How messages name the file.
+        folder: Where its external data lies; None where there can't be any.
+    """
+
+    view: memoryview
+    label: str
+    folder: Path | None
+
+    def array_at(self, origin: Origin) -> Array:
+        """A weight by its place."""
+        at, nbytes, element, shape = origin
+        return raw_array(self.view[at : at + nbytes], element, shape)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that is not yet lowered for shapes.
+
+    Attributes:
+        file: Its bytes.
+        inputs: What a run is given.
+        outputs: Names of what it returns.
+    """
+
+    file: File
+    inputs: tuple[Port, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """How messages name the file."""
+        return self.file.label
+
+    @functools.cached_property
+    def model(self) -> schema.ModelDef:
+        """The messages, read when they are needed.
+
+        Raises:
+            ImportModelError: It is no ONNX model.
+        """
+        from rlx.importers.onnx import schema, wire
+
+        return schema.read(schema.ModelDef, wire.Span(self.file.view, 0))
+
+    @property
+    def graph(self) -> schema.GraphDef:
+        """The model's graph."""
+        assert self.model.graph is not None
+        return self.model.graph
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model lowered for one set of shapes.
+
+    Attributes:
+        graph: The graph.
+        elements: Element type of each output; those that rlx lacks come in a wider type.
+        origins: By their identity, weights of the graph and where they stand in the file.
+    """
+
+    graph: Graph
+    elements: tuple[Element, ...]
+    origins: Mapping[int, tuple[Array, Origin]] = field(default_factory=dict)
+
+
+def open_file(path_or_bytes: Any) -> File:
+    """The bytes of a model.
+
+    Raises:
+        ImportModelError: There is no such file, or it can't be read.
+    """
+    view = contents(path_or_bytes)
+    if view is not None:
+        return File(view.toreadonly(), "the model", None)
+    path = Path(os.fspath(path_or_bytes))
+    return File(_map(path), path.name, path.parent)
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        with open_regular(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ImportModelError(describe("the file is empty", where=path.name))
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ImportModelError(
+            describe("the model can't be read", where=str(path), got=str(error))
+        ) from None
+
+
+def bind(
+    source: Source, dims: Mapping[str, int], values: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of every input that is not given as a value.
+
+    Raises:
+        InputError: A dimension has no size, or not a sensible one.
+    """
+    for name, size in dims.items():
+        if not isinstance(size, (int, np.integer)) or not 0 <= size <= MAX_DIM:
+            raise InputError(
+                describe(f"dimension {name!r}", got=repr(size), expected="a whole number >= 0")
+            )
+    shapes: dict[str, tuple[int, ...]] = {}
+    missing: set[str] = set()
+    for port in source.inputs:
+        if port.name in values:
+            continue
+        if port.dims is None:
+            missing.add(f"all of {port.name!r}")
+            continue
+        missing |= {d for d in port.dims if isinstance(d, str) and d not in dims}
+        shapes[port.name] = tuple(
+            int(dims.get(d, 0)) if isinstance(d, str) else d for d in port.dims
+        )
+    if missing:
+        raise InputError(
+            describe(
+                "dimensions without a size",
+                where=source.label,
+                got=", ".join(sorted(missing)),
+                hint="give them as dims={...} (--dim NAME=SIZE), or run it with rlx.onnx.Model, "
+                "which takes them from the arrays",
+            )
+        )
+    return shapes
