@@ -1,6 +1,8 @@
 """Sealed entries of the cache: what has this user's seal is used as it is, and nothing else is looked into."""
 
 import contextlib
+import hashlib
+import json
 import os
 import pickle
 import random
@@ -159,6 +161,42 @@ def test_what_has_no_seal_is_not_read(folder, key):
     assert not Runs.ran
 
 
+def divided(raw, places):
+    """A container with the same bytes of all arrays, which are said to begin elsewhere. Its checksums hold."""
+    body = 96 + int.from_bytes(raw[16:24], "little")
+    said = json.loads(raw[96:body])
+    header = json.dumps({**said, "arrays": places(said["arrays"])}).encode()
+    header += b" " * (-(96 + len(header)) % 64)
+    sizes = len(header), 96 + len(header) + len(raw) - body
+    front = raw[:16] + b"".join(size.to_bytes(8, "little") for size in sizes) + raw[32:64]
+    return front + hashlib.sha256(front + header).digest() + header + raw[body:]
+
+
+def test_arrays_that_are_divided_in_another_way_are_not_read(folder, key):
+    """Weights are data of other people: what stands in them must not become the record."""
+    entries = sealed.sealed_entries()
+    name, weights = entries.name("weights"), np.zeros(8192, np.uint8)
+    attack = pickle.dumps(Runs())
+    weights[: len(attack)] = np.frombuffer(attack, np.uint8)
+    assert entries.put(name, {"weights": weights})
+    np.testing.assert_array_equal(entries.get(name)["weights"], weights)
+    (entry,) = folder.iterdir()
+    raw = entry.read_bytes()
+    for places in (
+        lambda held: held[::-1],
+        lambda held: held[1:],
+        lambda held: [[held[1][0], "|u1", [len(attack)]]],
+        lambda held: [*held, held[1]],
+    ):
+        entry.write_bytes(divided(raw, places))
+        assert container.read(entry).arrays  # it is a whole container
+        with pytest.warns(RuntimeWarning, match="its seal is another"):
+            assert entries.get(name) is None
+    assert not Runs.ran
+    entry.write_bytes(divided(raw, lambda held: held))
+    np.testing.assert_array_equal(entries.get(name)["weights"], weights)
+
+
 def test_damage_is_found(folder):
     params, x = {"w": np.eye(8, dtype=np.float32)}, {"x": np.ones((4, 8), np.float32)}
     expected = rlx.compile(mlp(), device="cpu", params=params).run(x)[0]
@@ -232,6 +270,9 @@ def test_records_come_back_as_they_were(folder):
         "items": types.MappingProxyType({"a": 1}),
         "array": kept,
         "elsewhere": (elsewhere := np.arange(3)),
+        "large": (large := np.arange(5000.0).reshape(2, 50, 50).transpose(2, 0, 1)),
+        "strided": (strided := np.arange(9000, dtype=np.int16)[::3]),
+        "empty": np.zeros((0, 4)),
     }
     name = entries.name("record")
     assert entries.put(name, record, lambda one: "there" if one is elsewhere else None)
@@ -246,6 +287,8 @@ def test_records_come_back_as_they_were(folder):
     assert dict(found["items"]) == {"a": 1}
     np.testing.assert_array_equal(found["array"], kept)
     assert found["elsewhere"] is elsewhere
+    for name, one in (("large", large), ("strided", strided), ("empty", np.zeros((0, 4)))):
+        np.testing.assert_array_equal(found[name], one, strict=True)
     assert entries.get(entries.name("absent")) is None
 
 

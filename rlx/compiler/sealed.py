@@ -1,8 +1,8 @@
 """Entries of the cache folder that this user's rlx has sealed: whole records, which are used as they are.
 
-What the compiler makes is large, and to check it is to make it again. So an entry carries a seal: a keyed digest of its
-bytes. The key is 32 random bytes in a file of its own that only this user can read, outside of the cache folder. Whoever
-can make a seal can change the user's programs as well. An entry without the right seal is not looked into.
+What the compiler makes is large, and to check it is to make it again. So an entry carries a seal: a keyed digest of the
+digest of its bytes. The key is 32 random bytes in a file of its own that only this user can read, outside of the cache
+folder. Whoever can make a seal can change the user's programs as well. An entry without the right seal is not looked into.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,8 @@ from rlx.ir.opdef import Array, TensorType, lookup
 KIND = "sealed"
 # Entries above it are not written: the cache folder is for many models.
 MOST_BYTES = 32 << 20
+# Bytes of an array from which on it stands beside the record.
+_LARGE_BYTES = 4096
 _KEY_BYTES = 32
 _log = logging.getLogger(__name__)
 # Names an array that is found elsewhere when the record is read again; None for one that is not.
@@ -123,12 +125,12 @@ class Sealed:
             found = self._disk.get(name)
             if found is None:
                 return None
-            if found.kind != KIND or len(found.arrays) != 1:
+            if found.kind != KIND or not found.arrays:
                 raise _NotSealedError("it is no sealed entry")
-            raw = found.arrays[0].tobytes()
-            if not hmac.compare_digest(str(found.data["seal"]), self._seal(name, raw)):
+            if not hmac.compare_digest(str(found.data["seal"]), self._seal(name, found.digest)):
                 raise _NotSealedError("its seal is another")
-            return _Reader(io.BytesIO(raw), arrays).load()
+            record, *large = found.arrays
+            return _Reader(io.BytesIO(record.data), arrays, large).load()
         except Exception as error:  # of whatever records are made of
             count("refused" if isinstance(error, _NotSealedError) else "damaged")
             said = str(error) or type(error).__name__
@@ -151,16 +153,18 @@ class Sealed:
             OpaqueError: The record holds what can't be written, or is too large.
         """
         try:
-            raw = _dumped(record, elsewhere)
+            held = [np.frombuffer(one, np.uint8) for one in _dumped(record, elsewhere)]
         except Exception as error:  # of whatever records are made of
             raise OpaqueError(f"{type(error).__name__}: {error}") from error
-        if len(raw) > MOST_BYTES:
-            raise OpaqueError(f"{len(raw)} bytes, at most {MOST_BYTES} are sealed")
-        held = [np.frombuffer(raw, np.uint8)]
-        return self._disk.put(name, container.dump(KIND, {"seal": self._seal(name, raw)}, held))
+        nbytes = sum(one.nbytes for one in held)
+        if nbytes > MOST_BYTES:
+            raise OpaqueError(f"{nbytes} bytes, at most {MOST_BYTES} are sealed")
+        raw = container.dump(KIND, lambda digest: {"seal": self._seal(name, digest)}, held)
+        return self._disk.put(name, raw)
 
-    def _seal(self, name: str, raw: bytes) -> str:
-        return hmac.digest(self._key, name.encode() + raw, "sha256").hex()
+    def _seal(self, name: str, digest: bytes) -> str:
+        """The seal of an entry whose arrays have a digest; the container checks that they have it."""
+        return hmac.digest(self._key, name.encode() + digest, "sha256").hex()
 
 
 class _NotSealedError(Exception):
@@ -187,8 +191,16 @@ class _Writer(pickle.Pickler):
     """Writes a graph as a list of rows: nodes that refer to each other would nest as deep as the graph is long."""
 
     def __init__(self, file: io.BytesIO, elsewhere: Elsewhere | None) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.large: list[memoryview] = []
+        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=self._keeps)
         self._elsewhere = elsewhere
+
+    def _keeps(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether the bytes of an array stand in the record. Large ones stand beside it, and are not copied when it is read."""
+        raw = buffer.raw()
+        if raw.nbytes >= _LARGE_BYTES:
+            self.large.append(raw)
+        return raw.nbytes < _LARGE_BYTES
 
     def persistent_id(self, obj: Any) -> Any:
         """What stands for an array that is found elsewhere."""
@@ -215,8 +227,13 @@ class _Writer(pickle.Pickler):
 class _Reader(pickle.Unpickler):
     """Reads what ``_Writer`` wrote."""
 
-    def __init__(self, file: io.BytesIO, arrays: Callable[[Any], Array] | None) -> None:
-        super().__init__(file)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        arrays: Callable[[Any], Array] | None,
+        large: Sequence[Array],
+    ) -> None:
+        super().__init__(file, buffers=large)
         self._arrays = arrays
 
     def persistent_load(self, pid: Any) -> Array:
@@ -226,10 +243,12 @@ class _Reader(pickle.Unpickler):
         return self._arrays(pid)
 
 
-def _dumped(record: Any, elsewhere: Elsewhere | None) -> bytes:
+def _dumped(record: Any, elsewhere: Elsewhere | None) -> list[memoryview]:
+    """A record as bytes, and those of its large arrays."""
     file = io.BytesIO()
-    _Writer(file, elsewhere).dump(record)
-    return file.getvalue()
+    writer = _Writer(file, elsewhere)
+    writer.dump(record)
+    return [file.getbuffer(), *writer.large]
 
 
 def _node(graph: Graph, at: int) -> Node:

@@ -58,12 +58,14 @@ class Container:
     Attributes:
         kind: What it is, "lowered" or "model" for instance.
         data: What the writer's header says: JSON values.
-        arrays: Read-only arrays; of a mapped file they are views of it.
+        arrays: Read-only arrays, views of the file's bytes.
+        digest: A SHA-256 of the arrays: of their bytes, types and shapes, and of where each begins.
     """
 
     kind: str
     data: Any
     arrays: Sequence[Array]
+    digest: bytes
 
 
 def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
@@ -71,7 +73,7 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
 
     Args:
         kind: What it is.
-        data: JSON values.
+        data: JSON values; or what makes them of ``Container.digest``.
         arrays: Numbers and bools of 1 to 8 bytes each.
 
     Returns:
@@ -95,14 +97,21 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
         body = little.tobytes()
         bodies.append(body + bytes(-len(body) % ALIGNMENT))
         at += len(bodies[-1])
-    header = json.dumps(
-        {"kind": kind, "data": data, "arrays": places}, separators=(",", ":")
-    ).encode()
-    header += b" " * (-(_HEADER_AT + len(header)) % ALIGNMENT)
     body = b"".join(bodies)
+    digest = hashlib.sha256(body).digest()
+    if callable(data):
+        data = data(_of_arrays(places, digest))
+    said = {"kind": kind, "data": data, "arrays": places}
+    header = json.dumps(said, separators=(",", ":")).encode()
+    header += b" " * (-(_HEADER_AT + len(header)) % ALIGNMENT)
     total = _HEADER_AT + len(header) + len(body)
-    front = _PREFIX.pack(MAGIC, VERSION, 0, len(header), total) + hashlib.sha256(body).digest()
+    front = _PREFIX.pack(MAGIC, VERSION, 0, len(header), total) + digest
     return front + hashlib.sha256(front + header).digest() + header + body
+
+
+def _of_arrays(places: Any, body: bytes) -> bytes:
+    """A digest of arrays: the same bytes, divided in another way, are other arrays."""
+    return hashlib.sha256(json.dumps(places).encode() + body).digest()
 
 
 def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) -> Container:
@@ -149,7 +158,7 @@ def load(raw: bytes | mmap.mmap, where: object = "bytes", check: bool = True) ->
         arrays = [stored_array(body, dtype, shape, offset) for offset, dtype, shape in places]
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise refuse("a container file is malformed", f"{type(error).__name__}: {error}") from None
-    return Container(kind, data, arrays)
+    return Container(kind, data, arrays, _of_arrays(places, bytes(view[32:64])))
 
 
 def read(path: str | os.PathLike[str], most: int = MOST_BYTES, links: bool = True) -> Container:
