@@ -1,6 +1,6 @@
 """First runs of models in fresh processes, without caches and with them, beside ONNX Runtime on the same device.
 
-usage: python benchmarks/cold.py [cpu webgpu ...] [--only NAME ...] [--runs 9] [--threads N] [--phases] [--json cold.json]
+usage: python benchmarks/cold.py [cpu webgpu ...] [--only NAME ...] [--runs 9] [--threads N] [--phases] [--json cold.json] [--docs FILE]
 
 The models are those of ``benchmarks/models.py`` and a chain of 16 nodes. A process loads, compiles and runs one once. ONNX
 Runtime is its CPU provider beside "cpu", and its WebGPU provider (package onnxruntime-ep-webgpu) beside GPUs. Times count
@@ -17,14 +17,17 @@ from pathlib import Path
 import numpy as np
 from gpu_cold import chain, onnx_chain
 from models import MODELS, contents, text_inputs
+from report import markdown, write_between
 from rich.console import Console
 from rich.table import Table
 
+from rlx.backends.cpu.backend import processor
 from rlx.cli.cold import STATES, measure, show
 from rlx.threads import thread_count
 
 PEERS = {"cpu": "onnxruntime"}
 ON_GPUS = "onnxruntime webgpu"
+HEADINGS = ("model", "device", "caches", "rlx", "ONNX Runtime", "all", "without imports")
 # Phases that count for neither.
 BEFORE = ("python", "numpy")
 
@@ -99,11 +102,12 @@ def main():
     parser.add_argument("--threads", type=int)
     parser.add_argument("--phases", action="store_true", help="a table of phases for each model")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path, help="puts the table into this file")
     args = parser.parse_args()
     table = Table(title="First runs, medians in milliseconds; times as long as ONNX Runtime")
-    for heading in ("model", "device", "caches", "rlx", "ONNX Runtime", "all", "without imports"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in ("model", "device") else "right")
-    rows = []
+    rows, cells = [], []
     with tempfile.TemporaryDirectory() as name:
         for model, path, inputs in models(args.only, Path(name)):
             spec = {"model": str(path), "threads": thread_count(args.threads)}
@@ -128,9 +132,14 @@ def main():
                     ]
                     rows.append([model, device, state, ours, theirs, *ratios])
                     shown = [f"{ours:,.0f}", f"{theirs:,.0f}", *(f"{one:.2f}" for one in ratios)]
-                    table.add_row(model, device, state, *shown)
+                    cells.append([model, device, state, *shown])
+                    table.add_row(*cells[-1])
                     print(model, device, state, *shown, flush=True)
     Console().print(table)
+    if args.docs:
+        measured = f"Measured on: {processor()}, threads: {thread_count(args.threads)}, medians of {args.runs} processes."
+        made = [measured, "", *markdown(list(HEADINGS), cells)]
+        write_between(args.docs, "benchmarks/cold.py", "\n".join(made))
     if args.json:
         names = ("model", "device", "caches", "rlx_ms", "peer_ms", "ratio", "without_imports")
         args.json.write_text(
