@@ -87,17 +87,7 @@ def loops(str isa):
     return found
 
 
-cdef extern from *:
-    """
-    static int rlx_has_vnni(void)
-    {
-    #if defined(__x86_64__) && defined(__GNUC__)
-        return __builtin_cpu_supports("avx512vnni") != 0;
-    #else
-        return 0;
-    #endif
-    }
-    """
+cdef extern from "processor.h":
     int rlx_has_vnni() nogil
 
 

@@ -2,45 +2,22 @@
    are gone it takes those of others, so that a thread that is held up by another process makes fewer. The caller never
    waits for a thread that has not begun; one that wakes up late finds the call gone. An idle thread spins for a while, if
    it has a core for that, and then sleeps: within a graph the next call comes soon, and a core that sleeps takes as long
-   to wake. Threads are those of POSIX, else those of C11. Without either, callers work alone. A team (call.h) is made of
+   to wake. Without threads (system_threads.h) callers work alone. A team (call.h) is made of
    the same threads: each takes one part, which goes through all phases. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
-#if defined(__unix__) || defined(__APPLE__)
-#include <unistd.h>
-#endif
 #include "parallel.h"
 #include "clock.h"
 #include "floats.h"
+#include "system_threads.h"
 
 #include <string.h>
 
-#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
-#include <pthread.h>
-#include <signal.h>
 #ifdef __linux__
 #include <sched.h>
+#include <unistd.h>
 #define AFFINITIES
-#endif
-#define MUTEX pthread_mutex_t
-#define CONDITION pthread_cond_t
-#define LOCK(mutex) pthread_mutex_lock(mutex)
-#define UNLOCK(mutex) pthread_mutex_unlock(mutex)
-#define WAIT(condition, mutex) pthread_cond_wait(condition, mutex)
-#define WAKE(condition) pthread_cond_signal(condition)
-#define RESULT void *
-#elif !defined(__STDC_NO_THREADS__)
-#include <threads.h>
-#define MUTEX mtx_t
-#define CONDITION cnd_t
-#define LOCK(mutex) mtx_lock(mutex)
-#define UNLOCK(mutex) mtx_unlock(mutex)
-#define WAIT(condition, mutex) cnd_wait(condition, mutex)
-#define WAKE(condition) cnd_signal(condition)
-#define RESULT int
-#else
-#define RLX_NO_THREADS
 #endif
 
 /* How a call treats subnormal numbers: as its caller does, or without those among its operands. */
@@ -92,13 +69,10 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 #else
 
 #include <stdatomic.h>
-#include <time.h>
 
 #define MOST_THREADS 1024
 #define SHARES 64
-#define STACK_BYTES (1 << 20)
 #define SPIN_NS 100000
-#define NAP_NS 20000
 /* A thread is held up if the caller waits for it so many times as long as a part takes, and so many nanoseconds. */
 #define HELD_UP_PARTS 3
 #define HELD_UP_NS 200000
@@ -141,13 +115,13 @@ static struct {
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
     _Atomic int64_t held_up; /* calls that waited for a thread that was held up, since then */
-    MUTEX mutex;            /* of those who sleep */
-    CONDITION done;         /* the caller sleeps until nobody is inside */
+    rlx_mutex mutex;            /* of those who sleep */
+    rlx_condition done;         /* the caller sleeps until nobody is inside */
     _Atomic int waiting;    /* it does */
-    CONDITION work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a job */
+    rlx_condition work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a job */
     _Atomic char asleep[MOST_THREADS];
 #ifdef AFFINITIES
-    pthread_t threads[MOST_THREADS];
+    rlx_thread threads[MOST_THREADS];
     int avoided; /* the processor that the threads avoid, -1 for none */
 #endif
     /* What the caller that has the pool knows of other processes. */
@@ -161,16 +135,6 @@ static inline void pause_briefly(void)
     __builtin_ia32_pause();
 #elif defined(__aarch64__) && defined(__GNUC__)
     __asm__ volatile("yield");
-#endif
-}
-
-static void nap(void)
-{
-    const struct timespec some = {0, NAP_NS};
-#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
-    nanosleep(&some, NULL);
-#else
-    thrd_sleep(&some, NULL);
 #endif
 }
 
@@ -197,7 +161,7 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
     const int64_t began = rlx_clock_ns(), until = call->split->spin ? began + SPIN_NS : 0;
     int naps = 0;
     for (int64_t turns = 1; atomic_load_explicit(&team->made, memory_order_acquire) < all; turns++)
-        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) nap(), naps = 1;
+        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) rlx_nap(), naps = 1;
         else pause_briefly();
     if (naps && rlx_clock_ns() - began > HELD_UP_NS) team->held_up = 1;
 }
@@ -264,15 +228,15 @@ static void await_job(int64_t seat, int64_t spin)
             if (called(seat)) return;
             pause_briefly();
         }
-    LOCK(&pool.mutex);
+    rlx_lock(&pool.mutex);
     pool.asleep[seat] = 1;
-    while (!called(seat)) WAIT(&pool.work[seat], &pool.mutex);
+    while (!called(seat)) rlx_wait(&pool.work[seat], &pool.mutex);
     pool.asleep[seat] = 0;
-    UNLOCK(&pool.mutex);
+    rlx_unlock(&pool.mutex);
 }
 
 /* A thread of the pool; `given` is its seat, which counts from 1. */
-static RESULT work(void *given)
+RLX_THREAD(work, given)
 {
     const int64_t seat = (int64_t)(intptr_t)given;
     int64_t spin = 0;
@@ -287,12 +251,12 @@ static RESULT work(void *given)
             atomic_compare_exchange_strong(&pool.job, &job, NULL);
         }
         if (--pool.inside.count == 0 && pool.waiting) {
-            LOCK(&pool.mutex);
-            WAKE(&pool.done);
-            UNLOCK(&pool.mutex);
+            rlx_lock(&pool.mutex);
+            rlx_wake(&pool.done);
+            rlx_unlock(&pool.mutex);
         }
     }
-    return (RESULT)0;
+    RLX_THREAD_END;
 }
 
 /* Wakes the threads of a job that sleep. */
@@ -301,10 +265,10 @@ static void wake(int64_t wanted)
     int64_t first = 1;
     while (first < wanted && !pool.asleep[first]) first++;
     if (first == wanted) return;
-    LOCK(&pool.mutex);
+    rlx_lock(&pool.mutex);
     for (int64_t i = first; i < wanted; i++)
-        if (pool.asleep[i]) WAKE(&pool.work[i]);
-    UNLOCK(&pool.mutex);
+        if (pool.asleep[i]) rlx_wake(&pool.work[i]);
+    rlx_unlock(&pool.mutex);
 }
 
 /* Returns when nobody is inside. */
@@ -314,37 +278,21 @@ static void await_threads(int64_t spin)
     while (until && pool.inside.count && rlx_clock_ns() < until)
         for (int i = 0; i < 32 && pool.inside.count; i++) pause_briefly();
     if (!pool.inside.count) return;
-    LOCK(&pool.mutex);
+    rlx_lock(&pool.mutex);
     pool.waiting = 1;
-    while (pool.inside.count) WAIT(&pool.done, &pool.mutex);
+    while (pool.inside.count) rlx_wait(&pool.done, &pool.mutex);
     pool.waiting = 0;
-    UNLOCK(&pool.mutex);
+    rlx_unlock(&pool.mutex);
 }
 
 static int start_thread(void)
 {
-#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    /* Threads of the pool handle no signals. */
-    sigfillset(&all);
-    if (pthread_attr_init(&attributes)) return 0;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&thread, &attributes, work, (void *)(intptr_t)(pool.started + 1));
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    rlx_thread thread;
+    if (!rlx_start(work, (void *)(intptr_t)(pool.started + 1), &thread)) return 0;
 #ifdef AFFINITIES
-    if (!failed) pool.threads[pool.started] = thread, pool.avoided = -1;
+    pool.threads[pool.started] = thread, pool.avoided = -1;
 #endif
-    return !failed;
-#else
-    thrd_t thread;
-    return thrd_create(&thread, work, (void *)(intptr_t)(pool.started + 1)) == thrd_success &&
-           thrd_detach(thread) == thrd_success;
-#endif
+    return 1;
 }
 
 #ifdef AFFINITIES
@@ -430,13 +378,12 @@ int64_t rlx_parallel_started(void) { return pool.started; }
 int64_t rlx_parallel_phases(void) { return pool.phases; }
 int64_t rlx_parallel_held_up(void) { return pool.held_up; }
 
-#if defined(_POSIX_THREADS) && !defined(RLX_C11_THREADS)
-/* Only the forking thread exists in the child, so its pool starts empty. */
+/* Only the forking thread exists in the child of a process, so its pool starts empty. */
 static void begin_anew(void)
 {
-    pthread_mutex_init(&pool.mutex, NULL);
-    pthread_cond_init(&pool.done, NULL);
-    for (int64_t i = 0; i < MOST_THREADS; i++) pthread_cond_init(&pool.work[i], NULL), pool.asleep[i] = 0;
+    rlx_mutex_init(&pool.mutex);
+    rlx_condition_init(&pool.done);
+    for (int64_t i = 0; i < MOST_THREADS; i++) rlx_condition_init(&pool.work[i]), pool.asleep[i] = 0;
     pool.job = NULL;
     pool.busy = pool.waiting = 0;
     pool.inside.count = pool.started = 0;
@@ -449,14 +396,8 @@ static void begin_anew(void)
 void rlx_parallel_init(void)
 {
     begin_anew();
+#ifndef _WIN32
     pthread_atfork(NULL, NULL, begin_anew);
-}
-#else
-void rlx_parallel_init(void)
-{
-    mtx_init(&pool.mutex, mtx_plain);
-    cnd_init(&pool.done);
-    for (int64_t i = 0; i < MOST_THREADS; i++) cnd_init(&pool.work[i]);
-}
 #endif
+}
 #endif

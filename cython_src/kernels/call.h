@@ -23,7 +23,7 @@ typedef struct rlx_call {
     RLX_MAYBE_UNUSED const rlx_##kernel##_in *const in = (const void *)(call)->in;                \
     RLX_MAYBE_UNUSED const rlx_##kernel##_out *const out = (const void *)(call)->out
 
-#ifdef __GNUC__
+#if defined(__GNUC__) || defined(__clang__)
 #define RLX_UNLIKELY(condition) __builtin_expect(condition, 0)
 #define RLX_NOINLINE __attribute__((noinline))
 #define RLX_MAYBE_UNUSED __attribute__((unused))

@@ -3,17 +3,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__) && defined(__GNUC__)
+#include "processor.h"
+#ifdef RLX_X86_VECTORS
 #include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC target("avx2,fma,f16c")
 #endif
-static int isa_usable(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+static int isa_usable(void) { return rlx_has_avx2(); }
 #define ISA avx2
 #define VECTOR_BYTES 32
 #define MICRO_VECTORS 2

@@ -3,22 +3,20 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__) && defined(__GNUC__)
+#include "processor.h"
+#ifdef RLX_X86_VECTORS
 #include <immintrin.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c")
 #endif
-static int isa_usable(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
+static int isa_usable(void) { return rlx_has_avx512(); }
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define MICRO_VECTORS 4
-#define VNNI /* as a way of its own, for processors that have it */
+/* Features of a way of its own to multiply bytes. clang takes none of those above for it. */
+#define VNNI "avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,f16c"
 #include "all.h"
 #if defined(__clang__)
 #pragma clang attribute pop

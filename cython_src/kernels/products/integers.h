@@ -101,7 +101,7 @@ static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors
 
 /* Products of unsigned with signed bytes, four of them added to each sum. */
 #define DOTS(ROWS, VECTORS)                                                                        \
-    __attribute__((target("avx512vnni"))) static void dots_##ROWS##_##VECTORS(                     \
+    __attribute__((target(VNNI))) static void dots_##ROWS##_##VECTORS(                     \
         const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,           \
         const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t width)                \
     {                                                                                              \

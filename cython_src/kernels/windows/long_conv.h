@@ -124,8 +124,6 @@ static int NAME(long_write)(T *to, const T *from, T start, int64_t count)
 
 /* Results [from, from + count) of one filter by the definition. A transform spreads NaN and infinities over its block;
    such blocks are computed in this way, so that a NaN affects only the windows that contain it. */
-#if defined(__GNUC__) && !defined(__clang__)
-#endif
 static RLX_NOINLINE void NAME(long_plainly)(T *to, const T *lines, const T *weight, T start, int64_t channels,
                                          int64_t taps, int64_t samples, int64_t from, int64_t count)
 {

@@ -1,0 +1,48 @@
+/* What the processor and the system can do, asked of the processor itself: what compilers offer for that needs their own
+   runtime library, and that of some (zig's) says no to everything. */
+#ifndef RLX_PROCESSOR_H
+#define RLX_PROCESSOR_H
+
+/* Whether vectors of 32 and 64 bytes for x86-64 can be compiled: the kernels are written in the vector types of GCC and
+   clang, also of the clang that stands in for Microsoft's compiler. */
+#if (defined(__x86_64__) || defined(_M_X64)) && (defined(__GNUC__) || defined(__clang__))
+#define RLX_X86_VECTORS
+#include <cpuid.h>
+#include <stdint.h>
+
+/* The parts of the registers that the system saves when it changes threads: bits 1 and 2 stand for vectors of up to 32
+   bytes, bits 5 to 7 for masks and vectors of 64. */
+static inline uint32_t rlx_saved_registers(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return a;
+}
+
+static inline int rlx_has_avx2(void)
+{
+    unsigned a, b, c, d;
+    if ((rlx_saved_registers() & 0x06) != 0x06) return 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_FMA) || !(c & bit_F16C)) return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
+}
+
+static inline int rlx_has_avx512(void)
+{
+    unsigned a, b, c, d;
+    const unsigned wanted = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
+    if (!rlx_has_avx2() || (rlx_saved_registers() & 0xe0) != 0xe0) return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & wanted) == wanted;
+}
+
+static inline int rlx_has_vnni(void)
+{
+    unsigned a, b, c, d;
+    return rlx_has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & bit_AVX512VNNI);
+}
+#else
+static inline int rlx_has_vnni(void) { return 0; }
+#endif
+
+#endif
