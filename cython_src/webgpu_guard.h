@@ -22,6 +22,12 @@
 
 static __thread jmp_buf *rlx_way_out;
 
+#if __has_attribute(noclone)
+#define RLX_ONE_COPY __attribute__((noinline, noclone))
+#else
+#define RLX_ONE_COPY __attribute__((noinline))
+#endif
+
 __attribute__((used)) static _Unwind_Reason_Code rlx_personality(int version, _Unwind_Action actions,
                                                                  _Unwind_Exception_Class kind,
                                                                  struct _Unwind_Exception *panic,
@@ -33,7 +39,7 @@ __attribute__((used)) static _Unwind_Reason_Code rlx_personality(int version, _U
 }
 
 /* The frame. 0x1b: the routine's address is relative, in 4 bytes. */
-__attribute__((noinline, noclone)) static int rlx_step(int (*step)(rlx_work *, uint64_t), rlx_work *work,
+RLX_ONE_COPY static int rlx_step(int (*step)(rlx_work *, uint64_t), rlx_work *work,
                                                        uint64_t given) {
     __asm__ volatile(".cfi_personality 0x1b, rlx_personality");
     int status = step(work, given);
