@@ -2,8 +2,8 @@
    are gone it takes those of others, so that a thread that is held up by another process makes fewer. The caller never
    waits for a thread that has not begun; one that wakes up late finds the call gone. An idle thread spins for a while, if
    it has a core for that, and then sleeps: within a graph the next call comes soon, and a core that sleeps takes as long
-   to wake. Without threads (system_threads.h) callers work alone. A team (call.h) is made of
-   the same threads: each takes one part, which goes through all phases. */
+   to wake. Without threads (system_threads.h) callers work alone. A team (call.h) is made of the same threads: each takes
+   one part, which goes through all phases. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
@@ -115,8 +115,8 @@ static struct {
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
     _Atomic int64_t held_up; /* calls that waited for a thread that was held up, since then */
-    rlx_mutex mutex;            /* of those who sleep */
-    rlx_condition done;         /* the caller sleeps until nobody is inside */
+    rlx_mutex mutex;        /* of those who sleep */
+    rlx_condition done;     /* the caller sleeps until nobody is inside */
     _Atomic int waiting;    /* it does */
     rlx_condition work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a job */
     _Atomic char asleep[MOST_THREADS];

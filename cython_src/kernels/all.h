@@ -1,5 +1,8 @@
 /* All kernels of one instruction set. The including file defines ISA (its name), VECTOR_BYTES (bytes of a vector),
    MICRO_VECTORS (vectors of a panel) and the function isa_usable. */
+#if !defined(__GNUC__) && !defined(__clang__)
+#error "rlx is built with GCC or clang: its kernels are written in their vector types"
+#endif
 #include "call.h"
 #include "floats.h"
 #include "generic.h"

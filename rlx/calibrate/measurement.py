@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -322,8 +322,9 @@ class Measurement:
                     steps = self._steps
                     long = loaded(probes.chain(probe, shape, 1 + steps), self._target)
                     calls = long.calls() - short.calls()
-                    added = _work(long.lowered.graph, probe.kind)
-                    added.subtract(_work(short.lowered.graph, probe.kind))
+                    less = _work(short.lowered.graph, probe.kind)
+                    more = _work(long.lowered.graph, probe.kind)
+                    added = {name: amount - less.get(name, 0.0) for name, amount in more.items()}
                     few, lots = watch.times([short, long])
                     spent = lots - few
         except (CompileError, DeviceMemoryError):
@@ -349,14 +350,14 @@ def _both(graph: Callable[[int, bool], Graph]) -> Callable[[int], Sequence[Graph
     return lambda size: [graph(size, True), graph(size, False)]
 
 
-def _work(graph: Graph, kind: str) -> Counter[str]:
+def _work(graph: Graph, kind: str) -> dict[str, float]:
     """The work of a graph by kind, and the surplus rows of one kind."""
-    total: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
     for node in graph.nodes:
         if node.op not in FREE:
             work = work_of(node)
             for name, amount in work.items():
-                total[name] += amount  # type: ignore[assignment]  # amounts are floats
+                total[name] += amount
             if kind in work and kind in ROWED:
-                total[_ROWS] += more_rows(node)  # type: ignore[assignment]
+                total[_ROWS] += more_rows(node)
     return total

@@ -292,16 +292,15 @@ def _with_lines(
     )
 
 
-# The passes and the scheduler are imported by the first graph that no cache holds.
-
-
 def _lower(graph: Graph, target: Target) -> Lowered:
+    """Lowers a graph. The passes and the scheduler are imported by the first one that no cache holds."""
     from rlx.compiler.lowering import lower
 
     return lower(graph, target)
 
 
 def _derive(graph: Graph, target: Target, decisions: Decisions) -> Lowered:
+    """What was decided for a graph, lowered again; see ``_lower`` for the import."""
     from rlx.compiler.lowering import derive
 
     return derive(graph, target, decisions)

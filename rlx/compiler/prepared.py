@@ -118,9 +118,9 @@ class Preparing:
             yield dict(found)
 
     def _computed(self, preparations: Sequence[Preparation]) -> list[Array]:
-        graph = joined([one.graph for one in preparations])
         from rlx.backends.host import compile_host
 
+        graph = joined([one.graph for one in preparations])
         program = compile_host(graph, self._options)
         given = (self._values[name] for name in graph.input_names)
         return [np.asarray(value) for value in program.run_slots(*given)]

@@ -103,12 +103,12 @@ class WebGpuBackend(Lowering):
             CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
             KernelLimitError: Loops of kernels are too long for a GPU.
         """
+        from rlx.backends.webgpu.rendering import rendered
+
         assert schedule is not None
         assert plan is not None
         # "auto" has chosen this device just now: it opens while the kernels are rendered.
         open_ahead(info)
-        from rlx.backends.webgpu.rendering import rendered
-
         return WebGpuProgram(schedule, plan, rendered(info, schedule))
 
 
