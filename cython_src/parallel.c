@@ -76,6 +76,12 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
 /* A thread is held up if the caller waits for it so many times as long as a part takes, and so many nanoseconds. */
 #define HELD_UP_PARTS 3
 #define HELD_UP_NS 200000
+/* Threads are left out where calls lose more than this part of their time to threads that are held up. Calls count half
+   as much after each WINDOW_NS of them, and BEFORE_NS without a loss are assumed before the first one: a single pause does
+   not matter, and on many processors there is always one now and then. */
+#define LOST_PART 4
+#define WINDOW_NS 40000000
+#define BEFORE_NS 10000000
 /* Nanoseconds after which one more thread is tried, at first and at most. */
 #define TRY_NS 10000000
 #define LONGEST_TRY_NS 80000000
@@ -90,7 +96,7 @@ typedef struct {
 struct rlx_team {
     rlx_counter tasks[RLX_TEAM]; /* the phase of which the task is the next to be made */
     _Atomic int64_t made;        /* tasks of all phases */
-    _Atomic int held_up;         /* whether a thread waited long for a task that another one had begun */
+    _Atomic int64_t lost;        /* the longest that a thread waited for a task that another one had begun, in nanoseconds */
 };
 
 /* A call in progress; it is on the caller's stack. */
@@ -103,14 +109,15 @@ typedef struct {
     rlx_floats floats; /* how all threads treat subnormal numbers */
 } rlx_job;
 
-/* A thread joins a job in three steps: it counts itself among those inside, reads the job, and takes parts if there is
-   one. The caller withdraws the job first and waits for those inside afterwards, so that each thread either finds no job
-   or is waited for. No lock is taken unless a thread sleeps. */
+/* A thread joins a job in three steps: it says that it is inside, reads the job, and takes parts if there is one. The
+   caller withdraws the job first and waits for those inside afterwards, so that each thread either finds no job or is
+   waited for. No lock is taken unless a thread sleeps, and each thread writes a line of its own: a line that all of them
+   write goes from one core to the next, which takes longer than a small part. */
 static struct {
     _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
     _Atomic int64_t seats;  /* threads that may join it, with the caller */
-    char rest[64];          /* those who wait read the lines above; those who join write the next one */
-    rlx_counter inside;     /* threads that look at the job or work on it, without the caller */
+    char rest[64];          /* those who wait read the lines above; those who join write the next ones */
+    rlx_counter inside[MOST_THREADS]; /* by seat: whether the thread looks at the job or works on it */
     _Atomic int busy;       /* a caller has the pool */
     _Atomic int64_t started;
     _Atomic int64_t phases; /* that teams have gone through, since the process began */
@@ -125,6 +132,7 @@ static struct {
     int avoided; /* the processor that the threads avoid, -1 for none */
 #endif
     /* What the caller that has the pool knows of other processes. */
+    int64_t spent, lost;  /* nanoseconds of the latest calls, and what they lost to threads that were held up */
     int64_t limit;        /* threads that a call is given at most; 0 for no limit */
     int64_t since, pause; /* when the limit was changed, and how long until it is raised */
 } pool;
@@ -163,7 +171,10 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
     for (int64_t turns = 1; atomic_load_explicit(&team->made, memory_order_acquire) < all; turns++)
         if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) rlx_nap(), naps = 1;
         else pause_briefly();
-    if (naps && rlx_clock_ns() - began > HELD_UP_NS) team->held_up = 1;
+    if (!naps) return;
+    const int64_t waited = rlx_clock_ns() - began;
+    int64_t lost = team->lost;
+    while (waited > HELD_UP_NS && waited > lost && !atomic_compare_exchange_weak(&team->lost, &lost, waited));
 }
 
 /* Restricts a call to the rows of its part. */
@@ -242,15 +253,16 @@ RLX_THREAD(work, given)
     int64_t spin = 0;
     for (;;) {
         await_job(seat, spin);
-        pool.inside.count++;
+        pool.inside[seat].count = 1;
         rlx_job *job = pool.job;
         if (job && seat < job->call->split->threads) {
             spin = job->call->split->spin;
             make_parts(job, seat);
             /* The job has no parts left, so no other thread needs to join it. */
-            atomic_compare_exchange_strong(&pool.job, &job, NULL);
+            if (pool.job == job) atomic_compare_exchange_strong(&pool.job, &job, NULL);
         }
-        if (--pool.inside.count == 0 && pool.waiting) {
+        pool.inside[seat].count = 0;
+        if (pool.waiting) {
             rlx_lock(&pool.mutex);
             rlx_wake(&pool.done);
             rlx_unlock(&pool.mutex);
@@ -271,16 +283,24 @@ static void wake(int64_t wanted)
     rlx_unlock(&pool.mutex);
 }
 
-/* Returns when nobody is inside. */
+/* Returns when nobody is inside. There is no job, so that a thread that was seen outside does not matter any more. */
 static void await_threads(int64_t spin)
 {
-    const int64_t until = spin && pool.inside.count ? rlx_clock_ns() + SPIN_NS : 0;
-    while (until && pool.inside.count && rlx_clock_ns() < until)
-        for (int i = 0; i < 32 && pool.inside.count; i++) pause_briefly();
-    if (!pool.inside.count) return;
+    const int64_t all = pool.started;
+    int64_t seat = 1;
+    while (seat <= all && !pool.inside[seat].count) seat++;
+    if (seat > all) return;
+    const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
+    while (until && rlx_clock_ns() < until)
+        for (int i = 0; i < 32; i++) {
+            while (seat <= all && !pool.inside[seat].count) seat++;
+            if (seat > all) return;
+            pause_briefly();
+        }
     rlx_lock(&pool.mutex);
     pool.waiting = 1;
-    while (pool.inside.count) rlx_wait(&pool.done, &pool.mutex);
+    for (; seat <= all; seat++)
+        while (pool.inside[seat].count) rlx_wait(&pool.done, &pool.mutex);
     pool.waiting = 0;
     rlx_unlock(&pool.mutex);
 }
@@ -311,8 +331,8 @@ static void keep_off(int processor)
 #endif
 
 /* Threads that a call is given. On processors that are busy otherwise, a thread may stop in the middle of its part until
-   the system runs it again, some milliseconds later, and all others wait. Each time that happens a quarter of the threads
-   is left out, one at least. After a while one more is tried; the while is longer each time that this fails. */
+   the system runs it again, some milliseconds later, and all others wait. Where much time is lost in that way a quarter of
+   the threads is left out, one at least. After a while one more is tried; the while is longer each time that this fails. */
 static int64_t allowed(int64_t wanted)
 {
     if (!pool.limit) return wanted;
@@ -324,15 +344,23 @@ static int64_t allowed(int64_t wanted)
     return pool.limit && pool.limit < wanted ? pool.limit : wanted;
 }
 
-/* Sets the limit after a call by so many threads in which one was held up. */
-static void leave_out(int64_t threads)
+/* Sets the limit after a call by so many threads that lost much time. */
+static void leave_out(int64_t threads, int64_t now)
 {
-    const int64_t now = rlx_clock_ns(), soon = now - pool.since < 2 * pool.pause;
+    const int64_t soon = now - pool.since < 2 * pool.pause;
     pool.limit = threads - (threads / 4 ? threads / 4 : 1);
     pool.pause = soon && pool.pause ? 2 * pool.pause : TRY_NS;
     if (pool.pause > LONGEST_TRY_NS) pool.pause = LONGEST_TRY_NS;
     pool.since = now;
-    pool.held_up++;
+}
+
+/* Counts a call by so many threads that began and ended then, and what it lost. */
+static void count_call(int64_t threads, int64_t began, int64_t ended, int64_t lost)
+{
+    pool.spent += ended - began, pool.lost += lost;
+    if (lost) pool.held_up++;
+    if (lost && pool.lost * LOST_PART > pool.spent + BEFORE_NS) leave_out(threads, ended);
+    if (pool.spent > WINDOW_NS) pool.spent /= 2, pool.lost /= 2;
 }
 
 int rlx_parallel(const rlx_call *call)
@@ -350,26 +378,26 @@ int rlx_parallel(const rlx_call *call)
     if (split->spin && processor != pool.avoided) keep_off(processor);
 #endif
     struct rlx_team team;
-    for (int64_t i = 0; i < split->tasks; i++) team.tasks[i].count = 0;
+    /* Relaxed stores do not wait for the lines that other cores hold; the store of the job comes after them. */
+    for (int64_t i = 0; i < split->tasks; i++) atomic_store_explicit(&team.tasks[i].count, 0, memory_order_relaxed);
     team.made = 0;
-    team.held_up = 0; /* stands for all calls, also those without a team */
+    team.lost = 0; /* stands for all calls, also those without a team */
     rlx_job job;
     job.call = call, job.team = split->tasks ? &team : NULL;
     job.shares = wanted < SHARES ? wanted : SHARES;
-    for (int64_t i = 0; i < job.shares; i++) job.given[i].count = 0;
+    for (int64_t i = 0; i < job.shares; i++) atomic_store_explicit(&job.given[i].count, 0, memory_order_relaxed);
     job.status = RLX_OK;
     job.floats = floats_of(call);
-    pool.seats = wanted;
+    atomic_store_explicit(&pool.seats, wanted, memory_order_relaxed);
     pool.job = &job;
     wake(wanted);
     const int64_t began = rlx_clock_ns(), parts = make_parts(&job, 0);
     pool.job = NULL;
-    if (pool.inside.count) {
-        const int64_t ended = rlx_clock_ns(), most = HELD_UP_NS + HELD_UP_PARTS * ((ended - began) / (parts ? parts : 1));
-        await_threads(split->spin);
-        if (rlx_clock_ns() - ended > most) team.held_up = 1;
-    }
-    if (team.held_up) leave_out(wanted);
+    const int64_t waits = rlx_clock_ns(), most = HELD_UP_NS + HELD_UP_PARTS * ((waits - began) / (parts ? parts : 1));
+    await_threads(split->spin);
+    const int64_t ended = rlx_clock_ns();
+    if (ended - waits > most && ended - waits > team.lost) team.lost = ended - waits;
+    count_call(wanted, began, ended, team.lost);
     pool.busy = 0;
     return job.status;
 }
@@ -386,8 +414,9 @@ static void begin_anew(void)
     for (int64_t i = 0; i < MOST_THREADS; i++) rlx_condition_init(&pool.work[i]), pool.asleep[i] = 0;
     pool.job = NULL;
     pool.busy = pool.waiting = 0;
-    pool.inside.count = pool.started = 0;
-    pool.limit = pool.since = pool.pause = 0;
+    pool.started = 0;
+    for (int64_t i = 0; i < MOST_THREADS; i++) pool.inside[i].count = 0;
+    pool.spent = pool.lost = pool.limit = pool.since = pool.pause = 0;
 #ifdef AFFINITIES
     pool.avoided = -1;
 #endif
