@@ -4,7 +4,14 @@
    are made in PARTs, which are added to a wider TOTAL every 1,024 elements of a row, or 16 of a column. A line of more than
    `length` elements is cut into pieces of as many, with a result each. */
 
-/* A contiguous row, in 16 lanes. */
+/* A contiguous row, in 16 lanes. They are joined in halves, in each of which as many of the last elements fit. */
+#define HALF_OF_LANES(TOTAL, HALF, START, PART, TAKE, COMBINE)                                    \
+    for (int l = 0; l < HALF; l++) joined[l] = COMBINE(joined[l], joined[l + HALF]);              \
+    if ((end - i) & HALF) {                                                                       \
+        for (int l = 0; l < HALF; l++)                                                            \
+            joined[l] = COMBINE(joined[l], (TOTAL)TAKE((PART)(START), x[at + i + l]));            \
+        i += HALF;                                                                                \
+    }
 #define ROW(NAME, T, PART, TOTAL, START, TAKE, COMBINE)                                           \
     static TOTAL line_##NAME(const T *x, int64_t n)                                               \
     {                                                                                             \
@@ -12,12 +19,17 @@
         for (int64_t at = 0; at < n; at += 1024) {                                                \
             const int64_t end = n - at < 1024 ? n - at : 1024;                                    \
             PART lane[16];                                                                        \
+            TOTAL joined[16];                                                                     \
             for (int l = 0; l < 16; l++) lane[l] = (PART)(START);                                 \
             int64_t i = 0;                                                                        \
             for (; i + 16 <= end; i += 16)                                                        \
                 for (int l = 0; l < 16; l++) lane[l] = TAKE(lane[l], x[at + i + l]);              \
-            for (; i < end; i++) lane[0] = TAKE(lane[0], x[at + i]);                              \
-            _Pragma("GCC unroll 16") for (int l = 0; l < 16; l++) total = COMBINE(total, lane[l]); \
+            for (int l = 0; l < 16; l++) joined[l] = (TOTAL)lane[l];                              \
+            HALF_OF_LANES(TOTAL, 8, START, PART, TAKE, COMBINE)                                   \
+            HALF_OF_LANES(TOTAL, 4, START, PART, TAKE, COMBINE)                                   \
+            HALF_OF_LANES(TOTAL, 2, START, PART, TAKE, COMBINE)                                   \
+            HALF_OF_LANES(TOTAL, 1, START, PART, TAKE, COMBINE)                                   \
+            total = COMBINE(total, joined[0]);                                                    \
         }                                                                                         \
         return total;                                                                             \
     }
@@ -58,7 +70,7 @@
         const int64_t size = n * inner, divisor = p->divisor, length = p->length, pieces = n > length ? (n + length - 1) / length : 1; \
         const rlx_block own = share_lines(call, outer * pieces, inner);                           \
         T *y = (T *)out->y + own.pieces.first * inner;                                            \
-        if (pieces == 1 && lie_apart(outer, n, inner, BESIDE)) {                               \
+        if (pieces == 1 && lie_apart(outer, n, inner, 2 * BESIDE + 1)) {                               \
             const T *x = (const T *)in->x + own.pieces.first * size;                              \
             int64_t left = own.pieces.last - own.pieces.first;                                    \
             T beside[BUFFER], found[STRIP];                                                       \
@@ -171,3 +183,4 @@ OF_INTEGERS(i64, int64_t, INT64_MIN, INT64_MAX)
 #undef KERNEL
 #undef COLUMNS
 #undef ROW
+#undef HALF_OF_LANES

@@ -108,8 +108,8 @@ REDUCE = Family(
 # Kinds that take something of each element, and the kind that joins partial results of others than themselves.
 OF_EACH = {"sum_squares": ("mul", (0, 0)), "sum_abs": ("abs", (0,))}
 JOINED = {"sum_squares": "sum", "sum_abs": "sum"}
-# Kinds whose lines are cut where threads have too few of them. A product of f32 may leave its range on the way.
-_CUT = frozenset({"sum", "mean", "max", "min", *OF_EACH})
+# Kinds that are made of partial results in the operand's type. A product of f32 may leave its range on the way.
+CUT = frozenset({"sum", "mean", "max", "min", *OF_EACH})
 # Elements of a piece at least, and pieces of a call at most.
 _PIECE, _PIECES = 1 << 15, 64
 
@@ -117,7 +117,7 @@ _PIECE, _PIECES = 1 << 15, 64
 def _length(kind: str, outer: int, n: int, inner: int) -> int:
     """Elements of the pieces of a line: by the sizes alone, so that results do not depend on threads."""
     lines = max(outer, inner // LINE_COLUMNS, 1)
-    pieces = min(n * inner // _PIECE, _PIECES // lines) if kind in _CUT else 1
+    pieces = min(n * inner // _PIECE, _PIECES // lines) if kind in CUT else 1
     return math.ceil(n / pieces / 16) * 16 if pieces > 1 else n or 1
 
 
@@ -128,11 +128,15 @@ def emit_pieces(
     result: Any,
     rows: tuple[int, int, int],
     dtype: DType,
+    divisor: int,
 ) -> None:
-    """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order."""
+    """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order.
+
+    ``divisor`` is what a mean is divided by.
+    """
     outer, n, inner = rows
     length = _length(kind, outer, n, inner)
-    params = {"outer": outer, "n": n, "inner": inner, "length": length, "divisor": n}
+    params = {"outer": outer, "n": n, "inner": inner, "length": length, "divisor": divisor}
     if length >= n:
         emitter.call(f"reduce_{kind}", [source], [result], params)
         return
@@ -141,6 +145,33 @@ def emit_pieces(
     emitter.call(f"reduce_{'sum' if kind == 'mean' else kind}", [source], [some], params)
     params = {**params, "n": count, "length": count}
     emitter.call(f"reduce_{JOINED.get(kind, kind)}", [some], [result], params)
+
+
+def emit_groups(
+    emitter: Emitter, kind: str, source: Any, result: Any, type: TensorType, axes: tuple[int, ...]
+) -> None:
+    """The CPU's kernels over axes that are apart: the last ones that are neighbours first, then the ones before."""
+    shape, left = type.shape, set(axes)
+    divisor = size(tuple(shape[axis] for axis in axes))
+    rows = None
+    while rows is None:
+        group: list[int] = []
+        for axis in reversed(range(len(shape))):
+            if axis in left:
+                group.append(axis)
+            elif group and shape[axis] != 1:
+                break
+        first, last = group[-1], group[0]
+        some = size(shape[:first]), size(shape[first : last + 1]), size(shape[last + 1 :])
+        partial = emitter.temp(TensorType((some[0], 1, some[2]), type.dtype))
+        emit_pieces(
+            emitter, "sum" if kind == "mean" else kind, source, partial, some, type.dtype, 1
+        )
+        # A mean of sums is their sum by the divisor of all.
+        source, kind, left = partial, JOINED.get(kind, kind), left - set(group)
+        shape = tuple(1 if axis in group else n for axis, n in enumerate(shape))
+        rows = as_rows(shape, tuple(left))
+    emit_pieces(emitter, kind, source, result, rows, type.dtype, divisor)
 
 
 def emit_reduce(

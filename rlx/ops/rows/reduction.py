@@ -16,7 +16,16 @@ from rlx.ir.shape import Shape, as_axes, as_axis, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, composite, op
 from rlx.ops.movement.strided import emit_strided_copy
 from rlx.ops.rows.cumulate import emit_cumulate
-from rlx.ops.rows.reduce_rows import JOINED, OF_EACH, Reduction, as_rows, emit_pieces, emit_reduce
+from rlx.ops.rows.reduce_rows import (
+    CUT,
+    JOINED,
+    OF_EACH,
+    Reduction,
+    as_rows,
+    emit_groups,
+    emit_pieces,
+    emit_reduce,
+)
 
 
 def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
@@ -40,36 +49,46 @@ def _program(kind: str, dtype: DType) -> tuple[Any, ...]:
     return ((name, operands, dtype, None),)
 
 
-def _lower_reduction(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
+def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         x = node.inputs[0]
         source, axes = emitter.operand(0), node.attrs["axes"]
-        rows = as_rows(x.shape, axes)
-        if rows is None:
-            # The reduced axes are moved to the end first.
-            order = [a for a in range(len(x.shape)) if a not in axes] + list(axes)
-            moved = tuple(x.shape[a] for a in order)
-            steps = strides(x.shape)
-            source = emitter.temp(TensorType(moved, x.dtype))
-            emit_strided_copy(
-                emitter,
-                emitter.operand(0),
-                source,
-                x.dtype,
-                moved,
-                [steps[a] for a in order],
-                strides(moved),
-            )
-            rows = size(node.shape), size(tuple(x.shape[a] for a in axes)), 1
-        outer, n, inner = rows
-        if outer * inner == 0:
+        if size(node.shape) == 0:
             return
-        if not webgpu:
-            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype)
+        rows = as_rows(x.shape, axes)
+        if rows is None and kind not in CUT:
+            source, rows = _moved(node, emitter)
+        divisor = size(tuple(x.shape[a] for a in axes))
+        if rows is not None:
+            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype, divisor)
+            return
+        emit_groups(emitter, kind, source, emitter.result(), x.type, axes)
+
+    return lower
+
+
+def _moved(node: Node, emitter: Emitter) -> tuple[Any, tuple[int, int, int]]:
+    """A copy of the operand with the reduced axes at the end, and its rows."""
+    x, axes = node.inputs[0], node.attrs["axes"]
+    order = [a for a in range(len(x.shape)) if a not in axes] + list(axes)
+    shape = tuple(x.shape[a] for a in order)
+    steps, copied = strides(x.shape), emitter.temp(TensorType(shape, x.dtype))
+    sources = [steps[a] for a in order]
+    emit_strided_copy(emitter, emitter.operand(0), copied, x.dtype, shape, sources, strides(shape))
+    return copied, (size(node.shape), size(tuple(x.shape[a] for a in axes)), 1)
+
+
+def _lower_webgpu(kind: str) -> Callable[[Node, Emitter], None]:
+    def lower(node: Node, emitter: Emitter) -> None:
+        x = node.inputs[0]
+        source, rows = emitter.operand(0), as_rows(x.shape, node.attrs["axes"])
+        if rows is None:
+            source, rows = _moved(node, emitter)
+        if size(node.shape) == 0:
             return
         if kind in OF_EACH:
-            mapped = emitter.temp(TensorType((outer, n, inner), x.dtype))
-            emitter.elementwise(_program(kind, x.dtype), [source], mapped, ((outer, n, inner),))
+            mapped = emitter.temp(TensorType(rows, x.dtype))
+            emitter.elementwise(_program(kind, x.dtype), [source], mapped, (rows,))
             source = mapped
         emit_reduce(emitter, JOINED.get(kind, kind), source, emitter.result(), rows, x.dtype)
 
@@ -94,6 +113,8 @@ _SHAPES: tuple[tuple[Shape, Any, bool], ...] = (
     ((1500, 64), (0,), False),
     ((2, 1100, 33), (1,), False),
     ((3, 5, 400), (1,), False),
+    ((9, 5, 2, 33), (0, 2, 3), True),
+    ((3, 70, 5, 4, 7), (0, 2, 4), False),
 )
 
 
@@ -110,12 +131,8 @@ def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
     return op(
         infer=_infer_reduction(kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
-        cpu=Kernels(
-            (f"reduce_{kind}", "reduce_sum", "strided_copy"), _lower_reduction(kind, webgpu=False)
-        ),
-        webgpu=Kernels(
-            ("reduce", "reduce_tiles", "strided_copy"), _lower_reduction(kind, webgpu=True)
-        ),
+        cpu=Kernels((f"reduce_{kind}", "reduce_sum", "strided_copy"), _lower_cpu(kind)),
+        webgpu=Kernels(("reduce", "reduce_tiles", "strided_copy"), _lower_webgpu(kind)),
         samples=lambda: _samples(empty),
         **fields,
     )
