@@ -155,21 +155,28 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
                 copy_line_##SUFFIX(d + i * to[0], s + i * from[0], columns, to[1], from[1]);      \
         }                                                                                         \
     }                                                                                             \
-    /* Rows of the target are contiguous, columns of the source: strips of rows as wide as a line of the cache. */ \
+    /* Rows of the target are contiguous, columns of the source: tiles in strips of rows as wide as a line of the cache. The \
+       last tiles of a side overlap those before. Few columns go through tiles of four. */        \
     static RLX_NOINLINE void copy_turned_##SUFFIX(E *d, const E *s, int64_t rows, int64_t columns, \
                                                   const int64_t to[2], const int64_t from[2])     \
     {                                                                                             \
-        const int64_t tall = TILE_ROWS_##SUFFIX, wide = TILE_COLUMNS_##SUFFIX;                    \
-        const int64_t strip = 64 / (int64_t)sizeof(E), whole = columns - columns % wide, all = rows - rows % tall; \
-        for (int64_t top = 0; top < all; top += strip) {                                          \
-            const int64_t end = top + strip < all ? top + strip : all;                            \
-            for (int64_t j = 0; j < whole; j += wide)                                             \
-                for (int64_t i = top; i < end; i += tall)                                         \
-                    copy_tile_##SUFFIX(d + i * to[0] + j, s + i + j * from[1], to[0], from[1]);   \
-            copy_lines_##SUFFIX(d + top * to[0] + whole, s + top + whole * from[1], end - top,    \
-                                columns - whole, to, from);                                       \
+        const int64_t tall = TILE_ROWS_##SUFFIX, wide = TILE_COLUMNS_##SUFFIX, strip = 64 / (int64_t)sizeof(E); \
+        const int four = columns < wide && columns >= 4 && sizeof(E) == 4;                        \
+        if (rows < tall || (columns < wide && !four)) {                                           \
+            copy_lines_##SUFFIX(d, s, rows, columns, to, from);                                   \
+            return;                                                                               \
         }                                                                                         \
-        copy_lines_##SUFFIX(d + all * to[0], s + all, rows - all, columns, to, from);             \
+        for (int64_t top = 0; top < rows; top += strip)                                           \
+            for (int64_t left = 0; left < columns; left += four ? 4 : wide) {                     \
+                const int64_t most = columns - (four ? 4 : wide), j = left < most ? left : most;  \
+                for (int64_t down = top; down < top + strip && down < rows; down += tall) {       \
+                    const int64_t i = down + tall <= rows ? down : rows - tall;                   \
+                    E *to_tile = d + i * to[0] + j;                                               \
+                    const E *from_tile = s + i + j * from[1];                                     \
+                    if (four) turn_4(to_tile, to[0], from_tile, from[1]);                         \
+                    else copy_tile_##SUFFIX(to_tile, from_tile, to[0], from[1]);                  \
+                }                                                                                 \
+            }                                                                                     \
     }                                                                                             \
     static int kernel_strided_copy_##SUFFIX(const rlx_call *call)                                 \
     {                                                                                             \
