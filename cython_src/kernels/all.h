@@ -21,7 +21,6 @@
 #include "movement/copy.h"
 #include "movement/pad.h"
 #include "movement/gather.h"
-#include "windows/pool.h"
 #include "rows/scan.h"
 #include "movement/scatter.h"
 #include "rows/sort.h"
@@ -37,6 +36,7 @@
 #define SUFFIX f64
 #include "typed.h"
 
+#include "windows/pool.h"
 #include "spectra/spectral.h"
 #include "elementwise/random.h"
 #include "products/integers.h"

@@ -1,4 +1,5 @@
-/* Pools: the maximum or the sum of sliding windows. The kernels themselves are in pool_kind.h. */
+/* Pools: the maximum or the sum of sliding windows. The kernels themselves are in pool_kind.h, those of small planes of
+   floats in pool_lanes.h, where POOL_LANES is defined. */
 
 /* The taps [*low, result) of a window that begins at `first` are inside [0, size). */
 static inline int64_t taps_inside(int64_t first, int64_t step, int64_t taps, int64_t size,
@@ -21,8 +22,6 @@ static inline int64_t count_inside(const rlx_window *w, int axis, int64_t o, int
 /* A NaN stays. */
 #define TAKE_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
 #define TAKE_SUM(a, v) ((a) + (v))
-typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int32_t))));
-typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int64_t))));
 static RLX_INLINE vec_f32 larger_f32(vec_f32 a, vec_f32 v)
 {
     return (vec_f32)v_pick(v_unordered((vf)v, (vf)v), (vf)v, v_max((vf)v, (vf)a));
@@ -58,6 +57,7 @@ PARTIAL(i32, int32_t)
 #define POOL_ARGUMENTS(kernel, call) RLX_ARGUMENTS(kernel, call)
 
 #define POOL(name) name##_max_f32
+#define POOL_LANES
 #define OF_TYPE(name) name##_f32
 #define POOL_KIND pool_max
 #define E float
@@ -68,6 +68,7 @@ PARTIAL(i32, int32_t)
 #include "pool_kind.h"
 
 #define POOL(name) name##_max_f64
+#define POOL_LANES
 #define OF_TYPE(name) name##_f64
 #define POOL_KIND pool_max
 #define E double
@@ -88,6 +89,7 @@ PARTIAL(i32, int32_t)
 #include "pool_kind.h"
 
 #define POOL(name) name##_sum_f32
+#define POOL_LANES
 #define OF_TYPE(name) name##_f32
 #define POOL_KIND pool_sum
 #define E float
@@ -98,6 +100,7 @@ PARTIAL(i32, int32_t)
 #include "pool_kind.h"
 
 #define POOL(name) name##_sum_f64
+#define POOL_LANES
 #define OF_TYPE(name) name##_f64
 #define POOL_KIND pool_sum
 #define E double

@@ -7,6 +7,9 @@
    windows side by side read elements side by side. */
 #define EACH ((int64_t)(sizeof(V) / sizeof(E)))
 #define AT(address) (*(const V *)(address))
+#ifdef POOL_LANES
+#include "pool_lanes.h"
+#endif
 
 /* n columns of `high` slices of `tall` rows. */
 static RLX_INLINE void POOL(join_rows)(E *line, const E *from, int64_t n, int64_t high, int64_t tall,
@@ -122,6 +125,12 @@ static int POOL(kernel_pool)(const rlx_call *call)
     POOL_ARGUMENTS(POOL_KIND, call);
     const rlx_window *w = &p->window;
     const int padded = p->divide == RLX_DIVIDE_PADDED;
+#ifdef POOL_LANES
+    if (POOL(are_small)(w)) {
+        POOL(pool_lanes)(call, w, p->divide, in->x, out->y);
+        return RLX_OK;
+    }
+#endif
     const int64_t step = w->stride[2], taps = w->kernel[2], width = w->out[2], row = w->dims[2];
     const int64_t slice = w->dims[1] * row, strips = (width + RLX_POOL_STRIP - 1) / RLX_POOL_STRIP;
     const rlx_range own = rlx_share(call, w->channels * w->out[0] * w->out[1] * strips, 1);
@@ -182,6 +191,7 @@ static int POOL(kernel_pool)(const rlx_call *call)
 #undef POOL
 #undef OF_TYPE
 #undef POOL_KIND
+#undef POOL_LANES
 #undef E
 #undef V
 #undef START
