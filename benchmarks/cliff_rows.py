@@ -207,7 +207,7 @@ def cut(d):
     where_ = [slice(None)] * x.ndim
     for at, *bounds in zip(axes, starts, ends, steps, strict=True):
         where_[at] = slice(*bounds)
-    out = np.ascontiguousarray(x[tuple(where_)])
+    out = np.array(x[tuple(where_)], order="C")  # a part that is contiguous is copied, too
     return node("movement", "Slice", x, *parts, others={"NumPy": lambda: [np.copyto(out, x[tuple(where_)]) or out]})  # fmt: skip
 
 
