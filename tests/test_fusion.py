@@ -111,6 +111,27 @@ def half_weights_of_one_row(g):
     return [g.exp(x @ g.cast(w, "f32"))]
 
 
+def coarse(g, *shape):
+    codes, scales = g.param("codes", shape, "i8"), g.param("scales", shape[:-1])
+    return g.add_node("coarse_weights", [codes, scales])
+
+
+def coarse_weights(g):
+    return [g.exp(g.input("x", (3, 40)) * 1e-3 @ g.transpose(coarse(g, 36, 40)))]
+
+
+def coarse_weights_and_bias(g):
+    w = g.reshape(coarse(g, 2, 18, 40), (36, 40))
+    return [g.exp(g.input("x", (1, 40)) * 1e-3 @ g.transpose(w) + g.param("b", (36,)))]
+
+
+def coarse_recurrence(g):
+    attrs = {"cell": "tanh", "reverse": (0,), "clip": 0.0, "input_forget": False, "present": ()}
+    r = coarse(g, 1, 20, 20)
+    node = g.add_node("recurrence", [g.input("x", (3, 2, 20)), r], attrs)
+    return [g.add_node("part", [node], {"index": at}) for at in range(2)]
+
+
 def swiglu(g, m=5, act="silu", shape=(24, 18)):
     x = g.input("x", (m, shape[0]))
     return [getattr(g, act)(x @ g.param("wg", shape)) * (x @ g.param("wu", shape))]
@@ -289,6 +310,9 @@ CASES = {
     bytes_scaled_by_one: ("product of bytes and scale", "matmul_integer"),
     half_weights: ("product of weights in 16 bits", "half_matmul"),
     half_weights_of_one_row: ("product of weights in 16 bits", "half_matmul"),
+    coarse_weights: ("product of weights in 8 bits", "rounded_matmul"),
+    coarse_weights_and_bias: ("product of weights in 8 bits", "rounded_matmul"),
+    coarse_recurrence: ("recurrence of weights in 8 bits", "rounded_recurrence"),
     swiglu: ("gated product", "gated_product"),
     swiglu_of_one_row: ("gated product", "gated_product"),
     swiglu_of_many_rows: ("gated product", "gated_product"),
@@ -328,6 +352,8 @@ NOT_ON_THE_CPU = {
 NOT_ON_A_GPU = {
     "convolution and what follows",
     "product of weights in 16 bits",
+    "product of weights in 8 bits",
+    "recurrence of weights in 8 bits",
     "squares or sizes and their sum",
 }
 

@@ -10,6 +10,7 @@ from side_by_side import side_by_side
 
 import rlx
 from rlx._ext import cpu
+from rlx.abi.recurrent import CELLS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
 
@@ -55,6 +56,19 @@ def recurrence(op, hidden, batch, steps, dtype="f32", fixed=True, **attrs):
     return g, values
 
 
+def rounded(cell, hidden, batch, steps):
+    """A graph of one with weights in 8 bits, and its inputs."""
+    rng = np.random.default_rng(hidden + batch)
+    g, gates = rlx.Graph(), CELLS[cell]
+    x = (rng.normal(size=(steps, batch, 2 * gates * hidden)) * 0.2).astype("f4")
+    r = g.constant(rng.integers(-128, 128, (2, gates * hidden, hidden), "i1"))
+    scales = g.constant((rng.random((2, gates * hidden)) / 128 / hidden**0.5).astype("f4"))
+    attrs = {"cell": cell, "reverse": (0, 1), "clip": 0.0, "input_forget": False, "present": ()}
+    node = g.add_node("rounded_recurrence", [g.input("x", x.shape), r, scales], attrs)
+    g.set_outputs([g.add_node("part", [node], {"index": at}) for at in range(len(node.types))])
+    return g, {"x": x}
+
+
 def compiled(g, count):
     return rlx.compile(g, "cpu", options=CompileOptions(threads=count))
 
@@ -97,6 +111,24 @@ def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
             assert time.monotonic() < until, "no team made the call"
         for got, one in zip(expected, exact.run(feeds), strict=True):
             np.testing.assert_allclose(got, one, 1e-4, 1e-5)
+    assert "recurrence" in teams
+
+
+@looped("count", [2, 3, 7])
+@looped("cell", CELLS)
+def test_rounded_recurrences_have_the_bits_of_one_thread(cell, count, teams):
+    g, feeds = rounded(cell, 517, 2, 3)
+    with (
+        compiled(g, 1) as alone,
+        compiled(g, count) as together,
+        rlx.compile(g, "reference") as exact,
+    ):
+        expected = [np.array(one) for one in alone.run(feeds)]
+        for _ in range(3):
+            for got, one in zip(together.run(feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, one)
+        for got, one in zip(expected, exact.run(feeds), strict=True):
+            np.testing.assert_allclose(got, one, 0, 1e-4)
     assert "recurrence" in teams
 
 

@@ -27,6 +27,9 @@
 #include "control/control.h"
 #include "control/custom.h"
 
+#include "products/integers.h"
+#include "products/rounded.h"
+
 #define T float
 #define SUFFIX f32
 #define SINGLE
@@ -39,7 +42,6 @@
 #include "windows/pool.h"
 #include "spectra/spectral.h"
 #include "elementwise/random.h"
-#include "products/integers.h"
 #include "products/dequant.h"
 
 /* The kernels of all signatures (rlx/abi). "undeclared here" means that the header with the kernel is included neither

@@ -13,6 +13,8 @@ PANEL = PANEL_DEPTH * PANEL_COLUMNS
 PRODUCT_ROWS = 192
 # Rows of the left matrix that a product of 8-bit integers prepares at a time.
 BYTE_ROWS = 48
+# Rows that a product with 8-bit weights rounds at a time, and columns of a panel of them at most.
+ROUNDED_ROWS, ROUNDED_PANEL = 48, 64
 # Rows of one expert that a grouped product makes together, and columns of them that are apart in memory.
 EXPERT_ROWS, EXPERT_COLUMNS = 48, 512
 # Weights that are decoded at a time.

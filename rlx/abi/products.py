@@ -11,6 +11,8 @@ from rlx.abi.constants import (
     PANEL,
     PANEL_COLUMNS,
     PANEL_DEPTH,
+    ROUNDED_PANEL,
+    ROUNDED_ROWS,
 )
 from rlx.abi.signature import (
     FLAG,
@@ -59,6 +61,12 @@ def _byte_rows(p: Any) -> int:
     fours = -(-p.k // 4)
     columns = min(-(-p.n // 16) * 16, PANEL_COLUMNS)
     return int(4 * BYTE_ROWS + 8 * fours * min(p.m, BYTE_ROWS) + 4 * columns * (fours + 1))
+
+
+def _rounded_rows(p: Any) -> int:
+    """Bytes: scales of rows, these rows as 16-bit numbers, and a panel."""
+    pairs = -(-p.k // 2)
+    return int(4 * ROUNDED_ROWS + 4 * pairs * min(p.m, ROUNDED_ROWS) + 2 * pairs * ROUNDED_PANEL)
 
 
 KERNELS = (
@@ -117,6 +125,17 @@ KERNELS = (
         {"rows": Scratch("u8", _byte_rows)},
         variants=("vnni",),
         parallel=Parallel(),
+    ),
+    Kernel(
+        "rounded_matmul",
+        "x [m, k], each row rounded to 16 bits, @ transpose(w [n, k]), a scale for each row of w, and a bias.",
+        {"m": INT, "n": INT, "k": INT, "packing": PACKING, "packed_stride": LINKED},
+        {"x": "T", "w": "i8", "scales": "T", "bias": "T?"},
+        {"y": "T"},
+        {"rows": Scratch("u8", _rounded_rows)},
+        ("f32",),
+        parallel=Parallel(),
+        flushes=True,
     ),
     Kernel(
         "dequant_matmul",

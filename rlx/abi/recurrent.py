@@ -27,10 +27,11 @@ CELLS = {"lstm": 4, "gru": 3, "gru_linear": 3, "tanh": 1, "relu": 1}
 
 
 def _recurrence(p: Any) -> int:
-    """Elements of the gates, two states of each row, and packed weights."""
+    """Elements of the gates, two states of each row, one in 16 bits with its scale, and packed weights."""
     gates = tuple(CELLS.values())[p.cell]
     packed = (gates * p.hidden + 2 * RECURRENT_PANEL) * p.hidden * p.pack
-    return int(p.batch * (gates + 2) * p.hidden + packed)
+    rounded = p.narrow * p.batch * (p.hidden // 2 + 2)
+    return int(p.batch * (gates + 2) * p.hidden + rounded + packed)
 
 
 def _tasks(p: Any) -> int:
@@ -42,13 +43,18 @@ def _tasks(p: Any) -> int:
 KERNELS = (
     Kernel(
         "recurrence",
-        "The loop over time of lstm, gru and rnn. With `pack`, weights that are not packed already are packed first.",
+        "The loop over time of lstm, gru and rnn. With `pack`, weights that are not packed already are packed first. "
+        "`narrow` weights are in 8 bits, with a scale for each row, and are always packed.",
         {
             "steps": INT, "batch": INT, "directions": INT, "hidden": INT, "cell": choice("CELL", *CELLS),
-            "input_forget": FLAG, "clip": REAL, "pack": FLAG, "reverse": INTS,
+            "input_forget": FLAG, "clip": REAL, "pack": FLAG, "narrow": FLAG,
+            "reverse": INTS,
             "packing": PACKING, "packed_stride": LINKED,
         },
-        {"xw": "T", "weights": "T", "bias": "T?", "h0": "T?", "c0": "T?", "peepholes": "T?", "lengths": "i32?"},
+        {
+            "xw": "T", "weights": "T|i8", "scales": "T?", "bias": "T?", "h0": "T?", "c0": "T?", "peepholes": "T?",
+            "lengths": "i32?",
+        },
         {"y": "T", "h": "T", "c": "T"},
         {"work": Scratch("T", _recurrence)},
         FLOATS,

@@ -64,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
             "gated_product",
             "shared_products",
             "half_matmul",
+            "rounded_matmul",
             "grouped_matmul",
             "partial_grouped_matmul",
         )
@@ -81,7 +82,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "pool": Kind(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
     "attention": Kind(("attention",), "softmax", 0.2),
-    "recurrence": Kind(("recurrence",), "softmax"),
+    "recurrence": Kind(("recurrence", "rounded_recurrence"), "softmax"),
     "state_space": Kind(("selective_scan",), "function", 5.0),
     "fourier": Kind(("fft",), "softmax", 0.5),
     "real_fourier": Kind(("rfft", "frame_spectra", "frame_peaks"), "fourier"),

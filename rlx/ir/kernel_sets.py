@@ -39,8 +39,9 @@ class KernelSet:
 
 # A dispatch costs microseconds and a pass over memory of its own, a call of a C kernel next to nothing.
 _ON_GPU = frozenset({"joined_products", "left_transposed", "scaled_integers", "frame_peaks"})
-# The C kernels apply what follows before they store, widen weights of 16 bits in registers, and square what they add up.
-_ON_CPU = frozenset({"convolution_epilogue", "half_weights", "sums_of_squares"})
+# The C kernels apply what follows before they store, widen weights of 8 and 16 bits in registers, and square what they
+# add up.
+_ON_CPU = frozenset({"convolution_epilogue", "half_weights", "coarse_weights", "sums_of_squares"})
 
 KERNEL_SETS: Mapping[str, KernelSet] = MappingProxyType(
     {

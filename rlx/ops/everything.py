@@ -25,8 +25,13 @@ from rlx.ops.windows import (
     pooling as pooling,
 )
 from rlx.ops.attention import attention as attention, rotary as rotary
-from rlx.ops.products import half as half
-from rlx.ops.recurrent import recurrence as recurrence, layers as layers, state_space as state_space
+from rlx.ops.products import half as half, rounded as rounded
+from rlx.ops.recurrent import (
+    recurrence as recurrence,
+    coarse as coarse,
+    layers as layers,
+    state_space as state_space,
+)
 from rlx.ops import control as control
 from rlx.ops.spectra import (
     fft as fft, real_fft as real_fft, frames as frames, welch as welch, frame_peaks as frame_peaks, log_mel as log_mel,

@@ -179,7 +179,10 @@ HOMES: dict[str, str] = {
     "rope": "rlx.ops.attention.rotary",
     "axial_rope2d": "rlx.ops.attention.rotary",
     "half_matmul": "rlx.ops.products.half",
+    "coarse_weights": "rlx.ops.products.rounded",
+    "rounded_matmul": "rlx.ops.products.rounded",
     "recurrence": "rlx.ops.recurrent.recurrence",
+    "rounded_recurrence": "rlx.ops.recurrent.coarse",
     "lstm": "rlx.ops.recurrent.layers",
     "gru": "rlx.ops.recurrent.layers",
     "rnn": "rlx.ops.recurrent.layers",
@@ -207,6 +210,7 @@ HOMES: dict[str, str] = {
 # Operations that only passes make; they have no function.
 INTERNAL = frozenset(
     {
+        "coarse_weights",
         "constant",
         "copy",
         "expm1",
@@ -234,6 +238,8 @@ INTERNAL = frozenset(
         "recurrence",
         "region",
         "residual_norm",
+        "rounded_matmul",
+        "rounded_recurrence",
         "scaled_matmul_integer",
         "shared_products",
         "spectrum_mel",

@@ -71,6 +71,24 @@ static void NAME(add_products)(const T *r, const T *panels, int64_t rows, int64_
 #undef FOR_ROWS
 #undef PANEL_ROWS
 
+/* Weights in 8 bits, and states that are rounded to 16 bits for them (products/rounded.h). */
+typedef struct {
+    const T *scales;          /* of the rows of the direction's weights; NULL where weights are not in 8 bits */
+    T *row_scales;            /* of the state of every sequence */
+    int16_t *rows;            /* these states */
+    int64_t apart;            /* elements from one to the next */
+} NAME(rounding);
+
+/* Rounds the state of a sequence. */
+static void NAME(round_state)(const NAME(rounding) *to, int64_t b, const T *state, int64_t n)
+{
+#ifdef SINGLE
+    to->row_scales[b] = round_row(state, n, to->rows + b * to->apart);
+#else
+    (void)to, (void)b, (void)state, (void)n;
+#endif
+}
+
 static void NAME(hold)(T *v, int64_t n, T clip)
 {
     if (clip > 0)
@@ -119,16 +137,18 @@ static void NAME(cell_step)(int cell, T *g, T *h, T *c, const T *peep, T *spare,
 /* A recurrence: sizes, scratch, and the sequences [first, last) that are computed here. */
 typedef struct {
     const rlx_recurrence *p;
-    const T *xw, *weights, *bias, *h0, *c0, *all_peepholes;
+    const T *xw, *bias, *h0, *c0, *all_peepholes;
     const int32_t *lengths;
     int64_t gates, first_rows; /* gates of a unit, rows of the weights that the first product takes */
     int64_t first, last;
     int64_t tasks;               /* tasks of a phase: 1 where one thread works alone */
     T *g, *candidates, *reset;   /* of every sequence: gates, candidates, reset state */
     T *scratch;                  /* where weights are packed; NULL where they are not, or are already */
+    int64_t itemsize;            /* bytes of a weight */
+    NAME(rounding) rounding;
     T *y;
     int64_t d, s;                /* direction and step */
-    const T *r, *panels, *last_panels; /* of the direction: weights, and packed ones or NULL */
+    const char *r, *panels, *last_panels; /* of the direction: weights, and packed ones or NULL */
     T *h, *c;                    /* and states */
 } NAME(recurrence);
 
@@ -154,14 +174,40 @@ static inline rlx_range NAME(task_sequences)(const NAME(recurrence) *f, int64_t 
     return (rlx_range){f->first + own.first, f->first + own.last};
 }
 
-/* y += h @ transpose(r) for some rows of r, which are columns of y. */
-static void NAME(add_some)(const NAME(recurrence) *f, rlx_range rows, const T *r, const T *panels, const T *h, T *y,
-                           int64_t apart)
+/* Bytes of so many rows of weights, which are whole panels where they are packed. */
+static int64_t NAME(row_bytes)(const NAME(recurrence) *f, int64_t rows, int packed)
 {
-    const int64_t n = f->p->hidden, at = rows.first * n;
-    if (rows.first < rows.last)
-        NAME(add_products)(r + at, panels ? panels + at : NULL, rows.last - rows.first, n, h + f->first * n,
-                           f->last - f->first, y + f->first * apart + rows.first, apart);
+    const int64_t n = f->p->hidden;
+    return rows * (packed && f->itemsize == 1 ? n + n % 2 : n * f->itemsize);
+}
+
+/* y += h @ transpose(r) for some rows of r, which are columns of y. Rows count from the first one of their product. */
+static void NAME(add_some)(const NAME(recurrence) *f, rlx_range rows, int64_t product, const T *h, T *y, int64_t apart)
+{
+    const int64_t n = f->p->hidden, first = product + rows.first, count = rows.last - rows.first;
+    const char *panels = product ? f->last_panels : f->panels, *r = f->r + NAME(row_bytes)(f, first, 0);
+    if (panels) panels += NAME(row_bytes)(f, rows.first, 1);
+    y += f->first * apart + rows.first;
+    if (count <= 0) return;
+#ifdef SINGLE
+    const NAME(rounding) *to = &f->rounding;
+    if (to->scales) {
+        add_rounded(to->rows + f->first * to->apart, to->apart, to->row_scales + f->first, f->last - f->first,
+                    (const int8_t *)panels, to->apart / 2, to->scales + first, count, y, apart);
+        return;
+    }
+#endif
+    NAME(add_products)((const T *)r, (const T *)panels, count, n, h + f->first * n, f->last - f->first, y, apart);
+}
+
+/* Packs some rows of a product of a direction. */
+static void NAME(pack_some)(const NAME(recurrence) *f, rlx_range rows, int64_t product)
+{
+    const int64_t n = f->p->hidden, count = rows.last - rows.first;
+    const char *r = f->r + NAME(row_bytes)(f, product + rows.first, 0);
+    char *to = (char *)(product ? f->last_panels : f->panels) + NAME(row_bytes)(f, rows.first, 1);
+    if (f->itemsize == 1) pack_pairs((const int8_t *)r, count, n, (int8_t *)to);
+    else NAME(pack_rows)((const T *)r, count, n, (T *)to);
 }
 
 /* The first states of a direction, and its packed weights. */
@@ -172,12 +218,11 @@ static void NAME(recur_begin)(void *context, int64_t task)
     const rlx_range own = NAME(task_sequences)(f, task);
     for (int64_t i = own.first * n; i < own.last * n; i++) f->h[i] = f->h0 ? f->h0[f->d * states + i] : 0;
     for (int64_t i = own.first * n; f->c && i < own.last * n; i++) f->c[i] = f->c0 ? f->c0[f->d * states + i] : 0;
+    for (int64_t b = own.first; f->itemsize == 1 && b < own.last; b++)
+        NAME(round_state)(&f->rounding, b, f->h + b * n, n);
     if (!f->scratch) return;
-    const rlx_range rows = NAME(task_share)(f, task, f->first_rows, PANEL);
-    const rlx_range last = NAME(task_share)(f, task, gru ? n : 0, PANEL);
-    const T *last_r = f->r + f->first_rows * n;
-    NAME(pack_rows)(f->r + rows.first * n, rows.last - rows.first, n, (T *)f->panels + rows.first * n);
-    NAME(pack_rows)(last_r + last.first * n, last.last - last.first, n, (T *)f->last_panels + last.first * n);
+    NAME(pack_some)(f, NAME(task_share)(f, task, f->first_rows, PANEL), 0);
+    if (gru) NAME(pack_some)(f, NAME(task_share)(f, task, n, PANEL), f->first_rows);
 }
 
 /* Some gates of all sequences before their activations, without the third of gru. h is the state of the step before. */
@@ -193,7 +238,7 @@ static void NAME(recur_gates)(void *context, int64_t task)
         const T *from = f->xw + ((at * f->p->batch + b) * f->p->directions + f->d) * wide;
         memcpy(f->g + b * wide + rows.first, from + rows.first, (size_t)(end - rows.first) * sizeof(T));
     }
-    NAME(add_some)(f, rows, f->r, f->panels, f->h, f->g, wide);
+    NAME(add_some)(f, rows, 0, f->h, f->g, wide);
 }
 
 /* gru: its first two gates, and what the product of the third begins with. */
@@ -209,6 +254,7 @@ static void NAME(recur_reset)(void *context, int64_t task)
             f->reset[b * n + i] = reset[i] * f->h[b * n + i];
             f->candidates[b * n + i] = f->bias ? f->bias[f->d * n + i] : 0;
         }
+        if (f->itemsize == 1 && f->p->cell == RLX_CELL_GRU) NAME(round_state)(&f->rounding, b, f->reset + b * n, n);
     }
 }
 
@@ -218,9 +264,8 @@ static void NAME(recur_candidates)(void *context, int64_t task)
     const NAME(recurrence) *f = context;
     const int64_t n = f->p->hidden, wide = f->gates * n;
     const rlx_range rows = NAME(task_share)(f, task, n, PANEL);
-    const T *r = f->r + f->first_rows * n;
-    if (f->p->cell == RLX_CELL_GRU) NAME(add_some)(f, rows, r, f->last_panels, f->reset, f->g + 2 * n, wide);
-    else NAME(add_some)(f, rows, r, f->last_panels, f->h, f->candidates, n);
+    if (f->p->cell == RLX_CELL_GRU) NAME(add_some)(f, rows, f->first_rows, f->reset, f->g + 2 * n, wide);
+    else NAME(add_some)(f, rows, f->first_rows, f->h, f->candidates, n);
 }
 
 /* New states of some sequences. */
@@ -241,6 +286,7 @@ static void NAME(recur_cells)(void *context, int64_t task)
         NAME(cell_step)((int)p->cell, f->g + b * f->gates * n, f->h + b * n, f->c ? f->c + b * n : NULL, peepholes,
                         f->candidates + b * n, n, (T)p->clip, (int)p->input_forget);
         memcpy(row, f->h + b * n, (size_t)n * sizeof(T));
+        if (f->itemsize == 1) NAME(round_state)(&f->rounding, b, row, n);
     }
 }
 
@@ -253,21 +299,26 @@ static int NAME(kernel_recurrence)(const rlx_call *call)
     const int64_t gates = lstm ? 4 : gru ? 3 : 1, first_rows = gru ? 2 * n : gates * n;
     const rlx_range own = call->team ? (rlx_range){0, batch} : rlx_share(call, batch, 4);
     T *candidates = (T *)out->work + batch * gates * n, *reset = candidates + states;
-    const int64_t first_panels = (first_rows + PANEL - 1) / PANEL * PANEL * n;
+    const int64_t first_panels = (first_rows + PANEL - 1) / PANEL * PANEL, apart = n + n % 2;
+    /* Behind the states, where weights are in 8 bits: scales of rounded states, and these states. */
+    T *scales = reset + states, *behind = p->narrow ? scales + batch * (n / 2 + 2) : scales;
     NAME(recurrence) f = {
-        .p = p, .xw = in->xw, .weights = in->weights, .bias = in->bias, .h0 = in->h0, .c0 = in->c0,
+        .p = p, .xw = in->xw, .bias = in->bias, .h0 = in->h0, .c0 = in->c0,
         .all_peepholes = in->peepholes, .lengths = in->lengths, .gates = gates, .first_rows = first_rows,
         .first = own.first, .last = own.last, .tasks = rlx_tasks(call),
         .g = out->work, .candidates = candidates, .reset = reset, .y = out->y,
         /* Weights that are packed already are read where they are; others are packed here. */
-        .scratch = p->pack && !p->packing ? reset + states : NULL,
+        .scratch = p->pack && !p->packing ? behind : NULL,
+        .itemsize = p->narrow ? 1 : (int64_t)sizeof(T),
+        .rounding = {NULL, scales, (int16_t *)(scales + batch), apart},
     };
     int64_t phase = 0;
     for (f.d = 0; f.d < p->directions && own.first < own.last; f.d++) {
         f.h = (T *)out->h + f.d * states, f.c = lstm ? (T *)out->c + f.d * states : NULL;
-        f.r = f.weights + f.d * gates * n * n;
-        f.panels = p->packing ? (const T *)((const char *)in->weights + f.d * p->packed_stride) : f.scratch;
-        f.last_panels = f.panels ? f.panels + first_panels : NULL;
+        f.r = (const char *)in->weights + f.d * NAME(row_bytes)(&f, gates * n, 0);
+        f.panels = p->packing ? (const char *)in->weights + f.d * p->packed_stride : (const char *)f.scratch;
+        f.last_panels = f.panels ? f.panels + NAME(row_bytes)(&f, first_panels, 1) : NULL;
+        if (p->narrow) f.rounding.scales = (const T *)in->scales + f.d * gates * n;
         rlx_phase(call, phase++, NAME(recur_begin), &f);
         for (f.s = 0; f.s < p->steps; f.s++) {
             rlx_phase(call, phase++, NAME(recur_gates), &f);

@@ -326,6 +326,54 @@ class Gates(_Moved):
 
 
 @dataclass(frozen=True)
+class Pairs(_Moved):
+    """Weights in 8 bits, two rows of a column side by side, in panels (kernels/products/rounded.h).
+
+    Attributes:
+        matrices: How many matrices there are, each ``[sum(products), k]`` where it is not packed.
+        k: Their columns, which are rows of the panels.
+        products: Rows of a matrix that each product takes, in their order.
+        columns: Panel width. The last panel of a product is padded to it.
+    """
+
+    matrices: int
+    k: int
+    products: tuple[int, ...]
+    columns: int
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one matrix to the next."""
+        panels = sum(-(-rows // self.columns) for rows in self.products)
+        return panels * self.columns * 2 * -(-self.k // 2)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.matrices * self.stride
+
+    @property
+    def linked(self) -> dict[str, int]:
+        """The fields of a kernel's signature that say how its operand is packed."""
+        return _linked("same", self.stride)
+
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The first rows of all pairs of a panel, then the second ones."""
+        pairs = -(-self.k // 2)
+        panels = memory[: self.nbytes].view(np.int8).reshape(-1, pairs, self.columns, 2)
+        at = 0
+        for matrix in plain.reshape(self.matrices, sum(self.products), self.k):
+            row = 0
+            for rows in self.products:
+                for j in range(row, row + rows, self.columns):
+                    some = matrix[j : min(j + self.columns, row + rows)]
+                    yield panels[at, :, : len(some), 0], some[:, 0::2].T
+                    yield panels[at, : self.k // 2, : len(some), 1], some[:, 1::2].T
+                    at += 1
+                row += rows
+
+
+@dataclass(frozen=True)
 class Filters(_Moved):
     """The left matrices of convolutions: CONV_DEPTH columns of all rows, then the next ones.
 

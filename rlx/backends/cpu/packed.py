@@ -15,6 +15,7 @@ from rlx.backends.cpu.layouts import (
     Filters,
     Gates,
     Layout,
+    Pairs,
     Panels,
     Spectra,
     Transposed,
@@ -29,7 +30,7 @@ FIXED = ("param", "constant")
 # Elements of a weight below which packing gains nothing where kernels read it as fast as it is. What they would
 # widen, transpose or rearrange in every call is always packed.
 _LEAST = 1024
-# Vectors of a panel of a recurrence's weights (kernels/recurrent/recurrent.h).
+# Vectors of a panel of a recurrence's weights, or of those in pairs (kernels/recurrent/recurrent.h, products/rounded.h).
 _VECTORS = 4
 
 
@@ -90,6 +91,12 @@ def _dequant(call: Call, isa: str) -> dict[int, Layout]:
     return {1: Blocks(scheme == "Q4_0", p["k"], p["n"], *_widths(isa, 4))}
 
 
+def _rounded(call: Call, isa: str) -> dict[int, Layout]:
+    p = call.params
+    columns = _VECTORS * _widths(isa, 4)[1]
+    return {1: Pairs(1, p["k"], (p["n"],), columns)} if p["k"] else {}
+
+
 def _conv(call: Call, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[1]
     assert weight is not None
@@ -127,6 +134,9 @@ def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
     # The third gate of a gru multiplies another state than the first two.
     products = (2 * hidden, hidden) if gates == CELLS["gru"] else (gates * hidden,)
     dtype = weight.type.dtype
+    if p["narrow"]:
+        columns = _VECTORS * _widths(isa, 4)[1]
+        return {1: Pairs(p["directions"], hidden, products, columns)}
     columns = _VECTORS * _widths(isa, dtype.itemsize)[1]
     return {1: Gates(dtype, p["directions"], hidden, products, columns)}
 
@@ -144,6 +154,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
     "recurrence": _recurrence,
+    "rounded_matmul": _rounded,
 }
 
 

@@ -30,7 +30,14 @@ def _extent(node: Node) -> tuple[int, int, int, int]:
     return steps, batch, directions, hidden
 
 
-def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+def infer_recurrence(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    """The types of the results: y, and the last states.
+
+    Raises:
+        GraphError: An attribute is wrong.
+        ShapeError: The operands do not fit.
+        DTypeError: The lengths are no i32.
+    """
     xw, r = types[0], types[1]
     directions = len(attrs["reverse"])
     if any(one not in (0, 1) for one in attrs["reverse"]) or attrs["cell"] not in CELLS:
@@ -73,28 +80,37 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> tuple[TensorTy
     return (y, state, state) if attrs["cell"] == "lstm" else (y, state)
 
 
-def _given(node: Node, emitter: Emitter) -> dict[str, Any]:
+def _given(node: Node, emitter: Emitter, first: int = 2) -> dict[str, Any]:
     """The optional operands, None for an absent one."""
     present = node.attrs["present"]
     names = ("bias", "h0", "c0", "p", "seq_lens")
     return {
-        name: emitter.operand(2 + present.index(name)) if name in present else None
+        name: emitter.operand(first + present.index(name)) if name in present else None
         for name in names
     }
 
 
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
+def lower_on_cpu(node: Node, emitter: Emitter, first: int = 2) -> None:
+    """Writes the kernel call.
+
+    Args:
+        node: The recurrence.
+        emitter: Where it is written.
+        first: Operands in front of the optional ones. Of three, the last are scales of weights in 8 bits.
+    """
     steps, batch, directions, hidden = _extent(node)
     if batch * directions * hidden == 0:
         return
     results = list(emitter.results())
     if len(results) == 2:
         results.append(emitter.temp(TensorType((1,), node.dtype)))
-    # Packing costs about three reads of the weights.
-    packed = steps > 1 and batch * steps >= 8
+    narrow = first > 2
+    # Packing costs about three reads of the weights. Those in 8 bits are multiplied as panels alone.
+    packed = narrow or (steps > 1 and batch * steps >= 8)
+    given = _given(node, emitter, first)
     emitter.call(
         "recurrence",
-        [emitter.operand(0), emitter.operand(1), *_given(node, emitter).values()],
+        [*map(emitter.operand, range(2)), emitter.operand(2) if narrow else None, *given.values()],
         results,
         {
             "steps": steps,
@@ -105,6 +121,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
             "input_forget": int(node.attrs["input_forget"]),
             "clip": node.attrs["clip"],
             "pack": int(packed),
+            "narrow": int(narrow),
             "reverse": node.attrs["reverse"],
         },
     )
@@ -200,9 +217,9 @@ def _with_lengths(cell: str, reverse: tuple[int, ...]) -> Sample:
 @op(
     internal=True,
     free=("seq_lens",),
-    infer=_infer,
+    infer=infer_recurrence,
     flops=lambda node: 2.0 * size(node.types[0].shape) * (node.inputs[1].shape[1] + 10),
-    cpu=Kernels(("recurrence",), _lower_cpu),
+    cpu=Kernels(("recurrence",), lower_on_cpu),
     webgpu=Kernels(("recurrence", "strided_copy"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,

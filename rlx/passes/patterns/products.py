@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlx.abi.products import ACTIVATIONS
 from rlx.ir.dtype import HALVES, DType
-from rlx.ir.graph import Node
+from rlx.ir.graph import Graph, Node
 from rlx.passes.patterns.match import Build, Match, Site, either_way
 
 # Products whose weight may be in 16 bits.
@@ -34,6 +34,43 @@ def product(node: Node, site: Site) -> Match | None:
         inside = (found, add) if act == "none" else (found, add, node)
         return Match(inside, _fused((x.id, w.id, bias.id), act, node.name))
     return None
+
+
+def rounded(node: Node, site: Site) -> Match | None:
+    """A product by coarse weights, and a bias; the CPU keeps their codes and rounds the other operand."""
+    if not site.fuses("coarse_weights") or node.attrs.get("act", "none") != "none":
+        return None
+    x, turned, *bias = node.inputs
+    if turned.op != "transpose" or tuple(turned.attrs["perm"]) != (1, 0):
+        return None
+    (w,) = turned.inputs
+    plain = w.inputs[0] if w.op == "reshape" else w
+    if plain.op != "coarse_weights" or plain.shape[-1:] != w.shape[-1:]:
+        return None
+    codes, scales = plain.inputs
+    shape = tuple(w.shape)
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        rows = g.reshape(at[codes.id], shape), g.reshape(at[scales.id], shape[:1])
+        operands = [at[x.id], *rows, *(at[one.id] for one in bias)]
+        return g.add_node("rounded_matmul", operands, {}, node.name)
+
+    inside = (plain, w, turned, node) if w is not plain else (w, turned, node)
+    return Match(inside, build)
+
+
+def rounded_recurrence(node: Node, site: Site) -> Match | None:
+    """A recurrence with coarse weights, on the CPU likewise."""
+    xw, r, *rest = node.inputs
+    if not site.fuses("coarse_weights") or r.op != "coarse_weights" or xw.dtype is not DType.F32:
+        return None
+    operands = [xw.id, *(one.id for one in r.inputs), *(one.id for one in rest)]
+    return Match(
+        (r, node),
+        lambda g, at: g.add_node(
+            "rounded_recurrence", [at[o] for o in operands], dict(node.attrs), node.name
+        ),
+    )
 
 
 def _fused(operands: Sequence[int], act: str, name: str) -> Build:

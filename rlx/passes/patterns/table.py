@@ -7,7 +7,15 @@ from rlx.passes.patterns.attention import attention
 from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
 from rlx.passes.patterns.match import Finder, Pattern
 from rlx.passes.patterns.norms import NORMS, residual_norm
-from rlx.passes.patterns.products import WIDENED, halves, product, scaled, transposed
+from rlx.passes.patterns.products import (
+    WIDENED,
+    halves,
+    product,
+    rounded,
+    rounded_recurrence,
+    scaled,
+    transposed,
+)
 from rlx.passes.patterns.shared_products import PRODUCTS, gated, shared
 from rlx.passes.patterns.spectra import frame_peaks, frame_powers, frame_spectra, log_mel, peaks
 from rlx.passes.patterns.sums import sum_of_each
@@ -35,6 +43,8 @@ PATTERNS = (
     _row("product of bytes and scale", scaled, "mul"),
     _row("product of weights in 16 bits", halves, *WIDENED),
     # After the rows that join biases to products.
+    _row("product of weights in 8 bits", rounded, "matmul", "fused_matmul_bias_act"),
+    _row("recurrence of weights in 8 bits", rounded_recurrence, "recurrence"),
     _row("products of one input", shared, *PRODUCTS),
     _row("residual and norm", residual_norm, *NORMS),
     _row("squares or sizes and their sum", sum_of_each, "sum"),

@@ -11,6 +11,7 @@ from rlx.importers.onnx.ops.contrib.quantization import encoded
 from rlx.importers.onnx.ops.products import exact_product
 from rlx.importers.onnx.ops.quantization import quantized_by_range
 from rlx.importers.onnx.ops.recurrent import lstm_layer
+from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
 
 
@@ -78,7 +79,7 @@ def quantized_gemm(call: Call) -> Any:
 
 @contrib("DynamicQuantizeLSTM")
 def dynamic_lstm(call: Call) -> Any:
-    """A recurrent layer with 8-bit weights, decoded; the operands of its products stay floats."""
+    """A recurrent layer with 8-bit weights. What they multiply is rounded to 16 bits at most, not to 8."""
     weights = [_gates(call, at, scale) for at, scale in ((1, 8), (2, 10))]
     call.ignore("activation_alpha", "activation_beta")  # the usual activations have none
     return lstm_layer(call, *weights)
@@ -86,12 +87,20 @@ def dynamic_lstm(call: Call) -> Any:
 
 def _gates(call: Call, at: int, scale: int) -> Node:
     """Weights ``[directions, inputs, gates]`` as floats ``[directions, gates, inputs]``."""
-    g, w = call.g, call.x(at)
-    parts = []
-    for place in (scale, scale + 1):
-        node = call.x(place)
-        directions, gates = w.shape[0], node.shape[1] if len(node.shape) > 1 else 1
-        parts.append(g.reshape(g.cast(node, "f32"), (directions, 1, gates)))
-    found: Node = g.mul(g.sub(g.cast(w, "f32"), parts[1]), parts[0])
-    turned: Node = g.transpose(found, (0, 2, 1))
-    return turned
+    g, w, zero = call.g, call.x(at), call.x(scale + 1)
+    codes, scales = g.transpose(w, (0, 2, 1)), g.cast(call.x(scale), "f32")
+    # Zero points in the middle of the range leave signed codes.
+    middle = 128 if w.dtype is DType.U8 else 0
+    if call.is_known(scale + 1) and bool((call.known(scale + 1) == middle).all()):
+        if middle:
+            codes = g.cast(g.sub(g.cast(codes, "i32"), middle), "i8")
+        return g.add_node("coarse_weights", [codes, g.expand(_rows(g, scales, w), codes.shape[:2])])
+    shifted = g.sub(g.cast(codes, "f32"), g.unsqueeze(_rows(g, g.cast(zero, "f32"), w), (-1,)))
+    found: Node = g.mul(shifted, g.unsqueeze(_rows(g, scales, w), (-1,)))
+    return found
+
+
+def _rows(g: Graph, values: Node, w: Node) -> Node:
+    """A number for each direction, or for each gate of it, as ``[directions, 1 or gates]``."""
+    found: Node = g.reshape(values, (w.shape[0], values.shape[1] if len(values.shape) > 1 else 1))
+    return found
