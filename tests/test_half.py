@@ -7,7 +7,7 @@ from samples import looped
 import rlx
 from rlx.backends.base import CompileOptions
 from rlx.device.names import info_of
-from rlx.ir.dtype import DType
+from rlx.ir.dtype import DType, store, widen
 from rlx.ops.cases import Case, cases
 
 # Products summed in f32 are closer than the record asks for; the activation's input is not rounded.
@@ -71,3 +71,30 @@ def test_products_bind_half_precision(webgpu):
     assert "enable f16;" not in plain.as_text("kernels")
     data = np.linspace(-1, 1, 512, dtype=np.float16).reshape(8, 64)
     np.testing.assert_allclose(compiled(x=data)[0], plain(x=data)[0], rtol=2e-3, atol=1e-3)
+
+
+@looped("dtype", ["f16", "bf16"])
+@looped("kept", [True, False])
+def test_a_cpu_widens_weights_once(rng, dtype, kept):
+    """Casts of weights are no part of a run, whether they are params or constants; products keep them in 16 bits."""
+
+    def weight(g, name, shape):
+        value = store(rng.standard_normal(shape) / 8, DType.parse(dtype))
+        params[name] = value
+        return g.constant(value, dtype) if kept else g.param(name, shape, dtype)
+
+    g, params = rlx.Graph(), {}
+    x = g.input("x", (2, 3, 20), dtype)
+    y = g.conv1d(x, weight(g, "c", (5, 3, 3)), None, (1,), ((1, 1),))
+    y, *_ = g.rnn(y, weight(g, "w", (1, 7, 20)), weight(g, "r", (1, 7, 7)))
+    g.set_outputs([g.reshape(y, (2, 5, 7)) @ weight(g, "m", (7, 4))])
+    given = {"x": store(rng.standard_normal((2, 3, 20)), DType.parse(dtype))}
+    with rlx.compile(g, "reference", {} if kept else params) as exact:
+        wanted = [widen(one, DType.parse(dtype)) for one in exact.run(given)]
+    with rlx.compile(g, "cpu", {} if kept else params) as cg:
+        for found, want in zip(cg.run(given), wanted, strict=True):
+            np.testing.assert_allclose(widen(found, DType.parse(dtype)), want, 0, 2e-2)
+        text = cg.as_text("schedule")
+    assert "half_matmul" in text, text
+    for shape in ("(5,3,3)", "(1,7,7)", "(20,7)", "(7,20)", "(1,7,20)", "(7,4)"):
+        assert f"shape={shape}" not in text, text

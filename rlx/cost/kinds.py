@@ -70,7 +70,10 @@ KINDS: Mapping[str, Kind] = {
         )
     ),
     "packed": Kind(
-        ("dequant_matmul", "dequantize_blocks", "matmul_integer", "scaled_matmul_integer"),
+        (
+            *("dequant_matmul", "dequantize_blocks", "coarse_weights"),
+            *("matmul_integer", "scaled_matmul_integer"),
+        ),
         "product",
     ),
     "convolution": Kind(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rlx.cost.kinds import KINDS
 from rlx.errors import UnsupportedOpError, describe
 from rlx.ir.dtype import HALVES, WIDER, DType
 from rlx.ir.graph import PART, Graph, Node
@@ -21,6 +22,11 @@ from rlx.passes.fusion_gate import Specialisation
 
 # Where elements of bool share words, few kernels take them.
 _WIDER_IN_WORDS = {**WIDER, DType.BOOL: DType.I32}
+# Operations whose weights are read again and again: what prepares them is worth more than the memory it takes.
+_READS_WEIGHTS = frozenset(
+    {op for kind in ("convolution", "recurrence") for op in KINDS[kind].ops}
+    | {"matmul", "matmul_transposed", "fused_matmul_bias_act"}
+)
 
 
 def widened(node: Node, kernel_set: str) -> DType | None:
@@ -100,20 +106,56 @@ def legalize(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
         elif wide is None or blocked(node, kernel_set):
             rewriter.keep(node)
         else:
-            main = main_dtype(node)
-            names = operand_names(node)
-            inputs = []
-            for name, operand in zip(names, node.inputs, strict=True):
-                new = rewriter[operand]
-                if name not in node.opdef.free and operand.dtype is main:
-                    new = _cast(new, wide)
-                inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
-            made = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
-            made.source = node.source
-            several = len(node.types) > 1
-            rewriter.replace(node, made if several else _cast(made, node.dtype))
-            notes.append(Note.of("legalize", node, f" of {main} is computed in {wide}"))
+            _widen(rewriter, node, wide)
+            said = f" of {main_dtype(node)} is computed in {wide}"
+            notes.append(Note.of("legalize", node, said))
     return rewriter.finish()
+
+
+def widen_products(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
+    """Puts casts around products and convolutions by known weights in 16 bits that the device's kernels don't take.
+
+    These are those of ``legalize``, put in before what depends on params alone is parted from the rest. Otherwise every
+    run would widen the weights anew, and pack them.
+    """
+    if "half_weights" not in KERNEL_SETS[target.kernel_set].fuses:
+        return graph
+    chosen = {node.id for node in graph.nodes if _by_half_weights(node, target.kernel_set)}
+    if not chosen:
+        return graph
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        if node.id in chosen:
+            _widen(rewriter, node, DType.F32)
+            notes.append(Note.of("widen", node, f" of {main_dtype(node)} is computed in f32"))
+        elif node.op == PART and node.inputs[0].id in chosen:
+            rewriter.replace(node, _cast(rewriter.keep(node), node.dtype))
+        else:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def _by_half_weights(node: Node, kernel_set: str) -> bool:
+    if node.op not in _READS_WEIGHTS or widened(node, kernel_set) is not DType.F32:
+        return False
+    known = any(one.fixed and one.dtype in HALVES and len(one.shape) > 1 for one in node.inputs)
+    return known and not node.fixed and blocked(node, kernel_set) is None
+
+
+def _widen(rewriter: Rewriter, node: Node, wide: DType) -> None:
+    """Puts casts around a node that is computed in a wider type."""
+    main = main_dtype(node)
+    names = operand_names(node)
+    inputs = []
+    for name, operand in zip(names, node.inputs, strict=True):
+        new = rewriter[operand]
+        if name not in node.opdef.free and operand.dtype is main:
+            new = _cast(new, wide)
+        inputs.append(_cast(new, DType.F32) if operand.dtype in HALVES else new)
+    made = rewriter.new.add_node(node.opdef, inputs, node.attrs, node.name)
+    made.source = node.source
+    several = len(node.types) > 1
+    rewriter.replace(node, made if several else _cast(made, node.dtype))
 
 
 def _cast(node: Node, dtype: DType) -> Node:

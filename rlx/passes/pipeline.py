@@ -15,8 +15,8 @@ from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
-from rlx.passes.legalize import legalize
-from rlx.passes.patterns import fuse_patterns
+from rlx.passes.legalize import legalize, widen_products
+from rlx.passes.patterns import fuse_patterns, fuse_widened
 from rlx.passes.powers import expand_powers
 from rlx.passes.simplify import cse, dce, fold
 
@@ -46,6 +46,10 @@ GRAPH_PASSES: tuple[Pass, ...] = (
     Pass("dce", dce, "dce"),
     # Before legalize, whose casts would come between a product and its bias.
     Pass("fuse", fuse_patterns, "fuse", specialise=True),
+    # Before what needs no run is split off, so that weights are widened once.
+    Pass("widen", widen_products, "hoist", specialise=True),
+    Pass("fuse_widened", fuse_widened, "fuse", specialise=True),
+    Pass("fold", fold, "fold"),
 )
 # Passes that bring the graph to the kernels that exist.
 KERNEL_PASSES: tuple[Pass, ...] = (
