@@ -2,7 +2,12 @@
 
 Switches, from the environment: ``RLX_BUILD_DEBUG=1`` turns Cython's checks on and optimisation
 down; ``RLX_BUILD_SANITIZE=address,undefined`` builds with those sanitizers; ``RLX_BUILD_ANNOTATE=1``
-writes Cython's annotated HTML beside the generated C in build/cython.
+writes Cython's annotated HTML beside the generated C in build/cython; ``RLX_BUILD_ABI3=0`` builds for
+this version of Python alone, in place of CPython 3.11 and all later ones; ``RLX_BUILD_NUMPY`` is the folder of
+NumPy's headers for another system than this one.
+
+The compiler is GCC, clang or zig, and ``CC`` names it, on every system. ``sysconfig.get_platform()`` is the system that
+is built for; ``_PYTHON_HOST_PLATFORM`` makes it another one than this. ``script/portable`` builds for other systems.
 """
 
 import importlib
@@ -11,6 +16,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +34,19 @@ os.chdir(ROOT)  # extension sources are relative, and pip may start elsewhere
 DEBUG = os.environ.get("RLX_BUILD_DEBUG") == "1"
 SANITIZE = os.environ.get("RLX_BUILD_SANITIZE", "")
 ANNOTATE = os.environ.get("RLX_BUILD_ANNOTATE") == "1"
+# Whether the modules use no more of Python than what CPython 3.11 and all later versions have in common. Builds
+# without the GIL have no such set of functions before 3.15.
+ABI3 = os.environ.get("RLX_BUILD_ABI3", "1") != "0" and not sysconfig.get_config_var(
+    "Py_GIL_DISABLED"
+)
+
+WINDOWS = sysconfig.get_platform().startswith("win")
+NUMPY = os.environ.get("RLX_BUILD_NUMPY") or numpy.get_include()
+MSVC = """
+rlx can't be built by Microsoft's compiler, which has no vector types. Set CC to clang or GCC for MinGW, or use zig:
+    pip install ziglang
+    set CC=python -m ziglang cc
+"""
 
 # Module name -> sources; every header is a dependency of every module.
 EXTENSIONS = {
@@ -81,11 +100,9 @@ IF_KNOWN = (
 
 def flags() -> tuple[list[str], list[str]]:
     """Compiler and linker arguments."""
-    if sys.platform == "win32":
-        return ["/O2", "/std:c11"], []
     compile_args, link_args = list(COMPILE), []
     # Debug information without the folders of this build: equal sources make equal modules.
-    folders = {str(ROOT): ".", numpy.get_include(): "numpy"}
+    folders = {str(ROOT): ".", NUMPY: "numpy"}
     compile_args += [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
     if DEBUG:
         compile_args += ["-O1", "-g"]
@@ -154,7 +171,38 @@ class BuildPackage(build_py):
 class BuildExtensions(build_ext):
     """Compiles the source files of a module at the same time, one on each processor."""
 
+    def finalize_options(self) -> None:
+        if os.name == "nt" and self.compiler is None and os.environ.get("CC"):
+            self.compiler = "mingw32"  # which is how setuptools calls all but Microsoft's
+        super().finalize_options()
+
+    def get_libraries(self, extension: Extension) -> list[str]:
+        """Modules of Windows name the library that has Python's functions; elsewhere the process has them."""
+        version = "python3" if ABI3 else f"python3{sys.version_info.minor}"
+        return [*extension.libraries, version] if WINDOWS else extension.libraries
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The name of a module's file on the system that is built for."""
+        name: str = super().get_ext_filename(fullname)
+        return (
+            name.removesuffix(".abi3.so") + ".pyd"
+            if WINDOWS and name.endswith(".abi3.so")
+            else name
+        )
+
+    def copy_extensions_to_source(self) -> None:
+        """Removes modules of other builds, too: Python prefers those of its own version."""
+        super().copy_extensions_to_source()
+        for extension in self.extensions:
+            made = Path(extension.name.replace(".", "/"))
+            kept = Path(self.get_ext_filename(extension.name)).name
+            for path in made.parent.glob(f"{made.name}.*"):
+                if path.suffix in (".so", ".pyd") and path.name != kept:
+                    path.unlink()
+
     def build_extension(self, extension: Extension) -> None:
+        if self.compiler.compiler_type == "msvc":
+            raise SystemExit(MSVC)
         extension.extra_compile_args += [flag for flag in IF_KNOWN if self.knows(flag)]
         compile_one = self.compiler.compile
 
@@ -181,6 +229,11 @@ class BuildExtensions(build_ext):
 def extensions() -> list[Extension]:
     """The extension modules."""
     compile_args, link_args = flags()
+    macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+    macros += [("Py_LIMITED_API", "0x030B0000")] if ABI3 else []
+    macros += (
+        [("MS_WIN64", None)] if WINDOWS else []
+    )  # Python's headers say it to Microsoft's compiler only
     depends = HEADERS + generate()
     return cythonize(
         [
@@ -191,9 +244,10 @@ def extensions() -> list[Extension]:
                     "cython_src",
                     "cython_src/kernels",
                     str(GENERATED),
-                    numpy.get_include(),
+                    NUMPY,
                 ],
-                define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+                define_macros=macros,
+                py_limited_api=ABI3,
                 extra_compile_args=compile_args,
                 extra_link_args=link_args,
                 depends=depends,
@@ -208,4 +262,8 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage, "build_ext": BuildExtensions})
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_py": BuildPackage, "build_ext": BuildExtensions},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
+)

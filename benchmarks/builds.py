@@ -93,9 +93,9 @@ def burst(call, count):
 
 
 class Build:
-    """One build, in a process of its own."""
+    """One build, in a process of its own, which runs the script given."""
 
-    def __init__(self, where, processors):
+    def __init__(self, where, processors, script=__file__):
         path = Path(where).absolute()
         env = dict(os.environ)
         python = str(path)
@@ -103,7 +103,7 @@ class Build:
             python = sys.executable
             env["PYTHONPATH"] = os.pathsep.join([str(path), env.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [python, __file__, "--serve"],
+            [python, script, "--serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

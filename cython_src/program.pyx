@@ -236,6 +236,9 @@ cdef class Program(GivesOutputs):
         self._owner, self._state = owner, <rlx_owner*>address
         return self.run_owned
 
+    # A plain method of C: its arguments come in one tuple. Cython's own functions make a second one at each call.
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def run_owned(self, *arrays):
         """Runs the graph and returns its outputs: the same read-only arrays at every call.
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+cimport cython
 cimport numpy as cnp
 
 cnp.import_array()
@@ -319,6 +320,9 @@ cdef class Entry:
         self._with_arguments, self._without = with_arguments, without
         self._taken = taken
 
+    # A plain method of C: its arguments come in one tuple. Cython's own functions make a second one at each call.
+    @cython.binding(False)
+    @cython.embedsignature.format("clinic")
     def run_slots(self, *arrays):
         """Runs the graph and returns its outputs: the same read-only arrays at every call.
 

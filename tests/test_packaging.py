@@ -93,6 +93,25 @@ def test_contents_and_size(wheel, unpacked):
         assert packaged.read_bytes() == source.read_bytes(), source
 
 
+def test_one_wheel_for_all_versions_of_python(wheel, unpacked):
+    """Its modules use the limited API of CPython 3.11. Pythons without the GIL have none."""
+    modules = [
+        path.name for path in (unpacked / "rlx/_ext").iterdir() if path.suffix in (".so", ".pyd")
+    ]
+    assert sorted(name.partition(".")[0] for name in modules) == [
+        "cpu",
+        "owner",
+        "program",
+        "webgpu_hot",
+    ]
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert sysconfig.get_config_var("SOABI") in wheel.name
+        return
+    assert "-cp311-abi3-" in wheel.name
+    suffix = ".pyd" if os.name == "nt" else ".abi3.so"
+    assert all(name.partition(".")[2] == suffix[1:] for name in modules)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="ELF files")
 def test_a_backtrace_and_perf_find_functions(unpacked):
     """The compiled modules keep unwind tables, and names and lines of functions."""
@@ -270,6 +289,23 @@ def test_a_checkout_reads_its_sources():
     if not os.environ.get("RLX_TEST_WHEEL"):
         build_digest.cache_clear()
         assert build_digest() == digest_of(ROOT)
+
+
+def test_microsofts_compiler_is_refused_with_advice():
+    program = """
+import runpy, sys
+from types import SimpleNamespace
+from setuptools import Distribution, Extension
+sys.argv = ["setup.py", "--version"]
+command = runpy.run_path("setup.py")["BuildExtensions"](Distribution())
+command.compiler = SimpleNamespace(compiler_type="msvc")
+command.build_extension(Extension("rlx.nothing", []))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "set CC=python -m ziglang cc" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path):

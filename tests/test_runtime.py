@@ -1,6 +1,7 @@
 """CompiledGraph: params, inputs, outputs, clones, threads, memory, and what bad calls say."""
 
 import gc
+import inspect
 import threading
 import tracemalloc
 
@@ -190,6 +191,13 @@ def test_clones_run_in_parallel_threads():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_run_slots_says_what_it_takes(device):
+    """It is a plain function of C on the CPU, and help() and editors still show it."""
+    run = rlx.compile(mlp(), device, params={"w": WEIGHT, "b": BIAS}).run_slots
+    assert str(inspect.signature(run)) == "(*arrays)"
+    assert run.__doc__.startswith("Runs the graph and returns its outputs")
 
 
 def test_a_second_thread_is_refused():

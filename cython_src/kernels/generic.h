@@ -18,7 +18,7 @@
 #define LANE(array, at) ((VEC *)(array) + (at))
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(float))));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(double))));
-typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int32_t))));
+typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int32_t)), may_alias));
 typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(int64_t))));
 
 /* Rows of a transform that go through its passes side by side, at most. */

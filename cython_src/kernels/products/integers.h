@@ -7,10 +7,8 @@
 #define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
 #define BYTE_ROWS RLX_BYTE_ROWS /* rows of the left matrix that are converted at a time */
 
-typedef int32_t vec_i32 __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef int32_t sums_i32 __attribute__((vector_size(VECTOR_BYTES))); /* aliases nothing, so that it stays in registers */
 typedef int16_t vec_i16 __attribute__((vector_size(VECTOR_BYTES), aligned(2), may_alias));
-typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int8_t half_i8 __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
 
 /* Sums of two neighbouring products of 16-bit integers. */
