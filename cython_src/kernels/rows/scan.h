@@ -8,22 +8,40 @@
 /* The position of the largest or smallest element: the first of equals, or the last. PLACE is an integer of the size of
    T. */
 #define ARG_SEARCH(kind, SUFFIX, T, PLACE, beyond)                                                \
-    /* Of each of at most STRIP columns of n rows, `inner` apart. */                              \
-    static RLX_INLINE void arg_strip_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t n,         \
-                                                       int64_t inner, int64_t width, const int last) \
+    /* Goes on with the rows [first, n) of at most STRIP columns; rows are `step` apart. */        \
+    static RLX_INLINE void arg_rows_##kind##_##SUFFIX(T *top, PLACE *place, const T *x, int64_t first, int64_t n, \
+                                                      int64_t step, int64_t width, const int last) \
     {                                                                                             \
-        T top[STRIP];                                                                             \
-        PLACE place[STRIP];                                                                       \
-        for (int64_t j = 0; j < width; j++) top[j] = x[j], place[j] = 0;                          \
-        for (int64_t i = 1; i < n; i++) {                                                         \
-            x += inner;                                                                           \
+        for (int64_t i = first; i < n; i++)                                                       \
             for (int64_t j = 0; j < width; j++) {                                                 \
-                const T v = x[j], t = top[j];                                                     \
+                const T v = x[i * step + j], t = top[j];                                          \
                 const PLACE at = place[j];                                                        \
                 const int takes = TAKES(v, t, beyond, last);                                      \
                 top[j] = takes ? v : t;                                                           \
                 place[j] = takes ? (PLACE)i : at;                                                 \
             }                                                                                     \
+    }                                                                                             \
+    /* Of each of at most STRIP columns of n rows. Few columns of several rows are worked on as one row; then each column has \
+       several results, of which the most extreme is taken, and of equals the first or the last. */ \
+    static RLX_INLINE void arg_strip_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t n, int64_t inner, \
+                                                       int64_t width, const int last)             \
+    {                                                                                             \
+        T top[STRIP];                                                                             \
+        PLACE place[STRIP];                                                                       \
+        const int64_t fold = width == inner ? rows_together(n, inner) : 1, wide = fold * width, rows = n / fold; \
+        for (int64_t j = 0; j < wide; j++) top[j] = x[j], place[j] = 0;                           \
+        arg_rows_##kind##_##SUFFIX(top, place, x, 1, rows, fold * inner, wide, last);             \
+        if (n % fold)                                                                             \
+            arg_rows_##kind##_##SUFFIX(top, place, x, rows, rows + 1, fold * inner, n % fold * inner, last); \
+        for (int64_t j = 0; j < wide; j++) {                                                      \
+            const int64_t c = j % width;                                                          \
+            const T v = top[j], t = top[c];                                                       \
+            const PLACE at = (PLACE)(place[j] * fold + j / width);                                \
+            const int same = (v == t) | ((v != v) & (t != t));                                    \
+            const int takes = same ? (last ? at > place[c] : at < place[c]) : TAKES(v, t, beyond, 0); \
+            /* The first row's results come first, so that they are places already when others are compared. */ \
+            if (j < width) place[c] = at;                                                         \
+            else if (takes) top[c] = v, place[c] = at;                                            \
         }                                                                                         \
         for (int64_t j = 0; j < width; j++) y[j] = (int32_t)place[j];                             \
     }                                                                                             \
