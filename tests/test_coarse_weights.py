@@ -9,7 +9,7 @@ from samples import looped
 import rlx
 from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
-from rlx.backends.cpu.layouts import Pairs
+from rlx.backends.cpu.layouts import BytePairs
 
 # Half a unit of 16 bits: by so much of the largest element of a row an element is off.
 ROUNDING = 0.5 / 32767
@@ -66,7 +66,7 @@ def test_rows_without_finite_numbers_are_nan_and_rows_of_zeros_are_zero(monkeypa
 @pytest.mark.parametrize("products", [(96,), (66, 33), (64, 32), (1, 1)])
 @pytest.mark.parametrize("k", [1, 6, 7])
 def test_packed_weights_are_unpacked_again(rng, products, k):
-    layout = Pairs(2, k, products, 32)
+    layout = BytePairs(2, k, products, 32)
     plain = rng.integers(-128, 128, (2, sum(products), k), "i1")
     memory, found = np.zeros(layout.nbytes, np.uint8), np.empty_like(plain)
     layout.pack(plain, memory)

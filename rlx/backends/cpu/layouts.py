@@ -326,7 +326,7 @@ class Gates(_Moved):
 
 
 @dataclass(frozen=True)
-class Pairs(_Moved):
+class BytePairs(_Moved):
     """Weights in 8 bits, two rows of a column side by side, in panels (kernels/products/rounded.h).
 
     Attributes:

@@ -10,12 +10,12 @@ from rlx.abi.products import SCHEMES
 from rlx.abi.recurrent import CELLS
 from rlx.backends.cpu.layouts import (
     Blocks,
+    BytePairs,
     Bytes,
     CheckedPanels,
     Filters,
     Gates,
     Layout,
-    Pairs,
     Panels,
     Spectra,
     Transposed,
@@ -94,7 +94,7 @@ def _dequant(call: Call, isa: str) -> dict[int, Layout]:
 def _rounded(call: Call, isa: str) -> dict[int, Layout]:
     p = call.params
     columns = _VECTORS * _widths(isa, 4)[1]
-    return {1: Pairs(1, p["k"], (p["n"],), columns)} if p["k"] else {}
+    return {1: BytePairs(1, p["k"], (p["n"],), columns)} if p["k"] else {}
 
 
 def _conv(call: Call, isa: str) -> dict[int, Layout]:
@@ -136,7 +136,7 @@ def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
     dtype = weight.type.dtype
     if p["narrow"]:
         columns = _VECTORS * _widths(isa, 4)[1]
-        return {1: Pairs(p["directions"], hidden, products, columns)}
+        return {1: BytePairs(p["directions"], hidden, products, columns)}
     columns = _VECTORS * _widths(isa, dtype.itemsize)[1]
     return {1: Gates(dtype, p["directions"], hidden, products, columns)}
 

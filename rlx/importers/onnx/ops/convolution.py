@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,18 +103,59 @@ def conv(call: Call) -> Any:
 
 @onnx_op("ConvInteger")
 def conv_integer(call: Call) -> Any:
-    """8-bit operands, exact in i32: sums of products of 9-bit numbers are exact in f32 up to 2^24."""
-    g, x, w = call.g, call.x(0), call.x(1)
+    """8-bit operands, exact in i32."""
     spatial(call)
-    left = less_zero(g, x, call.opt(2))
-    right = less_zero(g, w, call.opt(3), 0)
-    wide = _wide(w)
-    return g.cast(_conv(call, g.cast(left, wide), g.cast(right, wide), None), "i32")
+    return _exact_conv(call, call.x(0), (0, 1), (2, 3))
 
 
-def _wide(w: Node) -> str:
-    """A float that holds sums of products of 9-bit numbers with this many taps exactly."""
-    return "f32" if math.prod(w.shape[1:]) * 255 * 255 < 1 << 24 else "f64"
+# Up to here integers are exact in f32, and so are sums of products that can't exceed it, in any order.
+_EXACT = 1 << 24
+
+
+def _exact_conv(call: Call, x: Node, operands: tuple[int, int], zeros: tuple[int, int]) -> Node:
+    """The convolution of an operand with the channels in front by 8-bit weights, less their zero points, in i32.
+
+    Floats compute it. Where a sum over all channels might exceed what is exact in f32, it is cut into parts by channels:
+    two or three convolutions in f32 take less time than one in f64.
+    """
+    g, w = call.g, call.x(operands[1])
+    left = less_zero(g, x, call.opt(zeros[0]))
+    right = less_zero(g, w, call.opt(zeros[1]), 0)
+    product = math.prod(_largest(call, *pair) for pair in zip(operands, zeros, strict=True))
+    channels, some = w.shape[1], (_EXACT - 1) // max(1, product * math.prod(w.shape[2:]))
+    parts = -(-channels // some) if some else 0
+    if parts <= 1 or call.integer("group", 1) > 1 or parts > _MOST_PARTS:
+        wide = "f32" if channels <= some else "f64"
+        return g.cast(_conv(call, g.cast(left, wide), g.cast(right, wide), None), "i32")
+    _check_channels(call, x, w)
+    edges = [channels * part // parts for part in range(parts + 1)]
+    sums = []
+    for first, end in pairwise(edges):
+        a, b = (g.cast(g.narrow(one, 1, first, end - first), "f32") for one in (left, right))
+        sums.append(g.cast(_conv(call, a, b, None), "i32"))
+    found: Node = reduce(g.add, sums)
+    return found
+
+
+# Convolutions in f32 that take no longer than one in f64.
+_MOST_PARTS = 4
+
+
+def _check_channels(call: Call, x: Node, w: Node) -> None:
+    """Refuses weights for other channels than the operand has, of which parts would show nothing."""
+    call.need(x.shape[1] == w.shape[1], f"{x.shape[1]} channels and weights {w.shape}")
+
+
+def _largest(call: Call, at: int, zero: int) -> int:
+    """The largest magnitude of an 8-bit operand less its zero point, where that is known."""
+    low, high = call.element(at).limits
+    if not call.has(zero):
+        points = [0]
+    elif call.is_known(zero) and call.known(zero).size:
+        points = [int(call.known(zero).min()), int(call.known(zero).max())]
+    else:
+        points = [int(low), int(high)]
+    return max(abs(int(end) - point) for end in (low, high) for point in points)
 
 
 @onnx_op("QLinearConv")
@@ -125,10 +168,7 @@ def qlinear_conv(call: Call) -> Any:
 def quantized_conv(call: Call, x: Node) -> Node:
     """A convolution of an 8-bit operand with the channels in front; the other operands are the node's."""
     g, w = call.g, call.x(3)
-    wide = _wide(w)
-    left = g.cast(less_zero(g, x, call.x(2)), wide)
-    right = g.cast(less_zero(g, w, call.x(5), 0), wide)
-    exact = g.cast(_conv(call, left, right, None), "i32")
+    exact = _exact_conv(call, x, (0, 3), (2, 5))
     if call.has(8):
         exact = g.add(exact, g.reshape(call.x(8), (w.shape[0], *(1,) * (len(w.shape) - 2))))
     return requantized(call, exact, (1, 4, 6), 7, axis=1)
