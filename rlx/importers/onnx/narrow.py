@@ -127,7 +127,8 @@ def encoded(g: Graph, x: Node, name: str, saturate: bool = True) -> Node:
             negative, g.logical_and(g.gt(code, 0.0), g.ne(code, float(form.nan)))
         )
     code = g.where(negative, g.add(code, float(form.sign)), code)
-    if form.special != "finite":
-        code = g.where(g.is_nan(x), g.constant(np.float32(form.nan)), code)
+    # Some GPUs take NaN for a large number in comparisons. Formats without NaN have 0 for it.
+    missing = 0 if form.special == "finite" else form.nan
+    code = g.where(g.is_nan(x), g.constant(np.float32(missing)), code)
     found: Node = g.cast(code, "u8")
     return found
