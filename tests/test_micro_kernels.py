@@ -238,3 +238,14 @@ def test_matrices_of_a_batch_are_packed_each(way):
         made = Products()
         made.add(made.input(a) @ made.param(w), a.astype(np.float64) @ w)
         made.check()
+
+
+def test_equal_columns_give_equal_results(way):
+    """Of one row: otherwise a softmax of large equal numbers prefers some of them."""
+    rng = np.random.default_rng(3)
+    x, column = rng.random((1, 131), np.float32), rng.random((131, 1), np.float32)
+    for n in (*SIZES, 200, 1000):
+        g = rlx.Graph()
+        g.set_outputs([g.input("x", x.shape) @ g.constant(np.repeat(column, n, 1))])
+        found = rlx.compile(g, "cpu").run({"x": x})[0]
+        np.testing.assert_array_equal(found, np.repeat(found[:, :1], n, 1), err_msg=str(n))

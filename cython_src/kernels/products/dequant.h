@@ -331,7 +331,7 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
                 decode_span(p, j + v, at, depth, w);
                 for (int64_t i = 0; i < depth; i++) panel[i * step + v] = w[i];
             }
-            micro_rows_f32(x + at, k, 1, panel, step, y + j, n, m, depth, at ? NULL : micro_zeros_f32, width);
+            micro_rows_f32(x + at, k, 1, panel, step, y + j, n, m, depth, at ? NULL : micro_zeros_f32, width, 0);
         }
     }
 }

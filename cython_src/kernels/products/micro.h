@@ -47,7 +47,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 
 /* Multiplies ROWS rows of a by `depth` rows of a panel, which are `step` apart, and adds to c or to `start`. The last
    vector of a row of c has `lanes` lanes. A single row has WAYS independent sums along k, which hide the latency of an
-   addition. */
+   addition. The last panel of several is summed as the others are (`tail`), so that equal columns give equal results. */
 #define MICRO(NUMBER, ROWS, VECTORS, WAYS)                                                         \
     static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
                                                int64_t step, T *c, int64_t ldc, int64_t depth,     \
@@ -95,10 +95,12 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
             NAME(store_lanes)(c + (VECTORS - 1) * VL, acc[0][r][VECTORS - 1], lanes);              \
         }                                                                                          \
     }
+/* WAYS of a whole panel. */
+#define PANEL_WAYS (MICRO_VECTORS == 4 ? 2 : 4)
 /* Double precision needs fewer of them. */
 #ifdef SINGLE
 #define MICROS(VECTORS, WAYS) \
-    MICRO(alone, 1, VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
+    MICRO(alone, 1, VECTORS, WAYS) MICRO(tail, 1, VECTORS, PANEL_WAYS) MICRO(1, 1, VECTORS, 1) MICRO(2, 2, VECTORS, 1) \
     MICRO(4, 4, VECTORS, 1) MICRO(6, 6, VECTORS, 1)
 #else
 #define MICROS(VECTORS, WAYS) MICRO(1, 1, VECTORS, 1) MICRO(4, 4, VECTORS, 1)
@@ -107,6 +109,7 @@ MICROS(1, 8) MICROS(2, 4)
 #if MICRO_VECTORS == 4
 MICROS(3, 2) MICROS(4, 2)
 #endif
+#undef PANEL_WAYS
 #undef MICRO
 #undef MICROS
 
@@ -115,22 +118,24 @@ static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 
 
 /* Multiplies any number of rows by a panel, or by up to MICRO_COLUMNS columns of a matrix whose rows are `step` apart
    and may be read to the end of the last vector. If `along` is 1, rows of the left matrix are contiguous and lda apart. If
-   it is 0, the rows of one tile are interleaved, and tiles follow each other; each is lda long. */
+   it is 0, the rows of one tile are interleaved, and tiles follow each other; each is lda long. `several` says that the
+   right matrix has other panels. */
 static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
-                             int64_t rows, int64_t depth, const T *start, int64_t width)
+                             int64_t rows, int64_t depth, const T *start, int64_t width, int64_t several)
 {
     typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
                           int64_t);
 #ifdef SINGLE
 #define MICROS(VECTORS) \
     {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
-     NAME(micro_alone_##VECTORS)},
-    const int64_t most = 6, least = 2, alone = rows == 1;
+     NAME(micro_alone_##VECTORS), NAME(micro_tail_##VECTORS)},
+    const int64_t most = 6, least = 2, alone = rows == 1 ? several ? 5 : 4 : 0;
 #else
 #define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
     const int64_t most = 4, least = 4, alone = 0;
+    (void)several;
 #endif
-    static const micro table[][5] = {
+    static const micro table[][6] = {
         MICROS(1) MICROS(2)
 #if MICRO_VECTORS == 4
         MICROS(3) MICROS(4)
@@ -141,7 +146,7 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     while (rows) {
         /* 8 rows as 4 and 4 are faster than as 6 and 2. */
         const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
-        table[last][alone ? 4 : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
+        table[last][alone ? alone : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
         rows -= some, a += some * lda, c += some * ldc;
     }
 }

@@ -76,7 +76,8 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
                 T start[MICRO_COLUMNS];
                 const T *b = NAME(wide_panel)(panels, at * k + p * step, depth, step, kind, scratch);
                 NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
-                                 p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some);
+                                 p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some,
+                                 n > MICRO_COLUMNS);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
                     NAME(activate)(c + r * ldc + j, some, act);
             }
@@ -182,7 +183,7 @@ static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb
             const T *from = transposed ? b + j * ldb + p : b + p * ldb + j;
             if (p >= whole) NAME(make_panel)(panel, from, ldb, depth, width, transposed);
             NAME(micro_rows)(a + p, lda, 1, p < whole ? from : panel, p < whole ? ldb : step, c + j, ldc, m, depth,
-                             p ? NULL : start, width);
+                             p ? NULL : start, width, 0);
             p += depth;
         } while (p < k);
         for (int64_t r = 0; act && r < m; r++) NAME(activate)(c + r * ldc + j, width, act);

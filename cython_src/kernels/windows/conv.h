@@ -220,7 +220,7 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
                              v < whole ? one->planes + p * f->l.plane + j + v : packed,
                              v < whole ? f->l.plane : MICRO_COLUMNS, strips + v * m, MICRO_COLUMNS, m, depth,
                              p ? NULL : zeros,
-                             NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS));
+                             NAME(panel_columns)(width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS), 0);
         }
     }
 }
