@@ -196,7 +196,7 @@ def test_clones_run_in_parallel_threads():
 def test_run_slots_says_what_it_takes(device):
     """It is a plain function of C on the CPU, and help() and editors still show it."""
     run = rlx.compile(mlp(), device, params={"w": WEIGHT, "b": BIAS}).run_slots
-    assert str(inspect.signature(run)) == "(*arrays)"
+    assert str(next(iter(inspect.signature(run).parameters.values()))).startswith("*arrays")
     assert run.__doc__.startswith("Runs the graph and returns its outputs")
 
 

@@ -1,0 +1,85 @@
+"""A Debian for 64-bit ARM that qemu runs instruction by instruction, and the tests of a wheel in it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from _setup import ROOT, apt, say
+
+from _portable.sources import HOME, unpacked, wheels
+from _portable.suite import run_steps
+from _portable.targets import TARGETS
+from _portable.windows import DEPENDENCIES
+
+PACKAGES = "mmdebstrap qemu-user-static binfmt-support arch-test"
+FORMATS = Path("/proc/sys/fs/binfmt_misc")
+INCLUDED = "python3,python3-venv"
+# Wheels that are used as they are, of the Linux that Debian 12 has at least.
+PLATFORMS = (
+    *TARGETS["aarch64"].numpy,
+    "manylinux_2_17_aarch64",
+    "manylinux2014_aarch64",
+    "manylinux_2_34_aarch64",
+)
+COPIED = ("tests", "examples", "benchmarks", "shaders")
+
+
+def emulated() -> bool:
+    """Whether programs for ARM can be started here: the system hands them to qemu."""
+    if not (FORMATS / "register").exists():
+        subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(FORMATS)], check=False)
+    if not (FORMATS / "qemu-aarch64").exists():
+        subprocess.run(["update-binfmts", "--enable", "qemu-aarch64"], check=False)
+    return (FORMATS / "qemu-aarch64").exists()
+
+
+def debian() -> Path:
+    """The folder of a Debian 12 for ARM with Python, made when it is not there."""
+    folder = HOME / "aarch64/root"
+    if not (folder / "complete").exists():
+        say("making a Debian for ARM")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", "--architectures=arm64"]
+        command += [
+            f"--include={INCLUDED}",
+            "bookworm",
+            str(folder),
+            "http://deb.debian.org/debian",
+        ]
+        subprocess.run(command, check=True)
+        (folder / "complete").touch()
+    return folder
+
+
+def installed(wheel: Path) -> Path:
+    """That Debian with a wheel, all that its tests import, and the tests."""
+    folder = debian()
+    site = folder / "opt/site"
+    stamp = folder / "installed"
+    if not stamp.exists():
+        shutil.rmtree(site, ignore_errors=True)
+        for one in wheels(PLATFORMS, "3.11", *DEPENDENCIES):
+            unpacked(one, site)
+        stamp.touch()
+    shutil.rmtree(site / "rlx", ignore_errors=True)
+    unpacked(wheel, site)
+    there = folder / str(ROOT).lstrip("/")
+    shutil.rmtree(there, ignore_errors=True)
+    for part in COPIED:
+        shutil.copytree(ROOT / part, there / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", there)
+    return folder
+
+
+def test(wheel: Path, steps: tuple[str, ...]) -> bool:
+    """Runs the tests in qemu; whether all passed."""
+    if shutil.which("mmdebstrap") is None and not apt(PACKAGES):
+        return False
+    if not emulated():
+        say("this system can't start programs for ARM: binfmt_misc is needed")
+        return False
+    command = ["chroot", str(installed(wheel)), "/usr/bin/python3"]
+    env = {**os.environ, "PYTHONPATH": "/opt/site", "HOME": "/root", "LC_ALL": "C.UTF-8"}
+    return run_steps("aarch64", command, env, steps)

@@ -1,0 +1,99 @@
+"""What script/portable does without a wheel: all targets compiled with warnings as errors, and a build by clang."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from _setup import PYTHON, ROOT, say
+
+from _portable.sources import zig
+
+TARGETS = (
+    "x86_64-windows-gnu",
+    "aarch64-windows-gnu",
+    "x86_64-macos.11.0",
+    "aarch64-macos.11.0",
+    "x86_64-linux-gnu.2.28",
+    "aarch64-linux-gnu.2.28",
+    "x86_64-linux-musl",
+)
+# What includes nothing of Python.
+SOURCES = (
+    "parallel.c",
+    "parts.c",
+    "kernels/isa_plain.c",
+    "kernels/isa_avx2.c",
+    "kernels/isa_avx512.c",
+)
+FLAGS = "-std=gnu11 -O2 -fwrapv -fno-math-errno -fno-trapping-math -Wall -Werror -Wno-unknown-pragmas".split()
+FOLDERS = ("-Icython_src", "-Icython_src/kernels", "-Ibuild/generated")
+TESTS = (
+    "tests/test_conformance.py::test_cpu",
+    "tests/test_contract.py",
+    "tests/test_exact_numbers.py",
+    "tests/test_extent.py::test_cpu",
+    "tests/test_filters.py",
+    "tests/test_fuzz.py",
+    "tests/test_owner.py",
+    "tests/test_runtime.py",
+    "tests/test_signatures.py",
+    "tests/test_threads.py",
+)
+
+
+def cross() -> bool:
+    """Compiles each source for each target; whether all could be."""
+
+    compiler = zig()
+
+    def compiled(job: tuple[str, str]) -> str:
+        target, source = job
+        with tempfile.NamedTemporaryFile(suffix=".o") as made:
+            place = ["-c", f"cython_src/{source}", "-o", made.name]
+            command = [*compiler, "-target", target, *FLAGS, *FOLDERS, *place]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return (done.stderr or f"status {done.returncode}") if done.returncode else ""
+
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for target in TARGETS:
+            said = list(pool.map(compiled, [(target, source) for source in SOURCES]))
+            say(f"{target}: {'FAILED' if any(said) else 'compiled'}")
+            print("".join(said), end="", flush=True)
+            failed += any(said)
+    return not failed
+
+
+def native() -> bool:
+    """Builds for this machine, in a copy, and runs the tests there; whether they passed."""
+    with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
+        target = Path(folder)
+        for name in ("rlx", "shaders", "tests", "examples", "cython_src"):
+            shutil.copytree(
+                ROOT / name, target / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+            )
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, target)
+        say("building with clang")
+        one = " ".join(zig())
+        env = {**os.environ, "CC": one, "LDSHARED": f"{one} -shared", "PYTHONPATH": folder}
+        build = [str(PYTHON), "setup.py", "-q", "build_ext", "--inplace"]
+        if subprocess.run(build, cwd=target, env=env, check=False).returncode:
+            return False
+        say("testing that build")
+        pytest = [
+            str(PYTHON),
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-p",
+            "no:benchmark",
+            "-m",
+            "not slow",
+        ]
+        return subprocess.run([*pytest, *TESTS], cwd=target, env=env, check=False).returncode == 0

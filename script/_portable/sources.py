@@ -1,0 +1,105 @@
+"""What builds for other systems need and this machine has not: zig, wheels of other platforms, Python's sources.
+
+Everything comes from PyPI and Debian, and stays in build/portable.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+from _setup import BIN, PIP, ROOT, make_venv, say
+
+HOME = ROOT / "build/portable"
+TOOLS = ("ziglang==0.17.1", "abi3audit>=0.0.26", "abi3info")
+DEBIAN = "deb-src [signed-by={key}] http://deb.debian.org/debian bookworm main\n"
+KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+def tools() -> Path:
+    """The Python of an environment with zig and what checks wheels; it is made when it is not there."""
+    folder = HOME / "tools"
+    python, stamp = folder / BIN, folder / "tools.stamp"
+    if not stamp.exists() or stamp.read_text() != repr(TOOLS):
+        make_venv(folder)
+        subprocess.run([str(python), *PIP, *TOOLS], check=True)
+        stamp.write_text(repr(TOOLS))
+    return python
+
+
+def zig(*command: str) -> list[str]:
+    """A command of zig, its C compiler when none is named."""
+    return [str(tools()), "-m", "ziglang", *(command or ("cc",))]
+
+
+def zig_caches() -> dict[str, str]:
+    """The environment in which zig keeps what it has compiled: unchanged files take a tenth of a second."""
+    return {f"ZIG_{kind}_CACHE_DIR": str(HOME / "zig") for kind in ("GLOBAL", "LOCAL")}
+
+
+def wheels(platforms: tuple[str, ...], python: str, *packages: str) -> list[Path]:
+    """Wheels of packages for another platform, with no dependencies; downloaded once."""
+    folder = HOME / "wheels" / f"{platforms[0]}-{python}"
+    found = []
+    for package in packages:
+        name = package.partition("=")[0].partition("<")[0].partition(">")[0].replace("-", "_")
+        there = sorted(folder.glob(f"{name}-*.whl"))
+        if not there:
+            say(f"downloading {package} for {platforms[0]}, Python {python}")
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+            command += [
+                "--only-binary=:all:",
+                "--python-version",
+                python,
+                "-d",
+                str(folder),
+                package,
+            ]
+            for platform in platforms:
+                command += ["--platform", platform]
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+            there = sorted(folder.glob(f"{name}-*.whl"))
+        found.append(there[-1])
+    return found
+
+
+def unpacked(wheel: Path, folder: Path) -> Path:
+    """A folder with the files of a wheel, which is what installing one comes to where it has no data files."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def numpy_headers(platforms: tuple[str, ...], python: str = "3.11") -> Path:
+    """The folder of NumPy's headers for another platform."""
+    folder = HOME / "headers" / platforms[0]
+    headers = folder / "numpy/_core/include"
+    if not headers.exists():
+        unpacked(wheels(platforms, python, "numpy")[0], folder)
+    return headers
+
+
+def python_sources() -> Path:
+    """The folder with Debian's sources of CPython 3.11: its headers and library are those of every system."""
+    folder = HOME / "cpython"
+    if not (folder / "Include/Python.h").exists():
+        say("downloading the sources of CPython")
+        apt = HOME / "apt"
+        (apt / "lists/partial").mkdir(parents=True, exist_ok=True)
+        (apt / "sources.list").write_text(DEBIAN.format(key=KEY))
+        options = ["-qq", "-o", f"Dir::Etc::sourcelist={apt / 'sources.list'}"]
+        options += ["-o", "Dir::Etc::sourceparts=-", "-o", f"Dir::State::lists={apt / 'lists'}"]
+        env = {**os.environ, "LC_ALL": "C"}
+        subprocess.run(["apt-get", *options, "update"], check=True, env=env)
+        source = ["apt-get", *options, "source", "--download-only", "python3.11"]
+        subprocess.run(source, check=True, env=env, cwd=apt, stderr=subprocess.DEVNULL)
+        (archive,) = apt.glob("python3.11_*.orig.tar.*")
+        shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(archive) as packed:
+            packed.extractall(apt / "unpacked", filter="data")
+        (made,) = (apt / "unpacked").iterdir()
+        made.rename(folder)
+    return folder

@@ -1,0 +1,95 @@
+"""The tests that a wheel is run through on another system, in steps that each take some minutes.
+
+A step is what pytest gets. Tests of what only developers of rlx do (documentation, type checkers, benchmarks) stay out.
+"""
+
+import datetime
+import json
+import re
+import subprocess
+import tempfile
+import time
+
+from _setup import ROOT, say
+
+from _portable.sources import HOME
+
+# What conformance is: each operation, dtype and sample on the CPU, against NumPy.
+CONFORMANCE = ("tests/test_conformance.py::test_cpu", "tests/test_extent.py::test_cpu")
+
+STEPS = {
+    "conformance": CONFORMANCE,
+    "threads": (
+        "tests/test_threads.py",
+        "tests/test_teams.py",
+        "tests/test_owner.py",
+        "tests/test_runtime.py",
+        "tests/test_contract.py",
+    ),
+    "caches": (
+        "tests/test_cache_folder.py",
+        "tests/test_compile_cache.py",
+        "tests/test_kept_files.py",
+        "tests/test_model_file.py",
+        "tests/test_weight_files.py",
+    ),
+    "numbers": (
+        "tests/test_exact_numbers.py",
+        "tests/test_denormals.py",
+        "tests/test_filters.py",
+        "tests/test_signatures.py",
+    ),
+    "ONNX and commands": ("tests/test_onnx.py", "tests/test_cli_models.py", "tests/test_smoke.py"),
+}
+# The steps of script/test --portable, which takes 20 minutes at most.
+REDUCED = ("conformance", "threads", "caches")
+ORDER = tuple(STEPS)
+RESULTS = HOME / "results"
+
+
+def run_steps(
+    name: str, command: list[str], env: dict[str, str], steps: tuple[str, ...], root: str = ""
+) -> bool:
+    """Runs steps with a Python that has the wheel, and keeps the counts; whether all tests passed.
+
+    Args:
+        name: The system, which the file of counts is named after.
+        command: What starts that Python.
+        env: Its environment.
+        steps: Names of ``STEPS``.
+        root: What stands before a path of this machine there, a drive in wine.
+    """
+    found, passed = {}, True
+    with tempfile.TemporaryDirectory(prefix="rlx-portable-") as folder:
+        options = ["-q", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not slow"]
+        options += ["-n", "2", "--timeout", "1200", "-c", f"{root}{ROOT}/pyproject.toml"]
+        for step in steps:
+            say(f"{name}: {step}")
+            tests = [f"{root}{ROOT}/{test}" for test in STEPS[step]]
+            start = time.monotonic()
+            pytest = [*command, "-m", "pytest", *options, *tests]
+            done = subprocess.run(
+                pytest,
+                cwd=folder,
+                env=env,
+                input="",
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            log = RESULTS / f"{name} {step}.log"
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            log.write_text(done.stdout)
+            counts = {
+                what: int(n)
+                for n, what in re.findall(
+                    r"(\d+) (passed|failed|skipped|errors?)", done.stdout[-400:]
+                )
+            }
+            found[step] = {"seconds": round(time.monotonic() - start), **counts}
+            well = done.returncode == 0 and counts.get("passed", 0) > 0
+            passed &= well
+            say(f"{name}: {step}: {'passed' if well else f'FAILED, see {log}'} {found[step]}")
+    about = {"date": datetime.date.today().isoformat(), "steps": found}
+    (RESULTS / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n")
+    return passed
