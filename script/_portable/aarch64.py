@@ -40,15 +40,15 @@ def debian() -> Path:
     if not (folder / "complete").exists():
         say("making a Debian for ARM")
         shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True)
+        archive = folder.parent / "root.tar"
+        # As an archive: what mmdebstrap mounts while it works would stay mounted in a folder that is in use.
         command = ["mmdebstrap", "--quiet", "--variant=minbase", "--architectures=arm64"]
-        command += [
-            f"--include={INCLUDED}",
-            "bookworm",
-            str(folder),
-            "http://deb.debian.org/debian",
-        ]
+        command += ["--skip=chroot/mount/sys", f"--include={INCLUDED}"]
+        command += ["bookworm", str(archive), "http://deb.debian.org/debian"]
         subprocess.run(command, check=True)
+        subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
+        archive.unlink()
         (folder / "complete").touch()
     return folder
 
