@@ -7,7 +7,7 @@ from pathlib import Path
 
 from _setup import ROOT, apt, say
 
-from _portable.sources import HOME, unpacked, wheels
+from _portable.sources import DEBIAN, HOME, mirror, unpacked, wheels
 from _portable.suite import run_steps
 from _portable.targets import TARGETS
 from _portable.windows import DEPENDENCIES
@@ -45,7 +45,7 @@ def debian() -> Path:
         # As an archive: what mmdebstrap mounts while it works would stay mounted in a folder that is in use.
         command = ["mmdebstrap", "--quiet", "--variant=minbase", "--architectures=arm64"]
         command += ["--skip=chroot/mount/sys", f"--include={INCLUDED}"]
-        command += ["bookworm", str(archive), "http://deb.debian.org/debian"]
+        command += [DEBIAN, str(archive), mirror()]
         subprocess.run(command, check=True)
         subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
         archive.unlink()

@@ -15,7 +15,7 @@ from _setup import BIN, PIP, ROOT, make_venv, say
 
 HOME = ROOT / "build/portable"
 TOOLS = ("ziglang==0.17.1", "abi3audit>=0.0.26", "abi3info")
-DEBIAN = "deb-src [signed-by={key}] http://deb.debian.org/debian bookworm main\n"
+DEBIAN = "bookworm"
 KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -82,6 +82,24 @@ def numpy_headers(platforms: tuple[str, ...], python: str = "3.11") -> Path:
     return headers
 
 
+def mirror() -> str:
+    """Where this machine gets Debian's packages from."""
+    asked = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(CODENAME) $(REPO_URI)",
+        "Created-By: Packages",
+    ]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split(maxsplit=1) for line in said.splitlines())
+    if DEBIAN not in found:
+        sys.exit(
+            f"-- this needs a Debian ({DEBIAN}) whose lists of packages are there: apt-get update"
+        )
+    return found[DEBIAN]
+
+
 def python_sources() -> Path:
     """The folder with Debian's sources of CPython 3.11: its headers and library are those of every system."""
     folder = HOME / "cpython"
@@ -89,7 +107,7 @@ def python_sources() -> Path:
         say("downloading the sources of CPython")
         apt = HOME / "apt"
         (apt / "lists/partial").mkdir(parents=True, exist_ok=True)
-        (apt / "sources.list").write_text(DEBIAN.format(key=KEY))
+        (apt / "sources.list").write_text(f"deb-src [signed-by={KEY}] {mirror()} {DEBIAN} main\n")
         options = ["-qq", "-o", f"Dir::Etc::sourcelist={apt / 'sources.list'}"]
         options += ["-o", "Dir::Etc::sourceparts=-", "-o", f"Dir::State::lists={apt / 'lists'}"]
         env = {**os.environ, "LC_ALL": "C"}
