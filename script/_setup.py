@@ -27,7 +27,11 @@ DRIVERS = "mesa-vulkan-drivers libvulkan1"
 COMPILED = ("setup.py", "cython_src/**/*", "rlx/abi/**/*.py", "rlx/ops/elementwise/table.py")
 PACKAGED = (*COMPILED, "pyproject.toml", "MANIFEST.in", "README.md", "shaders/**/*", "rlx/**/*")
 NOT_PACKAGED = {".so", ".pyd", ".pyc"}
-FIND_ADAPTER = "import wgpu, sys; sys.exit(not wgpu.gpu.enumerate_adapters_sync())"
+# OpenGL does not count: it lacks much of WebGPU, and wgpu offers it wherever Mesa's libraries are.
+FIND_ADAPTER = """
+import wgpu, sys
+sys.exit(all(one.info["backend_type"] == "OpenGL" for one in wgpu.gpu.enumerate_adapters_sync()))
+"""
 PIP = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
 
 
