@@ -157,11 +157,12 @@ def _compare(name, x, w, bias, attrs, packed=True, dtype="f32", threads=1):
 
 # Outputs, channels, side of the image, kernel, stride, padding; and which lanes a vector has.
 CHOICES = [
-    ((64, 64, 32, 3, 1, 1), "conv_by_outputs"),
-    ((4, 64, 32, 3, 1, 1), "conv"),  # most lanes would be empty
-    ((18, 64, 32, 3, 1, 1), "conv"),
+    ((64, 64, 32, 5, 1, 2), "conv_by_outputs"),
+    ((64, 64, 32, 3, 1, 1), "conv_winograd"),
+    ((4, 64, 32, 5, 1, 2), "conv"),  # most lanes would be empty
+    ((18, 64, 32, 5, 1, 2), "conv"),
     ((64, 3, 65, 3, 2, 0), "conv"),  # filters of few elements
-    ((8, 64, 33, 1, 2, 0), "conv_by_outputs"),
+    ((8, 64, 33, 1, 2, 0), "conv"),  # of a copy of what windows meet
     ((64, 64, 32, 1, 1, 0), "conv"),  # windows are columns of the operand already
     ((8, 3, 4, 3, 1, 0), "conv_by_outputs"),  # few windows
     ((8, 3, 4, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
@@ -169,7 +170,7 @@ CHOICES = [
         (24, 64, 5, 5, 1, 2),
         "conv_by_outputs",
     ),  # hardly two windows meet the image with the same taps
-    ((64, 64, 16, 3, 1, 1), "conv_by_outputs"),  # more windows than stay in the cache
+    ((64, 64, 32, 3, 2, 1), "conv_by_outputs"),  # more windows than stay in the cache
 ]
 
 

@@ -15,6 +15,7 @@ from rlx.abi.constants import (
     POOL_STRIP,
     PRODUCT_ROWS,
     VECTOR_ELEMENTS,
+    WINOGRAD_POINTS,
 )
 from rlx.abi.products import ACTIVATION, PACKING
 from rlx.abi.signature import (
@@ -72,6 +73,12 @@ def _long(p: Any) -> int:
     """Elements of two blocks, of the spectra of a group's channels, and of its filters."""
     channels = p.channels // p.groups
     return int(2 * LONG_ACROSS * p.block * (2 + channels + channels * (p.outputs // p.groups)))
+
+
+def _points(block: int, elements: int) -> int:
+    """Elements of the tiles of a block at all points, of so many channels or outputs."""
+    row = ceil(elements / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
+    return WINOGRAD_POINTS * (block * row + VECTOR_ELEMENTS)
 
 
 def _lane_masks(p: Any) -> int:
@@ -227,6 +234,20 @@ KERNELS = (
         {"blocks": Scratch("T", _long)},
         ("f32",),
         parallel=Parallel(),
+        flushes=True,
+    ),
+    Kernel(
+        "conv_winograd",
+        "3x3 filters, windows next to each other: tiles of results by products of transformed tiles and weights.",
+        {"window": WINDOW, "block": INT, **_PACKED, **_EPILOGUE},
+        {**_OPERANDS, "filters": "T"},
+        {"y": "T"},
+        {
+            "elements": Scratch("T", lambda p: _points(p.block, p.channels // p.groups)),
+            "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
+        },
+        ("f32",),
+        parallel=Parallel(parts=2),
         flushes=True,
     ),
     _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),

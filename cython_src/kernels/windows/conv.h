@@ -225,27 +225,57 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
     }
 }
 
-/* Strips of columns [j, j + width) to where they belong in the result, with the bias and the epilogue. */
-static void NAME(store_columns)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *strips, int64_t j,
-                                int64_t width)
+/* A strip of columns [j, j + width), to where they belong in the result, with the bias and the epilogue. These are
+   applied to the strip, which is in the cache: rows of the result are apart, and are written only. */
+static void NAME(store_strip)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *strip, int64_t j,
+                              int64_t width)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
-    for (int64_t r = 0; r < one->outputs; r++)
-        for (int64_t v = 0, some; v < width; v += some) {
-            const T start = one->bias ? one->bias[r] : 0;
-            const T *from = strips + v / MICRO_COLUMNS * MICRO_COLUMNS * one->outputs + r * MICRO_COLUMNS + v % MICRO_COLUMNS;
-            const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + r * f->windows + q;
-            T *to = one->c + at;
-            some = MICRO_COLUMNS - v % MICRO_COLUMNS;
-            if (some > width - v) some = width - v;
-            if (some > f->windows - q) some = f->windows - q;
+    const T *residual = one->after.residual;
+    for (int64_t v = 0, some; v < width; v += some) {
+        const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
+        some = width - v < f->windows - q ? width - v : f->windows - q;
+        T *from = strip + v;
+        for (int64_t r = 0; r < one->outputs; r++, from += MICRO_COLUMNS) {
+            const T start = one->bias ? one->bias[r] : 0, *added = residual ? residual + at + r * f->windows : NULL;
             if (some == MICRO_COLUMNS)
                 for (int64_t i = 0; i < MICRO_COLUMNS; i += VL)
-                    *(VEC *)(to + i) = *(const VEC *)(from + i) + start;
+                    *(VEC *)(from + i) = *(VEC *)(from + i) + start + (residual ? *(const VEC *)(added + i) : (VEC){0});
             else
-                for (int64_t i = 0; i < some; i++) to[i] = from[i] + start;
-            NAME(finish)(to, at, some, one->after);
+                for (int64_t i = 0; i < some; i++) from[i] = from[i] + start + (residual ? added[i] : 0);
         }
+    }
+    NAME(activate)(strip, one->outputs * MICRO_COLUMNS, one->after.act);
+    for (int64_t v = 0, some; v < width; v += some) {
+        const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
+        some = width - v < f->windows - q ? width - v : f->windows - q;
+        const T *from = strip + v;
+        T *to = one->c + at;
+        for (int64_t r = 0; r < one->outputs; r++, from += MICRO_COLUMNS, to += f->windows)
+            if (some == MICRO_COLUMNS)
+                for (int64_t i = 0; i < MICRO_COLUMNS; i += VL) *(VEC *)(to + i) = *(const VEC *)(from + i);
+            else
+                for (int64_t i = 0; i < some; i++) to[i] = from[i];
+    }
+}
+
+/* Fetches the residual of columns [j, j + width) while they are made: its rows are on pages of their own. */
+static void NAME(fetch_residual)(const NAME(convolution) *f, const NAME(conv_piece) *one, int64_t j, int64_t width)
+{
+    if (!one->after.residual) return;
+    const int64_t result = f->w->outputs * f->windows, line = 64 / (int64_t)sizeof(T);
+    for (int64_t v = 0; v < width; v += line) {
+        const T *at = one->after.residual + (j + v) / f->windows * result + (j + v) % f->windows;
+        for (int64_t r = 0; r < one->outputs; r++, at += f->windows) RLX_PREFETCH(at);
+    }
+}
+
+/* All strips of columns [j, j + width). */
+static void NAME(store_columns)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *strips, int64_t j,
+                                int64_t width)
+{
+    for (int64_t v = 0; v < width; v += MICRO_COLUMNS)
+        NAME(store_strip)(f, one, strips + v * one->outputs, j + v, width - v < MICRO_COLUMNS ? width - v : MICRO_COLUMNS);
 }
 
 /* One output plane of a group of few outputs. Four vectors of neighbouring windows, in one row or several, stay in
@@ -327,6 +357,7 @@ static int NAME(kernel_conv)(const rlx_call *call)
         const int64_t n = one.images * f.windows, last = own.columns.last < n ? own.columns.last : n;
         for (int64_t j = own.columns.first; j < last; j += wide) {
             const int64_t width = last - j < wide ? last - j : wide;
+            NAME(fetch_residual)(&f, &one, j, width);
             NAME(conv_columns)(&f, &one, out->panels, out->strips, j, width);
             NAME(store_columns)(&f, &one, out->strips, j, width);
         }

@@ -81,7 +81,7 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
         }
         first += some;
     } while (first < f->channels);
-    NAME(store_windows)(f, one, rows, 0, one->images * f->windows, panel->j, panel->width);
+    NAME(store_windows)(f, one, products, rows, 0, one->images * f->windows, panel->j, panel->width);
 }
 
 static int NAME(kernel_conv_inside)(const rlx_call *call)

@@ -1,7 +1,7 @@
 /* Convolutions in which the lanes of a vector are outputs, per type: windows times packed weights. A window is not copied.
    Its element of channel ch and tap i stands at[ch * taps + i] elements behind its first one, and the same distances hold
-   for every window. This fits filters of many elements with enough outputs to fill the lanes, few windows, and windows of
-   one element that are apart: there, packing windows takes longer than storing results that come window by window. */
+   for every window. This fits filters of many elements with enough outputs to fill the lanes, and few windows: there,
+   packing windows takes longer than storing results that come window by window. */
 
 /* Rows of a panel, and what they are multiplied by: `count` elements of each of some channels. Element i of a channel is
    at[i] behind the first of the channel in a window, and meets the row rows[i] behind the first of the channel. */
@@ -126,18 +126,23 @@ static void NAME(turn_products)(T *to, int64_t apart, const T *const *from, int6
 }
 
 /* Products of windows [first, first + count) of a piece with outputs [j, j + width) of its group, to where they belong
-   in the result, with the epilogue. `rows` is where the products of each window are. */
-static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *const *rows,
-                                int64_t first, int64_t count, int64_t j, int64_t width)
+   in the result, with the epilogue. `products` has a row for each window; rows[i] is that of window first + i. Where
+   nothing is added, whole rows are activated before they are turned. */
+static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *products,
+                                const T *const *rows, int64_t first, int64_t count, int64_t j, int64_t width)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
+    const int64_t act = one->after.act;
+    const int early = !one->after.residual;
+    if (early && width == MICRO_COLUMNS) NAME(activate)(products, count * MICRO_COLUMNS, act);
+    for (int64_t v = 0; early && act && width < MICRO_COLUMNS && v < count; v++)
+        NAME(activate)(products + v * MICRO_COLUMNS, width, act);
     for (int64_t v = 0, some; v < count; v += some) {
         const int64_t q = (first + v) % f->windows, at = (first + v) / f->windows * result + j * f->windows + q;
         some = count - v < f->windows - q ? count - v : f->windows - q;
         NAME(turn_products)(one->c + at, f->windows, rows + v, width, some);
-        if (one->after.residual || one->after.act)
-            for (int64_t r = 0; r < width; r++)
-                NAME(finish)(one->c + at + r * f->windows, at + r * f->windows, some, one->after);
+        for (int64_t r = 0; !early && r < width; r++)
+            NAME(finish)(one->c + at + r * f->windows, at + r * f->windows, some, one->after);
     }
 }
 
@@ -188,7 +193,7 @@ static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv
                 NAME(windows_by_panel)(from, some, &list, b, panel.step, products, p ? NULL : panel.start);
                 p += MICRO_DEPTH;
             } while (p < f->k);
-            NAME(store_windows)(f, one, made, q, some, j, panel.width);
+            NAME(store_windows)(f, one, products, made, q, some, j, panel.width);
         }
     }
 }

@@ -65,7 +65,7 @@ static void POOL(pool_lanes)(const rlx_call *call, const rlx_window *w, int64_t 
             if (divide) all /= (E)(count ? count : 1);
             *(V *)to = all;
         }
-        OF_TYPE(planes_out)(results, windows, y + first * windows, lanes);
+        OF_TYPE(planes_out)(results, windows, y + first * windows, windows, lanes);
     }
 }
 #undef MOST_SMALL

@@ -33,7 +33,13 @@ class Layout(Protocol):
         """The opposite: writes to an array of the matrices."""
 
 
-def _linked(packing: str, stride: int) -> dict[str, int]:
+def linked_fields(packing: str, stride: int) -> dict[str, int]:
+    """What ``Layout.linked`` gives.
+
+    Args:
+        packing: One of ``PACKINGS``.
+        stride: Bytes from one matrix to the next.
+    """
     return {"packing": PACKINGS.index(packing), "packed_stride": stride}
 
 
@@ -91,7 +97,7 @@ class Panels(_Moved):
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
         kind = str(self.dtype) if self.dtype in (DType.F16, DType.BF16) else "same"
-        return _linked(kind, self.stride * self.dtype.itemsize)
+        return linked_fields(kind, self.stride * self.dtype.itemsize)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The whole panels, then the last one, each beside the elements in it."""
@@ -166,7 +172,7 @@ class Bytes(NamedTuple):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.stride)
+        return linked_fields("same", self.stride)
 
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the panels of the matrices to memory of ``nbytes`` bytes."""
@@ -224,7 +230,7 @@ class Blocks(_Moved):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("Q4_0" if self.four else "Q8_0", self.nbytes)
+        return linked_fields("Q4_0" if self.four else "Q8_0", self.nbytes)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The scales and the codes of every panel, each beside its part of the blocks."""
@@ -265,7 +271,7 @@ class Transposed(_Moved):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.nbytes // self.matrices)
+        return linked_fields("same", self.nbytes // self.matrices)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """All matrices at once."""
@@ -312,7 +318,7 @@ class Gates(_Moved):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.stride)
+        return linked_fields("same", self.stride)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The parts of every product's panels."""
@@ -355,7 +361,7 @@ class BytePairs(_Moved):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.stride)
+        return linked_fields("same", self.stride)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """The first rows of all pairs of a panel, then the second ones."""
@@ -399,7 +405,7 @@ class Filters(_Moved):
     @property
     def linked(self) -> dict[str, int]:
         """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.nbytes // self.matrices)
+        return linked_fields("same", self.nbytes // self.matrices)
 
     def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
         """Rows that are made together, beside where they stand in the matrices."""
@@ -416,45 +422,6 @@ class Filters(_Moved):
                 part = part.reshape(self.matrices, times, rows, depth)
                 yield blocks, part.swapaxes(2, 3)
                 row, at = row + rows * times, end
-
-
-class Spectra(NamedTuple):
-    """Long filters as their Fourier transforms (kernels/windows/long_conv.h), computed in float64.
-
-    Attributes:
-        filters: How many filters there are.
-        taps: Of each.
-        block: Samples that they are transformed over.
-    """
-
-    filters: int
-    taps: int
-    block: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all spectra."""
-        return self.filters * 2 * self.block * 4
-
-    @property
-    def linked(self) -> dict[str, int]:
-        """The fields of a kernel's signature that say how its operand is packed."""
-        return _linked("same", self.nbytes // self.filters)
-
-    def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the spectra to memory of ``nbytes`` bytes."""
-        from rlx.ops.windows.long import spectra
-
-        into = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
-        for spectrum, one in zip(into, plain.reshape(self.filters, 1, self.taps), strict=True):
-            spectrum[...] = spectra(one, self.block)[0]
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The filters, but for rounding: the exact ones are always kept besides."""
-        from rlx.ops.windows.long import filters_of
-
-        packed = memory[: self.nbytes].view(np.float32).reshape(self.filters, -1)
-        plain[...] = filters_of(packed, self.taps).reshape(plain.shape)
 
 
 def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:

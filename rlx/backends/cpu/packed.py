@@ -17,9 +17,9 @@ from rlx.backends.cpu.layouts import (
     Gates,
     Layout,
     Panels,
-    Spectra,
     Transposed,
 )
+from rlx.backends.cpu.transformed import Spectra, TileFilters
 from rlx.backends.cpu.weights import Weight, Weights
 from rlx.ir.dtype import HALVES
 from rlx.ir.plan import Call, Schedule, Value
@@ -127,6 +127,14 @@ def _conv_long(call: Call, isa: str) -> dict[int, Layout]:
     return {4: Spectra(weight.type.size // taps, taps, LONG_ACROSS * p["block"])}
 
 
+def _conv_winograd(call: Call, isa: str) -> dict[int, Layout]:
+    p = call.params
+    groups = p["groups"]
+    sizes = p["channels"] // groups, p["outputs"] // groups
+    # Beside the plain ones, operand 1, which results that are not finite are made from.
+    return {4: TileFilters(groups, *sizes, *_widths(isa, 4))}
+
+
 def _recurrence(call: Call, isa: str) -> dict[int, Layout]:
     p, weight = call.params, call.inputs[1]
     assert weight is not None
@@ -151,6 +159,7 @@ READERS: Mapping[str, Callable[[Call, str], dict[int, Layout]]] = {
     "conv_inside": _conv,
     "conv_long": _conv_long,
     "conv_transpose": _conv_transpose,
+    "conv_winograd": _conv_winograd,
     "matmul_integer": _integer,
     "dequant_matmul": _dequant,
     "recurrence": _recurrence,

@@ -22,10 +22,11 @@ from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
-from rlx.ir.shape import Shape, size
+from rlx.ir.shape import Shape, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.elementwise.records import Step
-from rlx.ops.windows import inside, strips
+from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.windows import inside, strips, winograd
 from rlx.ops.windows.geometry import (
     Padding,
     Window,
@@ -198,20 +199,48 @@ def _lower_scaling(node: Node, emitter: Emitter) -> None:
     emitter.elementwise(program, [x, *(value for value, _, _ in steps)], emitter.result(), shapes)
 
 
+def _meets_few(window: Window) -> bool:
+    """Whether windows are single elements, all inside, that are apart."""
+    one, apart = size(window.kernel) == 1, max(window.stride) > 1
+    inside = all(
+        b == 0 and r <= n
+        for (b, _), r, n in zip(window.pads, window.reach, window.dims, strict=True)
+    )
+    return one and apart and inside
+
+
+def _only_met(node: Node, emitter: Emitter, x: Any, window: Window) -> tuple[Any, Window]:
+    """A copy of the elements that windows of one element meet, and the windows of this copy, which are next to each other.
+
+    A product of neighbours is so much faster that the copy pays.
+    """
+    planes, out, one = size(node.inputs[0].shape[:2]), window.out, (1, 1, 1)
+    copy = emitter.temp(TensorType((planes * size(out),), node.dtype))
+    rows, columns = window.dims[1:]
+    steps = [
+        stride * each
+        for stride, each in zip(window.stride, (rows * columns, columns, 1), strict=True)
+    ]
+    dims = (planes, *out)
+    emit_strided_copy(
+        emitter, x, copy, node.dtype, dims, (size(window.dims), *steps), strides(dims)
+    )
+    return copy, _collapsed(Window(out, one, one, one, ((0, 0),) * 3, out))
+
+
 def _together(node: Node, window: Window) -> int:
     """Images that are made together: those with few windows are joined, to fill the columns of a panel."""
     return max(1, min(node.shape[0], CONV_COLUMNS // max(1, size(window.out))))
 
 
-def _is_by_outputs(node: Node, window: Window, padded: bool) -> bool:
+def _is_by_outputs(node: Node, window: Window) -> bool:
     """Whether the lanes of vectors are outputs, and windows are read where they stand."""
     outputs = node.shape[1] // node.attrs["groups"]
-    one, apart = size(window.kernel) == 1, window.stride[2] > 1
     elements = size(node.inputs[1].shape[1:])
     few = _together(node, window) * size(window.out) <= CONV_FEW_WINDOWS and elements >= _SHALLOW
     full = outputs >= _FULL * _lanes(outputs)
-    deep = elements >= _DEEP and not (one and window.out == window.dims)
-    return few or (one and apart and not padded) or (deep and full)
+    deep = elements >= _DEEP and not (size(window.kernel) == 1 and window.out == window.dims)
+    return few or (deep and full)
 
 
 def lower_cpu(node: Node, emitter: Emitter) -> None:
@@ -229,9 +258,15 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         emitter.call(kernel, _operands(node, emitter), [emitter.result()], params)
         return
     operands = _operands(node, emitter)
-    block = samples_of_block(node, window, operands[1].kind in ("param", "constant"))
+    if _meets_few(window) and not direct:
+        operands[0], window = _only_met(node, emitter, operands[0], window)
+    fixed = operands[1].kind in ("param", "constant")
+    block = samples_of_block(node, window, fixed)
     if block:
         call_long(node, emitter, operands, _cpu_params(node, window), block)
+        return
+    if not direct and winograd.pays(node, window, fixed):
+        winograd.call(node, emitter, operands, _cpu_params(node, window), window)
         return
     padded = any(b for b, _ in window.pads) or any(
         r > n for r, n in zip(window.reach, window.dims, strict=True)
@@ -243,7 +278,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
         shared = {**params, "together": together, "copied": 1}
         emitter.call("conv_direct", operands, [emitter.result()], shared)
         return
-    by_outputs = _is_by_outputs(node, window, padded)
+    by_outputs = _is_by_outputs(node, window)
     filled = 1.0 if by_outputs else outputs / _lanes(outputs)
     weights = outputs * size(node.inputs[1].shape[1:])
     if inside.pays(window, node.shape[0], weights, outputs, filled):
@@ -275,7 +310,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
 CPU = Kernels(
     (
         *("conv", "conv_pad", "conv_by_outputs", "conv_inside", "conv_direct", "conv_long"),
-        *("conv_depthwise", "conv_depthwise_lanes"),
+        *("conv_winograd", "conv_depthwise", "conv_depthwise_lanes", "strided_copy"),
     ),
     lower_cpu,
 )

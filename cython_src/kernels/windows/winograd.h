@@ -1,0 +1,251 @@
+/* Convolution with 3x3 filters whose windows are next to each other, by minimal filtering: F(4x4, 3x3) of Winograd (1980),
+   as Lavin and Gray (2016) use it. A tile of 6x6 elements gives 4x4 results by 36 products where the definition takes
+   144. The points of the transforms are 0, +-sqrt(1/2), +-sqrt(2) and infinity, with which rounding errors are less than
+   with whole numbers.
+
+   The lanes of a vector are channels while elements are transformed, and outputs while sums are. Between the two, each of
+   the 36 points is a matrix product: tiles times packed weights, which are transformed already
+   (rlx/ops/windows/winograd.py). */
+
+enum { TILE = 4, REACH = TILE + 2, POINTS = REACH * REACH };
+/* Tiles next to each other that are transformed together, and the elements of a row that they read. */
+enum { RUN = RLX_WINOGRAD_RUN, RUN_REACH = TILE * RUN + 2 };
+static_assert(RUN_REACH * REACH * 4 <= 1 << 13, "strips of a run are on the stack");
+
+#define ROOT_HALF ((T)0.70710678118654752440)
+#define ROOT_TWO ((T)1.41421356237309504880)
+
+/* Six elements, `apart` from each other, at the six points. In place. */
+static RLX_INLINE void NAME(to_points)(VEC *v, int64_t apart)
+{
+    const VEC d0 = v[0], d1 = v[apart], d2 = v[2 * apart], d3 = v[3 * apart], d4 = v[4 * apart], d5 = v[5 * apart];
+    const VEC even = d4 - 2 * d2, odd = ROOT_HALF * (d3 - 2 * d1);
+    const VEC more_even = d4 - (T)0.5 * d2, more_odd = ROOT_TWO * (d3 - (T)0.5 * d1);
+    v[0] = d0 + d4 - (T)2.5 * d2;
+    v[apart] = even + odd, v[2 * apart] = even - odd;
+    v[3 * apart] = more_even + more_odd, v[4 * apart] = more_even - more_odd;
+    v[5 * apart] = d1 + d5 - (T)2.5 * d3;
+}
+
+/* Four results from six points, each `apart`. */
+static RLX_INLINE void NAME(from_points)(VEC *to, const VEC *v, int64_t apart)
+{
+    const VEC m1 = v[apart], m2 = v[2 * apart], m3 = v[3 * apart], m4 = v[4 * apart];
+    const VEC even = m1 + m2, odd = ROOT_HALF * (m1 - m2), more_even = m3 + m4, more_odd = ROOT_TWO * (m3 - m4);
+    to[0] = v[0] + even + more_even;
+    to[1] = odd + more_odd;
+    to[2] = (T)0.5 * even + 2 * more_even;
+    to[3] = (T)0.5 * odd + 2 * more_odd + v[5 * apart];
+}
+
+/* A convolution in tiles. */
+typedef struct {
+    const rlx_window *w;
+    int64_t channels, outputs; /* of a group */
+    int64_t across, down;      /* tiles of a plane */
+    int64_t high, wide;        /* a plane of the operand */
+    int64_t windows;           /* of a plane */
+    int64_t from_row, from_point; /* elements from one tile to the next, and from one point to the next */
+    int64_t to_row, to_point;     /* the same of products */
+    T *elements, *products;
+} NAME(tiling);
+
+/* Tiles of a row of them. */
+typedef struct {
+    int64_t image, y, x, count; /* the first, and how many there are */
+    int64_t rows, columns;      /* results of them */
+} NAME(run);
+
+/* The run that begins at a tile, of at most `most` tiles. */
+static NAME(run) NAME(run_at)(const NAME(tiling) *f, int64_t tile, int64_t most)
+{
+    NAME(run) run = {tile / (f->across * f->down), tile / f->across % f->down, tile % f->across};
+    run.count = f->across - run.x < RUN ? f->across - run.x : RUN;
+    if (run.count > most) run.count = most;
+    run.y *= TILE, run.x *= TILE;
+    run.rows = f->w->out[1] - run.y < TILE ? f->w->out[1] - run.y : TILE;
+    run.columns = f->w->out[2] - run.x < TILE * run.count ? f->w->out[2] - run.x : TILE * run.count;
+    return run;
+}
+
+/* The elements that a run reads of VL planes of the operand, with zeros around these. */
+static void NAME(read_run)(const NAME(tiling) *f, const NAME(run) *run, const T *const *plane, const T *end, T *strip)
+{
+    const int64_t n = TILE * run->count + 2, begin = run->x - f->w->before[2];
+    const int64_t first = begin < 0 ? -begin : 0, last = begin + n > f->wide ? f->wide - begin : n;
+    for (int64_t y = 0; y < REACH; y++, strip += n * VL) {
+        const int64_t row = run->y - f->w->before[1] + y;
+        int64_t kept = 0; /* elements up to here are written */
+        if (row >= 0 && row < f->high && first < last) {
+            const T *from[VECTOR_BYTES / sizeof(T)];
+            for (int64_t l = 0; l < VL; l++) from[l] = plane[l] + row * f->wide + begin + first;
+            for (int64_t i = 0; i < first; i++) *LANE(strip, i) = (VEC){0};
+            NAME(planes_in)(from, last - first, end, strip + first * VL);
+            kept = last;
+        }
+        for (int64_t i = kept; i < n; i++) *LANE(strip, i) = (VEC){0};
+    }
+}
+
+/* Tiles [first, first + count) of a group at all points. `x` is its first plane of the first image. */
+static void NAME(tiles_in)(const NAME(tiling) *f, const T *x, int64_t first, int64_t count)
+{
+    const int64_t plane = f->high * f->wide, image = f->w->channels * plane;
+    const T *end = x + (f->w->batch - 1) * image + f->channels * plane;
+    /* Behind the last row there is room for what planes_in writes too far. */
+    VEC strip[REACH * RUN_REACH + VECTOR_BYTES / sizeof(T)];
+    for (int64_t t = 0; t < count;) {
+        const NAME(run) run = NAME(run_at)(f, first + t, count - t);
+        const int64_t n = TILE * run.count + 2;
+        for (int64_t c = 0; c < f->channels; c += VL) {
+            const T *from[VECTOR_BYTES / sizeof(T)];
+            for (int64_t l = 0; l < VL; l++)
+                from[l] = x + run.image * image + (c + l < f->channels ? c + l : f->channels - 1) * plane;
+            NAME(read_run)(f, &run, from, end, (T *)strip);
+            for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n);
+            T *to = f->elements + t * f->from_row + c;
+            for (int64_t i = 0; i < run.count; i++, to += f->from_row)
+                for (int64_t y = 0; y < REACH; y++) {
+                    VEC v[REACH];
+                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = strip[y * n + TILE * i + j];
+                    NAME(to_points)(v, 1);
+                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++)
+                        *(VEC *)(to + (y * REACH + j) * f->from_point) = v[j];
+                }
+        }
+        t += run.count;
+    }
+}
+
+/* The product of all points of `count` tiles with columns [columns.first, columns.last) of their weights. */
+static void NAME(multiply_points)(const NAME(tiling) *f, const char *weights, int64_t stride, int64_t count,
+                                  rlx_range columns)
+{
+    for (int64_t point = 0; point < POINTS; point++) {
+        const T *weight = (const T *)(weights + point * stride), *a = f->elements + point * f->from_point;
+        for (int64_t j = columns.first; j < columns.last; j += MICRO_COLUMNS) {
+            const int64_t width = columns.last - j < MICRO_COLUMNS ? columns.last - j : MICRO_COLUMNS;
+            const int64_t step = NAME(panel_columns)(width);
+            const T *b = weight + j * f->channels;
+            for (int64_t p = 0; p < f->channels; p += MICRO_DEPTH) {
+                const int64_t depth = f->channels - p < MICRO_DEPTH ? f->channels - p : MICRO_DEPTH;
+                NAME(micro_rows)(a + p, f->from_row, 1, b + p * step, step, f->products + point * f->to_point + j,
+                                 f->to_row, count, depth, p ? NULL : NAME(micro_zeros), step, 1);
+            }
+        }
+    }
+}
+
+/* Results of a run for one output by the definition, to every VL-th element of rows of TILE * count. A transform spreads
+   NaN and infinities over its tile, and a transform of large numbers may overflow. What is not finite is computed in this
+   way, so that a NaN affects only the windows that contain it. */
+static RLX_NOINLINE void NAME(run_plainly)(const NAME(tiling) *f, const NAME(run) *run, const T *x, const T *weight,
+                                           T start, T *to)
+{
+    for (int64_t r = 0; r < run->rows; r++, to += TILE * run->count * VL) {
+        T sums[TILE * RUN];
+        for (int64_t i = 0; i < run->columns; i++) sums[i] = start;
+        for (int64_t tap = 0; tap < 9 * f->channels; tap++) {
+            const T by = weight[tap];
+            const int64_t y = run->y + r + tap / 3 % 3 - f->w->before[1], begin = run->x + tap % 3 - f->w->before[2];
+            const T *row = x + (tap / 9 * f->high + y) * f->wide + begin;
+            const int inside = y >= 0 && y < f->high;
+            const int64_t first = begin < 0 ? -begin : 0;
+            const int64_t last = begin + run->columns > f->wide ? f->wide - begin : run->columns;
+            for (int64_t i = 0; i < run->columns; i++)
+                sums[i] += by * (inside && i >= first && i < last ? row[i] : 0);
+        }
+        for (int64_t i = 0; i < run->columns; i++) to[i * VL] = sums[i];
+    }
+}
+
+/* Results of VL outputs of a run, from the products of its tiles, with the bias; those of each row are together. Returns 0
+   in the lanes whose results are finite. */
+static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *run, const T *products, VEC start,
+                                        VEC *results)
+{
+    const int64_t n = TILE * run->count;
+    VEC wrong = {0};
+    for (int64_t i = 0; i < run->count; i++, products += f->to_row) {
+        VEC rows[TILE * REACH];
+        for (int64_t x = 0; x < REACH; x++) {
+            VEC v[REACH], made[TILE];
+            _Pragma("GCC unroll 6") for (int64_t y = 0; y < REACH; y++)
+                v[y] = *(const VEC *)(products + (y * REACH + x) * f->to_point);
+            NAME(from_points)(made, v, 1);
+            _Pragma("GCC unroll 4") for (int64_t y = 0; y < TILE; y++) rows[y * REACH + x] = made[y];
+        }
+        for (int64_t y = 0; y < run->rows; y++) {
+            VEC *to = results + y * n + TILE * i;
+            NAME(from_points)(to, rows + y * REACH, 1);
+            _Pragma("GCC unroll 4") for (int64_t x = 0; x < TILE; x++) to[x] += start, wrong += to[x] * 0;
+        }
+    }
+    return wrong;
+}
+
+/* Products of tiles [first, first + count) of group g, to where the results of columns [columns.first, columns.last)
+   belong, with the epilogue. */
+static void NAME(tiles_out)(const NAME(tiling) *f, const rlx_conv_winograd *p, const rlx_conv_winograd_in *in, T *y,
+                            int64_t g, int64_t first, int64_t count, rlx_range columns)
+{
+    const int64_t plane = f->high * f->wide;
+    const T *bias = in->bias, *residual = in->residual, *weight = in->weight, *x = in->x;
+    const T *residual_end = residual ? residual + f->w->batch * f->w->outputs * f->windows : NULL;
+    VEC results[TILE * TILE * RUN + VECTOR_BYTES / sizeof(T)], added[TILE * RUN + VECTOR_BYTES / sizeof(T)];
+    for (int64_t t = 0; t < count;) {
+        const NAME(run) run = NAME(run_at)(f, first + t, count - t);
+        const int64_t n = TILE * run.count;
+        for (int64_t j = columns.first; j < columns.last; j += VL) {
+            const int64_t lanes = columns.last - j < VL ? columns.last - j : VL, o = g * f->outputs + j;
+            VEC start = {0};
+            for (int64_t l = 0; bias && l < lanes; l++) start[l] = bias[o + l];
+            const VEC wrong = NAME(run_results)(f, &run, f->products + t * f->to_row + j, start, results);
+            for (int64_t l = 0; l < lanes; l++)
+                if (RLX_UNLIKELY(wrong[l] != 0))
+                    NAME(run_plainly)(f, &run, x + (run.image * f->w->channels + g * f->channels) * plane,
+                                      weight + (o + l) * f->channels * 9, start[l], (T *)results + l);
+            const int64_t at = (run.image * f->w->outputs + o) * f->windows + run.y * f->w->out[2] + run.x;
+            for (int64_t r = 0; residual && r < run.rows; r++) {
+                const T *from[VECTOR_BYTES / sizeof(T)];
+                for (int64_t l = 0; l < VL; l++)
+                    from[l] = residual + at + r * f->w->out[2] + (l < lanes ? l : lanes - 1) * f->windows;
+                NAME(planes_in)(from, run.columns, residual_end, (T *)added);
+                for (int64_t i = 0; i < run.columns; i++) results[r * n + i] += added[i];
+            }
+            NAME(activate)((T *)results, run.rows * n * VL, p->act);
+            for (int64_t r = 0; r < run.rows; r++)
+                NAME(planes_out)((T *)(results + r * n), run.columns, y + at + r * f->w->out[2], f->windows, lanes);
+        }
+        t += run.count;
+    }
+}
+
+/* Threads share blocks of tiles, and where these are few, outputs. A block is the same for any number of threads. */
+static int NAME(kernel_conv_winograd)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(conv_winograd, call);
+    const rlx_window *w = &p->window;
+    NAME(tiling) f = {
+        .w = w, .channels = w->channels / w->groups, .outputs = w->outputs / w->groups,
+        .across = (w->out[2] + TILE - 1) / TILE, .down = (w->out[1] + TILE - 1) / TILE,
+        .high = w->dims[1], .wide = w->dims[2], .windows = w->out[1] * w->out[2],
+        .elements = out->elements, .products = out->products,
+    };
+    const int64_t whole = RLX_VECTOR_ELEMENTS, tiles = w->batch * f.down * f.across;
+    f.from_row = (f.channels + whole - 1) / whole * whole, f.from_point = p->block * f.from_row + whole;
+    f.to_row = (f.outputs + whole - 1) / whole * whole, f.to_point = p->block * f.to_row + whole;
+    const rlx_block own = rlx_share_tiles(call, w->groups, (tiles + p->block - 1) / p->block, f.outputs, 1, MICRO_COLUMNS);
+    for (int64_t g = own.pieces.first; g < own.pieces.last; g++)
+        for (int64_t block = own.rows.first; block < own.rows.last; block++) {
+            const int64_t first = block * p->block, left = tiles - first, count = left < p->block ? left : p->block;
+            NAME(tiles_in)(&f, (const T *)in->x + g * f.channels * f.high * f.wide, first, count);
+            NAME(multiply_points)(&f, (const char *)in->filters + g * POINTS * p->packed_stride, p->packed_stride, count,
+                                  own.columns);
+            NAME(tiles_out)(&f, p, in, out->y, g, first, count, own.columns);
+        }
+    return RLX_OK;
+}
+
+#undef ROOT_HALF
+#undef ROOT_TWO

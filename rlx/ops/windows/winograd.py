@@ -1,0 +1,112 @@
+"""Convolution with 3x3 filters by minimal filtering on the CPU (kernels/windows/winograd.h): when it pays, transforms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.abi.constants import WINOGRAD_POINTS
+from rlx.ir.dtype import DType
+from rlx.ir.graph import Node
+from rlx.ir.opdef import Array, Emitter
+from rlx.ir.shape import size
+from rlx.ops.windows.geometry import Window
+
+# Results of a tile along each axis.
+_TILE = 4
+# Multiplications that take as long as the transforms of one tile of a channel, and of an output.
+_CHANNEL, _OUTPUT = 250, 200
+# The same for a weight that is read from memory, where all weights do not fit into this many bytes of cache.
+_WEIGHT, _CACHED = 12, 1 << 20
+# What a multiplication takes as part of these products, beside one of the other kernels.
+_PRODUCT = 1.1
+# Tiles have to be cheaper by this factor.
+_CHEAPER = 1.25
+# Bytes of the transformed weights of a convolution at most: they are 4 times the weights, which are kept besides.
+_MOST_WEIGHTS = 40 << 20
+# Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
+# are as many blocks as threads need.
+_ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
+
+
+def _points() -> Array:
+    """The transform of a filter's 3 taps: ``[6, 3]``.
+
+    Row i of a finite point p has p^j divided by the product of the distances to the other finite points (the Toom-Cook
+    algorithm); that of the point at infinity takes the last tap.
+    """
+    half, two = math.sqrt(0.5), math.sqrt(2.0)
+    finite = np.array([0.0, half, -half, two, -two])
+    apart = finite[:, None] - finite
+    np.fill_diagonal(apart, 1.0)
+    rows = finite[:, None] ** np.arange(3) / apart.prod(1, keepdims=True)
+    return np.vstack([rows, [0.0, 0.0, 1.0]])
+
+
+def filters_at_points(filters: Array) -> Array:
+    """Filters ``[count, 3, 3]`` at the 36 points, ``[count, 36]`` in f32, computed in float64."""
+    one = _points()
+    both = np.einsum("ai,bj->ijab", one, one).reshape(9, WINOGRAD_POINTS)
+    with np.errstate(all="ignore"):  # what is not finite is computed by the definition
+        return np.asarray(filters.reshape(-1, 9).astype(np.float64) @ both, np.float32)
+
+
+def filters_of(points: Array) -> Array:
+    """The filters that these are, rounded as those are: ``[count, 3, 3]``."""
+    back = np.linalg.pinv(_points())
+    whole = points.reshape(-1, 6, 6).astype(np.float64)
+    return np.asarray(np.einsum("ia,nab,jb->nij", back, whole, back), np.float32)
+
+
+def _tiles(window: Window, batch: int) -> int:
+    return batch * math.prod(math.ceil(n / _TILE) for n in window.out[1:])
+
+
+def pays(node: Node, window: Window, fixed: bool) -> bool:
+    """Whether tiles are the cheaper way.
+
+    Args:
+        node: A convolution.
+        window: Its window over three axes.
+        fixed: Whether the weights are known before the call.
+    """
+    ones = window.stride == window.dilation == (1, 1, 1)
+    if not fixed or node.dtype is not DType.F32 or window.kernel != (1, 3, 3) or not ones:
+        return False
+    if window.dims[0] != 1 or window.out[0] != 1:
+        return False
+    groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
+    outputs = node.shape[1] // groups
+    weights = WINOGRAD_POINTS * channels * outputs
+    if not 0 < 4 * weights * groups <= _MOST_WEIGHTS:
+        return False
+    tiles = _tiles(window, node.shape[0])
+    cost = tiles * (_PRODUCT * weights + _CHANNEL * channels + _OUTPUT * outputs)
+    if 4 * weights > _CACHED:
+        cost += _WEIGHT * weights
+    return _CHEAPER * cost < 9 * channels * outputs * node.shape[0] * size(window.out)
+
+
+def _block(tiles: int, channels: int, outputs: int) -> int:
+    """Tiles of a block."""
+    room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
+    wanted = tiles // _BLOCKS // _ROWS * _ROWS
+    most = max(_FEWEST, min(room, wanted, _MOST))
+    blocks = math.ceil(tiles / most)
+    return math.ceil(tiles / blocks)
+
+
+def call(
+    node: Node, emitter: Emitter, operands: list[Any], params: dict[str, Any], window: Window
+) -> None:
+    """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
+    outputs = node.shape[1] // node.attrs["groups"]
+    block = _block(_tiles(window, node.shape[0]), node.inputs[1].shape[1], outputs)
+    emitter.call(
+        "conv_winograd",
+        [*operands, *[None] * (4 - len(operands)), operands[1]],
+        [emitter.result()],
+        {**params, "block": block},
+    )
