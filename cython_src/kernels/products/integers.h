@@ -27,6 +27,21 @@ static inline vec_i32 add_pairs(vec_i16 a, vec_i16 b)
 #endif
 }
 
+/* The sums of neighbouring elements, of `low` and then of `high`. */
+static inline sums_i32 sums_of_neighbours(sums_i32 low, sums_i32 high)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return (sums_i32)_mm512_add_epi32(_mm512_permutex2var_epi32((__m512i)low, even, (__m512i)high),
+                                      _mm512_permutex2var_epi32((__m512i)low, odd, (__m512i)high));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (sums_i32)_mm256_permute4x64_epi64(_mm256_hadd_epi32((__m256i)low, (__m256i)high), 0xd8);
+#else
+    return __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+#endif
+}
+
 /* Half a vector of signed bytes as 16-bit integers. Written out, since GCC 12 widens each half of it by itself. */
 static inline vec_i16 widened_bytes(const int8_t *from)
 {
@@ -75,13 +90,8 @@ static RLX_INLINE void store_integers(int32_t *c, vec_i32 v, int64_t width)
                 low[r] += (sums_i32)add_pairs(v, b0), high[r] += (sums_i32)add_pairs(v, b1);       \
             }                                                                                      \
         }                                                                                          \
-        for (int r = 0; r < ROWS; r++, c += ldc) {                                                 \
-            int32_t all[2 * VECTOR_BYTES / 4];                                                     \
-            vec_i32 sums;                                                                          \
-            memcpy(all, &low[r], VECTOR_BYTES), memcpy(all + I32_LANES, &high[r], VECTOR_BYTES);  \
-            for (int64_t l = 0; l < I32_LANES; l++) sums[l] = all[2 * l] + all[2 * l + 1] + begin[r]; \
-            store_integers(c, sums, width);                                                        \
-        }                                                                                          \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
+            store_integers(c, (vec_i32)(sums_of_neighbours(low[r], high[r]) + begin[r]), width);   \
     }
 PAIRS(1) PAIRS(4) PAIRS(6)
 #undef PAIRS
