@@ -118,8 +118,8 @@ static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 
 
 /* Multiplies any number of rows by a panel, or by up to MICRO_COLUMNS columns of a matrix whose rows are `step` apart
    and may be read to the end of the last vector. If `along` is 1, rows of the left matrix are contiguous and lda apart. If
-   it is 0, the rows of one tile are interleaved, and tiles follow each other; each is lda long. `several` says that the
-   right matrix has other panels. */
+   it is more, it is how far elements of a row are apart, and rows are next to each other. If it is 0, the rows of one tile
+   are interleaved, and tiles follow each other; each is lda long. `several` says that the right matrix has other panels. */
 static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
                              int64_t rows, int64_t depth, const T *start, int64_t width, int64_t several)
 {
@@ -143,11 +143,12 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     };
 #undef MICROS
     const int64_t last = (width - 1) / VL, lanes = width - last * VL;
+    const int64_t row = along == 1 ? lda : 1, next = along > 1 ? 1 : lda; /* from one row to the next, in a tile and beyond */
     while (rows) {
         /* 8 rows as 4 and 4 are faster than as 6 and 2. */
         const int64_t some = rows >= most && rows != 8 ? most : rows >= 4 ? 4 : rows >= least ? 2 : 1;
-        table[last][alone ? alone : some / 2](a, along ? lda : 1, along ? 1 : some, b, step, c, ldc, depth, start, lanes);
-        rows -= some, a += some * lda, c += some * ldc;
+        table[last][alone ? alone : some / 2](a, row, along ? along : some, b, step, c, ldc, depth, start, lanes);
+        rows -= some, a += some * next, c += some * ldc;
     }
 }
 

@@ -15,6 +15,8 @@ typedef struct {
 /* Windows whose addresses are kept in registers. Those of others are read in each step: the compiler would keep them in
    vector registers, and to fetch one from there takes a turn of a unit that multiplies and adds. */
 #define IN_REGISTERS 7
+/* Whether rows of a panel are fetched ahead. Beside narrow vectors that takes turns of the units that load. */
+#define FETCH_AHEAD (MICRO_VECTORS == 4)
 
 /* Multiplies ROWS windows by the rows of a panel that a list names, and adds to c or to `start`. Rows of c are
    MICRO_COLUMNS apart. */
@@ -41,7 +43,7 @@ typedef struct {
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
             {                                                                                      \
                 right[v] = *(const VEC *)(row + v * VL);                                           \
-                if (v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(next + v * VL);                       \
+                if (FETCH_AHEAD && v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(next + v * VL);        \
             }                                                                                      \
             _Pragma("GCC unroll 12") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
@@ -63,6 +65,7 @@ WINDOWS(12, 1) WINDOWS(12, 2) WINDOWS(8, 3)
 #undef ALL_WINDOWS
 #undef WINDOWS
 #undef IN_REGISTERS
+#undef FETCH_AHEAD
 
 /* Any number of windows times rows of a panel of `step` columns. */
 static void NAME(windows_by_panel)(const T *const *from, int64_t windows, const NAME(tap_list) *list, const T *b,
@@ -169,29 +172,36 @@ static const T *NAME(panel_rows)(const NAME(convolution) *f, const NAME(conv_pie
     return scratch;
 }
 
-/* Windows of a piece times columns [columns.first, columns.last) of its weights. Rows of a panel stay in the cache while
-   a block of windows goes by. */
+/* Windows of a piece times columns [columns.first, columns.last) of its weights. RLX_CONV_DEPTH rows of a panel, and what
+   some windows meet them with, stay in the first-level cache. */
 static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv_piece) *one, const int64_t *at,
                                      rlx_range windows, rlx_range columns, T *work)
 {
     T *products = work, *scratch = work + MICRO_BLOCK * MICRO_COLUMNS;
     const T *from[MICRO_BLOCK], *made[MICRO_BLOCK];
-    int64_t rows[MICRO_DEPTH];
+    int64_t rows[RLX_CONV_DEPTH];
+    /* Windows that are elements next to each other are columns of the operand. */
+    const int columns_of_it = f->taps == 1 && one->images == 1 && f->l.phase == 0 && f->windows == f->l.plane;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) made[q] = products + q * MICRO_COLUMNS;
     for (int64_t j = columns.first; j < columns.last; j += MICRO_COLUMNS) {
         const NAME(weight_panel) panel = NAME(panel_at)(one, j, columns.last);
-        for (int64_t i = 0; i < MICRO_DEPTH && i < f->k; i++) rows[i] = i * panel.step;
+        for (int64_t i = 0; i < RLX_CONV_DEPTH && i < f->k; i++) rows[i] = i * panel.step;
         for (int64_t q = windows.first, some; q < windows.last; q += some) {
             const int64_t left = windows.last - q;
             some = left < MICRO_BLOCK ? left : MICRO_BLOCK;
             NAME(window_places)(f, one, from, q, some);
             int64_t p = 0;
             do {
-                const int64_t depth = f->k - p < MICRO_DEPTH ? f->k - p : MICRO_DEPTH;
+                const int64_t depth = f->k - p < RLX_CONV_DEPTH ? f->k - p : RLX_CONV_DEPTH;
                 const NAME(tap_list) list = {.channels = 1, .count = depth, .ahead = MICRO_AHEAD * panel.step, .at = at + p, .rows = rows};
                 const T *b = NAME(panel_rows)(f, one, &panel, p, depth, scratch);
-                NAME(windows_by_panel)(from, some, &list, b, panel.step, products, p ? NULL : panel.start);
-                p += MICRO_DEPTH;
+                const T *start = p ? NULL : panel.start;
+                if (columns_of_it)
+                    NAME(micro_rows)(one->planes + p * f->l.plane + q, 1, f->l.plane, b, panel.step, products,
+                                     MICRO_COLUMNS, some, depth, start, panel.step, 1);
+                else
+                    NAME(windows_by_panel)(from, some, &list, b, panel.step, products, start);
+                p += RLX_CONV_DEPTH;
             } while (p < f->k);
             NAME(store_windows)(f, one, products, made, q, some, j, panel.width);
         }
