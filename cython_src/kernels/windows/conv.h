@@ -225,13 +225,52 @@ static void NAME(conv_columns)(const NAME(convolution) *f, const NAME(conv_piece
     }
 }
 
+/* A whole strip of neighbouring windows, in one pass: `at` is where its first result belongs. `act` is constant. */
+static RLX_INLINE void NAME(store_whole)(const NAME(convolution) *f, const NAME(conv_piece) *one, const T *strip,
+                                         int64_t at, const int64_t act)
+{
+    const T *residual = one->after.residual;
+    for (int64_t r = 0; r < one->outputs; r++, strip += MICRO_COLUMNS, at += f->windows) {
+        const T start = one->bias ? one->bias[r] : 0;
+        _Pragma("GCC unroll 4") for (int64_t i = 0; i < MICRO_COLUMNS; i += VL) {
+            VEC v = *(const VEC *)(strip + i) + start;
+            if (residual) v += *(const VEC *)(residual + at + i);
+#ifdef SINGLE
+            /* NaN stays NaN: v_min and v_max give their second operand then. */
+            if (act == RLX_ACT_RELU) v = (VEC)v_max((vf){0}, (vf)v);
+            if (act == RLX_ACT_HARD_SWISH)
+                v *= (VEC)v_min(v_all(1), v_max((vf){0}, (vf)(v * (T)0.16666666666666666667 + (T)0.5)));
+#endif
+            *(VEC *)(one->c + at + i) = v;
+        }
+    }
+}
+
 /* A strip of columns [j, j + width), to where they belong in the result, with the bias and the epilogue. These are
    applied to the strip, which is in the cache: rows of the result are apart, and are written only. */
 static void NAME(store_strip)(const NAME(convolution) *f, const NAME(conv_piece) *one, T *strip, int64_t j,
                               int64_t width)
 {
     const int64_t result = f->w->outputs * f->windows; /* from one image of it to the next */
+    const int64_t act = one->after.act, begin = j % f->windows;
     const T *residual = one->after.residual;
+    if (width == MICRO_COLUMNS && begin + width <= f->windows) {
+        const int64_t at = j / f->windows * result + begin;
+        if (!act) {
+            NAME(store_whole)(f, one, strip, at, 0);
+            return;
+        }
+#ifdef SINGLE
+        if (act == RLX_ACT_RELU) {
+            NAME(store_whole)(f, one, strip, at, RLX_ACT_RELU);
+            return;
+        }
+        if (act == RLX_ACT_HARD_SWISH) {
+            NAME(store_whole)(f, one, strip, at, RLX_ACT_HARD_SWISH);
+            return;
+        }
+#endif
+    }
     for (int64_t v = 0, some; v < width; v += some) {
         const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
         some = width - v < f->windows - q ? width - v : f->windows - q;
@@ -245,7 +284,7 @@ static void NAME(store_strip)(const NAME(convolution) *f, const NAME(conv_piece)
                 for (int64_t i = 0; i < some; i++) from[i] = from[i] + start + (residual ? added[i] : 0);
         }
     }
-    NAME(activate)(strip, one->outputs * MICRO_COLUMNS, one->after.act);
+    NAME(activate)(strip, one->outputs * MICRO_COLUMNS, act);
     for (int64_t v = 0, some; v < width; v += some) {
         const int64_t q = (j + v) % f->windows, at = (j + v) / f->windows * result + q;
         some = width - v < f->windows - q ? width - v : f->windows - q;

@@ -155,6 +155,7 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
         }
     const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
     const T *end = (const T *)out->y + own.last * results;
+    const NAME(epilogue) after = {in->residual, p->act};
     for (int64_t at = own.first; at < own.last; at++) {
         const int64_t o = at % w.outputs;
         const T *x = (const T *)in->x + at / each * w.dims[1] * width;
@@ -189,10 +190,8 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
             else ROWS(7);
 #undef ROWS
         }
+        NAME(finish)(c, at * results, results, after); /* while the plane is in the cache */
     }
-    const NAME(epilogue) after = {in->residual, p->act};
-    const int64_t first = own.first * results;
-    NAME(finish)((T *)out->y + first, first, (own.last - own.first) * results, after);
     return RLX_OK;
 }
 
