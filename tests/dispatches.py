@@ -18,20 +18,20 @@ CASES = [*cases(), *cases(bench=True)]
 PER_DIMENSION = DEFAULT_LIMITS["max-compute-workgroups-per-dimension"]
 
 
-def schedule_of(graph):
-    """The schedule of a graph for WebGPU within the default limits."""
+def schedule_of(graph, limits=DEFAULT_LIMITS):
+    """The schedule of a graph for WebGPU within some limits."""
 
     def specialise(one):
         # Without folding: it would compute a composite of constants by the reference.
         return run_pipeline(one, lambda option: option != "fold", "webgpu")
 
     fused, _ = specialise(graph)
-    return Scheduler(fused, "webgpu", DEFAULT_LIMITS, specialise).run()
+    return Scheduler(fused, "webgpu", limits, specialise).run()
 
 
-def dispatches(case):
+def dispatches(case, limits=DEFAULT_LIMITS):
     """Every dispatch of a case."""
-    calls = schedule_of(case.graph()).calls
+    calls = schedule_of(case.graph(), limits).calls
     made = [lower(call, PER_DIMENSION) for call in calls if call.kernel != HOST]
     return [one for one in made if one is not None]
 

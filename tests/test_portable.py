@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shader_sizes import shared_of, threads_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = """
@@ -85,6 +86,21 @@ def test_every_step_names_tests_that_exist(portable):
         for test in tests:
             file, _, name = test.partition("::")
             assert f"def {name}" in (ROOT / file).read_text()
+
+
+def test_texts_beyond_a_platform_are_told(portable):
+    from _portable.shaders import beyond
+
+    text = {"bindings": 30, "shared": 32768, "threads": 1024}
+    assert not list(beyond(text))
+    assert list(beyond({**text, "bindings": 31})) == ["bindings 31, limit 30"]
+    assert len(list(beyond({"bindings": 40, "shared": 32772, "threads": 2048}))) == 3
+
+
+def test_what_a_text_takes_of_a_workgroup():
+    source = "var<workgroup> a: array<vec4<f32>, 64>; @compute @workgroup_size(8, 4) fn main() {}"
+    assert (shared_of(source), threads_of(source)) == (1024, 32)
+    assert (shared_of("fn f() {}"), threads_of("fn f() {}")) == (0, 0)
 
 
 def test_unknown_systems_are_refused():

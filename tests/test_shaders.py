@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from dispatches import CASES, dispatches, native, render_with, thinned
 from samples import by_family, each
+from shader_sizes import shared_bytes, shared_of, threads_of
 
 import rlx
 from rlx.backends.base import CompileOptions
@@ -20,23 +21,10 @@ pytestmark = pytest.mark.webgpu
 
 # --- every variant compiles, within what every adapter has -----------------------------------------
 
-_WORKGROUP = re.compile(r"@workgroup_size\(([^)]*)\)")
-_SHARED = re.compile(r"var<workgroup>\s+\w+\s*:\s*([^;]+);")
 _BINDING = re.compile(r"@binding\((\d+)\)\s*var<storage")
 _COMMENT = re.compile(r"//[^\n]*")
 _FLOAT = re.compile(r"(?<![\w.])(\d+\.?\d*e\+?\d+|\d+\.\d*)f?\b", re.I)
 _NAME = re.compile(r"(?<![\w.])(?:nan|inf|infinity)\b", re.I)
-_BYTES = {"f32": 4, "i32": 4, "u32": 4, "vec2": 2, "vec3": 4, "vec4": 4, "Wide": 32}
-
-
-def shared_bytes(kind):
-    """Bytes of a WGSL type in workgroup memory."""
-    kind = re.sub(r"atomic<(\w+)>", r"\1", kind.replace(" ", ""))
-    if found := re.fullmatch(r"array<(.+),(\d+)u?>", kind):
-        return shared_bytes(found[1]) * int(found[2])
-    if found := re.fullmatch(r"(vec\d)<(.+)>", kind):
-        return _BYTES[found[1]] * shared_bytes(found[2])
-    return _BYTES[kind]
 
 
 def not_finite(source):
@@ -49,10 +37,10 @@ def not_finite(source):
 def check_source(one):
     """What the default limits ask of a source; wgpu itself lets too much workgroup memory pass."""
     source = _COMMENT.sub("", one.source)
-    lanes = [int(np.prod([int(n) for n in size.split(",")])) for size in _WORKGROUP.findall(source)]
+    lanes = threads_of(source)
     assert lanes, f"{one.label}: no entry point"
-    assert max(lanes) <= DEFAULT_LIMITS["max-compute-invocations-per-workgroup"], one.label
-    shared = sum(shared_bytes(kind) for kind in _SHARED.findall(source))
+    assert lanes <= DEFAULT_LIMITS["max-compute-invocations-per-workgroup"], one.label
+    shared = shared_of(source)
     assert shared <= DEFAULT_LIMITS["max-compute-workgroup-storage-size"], f"{one.label}: {shared}"
     bindings = sorted(map(int, _BINDING.findall(source)))
     assert bindings == list(range(len(one.values))), f"{one.label}: {bindings}"

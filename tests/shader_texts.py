@@ -1,0 +1,58 @@
+"""Writes every WGSL text that the samples become, within several limits, as lines of JSON.
+
+usage: python tests/shader_texts.py FILE
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dispatches import CASES, dispatches
+from shader_sizes import shared_of, threads_of
+
+from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.ir.dtype import DType
+from rlx.ir.variants import SUBGROUPS
+
+# What adapters of Direct3D 12 and Metal usually have, where it is more than the default limits.
+LARGE = {
+    **DEFAULT_LIMITS,
+    "max-compute-invocations-per-workgroup": 1024,
+    "max-compute-workgroup-size-x": 1024,
+    "max-compute-workgroup-storage-size": 32768,
+    SUBGROUPS: 1,
+}
+_BINDING = re.compile(r"@binding\(\d+\)")
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+def texts() -> Iterator[dict[str, Any]]:
+    """Each text once: its label, its source, its bindings, whether it exchanges values within subgroups."""
+    seen = set()
+    for case in CASES:
+        if DType.F64 in case.dtypes:  # the CPU computes it
+            continue
+        for limits in (DEFAULT_LIMITS, LARGE):
+            for one in dispatches(case, limits):
+                if one.source in seen:
+                    continue
+                seen.add(one.source)
+                bare = _COMMENT.sub("", one.source)
+                yield {
+                    "label": f"{case.opdef.name}: {one.label}",
+                    "source": one.source,
+                    "bindings": len(_BINDING.findall(bare)),
+                    "shared": shared_of(bare),
+                    "threads": threads_of(bare),
+                    "subgroups": "subgroup_size" in bare,
+                }
+
+
+if __name__ == "__main__":
+    lines = [json.dumps(one) for one in texts()]
+    Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
