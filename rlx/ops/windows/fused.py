@@ -15,7 +15,6 @@ from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op, operand_names
 from rlx.ops.elementwise.records import Step
 from rlx.ops.products.matmul import activated, check_activation
 from rlx.ops.windows.convolution import (
-    CPU,
     WEBGPU_NAMES,
     call_webgpu,
     conv1d,
@@ -24,6 +23,7 @@ from rlx.ops.windows.convolution import (
     convolution_flops,
     infer_convolution,
 )
+from rlx.ops.windows.convolution_cpu import CPU
 
 # The fused form of each convolution, by the convolution's name.
 FUSED = {name: f"fused_{name}" for name in ("conv1d", "conv2d", "conv3d")}

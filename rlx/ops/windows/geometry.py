@@ -13,8 +13,13 @@ from rlx.abi.windows import WINDOW
 from rlx.budget import spend
 from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError, describe
+from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
-from rlx.ir.shape import Shape
+from rlx.ir.shape import Shape, size
+from rlx.ops.declare import operand_names
+
+# Minimum outputs of a group for the matrix product; for fewer, packing costs more than it gains.
+FEW = 4
 
 Pads = tuple[tuple[int, int], ...]
 SAME = ("same_upper", "same_lower")
@@ -249,3 +254,32 @@ def tensor_axes(shape: Shape, ranks: Sequence[int], *, where: str, name: str = "
             )
         )
     return shape[2:]
+
+
+def window_of(node: Node) -> Window:
+    """The windows of a convolution."""
+    a = node.attrs
+    dims, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
+    return Window.of(dims, kernel, a["stride"], a["dilation"], a["padding"], where=node.op)
+
+
+def collapsed(window: Window) -> Window:
+    """Three axes; those of a pointwise convolution are one."""
+    wide = window.three()
+    plain = wide.dims == wide.out and wide.kernel == wide.stride == (1, 1, 1)
+    if not plain or any(side for pair in wide.pads for side in pair):
+        return wide
+    line, one = (1, 1, size(wide.dims)), (1, 1, 1)
+    return Window(line, one, one, one, wide.pads, line)
+
+
+def params_of(node: Node, window: Window) -> dict[str, Any]:
+    """What all kernels of a convolution take, as the WGSL kernels name it."""
+    return {
+        "batch": node.shape[0],
+        "channels": node.inputs[0].shape[1],
+        "outputs": node.shape[1],
+        "parts": node.attrs["groups"],
+        **window.params(),
+        "has_bias": int("bias" in operand_names(node)),
+    }
