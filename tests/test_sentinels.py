@@ -23,6 +23,7 @@ from rlx.backends.webgpu import rendering
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.buffers import padded
 from rlx.device.names import info_of
+from rlx.ops.windows import winograd
 from rlx.passes.memory_plan import plan_memory
 
 pytestmark = pytest.mark.per_op
@@ -148,22 +149,53 @@ def weights(executable):
 def check_cpu(case):
     graph, operands = case.graph(), case.operands()
     with rlx.Session("cpu", options=OPTIONS).compile(graph) as compiled:
-        executable = compiled._loaded.executable
-        executable._arena[:] = POISON
-        fixed = [memory.copy() for memory in weights(executable)]
-        for view, operand in zip(compiled.input_views, operands, strict=True):
-            view[...] = operand
-        got = compiled.run_slots()
-        check_gaps(executable._arena, gaps(compiled, in_host), case)
-        # What stands before the first value: the bytes that align the arena.
-        block = executable._arena.base
-        assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
-        for view, operand in zip(compiled.input_views, operands, strict=True):
-            assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
-        for memory, before in zip(weights(executable), fixed, strict=True):
-            np.testing.assert_array_equal(memory, before)
+        got = check_guards(compiled, operands, case)
         error, allowed = case.error(graph, got, operands)
     assert error <= allowed, f"{case} reads what nobody wrote: error {error:.3g} > {allowed:.3g}"
+
+
+def check_guards(compiled, operands, case):
+    """A run of a graph on the CPU whose arena held the pattern: its results."""
+    executable = compiled._loaded.executable
+    executable._arena[:] = POISON
+    fixed = [memory.copy() for memory in weights(executable)]
+    for view, operand in zip(compiled.input_views, operands, strict=True):
+        view[...] = operand
+    got = [view.copy() for view in compiled.run_slots()]
+    check_gaps(executable._arena, gaps(compiled, in_host), case)
+    # What stands before the first value: the bytes that align the arena.
+    block = executable._arena.base
+    assert not block[: executable.arena_ptr - block.ctypes.data].any(), case
+    for view, operand in zip(compiled.input_views, operands, strict=True):
+        assert view.tobytes() == np.asarray(operand, view.dtype).tobytes()
+    for memory, before in zip(weights(executable), fixed, strict=True):
+        np.testing.assert_array_equal(memory, before)
+    return got
+
+
+@looped("isa", cpu.isas())
+@looped("seed", range(12))
+def test_tiles_of_convolutions(seed, isa, guarded, monkeypatch):
+    """They are made where weights are known, which no case has: its operands are inputs."""
+    monkeypatch.setenv("RLX_CPU_ISA", isa)
+    monkeypatch.setattr(winograd, "_CHEAPER", 0.0)
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 1, 2]))
+    channels, outputs = groups * int(rng.integers(1, 40)), groups * int(rng.integers(4, 40))
+    shape = (int(rng.integers(1, 3)), channels, *(int(n) for n in rng.integers(1, 23, 2)))
+    g, threads = rlx.Graph(), int(rng.choice([1, 3]))
+    w = rng.normal(size=(outputs, channels // groups, 3, 3)).astype(np.float32)
+    y = g.conv2d(g.input("x", shape), g.param("w", w.shape), padding=1, groups=groups)
+    added = [y.shape] if seed % 2 else []
+    g.set_outputs([g.relu(y + g.input("more", *added)) if added else y])
+    options = CompileOptions(reuse_memory=False, fold=False, threads=threads)
+    operands = [rng.normal(size=one).astype(np.float32) for one in (shape, *added)]
+    with rlx.compile(g, "cpu", {"w": w}, options) as compiled:
+        assert "conv_winograd" in compiled.as_text("schedule")
+        got = check_guards(compiled, operands, f"seed {seed}")
+    with rlx.compile(g, "reference", {"w": w}) as exact:
+        expected = exact.run_slots(*operands)[0]
+    np.testing.assert_allclose(got[0], expected, 0, 1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.webgpu

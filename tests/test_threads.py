@@ -51,7 +51,9 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     monkeypatch.setenv("RLX_CPU_ISA", isa if isa in cpu.isas() else "plain")
     differ = [str(case) for case in CASES if run(case, 1) != run(case, 3)]
     assert differ == []
-    assert set(shared) == {name for name, one in KERNELS.items() if one.parallel}
+    # Operands of cases are inputs; conv_winograd takes weights that are known (test_winograd.py).
+    parallel = {name for name, one in KERNELS.items() if one.parallel}
+    assert set(shared) == parallel - {"conv_winograd"}
 
 
 @pytest.mark.parametrize("count", COUNTS)
