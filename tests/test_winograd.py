@@ -140,6 +140,21 @@ def test_weights_that_change():
         close(compiled.run({"x": x})[0], exactly(x, second, None, 1, 1))
 
 
+def test_weights_that_others_read_too():
+    """Of a weight one packed form is kept; who reads another one reads the plain weights."""
+    x, small, w = values(1, 24, 20, 22), values(1, 24, 9, 9), values(24, 24, 3, 3)
+    g = rlx.Graph()
+    weight, inputs = g.param("w", w.shape), (g.input("x", x.shape), g.input("small", small.shape))
+    wide = g.conv2d(g.input("wide", (1, 48, 12, 12)), weight, padding=1, groups=2)
+    strided = g.conv2d(inputs[1], weight, stride=2)
+    g.set_outputs([strided, g.conv2d(inputs[0], weight, padding=1), wide])
+    feeds = {"x": x, "small": small, "wide": values(1, 48, 12, 12)}
+    with rlx.compile(g, "cpu", {"w": w}) as one, rlx.compile(g, "reference", {"w": w}) as exact:
+        assert one.as_text("schedule").count("conv_winograd") == 2
+        for got, expected in zip(one.run(feeds), exact.run(feeds), strict=True):
+            close(got, expected)
+
+
 def test_threads_do_not_change_results():
     x, w = values(3, 40, 30, 21), values(70, 40, 3, 3)
     found = []

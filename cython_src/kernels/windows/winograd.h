@@ -200,7 +200,8 @@ static void NAME(tiles_out)(const NAME(tiling) *f, const rlx_conv_winograd *p, c
             const int64_t lanes = columns.last - j < VL ? columns.last - j : VL, o = g * f->outputs + j;
             VEC start = {0};
             for (int64_t l = 0; bias && l < lanes; l++) start[l] = bias[o + l];
-            const VEC wrong = NAME(run_results)(f, &run, f->products + t * f->to_row + j, start, results);
+            VEC wrong = (T)1 - (VEC){0}; /* without transformed weights the definition is all there is */
+            if (p->packing) wrong = NAME(run_results)(f, &run, f->products + t * f->to_row + j, start, results);
             for (int64_t l = 0; l < lanes; l++)
                 if (RLX_UNLIKELY(wrong[l] != 0))
                     NAME(run_plainly)(f, &run, x + (run.image * f->w->channels + g * f->channels) * plane,
@@ -239,8 +240,8 @@ static int NAME(kernel_conv_winograd)(const rlx_call *call)
     for (int64_t g = own.pieces.first; g < own.pieces.last; g++)
         for (int64_t block = own.rows.first; block < own.rows.last; block++) {
             const int64_t first = block * p->block, left = tiles - first, count = left < p->block ? left : p->block;
-            NAME(tiles_in)(&f, (const T *)in->x + g * f.channels * f.high * f.wide, first, count);
-            NAME(multiply_points)(&f, (const char *)in->filters + g * POINTS * p->packed_stride, p->packed_stride, count,
+            if (p->packing) NAME(tiles_in)(&f, (const T *)in->x + g * f.channels * f.high * f.wide, first, count);
+            if (p->packing) NAME(multiply_points)(&f, (const char *)in->filters + g * POINTS * p->packed_stride, p->packed_stride, count,
                                   own.columns);
             NAME(tiles_out)(&f, p, in, out->y, g, first, count, own.columns);
         }

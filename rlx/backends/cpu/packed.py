@@ -191,6 +191,8 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
+    # Others read plain weights almost as fast.
+    wanted.sort(key=lambda layout: not isinstance(layout, TileFilters))
     if not wanted:
         return Weight(value)
     plain = isinstance(wanted[0], Panels | Filters) and value.type.dtype not in HALVES
