@@ -49,11 +49,11 @@ def _estimate(call):
     call()
     found, until = [], time.perf_counter_ns() + BURST_NS
     while not found or (time.perf_counter_ns() < until and len(found) < MOST_CALLS):
-        found.append(_burst(call, 1)[0])
+        found.append(burst(call, 1)[0])
     return min(found)
 
 
-def _burst(call, count):
+def burst(call, count):
     """Nanoseconds of each of some calls."""
     clock, spent = time.perf_counter_ns, []
     for _ in range(count):
@@ -83,8 +83,8 @@ def in_pairs(calls, seconds, threads=1):
         for one in order:
             if threads > 1:
                 time.sleep(REST_S)
-            _burst(calls[one], warm[one])
-            bursts[one].append(_burst(calls[one], counts[one]))
+            burst(calls[one], warm[one])
+            bursts[one].append(burst(calls[one], counts[one]))
     return _summary(bursts, counts)
 
 

@@ -29,17 +29,37 @@ _NS: Mapping[str, float] = {
     "product": 0.015,
     "convolution": 0.02,
     "recurrence": 0.025,
-    "attention": 0.06,
+    "attention": 0.025,
     "packed": 0.06,
     "mel": 0.05,
 }
 _OTHER_NS = 0.12
 # The same for a byte that a strided copy moves.
-_COPY_NS = 0.06
+_COPY_NS = 0.1
 # What a byte takes at least that a call reads or writes, where it comes from a cache that cores share.
 _BYTE_NS = 0.02
-# Nanoseconds of a unit of work for kernels that are faster than others of their kind.
-_KERNEL_NS: Mapping[str, float] = {"matmul_integer": 0.008}
+# How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
+_TIMES: Mapping[str, float] = {
+    "arg_reduce": 3,
+    "conv_depthwise": 2.5,
+    "conv_depthwise_lanes": 3,
+    "conv_transpose": 1.6,
+    "conv_winograd": 0.4,
+    "cumulate": 3,
+    "fft": 0.5,
+    "interpolate": 0.6,
+    "matmul_integer": 0.13,
+    "nearest_planes": 0.15,
+    "pad_repeat": 2,
+    "pool_max": 2,
+    "pool_sum": 2,
+    "reduce_mean": 2,
+    "reduce_prod": 4,
+    "reduce_sum_abs": 3,
+    "reduce_sum_squares": 1.5,
+    "scatter": 0.2,
+    "topk": 10,
+}
 # How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
 # it takes to store a result.
 _FEW_ROWS, _STORE_NS = 1.6, 0.06
@@ -138,9 +158,9 @@ def _ns(call: Call) -> float:
 
 def _computing_ns(call: Call) -> float:
     """The same where all bytes are near."""
-    rate = _KERNEL_NS.get(call.kernel)
     work = work_of(call.node).items()
-    ns = sum((rate or _NS.get(kind, _OTHER_NS)) * amount for kind, amount in work)
+    ns = sum(_NS.get(kind, _OTHER_NS) * amount for kind, amount in work)
+    ns *= _TIMES.get(call.kernel, 1.0)
     if call.kernel == "matmul":
         stored = _STORE_NS * call.outputs[0].type.size
         return stored + (_FEW_ROWS * ns if call.params["m"] < 4 else ns)
