@@ -41,6 +41,13 @@ static RLX_INLINE vm v_unordered(vf a, vf b)
 static RLX_INLINE int v_any(vm m) { return m != 0; }
 static RLX_INLINE float v_sum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
 static RLX_INLINE float v_top(vf x) { return _mm512_reduce_max_ps((__m512)x); }
+/* The sum in f64. */
+static RLX_INLINE double v_sum_wide(vf x)
+{
+    const __m256 low = _mm512_castps512_ps256((__m512)x);
+    const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)x), 1));
+    return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(low), _mm512_cvtps_pd(high)));
+}
 /* The first n entries of x; the others become 0. */
 static RLX_INLINE vf v_keep(vf x, int64_t n)
 {
@@ -134,6 +141,15 @@ static RLX_INLINE vf v_keep(vf x, int64_t n)
 #else
     return (vf)((vi)x & ((vi){0, 1, 2, 3} < (int32_t)n));
 #endif
+}
+/* The sum in f64. */
+static RLX_INLINE double v_sum_wide(vf x)
+{
+    double part[FLOATS];
+    for (int64_t l = 0; l < FLOATS; l++) part[l] = x[l];
+    for (int64_t half = FLOATS / 2; half > 0; half /= 2)
+        for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
 }
 /* 1 / x to 14 bits or more. */
 static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
