@@ -119,47 +119,57 @@ ARG_REDUCTION(i64, int64_t, int64_t)
     typedef TOTAL totals_##name##_##SUFFIX __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(TOTAL)), may_alias));\
     typedef T items_##name##_##SUFFIX                                                             \
         __attribute__((vector_size(VECTOR_BYTES / sizeof(TOTAL) * sizeof(T)), aligned(sizeof(T)), may_alias));\
-    /* Of RUN_VECTORS vectors of columns of n rows, whose totals stay in registers. */            \
-    static RLX_INLINE void run_block_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, TOTAL *total,\
-                                                       const int exclusive)                       \
+    /* Of so many vectors of `width` columns of n rows, `step` apart; the totals stay in registers. Where columns do not fill \
+       the vectors the last ones overlap those before, and compute the same. x may be y. */       \
+    static RLX_INLINE void run_block_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width, \
+                                                       TOTAL *total, const int exclusive, const int vectors)\
     {                                                                                             \
         enum { LANES_HERE = VECTOR_BYTES / sizeof(TOTAL) };                                       \
-        totals_##name##_##SUFFIX sums[RUN_VECTORS];                                               \
-        for (int v = 0; v < RUN_VECTORS; v++) sums[v] = *(totals_##name##_##SUFFIX *)(total + v * LANES_HERE);\
-        for (int64_t i = 0; i < n; i++, x += step, y += step)                                     \
-            _Pragma("GCC unroll 8") for (int v = 0; v < RUN_VECTORS; v++)                         \
+        totals_##name##_##SUFFIX sums[RUN_VECTORS], more[RUN_VECTORS];                            \
+        int64_t at[RUN_VECTORS];                                                                  \
+        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                                 \
+        {                                                                                         \
+            at[v] = v * LANES_HERE < width - LANES_HERE ? v * LANES_HERE : width - LANES_HERE;    \
+            sums[v] = *(totals_##name##_##SUFFIX *)(total + at[v]);                               \
+        }                                                                                         \
+        for (int64_t i = 0; i < n; i++, x += step, y += step) {                                   \
+            _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                             \
+                more[v] = __builtin_convertvector(*(const items_##name##_##SUFFIX *)(x + at[v]),  \
+                                                  totals_##name##_##SUFFIX);                      \
+            _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                             \
             {                                                                                     \
-                const totals_##name##_##SUFFIX before = sums[v], more = __builtin_convertvector(  \
-                    *(const items_##name##_##SUFFIX *)(x + v * LANES_HERE), totals_##name##_##SUFFIX);\
-                sums[v] = JOIN(before, more);                                                     \
-                *(items_##name##_##SUFFIX *)(y + v * LANES_HERE) =                                \
+                const totals_##name##_##SUFFIX before = sums[v];                                  \
+                sums[v] = JOIN(before, more[v]);                                                  \
+                *(items_##name##_##SUFFIX *)(y + at[v]) =                                         \
                     __builtin_convertvector(exclusive ? before : sums[v], items_##name##_##SUFFIX);\
             }                                                                                     \
-        for (int v = 0; v < RUN_VECTORS; v++) *(totals_##name##_##SUFFIX *)(total + v * LANES_HERE) = sums[v];\
+        }                                                                                         \
+        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++) *(totals_##name##_##SUFFIX *)(total + at[v]) = sums[v];\
     }                                                                                             \
     /* Of `width` columns of n rows, `step` apart, on from the totals. x may be y. */             \
+    static RLX_INLINE void run_columns_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width, \
+                                                         TOTAL *total, const int exclusive)       \
+    {                                                                                             \
+        const int64_t one = VECTOR_BYTES / sizeof(TOTAL), block = RUN_VECTORS * one;              \
+        for (; width >= block; width -= block, x += block, y += block, total += block)            \
+            run_block_##name##_##SUFFIX(y, x, n, step, block, total, exclusive, RUN_VECTORS);     \
+        if (width > 4 * one) run_block_##name##_##SUFFIX(y, x, n, step, width, total, exclusive, RUN_VECTORS);\
+        else if (width > 2 * one) run_block_##name##_##SUFFIX(y, x, n, step, width, total, exclusive, 4);\
+        else if (width > one) run_block_##name##_##SUFFIX(y, x, n, step, width, total, exclusive, 2);\
+        else if (width == one) run_block_##name##_##SUFFIX(y, x, n, step, width, total, exclusive, 1);\
+        else                                                                                      \
+            for (int64_t i = 0; width && i < n; i++, x += step, y += step)                        \
+                for (int64_t j = 0; j < width; j++) {                                             \
+                    const TOTAL before = total[j];                                                \
+                    total[j] = JOIN(before, x[j]);                                                \
+                    y[j] = (T)(exclusive ? before : total[j]);                                    \
+                }                                                                                 \
+    }                                                                                             \
     static void run_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int64_t width,   \
                                       TOTAL *total, int exclusive)                                \
     {                                                                                             \
-        const int64_t block = RUN_VECTORS * (int64_t)(VECTOR_BYTES / sizeof(TOTAL));              \
-        for (; width >= block; width -= block, x += block, y += block, total += block)            \
-            if (exclusive) run_block_##name##_##SUFFIX(y, x, n, step, total, 1);                  \
-            else run_block_##name##_##SUFFIX(y, x, n, step, total, 0);                            \
-        if (width == 0) return;                                                                   \
-        for (int64_t i = 0; i < n; i++, x += step, y += step)                                     \
-            if (exclusive)                                                                        \
-                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
-                {                                                                                 \
-                    const TOTAL before = total[j];                                                \
-                    total[j] = JOIN(before, x[j]);                                                \
-                    y[j] = (T)before;                                                             \
-                }                                                                                 \
-            else                                                                                  \
-                _Pragma("GCC ivdep") for (int64_t j = 0; j < width; j++)                          \
-                {                                                                                 \
-                    total[j] = JOIN(total[j], x[j]);                                              \
-                    y[j] = (T)total[j];                                                           \
-                }                                                                                 \
+        if (exclusive) run_columns_##name##_##SUFFIX(y, x, n, step, width, total, 1);             \
+        else run_columns_##name##_##SUFFIX(y, x, n, step, width, total, 0);                       \
     }                                                                                             \
     /* Of one row: the total stays in a register. */                                              \
     static void run_row_##name##_##SUFFIX(T *y, const T *x, int64_t n, int64_t step, int exclusive) \
@@ -214,8 +224,8 @@ ARG_REDUCTION(i64, int64_t, int64_t)
         const T *x = (const T *)in->x + own.pieces.first * n * inner;                             \
         T *y = (T *)out->y + own.pieces.first * n * inner;                                        \
         const int64_t left = own.pieces.last - own.pieces.first;                                  \
-        /* Each sum waits for the one before: few columns of any length go side by side. */        \
-        const int apart = p->outer >= BESIDE / 2 && inner < BESIDE;                               \
+        /* Each sum waits for the one before: columns that do not fill a vector go side by side. */ \
+        const int apart = p->outer >= BESIDE / 2 && inner < (int64_t)(VECTOR_BYTES / sizeof(TOTAL)); \
         const int exclusive = (int)p->exclusive, reverse = (int)p->reverse;                       \
         if (p->product)                                                                           \
             run_lines_product_##SUFFIX(y, x, left, n, inner, own.columns, exclusive, reverse, apart); \
