@@ -7,6 +7,9 @@ from onnx import reference
 from samples import looped
 
 import rlx
+from rlx._ext import cpu
+from rlx.backends.base import CompileOptions
+from rlx.backends.cpu import split
 from rlx.ops.resize.taps import COORDINATES, MODES, NEAREST
 
 
@@ -107,3 +110,27 @@ def test_errors():
         g.resize(x, (2, 6), coordinates="half")
     with pytest.raises(rlx.ShapeError, match="nothing to interpolate"):
         g.resize(g.input("e", (2, 0)), (2, 3), mode="linear")
+
+
+@looped("isa", [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()])
+@looped("dtype", ["f32", "f64"])
+def test_planes_of_nearest_entries(isa, dtype, monkeypatch):
+    """Rows of every length and scale: what a vector stores behind a row is written over, and threads agree."""
+    monkeypatch.setenv("RLX_CPU_ISA", isa)
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        shape = tuple(int(n) for n in rng.integers(1, [3, 4, 9, 40]))
+        size = (*shape[:2], *(int(n) for n in rng.integers(1, [14, 70])))
+        x = rng.normal(size=shape).astype({"f32": np.float32, "f64": np.float64}[dtype])
+        x.reshape(-1)[rng.integers(0, x.size, 2)] = np.nan, np.inf
+        g = rlx.Graph()
+        attrs = {"mode": "nearest", "nearest_mode": "floor", "coordinates": "asymmetric"}
+        g.set_outputs(g.resize(g.input("x", shape, dtype), size, **attrs))
+        with rlx.compile(g, "reference") as exact:
+            (expected,) = exact.run({"x": x})
+        for threads in (1, 3):
+            with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
+                np.testing.assert_array_equal(
+                    compiled.run({"x": x})[0], expected, f"{shape} {size}"
+                )

@@ -19,6 +19,7 @@
 #include "windows/depthwise.h"
 #endif
 #include "resize/interpolate.h"
+#include "resize/nearest.h"
 #include "recurrent/recurrent.h"
 #include "recurrent/recursive.h"
 #include "recurrent/state_space.h"

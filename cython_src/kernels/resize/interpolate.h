@@ -30,34 +30,68 @@ static void NAME(interpolate_rows)(T *y, const T *x, const int32_t *index, const
     if (!begun) memset(y, 0, (size_t)n * sizeof(T));
 }
 
+/* Copies a row of n elements, n >= VL. The last vector overlaps the one before. */
+static RLX_INLINE void NAME(copy_row)(T *y, const T *x, int64_t n)
+{
+    for (int64_t i = 0; i < n - VL; i += VL) *(VEC *)(y + i) = *(const VEC *)(x + i);
+    *(VEC *)(y + n - VL) = *(const VEC *)(x + n - VL);
+}
+
 #if defined(SINGLE) && VECTOR_BYTES >= 32
-/* Entries of x at places that rise: mostly within one or two vectors of the n entries. */
-static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *at, int64_t n)
+/* Vectors of results of which the places are looked at once for all rows. */
+#define VECTORS_TOGETHER 256
+
+/* Where a vector of entries begins that has all these places, which rise; -1 if none does. */
+static RLX_INLINE int32_t NAME(start_of)(const int32_t *at, int64_t n)
+{
+    const int64_t first = at[0] < n - FLOATS ? at[0] : n - FLOATS;
+    return first >= 0 && at[FLOATS - 1] - first < FLOATS ? (int32_t)first : -1;
+}
+
+/* Entries of x at places that rise: mostly within one or two vectors of the n entries. `start` is that of start_of. */
+static RLX_INLINE vf NAME(entries_at)(const T *x, const int32_t *at, int32_t start, int64_t n)
 {
     const vi places = (vi)*(const vec_i32 *)at;
-    const int64_t first = at[0], last = at[FLOATS - 1];
-    const int64_t one = first < n - FLOATS ? first : n - FLOATS, two = first < n - 2 * FLOATS ? first : n - 2 * FLOATS;
-    if (one >= 0 && last - one < FLOATS) return v_permute(v_load(x + one), places - (int32_t)one);
-    if (two >= 0 && last - two < 2 * FLOATS)
+    if (start >= 0) return v_permute(v_load(x + start), places - start);
+    const int64_t two = at[0] < n - 2 * FLOATS ? at[0] : n - 2 * FLOATS;
+    if (two >= 0 && at[FLOATS - 1] - two < 2 * FLOATS)
         return v_permute_two(v_load(x + two), v_load(x + two + FLOATS), places - (int32_t)two);
     return v_gather(x, places);
 }
 
-/* Results from `first` on whose places rise, in whole vectors; gives the first result that is left. */
-static int64_t NAME(interpolate_rising)(T *y, const T *x, const int32_t *index, const T *weight, int64_t taps,
-                                        int64_t n, int64_t count, int64_t first, int64_t last)
+/* Rows of results whose places rise, in whole vectors; gives the first result of a row that is left. Both tables have a
+   row for each tap. */
+static int64_t NAME(interpolate_rising)(T *y, const T *x, const rlx_interpolate *p, const int32_t *index, const T *weight,
+                                        int64_t rows, int64_t first, int64_t last)
 {
-    int64_t j = first;
-    for (; j + FLOATS <= last; j += FLOATS) {
-        vf sum = {0};
-        for (int64_t t = j; t < taps * count; t += count) {
-            const vf by = v_load(weight + t), product = NAME(entries_at)(x, index + t, n) * by;
-            sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
+    const int64_t n = p->n, count = p->count, taps = p->taps, whole = (last - first) / FLOATS;
+    const int64_t most = VECTORS_TOGETHER / taps;
+    int32_t start[VECTORS_TOGETHER];
+    for (int64_t done = 0, some; done < whole; done += some) {
+        const int64_t j = first + done * FLOATS;
+        some = whole - done < most ? whole - done : most;
+        for (int64_t i = 0; i < some; i++)
+            for (int64_t t = 0; t < taps; t++) start[i * taps + t] = NAME(start_of)(index + t * count + j + i * FLOATS, n);
+        for (int64_t r = 0; r < rows; r++) {
+            const T *from = x + r * n;
+            T *to = y + r * count + j;
+            for (int64_t i = 0; taps == 1 && i < some; i++)
+                v_store(to + i * FLOATS, NAME(entries_at)(from, index + j + i * FLOATS, start[i], n));
+            for (int64_t i = 0; taps > 1 && i < some; i++) {
+                vf sum = {0};
+                for (int64_t t = 0; t < taps; t++) {
+                    const int64_t at = t * count + j + i * FLOATS;
+                    const vf by = v_load(weight + at);
+                    const vf product = NAME(entries_at)(from, index + at, start[i * taps + t], n) * by;
+                    sum += v_pick(v_less((vf){0}, v_abs(by)), product, (vf){0});
+                }
+                v_store(to + i * FLOATS, sum);
+            }
         }
-        v_store(y + j, sum);
     }
-    return j;
+    return first + whole * FLOATS;
 }
+#undef VECTORS_TOGETHER
 #endif
 
 /* Results [first, last) of a row. Tables of few taps are turned: all results' first taps, then the second ones. */
@@ -78,9 +112,6 @@ static void NAME(interpolate_row)(T *y, const T *x, const rlx_interpolate *p, co
         }
         return;
     }
-#if defined(SINGLE) && VECTOR_BYTES >= 32
-    if (p->rising) j = NAME(interpolate_rising)(y, x, index, weight, taps, p->n, count, first, last);
-#endif
 #define SUMS(TAPS)                                                                                \
     for (; j < last; j++) {                                                                       \
         T sum = 0;                                                                                \
@@ -105,11 +136,18 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
     const int64_t count = p->count, inner = p->inner, taps = p->taps;
     const rlx_block own = inner == 1 ? rlx_share_block(call, p->outer, 1, count, 1, 64)
                                      : rlx_share_block(call, p->outer, count, inner, 1, 64);
+    int64_t from = own.columns.first; /* of a row, where inner is 1 */
+#if defined(SINGLE) && VECTOR_BYTES >= 32
+    if (inner == 1 && p->rising && taps <= RLX_RESIZE_TAPS)
+        from = NAME(interpolate_rising)((T *)out->y + own.pieces.first * count, (const T *)in->x + own.pieces.first * p->n, p,
+                                        in->indices, in->weights, own.pieces.last - own.pieces.first, from,
+                                        own.columns.last);
+#endif
     for (int64_t o = own.pieces.first; o < own.pieces.last; o++) {
         const T *x = (const T *)in->x + o * p->n * inner;
         T *y = (T *)out->y + o * count * inner;
         if (inner == 1) {
-            NAME(interpolate_row)(y, x, p, in->indices, in->weights, own.columns.first, own.columns.last);
+            NAME(interpolate_row)(y, x, p, in->indices, in->weights, from, own.columns.last);
             continue;
         }
         const int64_t at = own.columns.first, width = own.columns.last - at;
@@ -119,7 +157,7 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
             if (index[0] < 0)
                 for (int64_t i = 0; i < width; i++) to[i] = (T)p->outside;
             else if (taps == 1)
-                memcpy(to, x + index[0] * inner + at, (size_t)width * sizeof(T));
+                NAME(copy_row)(to, x + index[0] * inner + at, width);
             else
                 NAME(interpolate_rows)(to, x + at, index, (const T *)in->weights + j * taps, taps, inner, width);
         }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.abi.constants import VECTOR_ELEMENTS
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
@@ -106,9 +107,37 @@ def _patterns(node: Node) -> tuple[Pattern, Pattern] | None:
     return (rows, columns) if few else None
 
 
+def _nearest(node: Node) -> tuple[Array, Array] | None:
+    """Which rows and columns are taken, if each entry of the last two axes is one of the operand's."""
+    shape = node.inputs[0].shape
+    found: dict[int, Array] = {}
+    for which in range(2):
+        one = _single(node.attrs, which)
+        index, _ = table(shape[one["axis"]], one)
+        if index.shape[1] == 1 and (index >= 0).all():
+            found[one["axis"] - len(shape)] = index[:, 0]
+    return (found[-2], found[-1]) if found.keys() == {-2, -1} else None
+
+
 def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    if count_of(node.shape):
+    if not count_of(node.shape):
+        return
+    taken = _nearest(node)
+    if taken is None:
         _passes(node, emitter, webgpu=False)
+        return
+    lines, places = taken
+    padded = np.pad(places, (0, -len(places) % VECTOR_ELEMENTS), mode="edge")
+    params = {
+        "planes": count_of(node.shape[:-2]),
+        "n": node.inputs[0].shape[-2],
+        "width": node.inputs[0].shape[-1],
+        "rows": len(lines),
+        "columns": len(places),
+        "rising": int((np.diff(places) >= 0).all()),
+    }
+    tables = [emitter.table(one.astype(np.int32)) for one in (lines, padded)]
+    emitter.call("nearest_planes", [emitter.operand(0), *tables], [emitter.result()], params)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -150,7 +179,7 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
     internal=True,
     infer=_infer,
     flops=lambda node: 2.0 * count_of(node.shape) * 4,
-    cpu=Kernels(("interpolate",), _lower_cpu),
+    cpu=Kernels(("nearest_planes", "interpolate"), _lower_cpu),
     webgpu=Kernels(("interpolate_plane", "interpolate"), _lower_webgpu),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
@@ -162,6 +191,9 @@ _HOLES = np.where(np.arange(1800) % 37 == 5, np.nan, np.arange(1800)).reshape(2,
         _sample((2, 5, 4), (8, 10)),
         _sample((3, 12, 9), (24, 18)),
         _sample((2, 9, 16), (36, 32), mode="nearest"),
+        _sample((3, 5, 7), (10, 14), mode="nearest", nearest_mode="floor"),
+        _sample((2, 3, 3), (5, 41), mode="nearest"),
+        _sample((2, 30, 50), (7, 11), mode="nearest"),
         _sample((2, 16, 20), (32, 40), mode="cubic"),
         _sample((2, 48, 40), (24, 10)),
         _sample((2, 9, 20), (27, 60), coordinates="asymmetric"),
