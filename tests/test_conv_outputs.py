@@ -8,6 +8,7 @@ import rlx
 from rlx._ext import cpu as compiled_cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
+from rlx.ops.windows import inside, winograd
 
 
 @pytest.fixture(params=compiled_cpu.isas(), autouse=True)
@@ -155,6 +156,31 @@ def _compare(name, x, w, bias, attrs, packed=True, dtype="f32", threads=1):
     np.testing.assert_allclose(got, expected, near, near * np.sqrt(w[0].size) * 5)
 
 
+@looped("packed", [True, False])
+@looped("outputs", [5, 16, 24, 37, 64, 150])
+def test_threads_share_a_panel(outputs, packed, monkeypatch):
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(split, "usable_cores", lambda: 8)
+    monkeypatch.setattr(inside, "_OF_A_ROW", 1e9)
+    monkeypatch.setattr(winograd, "pays", lambda *_: False)
+    rng = np.random.default_rng(outputs)
+    x = rng.normal(size=(2, 30, 4, 5)).astype(np.float32)
+    w = (0.1 * rng.normal(size=(outputs, 30, 3, 3))).astype(np.float32)
+    g = rlx.Graph()
+    weight = g.constant(w) if packed else g.input("w", w.shape)
+    y = g.conv2d(g.input("x", x.shape), weight, g.constant(w[:, 0, 0, 0].copy()), padding=1)
+    g.set_outputs([g.relu(y)])
+    feeds = {"x": x} | ({} if packed else {"w": w})
+    found = []
+    for threads in (1, 3, 8):
+        with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
+            assert "conv_inside" in compiled.as_text("schedule")
+            found.append(np.array(compiled.run(feeds)[0]))
+    with rlx.compile(g, "reference") as exact:
+        np.testing.assert_allclose(found[0], exact.run(feeds)[0], 1e-4, 1e-5)
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
 # Outputs, channels, side of the image, kernel, stride, padding; and which lanes a vector has.
 CHOICES = [
     ((64, 64, 32, 5, 1, 2), "conv_by_outputs"),
@@ -165,7 +191,7 @@ CHOICES = [
     ((8, 64, 33, 1, 2, 0), "conv"),  # of a copy of what windows meet
     ((64, 64, 32, 1, 1, 0), "conv"),  # windows are columns of the operand already
     ((8, 3, 4, 3, 1, 0), "conv_by_outputs"),  # few windows
-    ((8, 3, 4, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
+    ((64, 64, 2, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
     (
         (24, 64, 5, 5, 1, 2),
         "conv_by_outputs",

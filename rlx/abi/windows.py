@@ -155,7 +155,10 @@ KERNELS = (
             "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
         },
         FLOATS,
-        parallel=Parallel(parts=2),
+        parallel=Parallel(
+            parts=2,
+            most=lambda p: p.groups * p.batch * ceil(p.outputs // p.groups / VECTOR_ELEMENTS),
+        ),
         flushes=True,
     ),
     Kernel(

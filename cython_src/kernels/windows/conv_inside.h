@@ -51,7 +51,7 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
     int64_t *in_panel = at + f->taps;
     const int64_t most = f->taps < MICRO_DEPTH ? MICRO_DEPTH / f->taps : 1;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) nowhere[q] = &nothing;
-    const int64_t deep = f->taps * panel->step;
+    const int64_t deep = f->taps * panel->step, wide = NAME(panel_columns)(panel->width);
     int64_t first = 0;
     do { /* some channels, whose rows of the panel stay in the cache while all windows go by */
         const int64_t some = f->channels - first < most ? f->channels - first : most;
@@ -70,10 +70,10 @@ static void NAME(classes_by_panel)(const NAME(convolution) *f, const NAME(conv_p
                                            .at = at, .rows = in_panel};
                     const int64_t count = NAME(class_windows)(f, &part, by_axis, from, rows, made);
                     list.count = NAME(class_taps)(f, by_axis, 0, panel->step, at, in_panel);
-                    NAME(windows_by_panel)(from, count, &list, b, panel->step, made, first ? NULL : start);
+                    NAME(windows_by_panel)(from, count, &list, b, wide, made, first ? NULL : start);
                     if (RLX_UNLIKELY(!finite)) { /* 0 times infinity is NaN */
                         list.plane = 0, list.count = NAME(class_taps)(f, by_axis, 1, panel->step, at, in_panel);
-                        NAME(windows_by_panel)(nowhere, count, &list, b, panel->step, made, NULL);
+                        NAME(windows_by_panel)(nowhere, count, &list, b, wide, made, NULL);
                     }
                     made += count * MICRO_COLUMNS;
                 }
@@ -93,16 +93,17 @@ static int NAME(kernel_conv_inside)(const rlx_call *call)
     /* Behind packed weights stands whether all are numbers. */
     const int finite = f.packing ? *(const int64_t *)(f.weight + w->groups * f.weight_stride) != 0
                                  : NAME(are_numbers)((const T *)f.weight, w->outputs * f.k);
-    /* Parts are images of the groups, or columns of the weights. */
-    const rlx_block own = rlx_share_tiles(call, w->groups * w->batch, 1, f.m, 1, MICRO_COLUMNS);
+    /* Parts are images of the groups, or columns of the weights: also of one panel. */
+    const rlx_block own = rlx_share_tiles(call, w->groups * w->batch, 1, f.m, 1, VL);
     for (int64_t item = own.pieces.first, some; item < own.pieces.last; item += some) {
         const int64_t image = item % w->batch, left = w->batch - image, all = own.pieces.last - item;
         some = left < all ? left : all;
         if (some > f.together) some = f.together;
         const NAME(conv_piece) one = NAME(images_of)(&f, image, some, item / w->batch, (rlx_range){0, f.m});
-        for (int64_t j = own.columns.first; j < own.columns.last; j += MICRO_COLUMNS) {
-            const NAME(weight_panel) panel = NAME(panel_at)(&one, j, own.columns.last);
+        for (int64_t j = own.columns.first, width; j < own.columns.last; j += width) {
+            const NAME(weight_panel) panel = NAME(panel_at)(&f, &one, j, own.columns.last);
             NAME(classes_by_panel)(&f, &one, &panel, finite, out->at, out->work);
+            width = panel.width;
         }
     }
     return RLX_OK;

@@ -149,25 +149,29 @@ static void NAME(store_windows)(const NAME(convolution) *f, const NAME(conv_piec
     }
 }
 
-/* A panel of MICRO_COLUMNS columns of the weights of a piece, from column j on: rows [p, p + depth) of it, and what its
-   sums begin with. */
+/* Columns [j, j + width) of the weights of a piece, of one panel of them, and what their sums begin with. In a panel that
+   is packed they stand `aside` of its first column. */
 typedef struct {
-    int64_t j, width, step;
+    int64_t j, width, step, aside;
     T start[RLX_CONV_COLUMNS];
 } NAME(weight_panel);
 
-static NAME(weight_panel) NAME(panel_at)(const NAME(conv_piece) *one, int64_t j, int64_t last)
+/* As many columns from j on as one panel has, up to `last`. */
+static NAME(weight_panel) NAME(panel_at)(const NAME(convolution) *f, const NAME(conv_piece) *one, int64_t j, int64_t last)
 {
-    NAME(weight_panel) panel = {.j = j, .width = last - j < MICRO_COLUMNS ? last - j : MICRO_COLUMNS};
-    panel.step = NAME(panel_columns)(panel.width);
+    NAME(weight_panel) panel = {.j = j, .aside = j % MICRO_COLUMNS};
+    const int64_t whole = f->m - j + panel.aside < MICRO_COLUMNS ? f->m - j + panel.aside : MICRO_COLUMNS;
+    panel.width = last - j < whole - panel.aside ? last - j : whole - panel.aside;
+    panel.step = NAME(panel_columns)(f->packing ? whole : panel.width);
     for (int64_t v = 0; one->bias && v < panel.width; v++) panel.start[v] = one->bias[j + v];
     return panel;
 }
 
+/* Rows [p, p + depth) of them, `step` apart. */
 static const T *NAME(panel_rows)(const NAME(convolution) *f, const NAME(conv_piece) *one,
                                  const NAME(weight_panel) *panel, int64_t p, int64_t depth, T *scratch)
 {
-    if (f->packing) return one->weight + panel->j * f->k + p * panel->step;
+    if (f->packing) return one->weight + (panel->j - panel->aside) * f->k + p * panel->step + panel->aside;
     NAME(make_panel)(scratch, one->weight + panel->j * f->k + p, f->k, depth, panel->width, 1);
     return scratch;
 }
@@ -184,7 +188,7 @@ static void NAME(windows_by_weights)(const NAME(convolution) *f, const NAME(conv
     const int columns_of_it = f->taps == 1 && one->images == 1 && f->l.phase == 0 && f->windows == f->l.plane;
     for (int64_t q = 0; q < MICRO_BLOCK; q++) made[q] = products + q * MICRO_COLUMNS;
     for (int64_t j = columns.first; j < columns.last; j += MICRO_COLUMNS) {
-        const NAME(weight_panel) panel = NAME(panel_at)(one, j, columns.last);
+        const NAME(weight_panel) panel = NAME(panel_at)(f, one, j, columns.last);
         for (int64_t i = 0; i < RLX_CONV_DEPTH && i < f->k; i++) rows[i] = i * panel.step;
         for (int64_t q = windows.first, some; q < windows.last; q += some) {
             const int64_t left = windows.last - q;

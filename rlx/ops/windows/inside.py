@@ -16,12 +16,12 @@ from rlx.ops.windows.geometry import Window
 _TILES = (6, 4, 2, 1)
 # Vectors of a tile whose sums hide the latency of an addition, and vectors of a panel at most.
 _LATENCY, _VECTORS = 4, 4
-# What each tap of a tile costs beside its sums, in sums of one window; and what it costs more where the weights do not
-# stay in the cache while the classes go by.
-_OF_A_TILE, _UNCACHED = 0.7, 1.7
-_CACHED_WEIGHTS = 1 << 18
+# What each tap of a tile costs beside its sums, in sums of one window; and what a tile costs at least where so many weights
+# do not stay in the cache while the classes go by.
+_OF_A_TILE, _UNCACHED = 2.2, 6.0
+_CACHED_WEIGHTS = 1 << 16
 # What a row of a plane that is copied with its padding costs, in sums of one vector.
-_OF_A_ROW = 12
+_OF_A_ROW = 16
 
 
 def together(window: Window, batch: int) -> int:
@@ -60,11 +60,11 @@ def share(params: Mapping[str, Any]) -> float:
     return math.prod(met) / (size(window.out) * size(window.kernel))
 
 
-def _cost(windows: int, vectors: int, of_a_tile: float) -> float:
-    """What so many windows of one class cost, for each tap, in sums of one window."""
+def _cost(windows: int, vectors: int, least: float) -> float:
+    """What so many windows of one class cost, for each tap, in sums of one window; a tile costs at least so much."""
     cost = 0.0
     for some in _TILES:
-        cost += windows // some * (max(some, _LATENCY / vectors) + of_a_tile)
+        cost += windows // some * max(max(some, _LATENCY / vectors) + _OF_A_TILE, least)
         windows %= some
     return cost
 
@@ -88,12 +88,12 @@ def pays(window: Window, batch: int, weights: int, outputs: int, filled: float) 
         return False
     images, all_vectors = together(window, batch), math.ceil(outputs / VECTOR_ELEMENTS)
     vectors = min(all_vectors, _VECTORS)
-    of_a_tile = _OF_A_TILE + (0 if weights <= _CACHED_WEIGHTS else _UNCACHED)
+    least = 0 if weights <= _CACHED_WEIGHTS else _UNCACHED
     classes = product(*(_taps(window, axis).items() for axis in range(3)))
     cost = sum(
-        _cost(images * math.prod(count for _, count in axes), vectors, of_a_tile)
+        _cost(images * math.prod(count for _, count in axes), vectors, least)
         * math.prod(len(taps) for taps, _ in axes)
         for axes in classes
     )
     copied = _OF_A_ROW * images * math.prod(window.reach[:2]) / all_vectors
-    return cost < _cost(images * windows, vectors, _OF_A_TILE) * taps * filled + copied
+    return cost < _cost(images * windows, vectors, 0) * taps * filled + copied

@@ -17,7 +17,7 @@ from rlx.ops.windows.geometry import Window
 # Results of a tile along each axis.
 _TILE = 4
 # Multiplications that take as long as the transforms of one tile of a channel, and of an output.
-_CHANNEL, _OUTPUT = 250, 200
+_CHANNEL, _OUTPUT = 250, 320
 # The same for a weight that is read from memory, where all weights do not fit into this many bytes of cache.
 _WEIGHT, _CACHED = 12, 1 << 20
 # What a multiplication takes as part of these products, beside one of the other kernels.
