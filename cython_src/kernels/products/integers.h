@@ -148,8 +148,9 @@ static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 _mm512_mask_storeu_epi32(c + v * I32_LANES, last_lanes(width, v, VECTORS), (__m512i)acc[r][v]); \
     }
-DOTS(1, 1) DOTS(6, 1)
-DOTS(1, 4) DOTS(2, 4) DOTS(4, 4) DOTS(6, 4)
+DOTS(1, 1) DOTS(1, 2) DOTS(1, 3) DOTS(1, 4)
+DOTS(2, 4) DOTS(4, 4)
+DOTS(6, 1) DOTS(6, 2) DOTS(6, 3) DOTS(6, 4)
 #undef DOTS
 
 static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
@@ -157,18 +158,16 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
 {
     typedef void (*dots)(const char *, int64_t, const int8_t *, int64_t, const int32_t *, const int32_t *, int32_t,
                          int32_t *, int64_t, int64_t, int64_t);
-    static const dots narrow[] = {dots_1_1, dots_6_1};
-    static const dots wide[] = {dots_1_4, dots_2_4, dots_4_4, dots_6_4};
-    if (width > 3 * I32_LANES) {
-        wide[rows / 2](a, row, b, step, begin, sums, times, c, ldc, fours, width);
-        return;
-    }
-    for (int64_t j = 0; j < width; j += I32_LANES)
-        for (int64_t r = 0, some; r < rows; r += some) {
-            some = rows == 6 ? 6 : 1;
-            narrow[some / 6](a + r * row, row, b + 4 * j, step, begin + r, sums + j, times, c + r * ldc + j, ldc,
-                             fours, width - j);
-        }
+    static const dots one[] = {dots_1_1, dots_1_2, dots_1_3, dots_1_4};
+    static const dots six[] = {dots_6_1, dots_6_2, dots_6_3, dots_6_4};
+    const int64_t vectors = (width - 1) / I32_LANES, full = vectors == 3;
+    const dots made = rows == 6         ? six[vectors]
+                      : full && rows > 2 ? dots_4_4
+                      : full && rows > 1 ? dots_2_4
+                                         : one[vectors];
+    const int64_t some = rows == 6 || full ? rows : 1;
+    for (int64_t r = 0; r < rows; r += some)
+        made(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, width);
 }
 static const byte_method method_dots = {1, 1, micro_dots};
 #endif

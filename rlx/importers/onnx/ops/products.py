@@ -191,7 +191,7 @@ def requantized(
         return g.reshape(node, shape)
 
     scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
-    scaled = g.div(g.mul(g.cast(exact, "f32"), scale), along(result, rank - 2))
+    scaled = g.mul(g.cast(exact, "f32"), g.div(scale, along(result, rank - 2)))
     point = call.x(zero)
     found = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
     low, high = limits(point.dtype)
