@@ -58,7 +58,11 @@ def extended(source, target):
 
 def dynamic(source, target):
     quantization.quantize_dynamic(
-        source, target, weight_type=quantization.QuantType.QInt8, extra_options=FLOAT
+        source,
+        target,
+        weight_type=quantization.QuantType.QInt8,
+        reduce_range=True,
+        extra_options=FLOAT,
     )
 
 
