@@ -255,6 +255,7 @@ def roi_align(call: Call) -> Any:
     g, x, rois = call.g, call.x(0), call.x(1)
     oh, ow = call.integer("output_height", 1), call.integer("output_width", 1)
     scale, ratio = call.real("spatial_scale", 1.0), call.integer("sampling_ratio", 0)
+    call.need(ratio >= 0, f"a sampling_ratio of {ratio}")
     mode = call.text("mode", "avg")
     half = call.text(
         "coordinate_transformation_mode", "half_pixel" if call.opset >= 16 else "output_half_pixel"
