@@ -55,6 +55,7 @@ EXTENSIONS = {
         "cython_src/parallel.c",
         "cython_src/parts.c",
         "cython_src/kernels/isa_plain.c",
+        "cython_src/kernels/isa_neon.c",
         "cython_src/kernels/isa_avx2.c",
         "cython_src/kernels/isa_avx512.c",
     ],
@@ -87,6 +88,7 @@ COMPILE = (
     "-fvisibility=hidden",  # only the module's own entry is called from outside
     "-g1",  # function names and lines, for perf and for backtraces; no variables
     "-Wno-unknown-pragmas",  # each compiler skips the other's
+    "-Wno-pass-failed",  # clang need not tell which loops, that may be vectors, it can't make so
 )
 
 

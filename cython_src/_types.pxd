@@ -41,6 +41,7 @@ cdef extern from "call.h" nogil:
         int panel_vectors
 
     const rlx_table rlx_table_plain
+    const rlx_table rlx_table_neon
     const rlx_table rlx_table_avx2
     const rlx_table rlx_table_avx512
 

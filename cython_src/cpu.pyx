@@ -16,6 +16,7 @@ from _types cimport (
     rlx_table,
     rlx_table_avx2,
     rlx_table_avx512,
+    rlx_table_neon,
     rlx_table_plain,
 )
 
@@ -55,6 +56,8 @@ def held_up_calls():
 cdef const rlx_table* _table(str isa) except NULL:
     if isa == "plain":
         return &rlx_table_plain
+    if isa == "neon":
+        return &rlx_table_neon
     if isa == "avx2":
         return &rlx_table_avx2
     if isa == "avx512":
@@ -64,7 +67,7 @@ cdef const rlx_table* _table(str isa) except NULL:
 
 def isas():
     """Names of the instruction sets usable on this processor, the best first."""
-    return [name for name in ("avx512", "avx2", "plain") if _table(name).usable()]
+    return [name for name in ("avx512", "avx2", "neon", "plain") if _table(name).usable()]
 
 
 def kernels(str isa):
@@ -88,12 +91,12 @@ def loops(str isa):
 
 
 cdef extern from "processor.h":
-    int rlx_has_vnni() nogil
+    int rlx_has_dots() nogil
 
 
-def has_vnni():
-    """Whether the processor adds up products of bytes in one instruction (AVX512_VNNI)."""
-    return bool(rlx_has_vnni())
+def has_dots():
+    """Whether the processor adds up four products of bytes in one instruction (AVX512_VNNI, ARM's dot product)."""
+    return bool(rlx_has_dots())
 
 
 def panel(str isa):

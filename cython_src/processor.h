@@ -36,13 +36,33 @@ static inline int rlx_has_avx512(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & wanted) == wanted;
 }
 
-static inline int rlx_has_vnni(void)
+static inline int rlx_has_dots(void)
 {
     unsigned a, b, c, d;
     return rlx_has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & bit_AVX512VNNI);
 }
+#elif (defined(__aarch64__) || defined(_M_ARM64)) && (defined(__GNUC__) || defined(__clang__))
+/* Whether vectors for 64-bit ARM can be compiled. */
+#define RLX_ARM_VECTORS
+#if defined(_WIN32)
+#include <windows.h>
+static inline int rlx_has_dots(void) { return IsProcessorFeaturePresent(43); } /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+static inline int rlx_has_dots(void)
+{
+    int has = 0;
+    size_t bytes = sizeof has;
+    return !sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &bytes, NULL, 0) && has;
+}
+#elif defined(__linux__)
+#include <sys/auxv.h>
+static inline int rlx_has_dots(void) { return getauxval(AT_HWCAP) >> 20 & 1; } /* HWCAP_ASIMDDP */
 #else
-static inline int rlx_has_vnni(void) { return 0; }
+static inline int rlx_has_dots(void) { return 0; }
+#endif
+#else
+static inline int rlx_has_dots(void) { return 0; }
 #endif
 
 #endif

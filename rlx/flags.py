@@ -203,7 +203,7 @@ MOST_NODES = _flag(
 MOST_SECONDS = _flag("RLX_MOST_SECONDS", _count, 120, "seconds that one load or compile may take")
 CPU_ISA = _flag(
     "RLX_CPU_ISA",
-    _choice("auto", "plain", "avx2", "avx512"),
+    _choice("auto", "plain", "neon", "avx2", "avx512"),
     "auto",
     "instruction set of the CPU kernels; 'auto' takes the best this processor has",
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.per_op
 FUSED, PLAIN = CompileOptions(), CompileOptions(fuse=False, fold=False, cse=False)
 # Constant folding would compute a composite of constants by the reference itself.
 KEPT = CompileOptions(fold=False)
-SETS = ("plain", "avx2", "avx512")
+SETS = ("plain", "neon", "avx2", "avx512")
 OTHER = os.environ.get("RLX_TEST_DEVICE", "")
 
 

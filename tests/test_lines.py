@@ -17,7 +17,7 @@ SHAPES = (
     (0, 4, 3), (4, 3, 0), (4, 0, 3), (20, 0, 1), (1, 4097, 3), (1, 130, 1500), (40, 1, 1), (70, 1, 3), (5, 77, 4),
     (9, 60, 5), (9, 40, 15), (3, 20, 13), (30, 300, 5), (12, 37, 1), (9, 30, 9), (2, 16, 30), (2, 17, 41),
 )  # fmt: skip
-ISAS = [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()]
+ISAS = [name for name in ("plain", "neon", "avx2", "avx512") if name in cpu.isas()]
 EXTREMES = {"max", "min", "argmax", "argmin"}
 FLOATS, NUMBERS = ("f4", "f8"), ("f4", "f8", "i4", "u4", "i8")
 

@@ -10,7 +10,7 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 
-ISAS = ("plain", "avx2", "avx512")
+ISAS = ("plain", "neon", "avx2", "avx512")
 DTYPES = {"u8": np.uint8, "f16": np.float16, "f32": np.float32, "i64": np.int64}
 # Around the sides of tiles and vectors.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 65)

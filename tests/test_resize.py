@@ -112,7 +112,7 @@ def test_errors():
         g.resize(g.input("e", (2, 0)), (2, 3), mode="linear")
 
 
-@looped("isa", [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()])
+@looped("isa", [name for name in ("plain", "neon", "avx2", "avx512") if name in cpu.isas()])
 @looped("dtype", ["f32", "f64"])
 def test_planes_of_nearest_entries(isa, dtype, monkeypatch):
     """Rows of every length and scale: what a vector stores behind a row is written over, and threads agree."""

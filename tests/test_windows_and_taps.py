@@ -8,7 +8,7 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 
-ISAS = [name for name in ("plain", "avx2", "avx512") if name in cpu.isas()]
+ISAS = [name for name in ("plain", "neon", "avx2", "avx512") if name in cpu.isas()]
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
 BOUND = {"f32": 2e-6, "f64": 1e-12, "i32": 0.0}
 # Rows of a few windows, around vectors, and longer than a strip of windows.

@@ -46,12 +46,12 @@
 
 /* The kernels of all signatures (rlx/abi). "undeclared here" means that the header with the kernel is included neither
    above nor in typed.h, or that the kernel has another name. */
-#ifndef VNNI
-#undef RLX_KERNELS_VNNI
-#define RLX_KERNELS_VNNI(K)
+#ifndef DOT_FEATURES
+#undef RLX_KERNELS_DOTS
+#define RLX_KERNELS_DOTS(K)
 #endif
 #define ENTRY(name) {#name, kernel_##name},
-static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_VNNI(ENTRY) {NULL, NULL}};
+static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_DOTS(ENTRY) {NULL, NULL}};
 #undef ENTRY
 
 const rlx_table CONCAT(rlx_table_, ISA) = {

@@ -32,6 +32,12 @@ typedef struct rlx_call {
 /* Inside a loop: keeps the compiler from making vectors of it. Scatters of AVX-512 take longer than the stores that
    they replace. */
 #define RLX_SCALAR_LOOP __asm__ volatile("")
+/* Before a loop: what one turn writes, no other turn reads, so that the loop can be made of vectors. */
+#if defined(__clang__)
+#define RLX_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define RLX_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 /* Keeps an address in one register. The compiler would keep a register for each constant distance from another one. */
 #define RLX_ONE_REGISTER(address) __asm__("" : "+r"(address))
 #else
@@ -42,6 +48,7 @@ typedef struct rlx_call {
 #define RLX_PREFETCH(address) ((void)0)
 #define RLX_SCALAR_LOOP ((void)0)
 #define RLX_ONE_REGISTER(address) ((void)0)
+#define RLX_INDEPENDENT
 #endif
 
 typedef struct {
@@ -135,6 +142,6 @@ typedef struct {
    RLX_PYTHON_ERROR and RLX_CUSTOM_ERROR: a Python function, or the C function of a registered operation, failed. */
 enum { RLX_OK = 0, RLX_INDEX_OUT_OF_RANGE = 1, RLX_JUMP = 2, RLX_PYTHON_ERROR = 3, RLX_CUSTOM_ERROR = 4 };
 
-extern const rlx_table rlx_table_plain, rlx_table_avx2, rlx_table_avx512;
+extern const rlx_table rlx_table_plain, rlx_table_neon, rlx_table_avx2, rlx_table_avx512;
 
 #endif

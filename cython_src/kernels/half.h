@@ -62,6 +62,8 @@ static void widen_f16(float *restrict to, const rlx_f16 *restrict from, int64_t 
 #elif VECTOR_BYTES == 32 && defined(__x86_64__)
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#elif defined(NEON)
+    for (; i + 4 <= n; i += 4) vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)from + i))));
 #endif
     for (; i < n; i++) to[i] = rlx_from_f16(from[i]);
 }
@@ -76,6 +78,8 @@ static void narrow_f16(rlx_f16 *to, const float *from, int64_t n)
 #elif VECTOR_BYTES == 32 && defined(__x86_64__)
     for (; i + 8 <= n; i += 8)
         _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(NEON)
+    for (; i + 4 <= n; i += 4) vst1_u16((uint16_t *)to + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
 #endif
     for (; i < n; i++) to[i] = rlx_to_f16(from[i]);
 }
@@ -88,6 +92,8 @@ static inline wide_f32 widened_f16(const rlx_f16 *from)
     return (wide_f32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 #elif VECTOR_BYTES == 32 && defined(__x86_64__)
     return (wide_f32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#elif defined(NEON)
+    return (wide_f32)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)from)));
 #else
     wide_f32 v = {0};
     for (int l = 0; l < VECTOR_BYTES / 4; l++) v[l] = rlx_from_f16(from[l]);

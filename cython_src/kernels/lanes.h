@@ -5,6 +5,10 @@
 #endif
 
 #define FLOATS ((int64_t)(VECTOR_BYTES / 4))
+/* Whether entries of vectors can be taken in any order. */
+#if VECTOR_BYTES >= 32 || defined(NEON)
+#define PERMUTES
+#endif
 
 typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
@@ -14,7 +18,7 @@ static RLX_INLINE vf v_load(const float *p) { return (vf)*(const vf_apart *)p; }
 static RLX_INLINE void v_store(float *p, vf x) { *(vf_apart *)p = (vf_apart)x; }
 static RLX_INLINE vf v_all(float x) { return x - (vf){0}; }
 
-/* v_min and v_max give the second operand where either is NaN. */
+/* v_min and v_max give the second operand where either is NaN; those of ARM give NaN. */
 #if VECTOR_BYTES == 64
 typedef __mmask16 vm;
 static RLX_INLINE vm v_less(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
@@ -89,6 +93,24 @@ static RLX_INLINE void v_store_some(float *to, vf x, int64_t n)
 {
     _mm256_maskstore_ps(to, (__m256i)v_first(n), (__m256)x);
 }
+#elif defined(NEON)
+static RLX_INLINE int v_every(vm m) { return vminvq_u32((uint32x4_t)m) == 0xffffffff; }
+static RLX_INLINE vf v_pick(vm m, vf a, vf b) { return (vf)vbslq_f32((uint32x4_t)m, (float32x4_t)a, (float32x4_t)b); }
+static RLX_INLINE vf v_min(vf a, vf b) { return (vf)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+static RLX_INLINE vf v_max(vf a, vf b) { return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+static RLX_INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+static RLX_INLINE vf v_sqrt(vf x) { return (vf)vsqrtq_f32((float32x4_t)x); }
+/* The bytes of the entries at these places. */
+static RLX_INLINE uint8x16_t v_bytes_of(vi places) { return (uint8x16_t)(places * 0x04040404 + 0x03020100); }
+static RLX_INLINE vf v_permute(vf x, vi places) { return (vf)vqtbl1q_u8((uint8x16_t)x, v_bytes_of(places)); }
+static RLX_INLINE vf v_permute_two(vf a, vf b, vi places)
+{
+    return (vf)vqtbl2q_u8((uint8x16x2_t){{(uint8x16_t)a, (uint8x16_t)b}}, v_bytes_of(places));
+}
+static RLX_INLINE vf v_gather(const float *from, vi places)
+{
+    return (vf){from[places[0]], from[places[1]], from[places[2]], from[places[3]]};
+}
 #else
 static RLX_INLINE int v_every(vm m)
 {
@@ -105,6 +127,8 @@ static RLX_INLINE vf v_sqrt(vf x)
     for (int l = 0; l < FLOATS; l++) x[l] = sqrtf(x[l]);
     return x;
 }
+#endif
+#if VECTOR_BYTES == 16
 /* Partial loads and stores: n is at least 1 and less than FLOATS. */
 static RLX_INLINE vf v_load_some(const float *from, int64_t n)
 {
@@ -118,6 +142,10 @@ static RLX_INLINE void v_store_some(float *to, vf x, int64_t n)
 }
 #endif
 static RLX_INLINE int v_any(vm m) { return !v_every(~m); }
+#if defined(NEON)
+static RLX_INLINE float v_sum(vf x) { return vaddvq_f32((float32x4_t)x); }
+static RLX_INLINE float v_top(vf x) { return vmaxvq_f32((float32x4_t)x); }
+#else
 static RLX_INLINE float v_sum(vf x)
 {
     float part[FLOATS];
@@ -134,6 +162,7 @@ static RLX_INLINE float v_top(vf x)
         for (int64_t l = 0; l < half; l++) part[l] = part[l] > part[l + half] ? part[l] : part[l + half];
     return part[0];
 }
+#endif
 static RLX_INLINE vf v_keep(vf x, int64_t n)
 {
 #if VECTOR_BYTES == 32
@@ -145,11 +174,15 @@ static RLX_INLINE vf v_keep(vf x, int64_t n)
 /* The sum in f64. */
 static RLX_INLINE double v_sum_wide(vf x)
 {
+#if defined(NEON)
+    return vaddvq_f64(vaddq_f64(vcvt_f64_f32(vget_low_f32((float32x4_t)x)), vcvt_high_f64_f32((float32x4_t)x)));
+#else
     double part[FLOATS];
     for (int64_t l = 0; l < FLOATS; l++) part[l] = x[l];
     for (int64_t half = FLOATS / 2; half > 0; half /= 2)
         for (int64_t l = 0; l < half; l++) part[l] += part[l + half];
     return part[0];
+#endif
 }
 /* 1 / x to 14 bits or more. */
 static RLX_INLINE vf v_reciprocal(vf x) { return 1.0f / x; }
@@ -171,7 +204,7 @@ static RLX_INLINE vf v_signed(vf x, vf y)
 /* a * b - p. It is exact where p is nearly the product. */
 static RLX_INLINE vf v_rest(vf a, vf b, vf p)
 {
-#if VECTOR_BYTES >= 32
+#if VECTOR_BYTES >= 32 || defined(NEON)
     return v_fma(a, b, -p);
 #else
     const vf ah = (vf)((vi)a & ~0xfff), bh = (vf)((vi)b & ~0xfff), al = a - ah, bl = b - bh;

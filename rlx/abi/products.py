@@ -123,7 +123,7 @@ KERNELS = (
         {"a": "i8|u8", "b": "i8|u8"},
         {"y": "i32"},
         {"rows": Scratch("u8", _byte_rows)},
-        variants=("vnni",),
+        variants=("dots",),
         parallel=Parallel(),
     ),
     Kernel(

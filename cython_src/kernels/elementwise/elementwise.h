@@ -20,7 +20,7 @@
 #define CAST_bf16_OF_i64(D, x) rlx_to_bf16(rlx_odd(rlx_odd_i64(x)))
 
 /* The result may be at the address of an operand: each element is read before it is written. */
-#define FOR_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+#define FOR_EACH RLX_INDEPENDENT for (int64_t i = 0; i < n; i++)
 
 #define LOOP_OF(name) \
     RLX_MAYBE_UNUSED static void loop_##name(void *d, const void *a, const void *b, const void *c, int64_t n)

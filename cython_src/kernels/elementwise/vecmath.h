@@ -89,7 +89,7 @@ static inline uint64_t as_long_bits(double x)
     return bits;
 }
 
-#if VECTOR_BYTES >= 32
+#if VECTOR_BYTES >= 32 || defined(NEON)
 /* exp2(y log2 |x|) in double precision. Both series are off by less than 1e-9 of the result, so that only the rounding
    to float counts, and powers that are floats come out exact. */
 static RLX_INLINE float rlx_pow_f32(float base, float power)

@@ -1,7 +1,7 @@
 /* Exact products of 8-bit integers in i32, four elements along k at a time. A panel of the right matrix holds 4 signed
    bytes for each column: 4 rows of it. The sums of all columns come first. Unsigned right operands b are stored as b' = b
-   - 128. Where an instruction needs an unsigned left operand, signed ones a are stored as a' = a + 128. With x and y the
-   two offsets, or 0: sum a b = sum (a' - x)(b' + y) = sum a'b' - x sum b' + y sum a' - k x y. */
+   - 128. Where an instruction needs a left operand of the other sign, a is stored as a' = a + x, x being 128 or -128. With
+   y = 128, or 0 for signed right operands: sum a b = sum (a' - x)(b' + y) = sum a'b' - x sum b' + y sum a' - k x y. */
 
 #define I32_LANES ((int64_t)(VECTOR_BYTES / 4))
 #define BYTE_COLUMNS (MICRO_VECTORS * I32_LANES) /* columns of a panel */
@@ -54,9 +54,9 @@ static inline vec_i16 widened_bytes(const int8_t *from)
 #endif
 }
 
-/* One implementation of the inner loop: bytes of an element of the left operand, and whether it is made unsigned. */
+/* One implementation of the inner loop: bytes of an element of the left operand, and whether single ones are signed. */
 typedef struct {
-    int64_t bytes, shifted;
+    int64_t bytes, is_signed;
     /* Multiplies 1, 2, 4 or 6 rows, `row` bytes apart, by the columns of a panel with `step` bytes for 4 of its rows.
        Each sum begins at the row's `begin` minus `times` times the column's sum. */
     void (*micro)(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
@@ -108,50 +108,93 @@ static void micro_pairs(const char *a, int64_t row, const int8_t *b, int64_t ste
                 pairs_1(a + r * row, row, b, step, begin + r, c + r * ldc, ldc, fours, width - j);
     }
 }
-static const byte_method method_pairs = {2, 0, micro_pairs};
+static const byte_method method_pairs = {2, 1, micro_pairs};
 
-#ifdef VNNI
+#ifdef DOT_FEATURES
+/* Products of bytes, four of them added to each sum: of unsigned with signed ones on x86, of signed ones on ARM. */
+#if VECTOR_BYTES == 64
+#define DOT_SIGNED 0
+typedef __m512i dot_bytes;
+#define DOT_LOAD(from) _mm512_loadu_si512(from)
+#define DOT_ADD(sum, left, right) \
+    ((sums_i32)_mm512_dpbusd_epi32((__m512i)(sum), _mm512_set1_epi32(left), right))
 /* The lanes of vector v of a row of results. Only the last vector may be partial. */
 static RLX_INLINE __mmask16 last_lanes(int64_t width, int64_t v, int64_t vectors)
 {
     const int64_t rest = width - v * I32_LANES;
     return v + 1 < vectors || rest >= I32_LANES ? (__mmask16)-1 : (__mmask16)((1u << rest) - 1);
 }
+#define DOT_STORE(c, v, sum, width, vectors) \
+    _mm512_mask_storeu_epi32((c) + (v) * I32_LANES, last_lanes(width, v, vectors), (__m512i)(sum))
+#else
+#define DOT_SIGNED 1
+typedef int8x16_t dot_bytes;
+#define DOT_LOAD(from) vld1q_s8(from)
+#define DOT_ADD(sum, left, right) \
+    ((sums_i32)vdotq_s32((int32x4_t)(sum), right, vreinterpretq_s8_s32(vdupq_n_s32(left))))
+#define DOT_STORE(c, v, sum, width, vectors) \
+    store_integers((c) + (v) * I32_LANES, (vec_i32)(sum), (v) + 1 < (vectors) ? I32_LANES : (width) - (v) * I32_LANES)
+/* Step S of four: row r of the left operand has its bytes of all of them in a register. */
+#define DOT_STEP(S, ROWS, VECTORS)                                                                 \
+    _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                                      \
+    {                                                                                              \
+        const int8x16_t right = vld1q_s8(b + v * VECTOR_BYTES);                                    \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            acc[r][v] = (sums_i32)vdotq_laneq_s32((int32x4_t)acc[r][v], right, left[r], S);        \
+    }                                                                                              \
+    b += step;
+#define DOT_FOURS(ROWS, VECTORS)                                                                   \
+    for (; i + 4 <= fours; i += 4) {                                                               \
+        int8x16_t left[ROWS];                                                                      \
+        _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
+            left[r] = vld1q_s8((const int8_t *)a + r * row + 4 * i);                               \
+        DOT_STEP(0, ROWS, VECTORS) DOT_STEP(1, ROWS, VECTORS)                                      \
+        DOT_STEP(2, ROWS, VECTORS) DOT_STEP(3, ROWS, VECTORS)                                      \
+    }
+#endif
+#ifndef DOT_FOURS
+#define DOT_FOURS(ROWS, VECTORS)
+#endif
 
-/* Products of unsigned with signed bytes, four of them added to each sum. */
 #define DOTS(ROWS, VECTORS)                                                                        \
-    __attribute__((target(VNNI))) static void dots_##ROWS##_##VECTORS(                     \
+    __attribute__((target(DOT_FEATURES))) static void dots_##ROWS##_##VECTORS(                     \
         const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,           \
-        const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t width)                \
+        const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t width) \
     {                                                                                              \
         sums_i32 acc[ROWS][VECTORS];                                                               \
+        int64_t i = 0;                                                                             \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
                 acc[r][v] = begin[r] - times * (sums_i32)*(const vec_i32 *)(sums + v * I32_LANES); \
-        for (int64_t i = 0; i < fours; i++, b += step) {                                           \
-            __m512i right[VECTORS];                                                                \
+        DOT_FOURS(ROWS, VECTORS)                                                                   \
+        for (; i < fours; i++, b += step) {                                                        \
+            dot_bytes right[VECTORS];                                                              \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
             {                                                                                      \
-                right[v] = _mm512_loadu_si512(b + v * VECTOR_BYTES);                               \
-                if (ROWS > 2) RLX_PREFETCH(b + 4 * step + v * VECTOR_BYTES);                           \
+                right[v] = DOT_LOAD(b + v * VECTOR_BYTES);                                         \
+                if (ROWS > 2 && v * VECTOR_BYTES % 64 == 0) RLX_PREFETCH(b + 4 * step + v * VECTOR_BYTES); \
             }                                                                                      \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
             {                                                                                      \
                 int32_t x;                                                                         \
                 memcpy(&x, a + r * row + 4 * i, 4);                                                \
-                const __m512i left = _mm512_set1_epi32(x);                                         \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
-                    acc[r][v] = (sums_i32)_mm512_dpbusd_epi32((__m512i)acc[r][v], left, right[v]);                    \
+                    acc[r][v] = DOT_ADD(acc[r][v], x, right[v]);                                   \
             }                                                                                      \
         }                                                                                          \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++, c += ldc)                           \
             _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                              \
-                _mm512_mask_storeu_epi32(c + v * I32_LANES, last_lanes(width, v, VECTORS), (__m512i)acc[r][v]); \
+                DOT_STORE(c, v, acc[r][v], width, VECTORS);                                        \
     }
 DOTS(1, 1) DOTS(1, 2) DOTS(1, 3) DOTS(1, 4)
 DOTS(2, 4) DOTS(4, 4)
 DOTS(6, 1) DOTS(6, 2) DOTS(6, 3) DOTS(6, 4)
 #undef DOTS
+#undef DOT_FOURS
+#undef DOT_STEP
+#undef DOT_LOAD
+#undef DOT_ADD
+#undef DOT_STORE
 
 static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step, const int32_t *begin,
                        const int32_t *sums, int32_t times, int32_t *c, int64_t ldc, int64_t fours, int64_t rows, int64_t width)
@@ -169,21 +212,29 @@ static void micro_dots(const char *a, int64_t row, const int8_t *b, int64_t step
     for (int64_t r = 0; r < rows; r += some)
         made(a + r * row, row, b, step, begin + r, sums, times, c + r * ldc, ldc, fours, width);
 }
-static const byte_method method_dots = {1, 1, micro_dots};
+static const byte_method method_dots = {1, DOT_SIGNED, micro_dots};
 #endif
+
+/* What is added to elements of the left operand before they are multiplied: 128 or -128 where their sign is not the one that
+   an implementation takes. */
+static int32_t offset_of(const byte_method *method, int64_t is_signed)
+{
+    return method->bytes > 1 || !is_signed == !method->is_signed ? 0 : method->is_signed ? -128 : 128;
+}
 
 /* Converts rows of the left matrix for an implementation, padded with zeros, and computes the initial values of their
    sums. */
 static void ready_rows(char *to, int32_t *begin, const uint8_t *a, int64_t rows, int64_t k, int64_t fours,
                        const byte_method *method, int64_t is_signed, int64_t b_shifted)
 {
-    const int32_t x = method->shifted && is_signed ? 128 : 0, y = b_shifted ? 128 : 0;
-    const uint8_t flip = (uint8_t)x;
+    const int32_t x = offset_of(method, is_signed), y = b_shifted ? 128 : 0;
+    const uint8_t flip = x ? 128 : 0;
     for (int64_t r = 0; r < rows; r++, a += k, to += 4 * fours * method->bytes) {
         int32_t sum = 0;
         if (method->bytes == 1) {
             for (int64_t i = 0; i < k; i++) to[i] = (char)(a[i] ^ flip);
-            for (int64_t i = 0; y && i < k; i++) sum += a[i] ^ flip;
+            if (y && method->is_signed) for (int64_t i = 0; i < k; i++) sum += (int8_t)(a[i] ^ flip);
+            else for (int64_t i = 0; y && i < k; i++) sum += a[i] ^ flip;
         } else {
             int16_t *wide = (int16_t *)to;
             if (is_signed) for (int64_t i = 0; i < k; i++) wide[i] = (int8_t)a[i];
@@ -240,7 +291,7 @@ static int integer_products(const rlx_call *call, const byte_method *method)
                 for (int64_t r = 0, some; r < rows; r += some) {
                     some = rows - r >= 6 && rows - r != 8 ? 6 : rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
                     method->micro(ready + r * row, row, from + step, step, begin + r, (const int32_t *)from,
-                               method->shifted && p->a_signed ? 128 : 0, c + r * n, n, fours, some, width);
+                               offset_of(method, p->a_signed), c + r * n, n, fours, some, width);
                 }
             }
         }
@@ -249,6 +300,6 @@ static int integer_products(const rlx_call *call, const byte_method *method)
 }
 
 static int kernel_matmul_integer(const rlx_call *call) { return integer_products(call, &method_pairs); }
-#ifdef VNNI
-static int kernel_matmul_integer_vnni(const rlx_call *call) { return integer_products(call, &method_dots); }
+#ifdef DOT_FEATURES
+static int kernel_matmul_integer_dots(const rlx_call *call) { return integer_products(call, &method_dots); }
 #endif

@@ -18,7 +18,7 @@ static int NAME(kernel_selective_scan)(const rlx_call *call)
                 const T *decay = a + ch * n;
                 const T by = delta[ch], fed = by * x[ch];
                 T *h = states + ch * n;
-                _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+                RLX_INDEPENDENT for (int64_t i = 0; i < n; i++)
                 {
                     h[i] = PICK(h[i] == 0, (T)0, SCALAR(exp)(by * decay[i]) * h[i]) + fed * b[i];
                     part[i] = h[i] * c[i];

@@ -37,7 +37,7 @@ static RLX_INLINE void NAME(copy_row)(T *y, const T *x, int64_t n)
     *(VEC *)(y + n - VL) = *(const VEC *)(x + n - VL);
 }
 
-#if defined(SINGLE) && VECTOR_BYTES >= 32
+#if defined(SINGLE) && defined(PERMUTES)
 /* Vectors of results of which the places are looked at once for all rows. */
 #define VECTORS_TOGETHER 256
 
@@ -137,7 +137,7 @@ static int NAME(kernel_interpolate)(const rlx_call *call)
     const rlx_block own = inner == 1 ? rlx_share_block(call, p->outer, 1, count, 1, 64)
                                      : rlx_share_block(call, p->outer, count, inner, 1, 64);
     int64_t from = own.columns.first; /* of a row, where inner is 1 */
-#if defined(SINGLE) && VECTOR_BYTES >= 32
+#if defined(SINGLE) && defined(PERMUTES)
     if (inner == 1 && p->rising && taps <= RLX_RESIZE_TAPS)
         from = NAME(interpolate_rising)((T *)out->y + own.pieces.first * count, (const T *)in->x + own.pieces.first * p->n, p,
                                         in->indices, in->weights, own.pieces.last - own.pieces.first, from,

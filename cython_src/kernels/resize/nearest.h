@@ -1,6 +1,6 @@
 /* Planes of which each entry is one of another plane: rows and columns are taken by two tables. T is float or double. */
 
-#if defined(SINGLE) && VECTOR_BYTES >= 32
+#if defined(SINGLE) && defined(PERMUTES)
 #define NEAREST_VECTORS
 /* Vectors of a row whose places are looked at once for all rows. */
 #define MOST_NEAREST 256

@@ -157,9 +157,9 @@ static void NAME(softmax_strip)(T *y, const T *x, int64_t n, int64_t step, int64
     for (int64_t i = 0; i < n; i++, x += step, y += step) {
         const int64_t wide = WIDTH(i);
         if (logarithm)
-            _Pragma("GCC ivdep") for (int64_t j = 0; j < wide; j++) y[j] = x[j] - top[j] - part[j];
+            RLX_INDEPENDENT for (int64_t j = 0; j < wide; j++) y[j] = x[j] - top[j] - part[j];
         else
-            _Pragma("GCC ivdep") for (int64_t j = 0; j < wide; j++) y[j] *= part[j];
+            RLX_INDEPENDENT for (int64_t j = 0; j < wide; j++) y[j] *= part[j];
     }
 #undef WIDTH
 }
@@ -185,7 +185,7 @@ static void NAME(softmax_row)(T *y, const T *x, int64_t n, int logarithm)
     const T top = NAME(row_max)(x, n), sum = NAME(row_exp)(kept, x, top, n);
     if (logarithm) {
         const T shift = SCALAR(log)(sum);
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+        RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
     } else {
         const T scale = 1 / sum;
         int64_t i = 0;
@@ -284,7 +284,7 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
         }
         if (!rms || !in->residual) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
         const T scale = (T)(1 / sqrt(squares / (double)n + p->eps));
-#define EACH(more) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
+#define EACH(more) RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
         if (weight && bias)
             EACH(* weight[i] + bias[i]);
         else if (weight)

@@ -64,17 +64,30 @@
             if (at == 0 || TAKES(v, top, beyond, last)) piece = at, top = v;                      \
         }                                                                                         \
         const int64_t end = n - piece < STRIP ? n : piece + STRIP;                                \
-        PLACE found = (PLACE)(last ? piece : end);                                                \
-        for (int64_t i = piece; i < end; i++) {                                                   \
-            const T v = x[i];                                                                     \
-            const int same = (v == top) | ((v != v) & (top != top));                              \
-            const PLACE at = same ? (PLACE)i : last ? (PLACE)piece : (PLACE)end;                  \
-            found = last ? (at > found ? at : found) : (at < found ? at : found);                 \
-        }                                                                                         \
-        return found;                                                                             \
+        return last ? place_last_##SUFFIX(x, piece, end, top) : place_first_##SUFFIX(x, piece, end, top);     \
     }
 
 #define ARG_REDUCTION(SUFFIX, T, PLACE)                                                           \
+    /* How many of 16 elements are one, or NaN if it is. */                                       \
+    static RLX_INLINE T same_##SUFFIX(const T *x, T one)                                          \
+    {                                                                                             \
+        T same = 0;                                                                               \
+        for (int l = 0; l < 16; l++) same += (T)((x[l] == one) | ((x[l] != x[l]) & (one != one))); \
+        return same;                                                                              \
+    }                                                                                             \
+    /* The first or the last place of one among the elements [first, end), which has it. */       \
+    static int64_t place_first_##SUFFIX(const T *x, int64_t first, int64_t end, T one)                  \
+    {                                                                                             \
+        while (first + 16 <= end && same_##SUFFIX(x + first, one) == 0) first += 16;              \
+        while (x[first] != one && (x[first] == x[first] || one == one)) first++;                  \
+        return first;                                                                             \
+    }                                                                                             \
+    static int64_t place_last_##SUFFIX(const T *x, int64_t first, int64_t end, T one)                   \
+    {                                                                                             \
+        while (end - 16 >= first && same_##SUFFIX(x + end - 16, one) == 0) end -= 16;             \
+        while (x[end - 1] != one && (x[end - 1] == x[end - 1] || one == one)) end--;              \
+        return end - 1;                                                                           \
+    }                                                                                             \
     ARG_SEARCH(max, SUFFIX, T, PLACE, >)                                                          \
     ARG_SEARCH(min, SUFFIX, T, PLACE, <)                                                          \
     static int kernel_arg_reduce_##SUFFIX(const rlx_call *call)                                   \

@@ -23,7 +23,7 @@ typedef struct {
             for (int j = 1; j < R; j++) cr[j] = wr[(j - 1) * m + p], ci[j] = wi[(j - 1) * m + p]; \
             const T *xr = x.re + p * stride, *xi = x.im + p * stride;                             \
             T *yr = y.re + p * stride * R, *yi = y.im + p * stride * R;                           \
-            _Pragma("GCC ivdep") for (int64_t q = 0; q < stride; q++)                             \
+            RLX_INDEPENDENT for (int64_t q = 0; q < stride; q++)                             \
             {                                                                                     \
                 T ar[R], ai[R], br[R], bi[R];                                                     \
                 WRITTEN_OUT                                                                       \
@@ -50,7 +50,7 @@ static void NAME(first4)(NAME(in_parts) x, NAME(out_parts) y, int64_t length, co
                          const T *wi)
 {
     const int64_t m = length / 4;
-    _Pragma("GCC ivdep") for (int64_t p = 0; p < m; p++)
+    RLX_INDEPENDENT for (int64_t p = 0; p < m; p++)
     {
         T ar[4], ai[4], br[4], bi[4];
         WRITTEN_OUT
@@ -142,19 +142,19 @@ static void NAME(fft_row)(const NAME(fft_plan) *f, NAME(in_parts) x, NAME(out_pa
     const T *cr = f->chirp, *ci = cr + n, *fr = f->filter, *fi = fr + m;
     T *ar = s, *ai = s + m, *br = s + 2 * m, *bi = s + 3 * m;
     const NAME(out_parts) b = {br, bi}, swapped = {bi, br}, z = {s + 4 * m, s + 5 * m};
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
+    RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) {
         ar[i] = x.re[i] * cr[i] - x.im[i] * ci[i];
         ai[i] = x.re[i] * ci[i] + x.im[i] * cr[i];
     }
     for (int64_t i = n; i < m; i++) ar[i] = ai[i] = 0;
     NAME(transform)((NAME(in_parts)){ar, ai}, b, z, m, f->passes, f->radices, f->twiddles, f->count);
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < m; i++) {
+    RLX_INDEPENDENT for (int64_t i = 0; i < m; i++) {
         ar[i] = br[i] * fr[i] - bi[i] * fi[i];
         ai[i] = br[i] * fi[i] + bi[i] * fr[i];
     }
     NAME(transform)((NAME(in_parts)){ai, ar}, swapped, z, m, f->passes, f->radices, f->twiddles,
                     f->count);
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {
+    RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) {
         y.re[i] = br[i] * cr[i] - bi[i] * ci[i];
         y.im[i] = br[i] * ci[i] + bi[i] * cr[i];
     }
@@ -218,12 +218,12 @@ static void NAME(separate)(const NAME(rfft) *f, const T *zr, const T *zi, T *re)
     const T *c = f->cos, *s = f->sin, scale = f->scale, half = scale / 2;
     T *im = re + f->bins;
     if (h == f->n) {
-        _Pragma("GCC ivdep") for (int64_t k = 0; k < f->bins; k++) re[k] = scale * zr[k], im[k] = scale * zi[k];
+        RLX_INDEPENDENT for (int64_t k = 0; k < f->bins; k++) re[k] = scale * zr[k], im[k] = scale * zi[k];
         return;
     }
     re[0] = scale * (zr[0] + zi[0]), im[0] = 0;
     re[h] = scale * (zr[0] - zi[0]), im[h] = 0;
-    _Pragma("GCC ivdep") for (int64_t k = 1; k < h; k++) {
+    RLX_INDEPENDENT for (int64_t k = 1; k < h; k++) {
         const T er = zr[k] + zr[h - k], ei = zi[k] - zi[h - k];
         const T dr = zr[k] - zr[h - k], di = zi[k] + zi[h - k];
         re[k] = half * (er + c[k] * di + s[k] * dr);
@@ -240,8 +240,8 @@ static void NAME(rfft_row)(const NAME(rfft) *f, const T *x, T *to, T *work)
     if (h == n) {
         for (int64_t i = 0; i < n; i++) zr[i] = taper ? x[i] * taper[i] : x[i], zi[i] = 0;
     } else {
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
-        _Pragma("GCC ivdep") for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
+        RLX_INDEPENDENT for (int64_t i = 0; i < h; i++) zr[i] = x[2 * i], zi[i] = x[2 * i + 1];
+        RLX_INDEPENDENT for (int64_t i = 0; taper && i < h; i++) zr[i] *= taper[2 * i], zi[i] *= taper[2 * i + 1];
     }
     NAME(fft_row)(&f->plan, (NAME(in_parts)){zr, zi}, (NAME(out_parts)){yr, yi}, yi + h);
     T *re = f->power ? work : to, *im = re + f->bins;

@@ -117,7 +117,7 @@ static int kernel_log_mel_f32(const rlx_call *call)
         else
             loose_product_f32(power, bins, filters, bins, NULL, level, mels, some, bins, mels, 1, 0, panel);
         /* NaN stays, since comparisons with it are false. */
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < some * mels; i++)
+        RLX_INDEPENDENT for (int64_t i = 0; i < some * mels; i++)
             level[i] = rlx_log_f32(level[i] < 1e-10f ? 1e-10f : level[i]) * 0.434294481903251828f;
         for (int64_t r = 0; p->floor && r < some; r++, level += mels) {
             float top = -INFINITY;

@@ -22,6 +22,26 @@ static inline __m256i NAME(lanes)(int64_t first, int64_t last)
                             _mm256_cmpgt_epi32(_mm256_set1_epi32((int)high), lane));
 }
 static inline VEC NAME(read_lanes)(const T *from, __m256i some) { return (VEC)_mm256_maskload_ps(from, some); }
+#elif defined(NEON)
+/* A vector that is read where it is inside of its row, and which of its bytes go where; others become 0. A row has at least
+   as many elements as a vector. */
+typedef struct {
+    uint8x16_t bytes;
+    int64_t aside;
+} NAME(some_lanes);
+#define SOME_LANES NAME(some_lanes)
+static inline SOME_LANES NAME(lanes)(int64_t first, int64_t last)
+{
+    const int64_t column = -first, most = last - first - VL, from = column < 0 ? 0 : column > most ? most : column;
+    SOME_LANES some = {vdupq_n_u8(0xff), from - column};
+    for (int l = 0; l < 16; l++)
+        if (l / 4 >= first && l / 4 < last) some.bytes[l] = (uint8_t)(l - 4 * some.aside);
+    return some;
+}
+static inline VEC NAME(read_lanes)(const T *from, SOME_LANES some)
+{
+    return (VEC)vqtbl1q_u8((uint8x16_t)*(const VEC *)(from + some.aside), some.bytes);
+}
 #else
 #define SOME_LANES rlx_range
 static inline rlx_range NAME(lanes)(int64_t first, int64_t last)

@@ -36,10 +36,10 @@ static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int6
 {
     E *other = to + apart;
     if (step == 2 && phases == 2)
-        _Pragma("GCC ivdep") for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], other[i] = line[2 * i + 1];
+        RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], other[i] = line[2 * i + 1];
     else
         for (int64_t r = 0; r < phases; r++)
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < length; i++) to[r * apart + i] = line[i * step + r];
+            RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[r * apart + i] = line[i * step + r];
 }
 
 /* n windows by their taps in the phases. */

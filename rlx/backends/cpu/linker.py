@@ -24,7 +24,7 @@ from rlx.ir.spans import checkpoint
 from rlx.threads import usable_cores
 
 # Whether products of bytes may take the instruction made for them.
-HAS_VNNI = compiled.has_vnni()
+HAS_DOTS = compiled.has_dots()
 # The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
 Shared = tuple[
     int, int, int, bool, list[int], int, bool, int, int, int, int, tuple[int, ...], tuple[int, ...]
@@ -158,7 +158,7 @@ class Linker:
         held = [(str(v.type.dtype), v.type.size) for v in call.outputs[results:]]
         calls.check_scratch(signature, params, first, held)
         name = f"{call.kernel}_{type}" if type else call.kernel
-        return f"{name}_vnni" if HAS_VNNI and f"{name}_vnni" in self._kernels else name
+        return f"{name}_dots" if HAS_DOTS and f"{name}_dots" in self._kernels else name
 
     def _python(self, call: Call) -> Unshared:
         """A Python function amid the kernels, on views of the memory that it reads and writes."""

@@ -37,6 +37,8 @@ _SHALLOW = 4
 _FULL = 7 / 8
 # The part of the lanes that a row of results has to fill for the depthwise kernel whose lanes are windows of a row.
 _FULL_ROW = 3 / 4
+# Elements of the shortest vector.
+_SHORTEST_VECTOR = 4
 # Planes, at least, and elements of one and of its results, at most, for the kernel whose lanes are planes.
 _PLANES, _SMALL_PLANES = 8, 16384
 
@@ -69,7 +71,8 @@ def _depthwise_kernel(node: Node, window: Window) -> str:
     flat = window.dims[0] == window.out[0] == 1
     columns, step = window.out[2], window.stride[2]
     # It makes four rows at a time; few long rows are left to the direct kernel.
-    by_rows = node.dtype is DType.F32 and flat and window.out[1] >= 4 and step in (1, 2)
+    tall = window.out[1] >= 4 and window.dims[2] >= _SHORTEST_VECTOR
+    by_rows = node.dtype is DType.F32 and flat and tall and step in (1, 2)
     # Rows of these kernels are read once for four rows of results.
     near = window.dilation[1] == 1 and window.stride[1] == step and window.kernel[1] in (3, 5, 7)
     full = columns >= (_FULL_ROW if step == 1 else 1) * _lanes(columns)

@@ -1,0 +1,27 @@
+/* The kernels for 64-bit ARM, whose processors all have NEON. Elsewhere the file is an unusable empty table. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "processor.h"
+#ifdef RLX_ARM_VECTORS
+#include <arm_neon.h>
+static int isa_usable(void) { return 1; }
+#define ISA neon
+#define NEON
+#define VECTOR_BYTES 16
+#define MICRO_VECTORS 4
+/* The feature of a way of its own to multiply bytes. */
+#if defined(__clang__)
+#define DOT_FEATURES "dotprod"
+#else
+#define DOT_FEATURES "+dotprod"
+#endif
+#include "all.h"
+#else
+#include "call.h"
+static int isa_usable(void) { return 0; }
+static const rlx_named_kernel no_kernels[] = {{NULL, NULL}};
+static const rlx_named_loop no_loops[] = {{NULL, NULL}};
+const rlx_table rlx_table_neon = {"neon", isa_usable, no_kernels, no_loops, 0, 0};
+#endif
