@@ -24,6 +24,7 @@ def resize(call: Call) -> Any:
     x = call.x()
     axes = call.int_list("axes") or tuple(range(len(x.shape)))
     axes = tuple(as_axis(a, len(x.shape), where="axes") for a in axes)
+    call.need(len(set(axes)) == len(axes), "an axis is named twice")
     scales: list[float] | None = None
     size = list(x.shape)
     if call.has(3) and call.shape(3) != (0,):
