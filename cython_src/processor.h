@@ -45,7 +45,8 @@ static inline int rlx_has_dots(void)
 /* Whether vectors for 64-bit ARM can be compiled. */
 #define RLX_ARM_VECTORS
 #if defined(_WIN32)
-#include <windows.h>
+/* Declared here: windows.h defines `near` and other words as macros. */
+__declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long);
 static inline int rlx_has_dots(void) { return IsProcessorFeaturePresent(43); } /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
