@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rlx.backends.cpu import linker, split
+from rlx.backends.cpu import linker
+from rlx.backends.cpu.split import expected_ns
 
 # Calls that are timed of a case, at least and at most, and about how many nanoseconds of them.
 FEWEST, MOST, ENOUGH_NS = 5, 200, 20_000_000
@@ -58,10 +59,10 @@ def main():
     for case in track(drawn, transient=True):
         calls.clear()
         compiled = compiled_of(case, "cpu", 1)
-        expected = {call.kernel: split._ns(call) for call in calls}
+        expected = {call.kernel: expected_ns(call) for call in calls}
         took = taken(compiled)
         if expected and took >= 1e3 * chosen.least:
-            ratio = took / max(1.0, sum(split._ns(call) for call in calls))
+            ratio = took / max(1.0, sum(expected_ns(call) for call in calls))
             found[max(expected, key=expected.get)].append((ratio, took / 1e3, case.name))
     table = Table(
         "kernel", "cases", "least", "median", "most", "us, case of the least", "of the most"

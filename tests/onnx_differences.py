@@ -59,6 +59,22 @@ def attribute(name, value=None):
     return found
 
 
+def complex_signal(case):
+    """A signal has two numbers a sample, or may have within the model."""
+    return several(case) or any(
+        array.ndim == 3 and array.shape[-1] == 2 for array in case.operands()
+    )
+
+
+def kept_aspect_of_negative_axes(case):
+    """A node keeps the aspect ratio of axes that it counts from the end."""
+    for node in case.proto.graph.node:
+        given = {one.name: one for one in node.attribute}
+        if {"axes", "keep_aspect_ratio_policy"} <= given.keys() and min(given["axes"].ints) < 0:
+            return True
+    return False
+
+
 def huge(case):
     """An operand is not finite or near the end of its range, or may be within the model."""
     arrays = [array for array in case.operands() if array.dtype.kind == "f"]
@@ -115,8 +131,8 @@ TABLE = (
     Difference("differ", "MaxPool", "^values.*int8", "ONNX Runtime's MaxPool of 8-bit integers reads other windows where strides of the axes differ.", when=attribute("strides")),
     Difference("differ", "DFT STFT", "^NaN or infinity",
                "A NaN in a signal reaches those results that its path through the transform reaches.", when=not_finite),
-    Difference("differ", "STFT", "^shape", "A complex signal has a whole spectrum, also where onesided is 1, its default."),
-    Difference("differ", "Resize", "^shape", "Sizes that keep the aspect ratio scale all axes that are named, in any order.", when=attribute("keep_aspect_ratio_policy")),
+    Difference("differ", "STFT", "^shape", "A complex signal has a whole spectrum, also where onesided is 1, its default.", when=complex_signal),
+    Difference("differ", "Resize", "^shape", "Negative indices count from the end wherever indices are taken.", when=kept_aspect_of_negative_axes),
     Difference("differ", WINDOWS, "^(values|NaN or infinity)",
                "Windows are computed in f64; ONNX Runtime computes them in f32, and one of a single sample is NaN there."),
     Difference("differ", "GroupNormalization Shrink Gelu DFT STFT Selu LpNormalization Resize GridSample", "^values.*float64",

@@ -191,6 +191,7 @@ CHOICES = [
     ((8, 64, 33, 1, 2, 0), "conv"),  # of a copy of what windows meet
     ((64, 64, 32, 1, 1, 0), "conv"),  # windows are columns of the operand already
     ((8, 3, 4, 3, 1, 0), "conv_by_outputs"),  # few windows
+    ((8, 3, 4, 3, 1, 1), "conv_by_outputs"),  # copied with their padding
     ((64, 64, 2, 3, 1, 1), "conv_inside"),  # of which many taps are on padding
     (
         (24, 64, 5, 5, 1, 2),

@@ -15,7 +15,8 @@ static int isa_usable(void) { return rlx_has_avx512(); }
 #define ISA avx512
 #define VECTOR_BYTES 64
 #define MICRO_VECTORS 4
-/* Features of a way of its own to multiply bytes. clang takes none of those above for it. */
+/* What the kernels that multiply bytes by a dot product are compiled for: not every processor has it. clang adds none of the
+   features above. */
 #define DOT_FEATURES "avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,f16c"
 #include "all.h"
 #if defined(__clang__)

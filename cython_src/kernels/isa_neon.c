@@ -11,7 +11,7 @@ static int isa_usable(void) { return 1; }
 #define NEON
 #define VECTOR_BYTES 16
 #define MICRO_VECTORS 4
-/* The feature of a way of its own to multiply bytes. */
+/* What the kernels that multiply bytes by a dot product are compiled for: not every processor has it. */
 #if defined(__clang__)
 #define DOT_FEATURES "dotprod"
 #else

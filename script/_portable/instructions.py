@@ -22,11 +22,11 @@ PACKAGES = "qemu-user gcc"
 # The processor that qemu plays: OpenBLAS takes wider vectors than NEON's where there are any.
 PROCESSOR = "neoverse-n1"
 # Instructions by those of OpenBLAS, and the share of those that compute with one float, at most.
-PRODUCT, SCALAR = 1.15, 0.1
+PRODUCT, SCALAR = 1.15, 0.02
 # Instructions of the arithmetic for four results of a function, counted in kernels/elementwise/functions.h, and how many
-# times as many there may be. The rest are moves of constants, loads, stores, and the loop. gelu and erf miss the 1.5 that is
-# wanted: each step of their long polynomials moves a constant first, since a fused product and sum overwrites its addend.
-ARITHMETIC = {"exp": (24, 1.5), "tanh": (21, 1.5), "gelu": (52, 1.65), "erf": (26, 1.6)}
+# times as many there may be. The rest are moves of constants, loads, stores, and the loop. gelu takes more (1.61): each step
+# of its long polynomial moves a constant first, since a fused product and sum overwrites its addend.
+ARITHMETIC, TIMES = {"exp": 24, "tanh": 21, "gelu": 52}, 1.5
 
 
 def plugin() -> Path:
@@ -75,9 +75,8 @@ def judged(found: dict[str, tuple[float, float, float]]) -> list[tuple[str, str,
             ratio = every / found[f"OpenBLAS {size}"][0]
             said, well = f"{said}  {ratio:.2f} of OpenBLAS", well and ratio <= PRODUCT
         if kind in ARITHMETIC and size == "4096":
-            steps, most = ARITHMETIC[kind]
-            times = every / 1024 / steps
-            said, well = f"{said}  {times:.2f} of the arithmetic", well and times <= most
+            times = every / 1024 / ARITHMETIC[kind]
+            said, well = f"{said}  {times:.2f} of the arithmetic", well and times <= TIMES
         lines.append((name, said, well or kind == "OpenBLAS"))
     return lines
 

@@ -309,11 +309,11 @@ static RLX_INLINE vf v_atanh(vf x)
             const vf one = function(v_load(x + i)), two = function(v_load(x + i + FLOATS));       \
             v_store(y + i, one), v_store(y + i + FLOATS, two);                                    \
         }                                                                                         \
-        for (; i < n; i += FLOATS) {                                                 \
+        for (; i < n; i += FLOATS) {                                                              \
             const int64_t left = n - i;                                                           \
             const int some = left < FLOATS;                                                       \
-            const vf v = function(RLX_UNLIKELY(some) ? v_load_some(x + i, left) : v_load(x + i));   \
-            if (RLX_UNLIKELY(some)) v_store_some(y + i, v, left);                                   \
+            const vf v = function(RLX_UNLIKELY(some) ? v_load_some(x + i, left) : v_load(x + i)); \
+            if (RLX_UNLIKELY(some)) v_store_some(y + i, v, left);                                 \
             else v_store(y + i, v);                                                               \
         }                                                                                         \
     }

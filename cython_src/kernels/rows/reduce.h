@@ -1,8 +1,9 @@
 /* Reductions over the middle of [outer, n, inner], per type. */
 
-/* START is the result of no elements, TAKE(a, x) adds one, COMBINE(a, b) joins two results, FINISH(a, divisor, inverse) ends. Sums
-   are made in PARTs, which are added to a wider TOTAL every 1,024 elements of a row, or 16 of a column. A line of more than
-   `length` elements is cut into pieces of as many, with a result each. */
+/* START is the result of no elements, TAKE(a, x) adds one, COMBINE(a, b) joins two results, and FINISH ends: it takes a
+   result, what a mean is divided by, and 1 over that. Sums are made in PARTs, which are added to a wider TOTAL every 1,024
+   elements of a row, or 16 of a column. A line of more than `length` elements is cut into pieces of as many, with a result
+   each. */
 
 /* A contiguous row, in 16 lanes. They are joined in halves, in each of which as many of the last elements fit. */
 #define HALF_OF_LANES(TOTAL, HALF, START, PART, TAKE, COMBINE)                                    \
@@ -62,7 +63,7 @@
     {                                                                                             \
         PART part[MOST_COLUMNS];                                                                  \
         for (int64_t i = 0; i < n;) {                                                             \
-            const int64_t end = n - i < PART_ROWS ? n : i + PART_ROWS;                                        \
+            const int64_t end = n - i < PART_ROWS ? n : i + PART_ROWS;                            \
             for (int64_t j = 0; j < width; j++) part[j] = (PART)(START);                          \
             for (; i < end; i++, row += step)                                                     \
                 for (int64_t j = 0; j < width; j++) part[j] = TAKE(part[j], row[j]);              \
@@ -107,7 +108,7 @@
         const double divisor = (double)p->divisor, inverse = 1.0 / divisor;                       \
         const rlx_block own = share_lines(call, outer * pieces, inner);                           \
         T *y = (T *)out->y + own.pieces.first * inner;                                            \
-        if (pieces == 1 && lie_apart(outer, n, inner, 2 * BESIDE + 1)) {                               \
+        if (pieces == 1 && lie_apart(outer, n, inner, 2 * BESIDE + 1)) {                          \
             const T *x = (const T *)in->x + own.pieces.first * size;                              \
             int64_t left = own.pieces.last - own.pieces.first;                                    \
             T beside[BUFFER], found[STRIP];                                                       \
@@ -125,7 +126,7 @@
             const T *x = (const T *)in->x + at / pieces * size + begin * inner;                   \
             if (inner == 1) {                                                                     \
                 const TOTAL total = line_##kind##_##SUFFIX(x, some);                              \
-                y[0] = (T)(FINISH(total, divisor, inverse));                                               \
+                y[0] = (T)(FINISH(total, divisor, inverse));                                      \
             } else {                                                                              \
                 for (int64_t from = own.columns.first; from < own.columns.last; from += MOST_COLUMNS) { \
                     const int64_t rest = own.columns.last - from;                                 \

@@ -191,7 +191,7 @@ def weights_for(schedule: Schedule, isa: str) -> Weights:
 def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     """Packed once where all who read it can do so; beside it where a product of many elements can."""
     wanted = [layout for layout in reads if layout is not None]
-    # Others read plain weights almost as fast.
+    # Kernels that do not transform tiles read weights that are not packed almost as fast.
     wanted.sort(key=lambda layout: not isinstance(layout, TileFilters))
     if not wanted:
         return Weight(value)

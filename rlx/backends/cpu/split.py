@@ -107,7 +107,7 @@ def split_of(call: Call, threads: int) -> Split | None:
     given = fields(call.params)
     # A thread without a core of its own would hold up the rest.
     threads = min(threads, usable_cores())
-    parts = worth = min(parallel.parts * threads, int(_ns(call) / (_WORTH / 2)))
+    parts = worth = min(parallel.parts * threads, int(expected_ns(call) / (_WORTH / 2)))
     if parallel.most:
         parts = min(parts, parallel.most(given))
     tasks = min(threads, worth, parallel.tasks(given)) if parallel.tasks else 0
@@ -138,7 +138,7 @@ def split_of(call: Call, threads: int) -> Split | None:
 def flushes(call: Call) -> bool:
     """Whether a call takes subnormal operands for 0 where ``CompileOptions.denormals`` allows it."""
     signature = KERNELS.get(call.kernel)
-    return signature is not None and signature.flushes and _ns(call) >= _WORTH_FLUSHING
+    return signature is not None and signature.flushes and expected_ns(call) >= _WORTH_FLUSHING
 
 
 def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, 
     )
 
 
-def _ns(call: Call) -> float:
+def expected_ns(call: Call) -> float:
     """Roughly what a call takes on one thread."""
     if call.kernel == "strided_copy":  # also a part of ops of other kinds
         return _COPY_NS * call.outputs[0].type.nbytes
