@@ -5,6 +5,9 @@
 #define TAKES(v, top, beyond, last)                                                               \
     ((last) ? ((v)beyond##= (top)) | ((v) != (v)) : ((v)beyond(top)) | (((v) != (v)) & ((top) == (top))))
 
+/* Elements of a row that are searched for their extreme before the place of it is. */
+#define ARG_PIECE 1024
+
 /* The position of the largest or smallest element: the first of equals, or the last. PLACE is an integer of the size of
    T. */
 #define ARG_SEARCH(kind, SUFFIX, T, PLACE, beyond)                                                \
@@ -33,15 +36,13 @@
         arg_rows_##kind##_##SUFFIX(top, place, x, 1, rows, fold * inner, wide, last);             \
         if (n % fold)                                                                             \
             arg_rows_##kind##_##SUFFIX(top, place, x, rows, rows + 1, fold * inner, n % fold * inner, last); \
-        for (int64_t j = 0; j < wide; j++) {                                                      \
-            const int64_t c = j % width;                                                          \
+        for (int64_t j = 0; j < wide; j++) place[j] *= (PLACE)fold;                               \
+        for (int64_t j = width, c = 0, r = 1; j < wide; j++) {                                    \
             const T v = top[j], t = top[c];                                                       \
-            const PLACE at = (PLACE)(place[j] * fold + j / width);                                \
+            const PLACE at = place[j] + (PLACE)r;                                                 \
             const int same = (v == t) | ((v != v) & (t != t));                                    \
-            const int takes = same ? (last ? at > place[c] : at < place[c]) : TAKES(v, t, beyond, 0); \
-            /* The first row's results come first, so that they are places already when others are compared. */ \
-            if (j < width) place[c] = at;                                                         \
-            else if (takes) top[c] = v, place[c] = at;                                            \
+            if (same ? (last ? at > place[c] : at < place[c]) : TAKES(v, t, beyond, 0)) top[c] = v, place[c] = at; \
+            if (++c == width) c = 0, r++;                                                         \
         }                                                                                         \
         for (int64_t j = 0; j < width; j++) y[j] = (int32_t)place[j];                             \
     }                                                                                             \
@@ -54,40 +55,46 @@
             else arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 0);                  \
         }                                                                                         \
     }                                                                                             \
-    /* Of a row: of its piece with the largest extreme, which is then searched. */                \
-    static int64_t arg_row_##kind##_##SUFFIX(const T *x, int64_t n, int last)                     \
+    /* Of rows: each of its piece with the largest extreme, which is then searched. */            \
+    static void arg_each_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t rows, int64_t n, int last) \
     {                                                                                             \
-        int64_t piece = 0;                                                                        \
-        T top = x[0];                                                                             \
-        for (int64_t at = 0; at < n; at += STRIP) {                                               \
-            const T v = line_##kind##_##SUFFIX(x + at, n - at < STRIP ? n - at : STRIP);          \
-            if (at == 0 || TAKES(v, top, beyond, last)) piece = at, top = v;                      \
+        for (int64_t r = 0; r < rows; r++, x += n) {                                              \
+            int64_t piece = 0;                                                                    \
+            T top = x[0];                                                                         \
+            for (int64_t at = 0; at < n; at += ARG_PIECE) {                                       \
+                const T v = line_##kind##_##SUFFIX(x + at, n - at < ARG_PIECE ? n - at : ARG_PIECE); \
+                if (at == 0 || TAKES(v, top, beyond, last)) piece = at, top = v;                  \
+            }                                                                                     \
+            const int64_t end = n - piece < ARG_PIECE ? n : piece + ARG_PIECE;                    \
+            y[r] = (int32_t)(last ? place_last_##SUFFIX(x, piece, end, top) : place_first_##SUFFIX(x, piece, end, top)); \
         }                                                                                         \
-        const int64_t end = n - piece < STRIP ? n : piece + STRIP;                                \
-        return last ? place_last_##SUFFIX(x, piece, end, top) : place_first_##SUFFIX(x, piece, end, top);     \
     }
 
-#define ARG_REDUCTION(SUFFIX, T, PLACE)                                                           \
-    /* How many of 16 elements are one, or NaN if it is. */                                       \
-    static RLX_INLINE T same_##SUFFIX(const T *x, T one)                                          \
+/* How many of `count` elements are one, or NaN if it is. */
+#define ARG_PLACES(SUFFIX, T, PLACE)                                                              \
+    static RLX_INLINE PLACE same_##SUFFIX(const T *x, T one, const int count)                     \
     {                                                                                             \
-        T same = 0;                                                                               \
-        for (int l = 0; l < 16; l++) same += (T)((x[l] == one) | ((x[l] != x[l]) & (one != one))); \
+        PLACE same = 0;                                                                           \
+        for (int l = 0; l < count; l++) same += (x[l] == one) | ((x[l] != x[l]) & (one != one));  \
         return same;                                                                              \
     }                                                                                             \
     /* The first or the last place of one among the elements [first, end), which has it. */       \
-    static int64_t place_first_##SUFFIX(const T *x, int64_t first, int64_t end, T one)                  \
+    static int64_t place_first_##SUFFIX(const T *x, int64_t first, int64_t end, T one)            \
     {                                                                                             \
-        while (first + 16 <= end && same_##SUFFIX(x + first, one) == 0) first += 16;              \
+        while (first + 64 <= end && same_##SUFFIX(x + first, one, 64) == 0) first += 64;          \
+        while (first + 16 <= end && same_##SUFFIX(x + first, one, 16) == 0) first += 16;          \
         while (x[first] != one && (x[first] == x[first] || one == one)) first++;                  \
         return first;                                                                             \
     }                                                                                             \
-    static int64_t place_last_##SUFFIX(const T *x, int64_t first, int64_t end, T one)                   \
+    static int64_t place_last_##SUFFIX(const T *x, int64_t first, int64_t end, T one)             \
     {                                                                                             \
-        while (end - 16 >= first && same_##SUFFIX(x + end - 16, one) == 0) end -= 16;             \
+        while (end - 64 >= first && same_##SUFFIX(x + end - 64, one, 64) == 0) end -= 64;         \
+        while (end - 16 >= first && same_##SUFFIX(x + end - 16, one, 16) == 0) end -= 16;         \
         while (x[end - 1] != one && (x[end - 1] == x[end - 1] || one == one)) end--;              \
         return end - 1;                                                                           \
-    }                                                                                             \
+    }
+
+#define ARG_REDUCTION(SUFFIX, T, PLACE)                                                           \
     ARG_SEARCH(max, SUFFIX, T, PLACE, >)                                                          \
     ARG_SEARCH(min, SUFFIX, T, PLACE, <)                                                          \
     static int kernel_arg_reduce_##SUFFIX(const rlx_call *call)                                   \
@@ -115,11 +122,34 @@
             }                                                                                     \
             return RLX_OK;                                                                        \
         }                                                                                         \
-        for (; left > 0; left--, x += size, y += inner)                                           \
-            if (inner > 1) columns(y + first, x + first, n, inner, width, last);                  \
-            else y[0] = (int32_t)(p->largest ? arg_row_max_##SUFFIX(x, n, last) : arg_row_min_##SUFFIX(x, n, last)); \
+        if (inner == 1)                                                                           \
+            (p->largest ? arg_each_max_##SUFFIX : arg_each_min_##SUFFIX)(y, x, left, n, last); \
+        else                                                                                      \
+            for (; left > 0; left--, x += size, y += inner) columns(y + first, x + first, n, inner, width, last); \
         return RLX_OK;                                                                            \
     }
+/* The same of f32 in vectors. Where `one` is NaN, nothing differs from it, and all elements are looked at one by one. */
+static RLX_INLINE int differ_f32(const float *x, vf one)
+{
+    const vf v = v_load(x);
+    return v_every(v_less(v, one) | v_less(one, v));
+}
+static int64_t place_first_f32(const float *x, int64_t first, int64_t end, float one)
+{
+    while (first + FLOATS <= end && differ_f32(x + first, v_all(one))) first += FLOATS;
+    while (x[first] != one && (x[first] == x[first] || one == one)) first++;
+    return first;
+}
+static int64_t place_last_f32(const float *x, int64_t first, int64_t end, float one)
+{
+    while (end - FLOATS >= first && differ_f32(x + end - FLOATS, v_all(one))) end -= FLOATS;
+    while (x[end - 1] != one && (x[end - 1] == x[end - 1] || one == one)) end--;
+    return end - 1;
+}
+ARG_PLACES(f64, double, int64_t)
+ARG_PLACES(i32, int32_t, int32_t)
+ARG_PLACES(u32, uint32_t, int32_t)
+ARG_PLACES(i64, int64_t, int64_t)
 ARG_REDUCTION(f32, float, int32_t)
 ARG_REDUCTION(f64, double, int64_t)
 ARG_REDUCTION(i32, int32_t, int32_t)
