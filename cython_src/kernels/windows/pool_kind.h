@@ -30,13 +30,22 @@ static RLX_INLINE void POOL(join_rows)(E *line, const E *from, int64_t n, int64_
     OF_TYPE(pool_store)(line + i, all, n - i);
 }
 
-/* Some phases of a line, `length` elements each. */
+/* Some phases of a line, `length` elements each. Steps that are written out become shuffles of vectors; all phases of them
+   are made. */
 static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int64_t step, int64_t length,
                                       int64_t apart)
 {
-    E *other = to + apart;
+    E *second = to + apart, *third = second + apart, *fourth = third + apart;
     if (step == 2 && phases == 2)
-        RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], other[i] = line[2 * i + 1];
+        RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], second[i] = line[2 * i + 1];
+    else if (step == 3 && phases > 1)
+        RLX_INDEPENDENT for (int64_t i = 0; i < length; i++)
+            to[i] = line[3 * i], second[i] = line[3 * i + 1], third[i] = line[3 * i + 2];
+    else if (step == 4 && phases > 1)
+        RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) {
+            to[i] = line[4 * i], second[i] = line[4 * i + 1];
+            third[i] = line[4 * i + 2], fourth[i] = line[4 * i + 3];
+        }
     else
         for (int64_t r = 0; r < phases; r++)
             RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[r * apart + i] = line[i * step + r];
