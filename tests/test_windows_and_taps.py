@@ -1,4 +1,4 @@
-"""Pools and resizing on random shapes: every instruction set, with the same bits on any number of threads."""
+"""Pools, transposed convolutions and resizing on random shapes: every instruction set, with the same bits on any number of threads."""
 
 import numpy as np
 import pytest
@@ -89,6 +89,31 @@ def test_pools_of_large_windows(shape, isa, rng):
         x = numbers(rng, shape, "f32", False)
         compare(lambda g, x, kernel=kernel: g.max_pool(x, kernel, 1), x, "f32")
         compare(lambda g, x, kernel=kernel: g.avg_pool(x, kernel, 3), x, "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_transposed_convolutions(dtype, isa, rng):
+    """Few outputs, of which threads share the rows, and many; windows that overlap, touch and leave gaps."""
+    for at in range(60):
+        rank, groups = int(rng.integers(1, 3)), int(rng.choice((1, 1, 2)))
+        kernel, stride = ([int(n) for n in rng.integers(1, 5, rank)] for _ in range(2))
+        dilation = [int(rng.choice((1, 1, 2))) for _ in range(rank)]
+        sizes = [int(rng.choice(WIDTHS[:14])) for _ in range(rank)]
+        full = zip(sizes, kernel, stride, dilation, strict=True)
+        made = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in full]
+        pads = tuple(tuple(int(one) for one in rng.integers(0, 1 + (n - 1) // 2, 2)) for n in made)
+        channels, outputs = groups * int(rng.integers(1, 20)), int(rng.choice((1, 1, 2, 3, 9)))
+        x = numbers(rng, (int(rng.integers(1, 3)), channels, *sizes), dtype, False)
+        w = numbers(rng, (channels, outputs, *kernel), dtype, False)
+        bias = numbers(rng, groups * outputs, dtype, False) if at % 2 else None
+        attrs = {"stride": tuple(stride), "dilation": tuple(dilation), "padding": pads}
+
+        def build(g, x, w=w, bias=bias, groups=groups, attrs=attrs):
+            fixed = None if bias is None else g.constant(bias)
+            made = getattr(g, f"conv_transpose{w.ndim - 2}d")
+            return made(x, g.constant(w), fixed, groups=groups, **attrs)
+
+        compare(build, x, dtype)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

@@ -155,24 +155,18 @@ static void NAME(column_product)(const T *a, int64_t lda, const T *b, int64_t ld
     }
 }
 
-/* Rows times a matrix whose rows are ldb apart, or whose columns are if it is transposed. */
-static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
-                                int64_t m, int64_t k, int64_t n, int64_t transposed, int64_t act, T *panel)
+/* Rows times n columns of a matrix whose rows are ldb apart, or whose columns are if it is transposed; `beyond` more columns
+   follow. The bits of a result depend neither on the rows nor on the other columns. */
+static void NAME(loose_columns)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
+                                int64_t m, int64_t k, int64_t n, int64_t beyond, int64_t transposed, int64_t act, T *panel)
 {
-    /* Not for fewer elements: sums in another order would gain nothing. The rows of a part do not matter, so that its
-       bits are the same on any number of threads. */
-    const int64_t alone = !transposed && n % VL == 1 && k >= VL && k <= MICRO_DEPTH * MICRO_COLUMNS;
-    if (alone) {
-        n--;
-        NAME(column_product)(a, lda, b + n, ldb, bias ? bias[n] : 0, c + n, ldc, m, k, act, panel);
-    }
     /* Packing does not pay for few rows, and for matrices so narrow that their rows are a panel as they are. */
     const int64_t in_place = !transposed && (m <= 2 * MICRO_ROWS || ldb <= MICRO_COLUMNS);
     for (int64_t j = 0; j < n; j += MICRO_COLUMNS) {
         const int64_t width = n - j < MICRO_COLUMNS ? n - j : MICRO_COLUMNS, step = NAME(panel_columns)(width);
         /* Rows that are read in place: whole vectors of the last ones would go beyond the end of the matrix. */
         int64_t whole = in_place ? k : 0;
-        if (in_place && j + step > n + alone) whole -= (j + step - n - alone + ldb - 1) / ldb;
+        if (in_place && j + step > n + beyond) whole -= (j + step - n - beyond + ldb - 1) / ldb;
         if (whole < 0) whole = 0;
         T scratch[MICRO_COLUMNS];
         const T *start = NAME(micro_start)(scratch, bias ? bias + j : NULL, width);
@@ -188,4 +182,18 @@ static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb
         } while (p < k);
         for (int64_t r = 0; act && r < m; r++) NAME(activate)(c + r * ldc + j, width, act);
     }
+}
+
+/* Rows times such a matrix. */
+static void NAME(loose_product)(const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc,
+                                int64_t m, int64_t k, int64_t n, int64_t transposed, int64_t act, T *panel)
+{
+    /* Not for fewer elements: sums in another order would gain nothing. The rows of a part do not matter, so that its
+       bits are the same on any number of threads. */
+    const int64_t alone = !transposed && n % VL == 1 && k >= VL && k <= MICRO_DEPTH * MICRO_COLUMNS;
+    if (alone) {
+        n--;
+        NAME(column_product)(a, lda, b + n, ldb, bias ? bias[n] : 0, c + n, ldc, m, k, act, panel);
+    }
+    NAME(loose_columns)(a, lda, b, ldb, bias, c, ldc, m, k, n, alone, transposed, act, panel);
 }
