@@ -30,24 +30,24 @@ def values(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def exactly(x, w, bias, groups, padding):
+def exactly(x, w, bias, groups, padding, dilation=1):
     """The sums in float64."""
     g = rlx.Graph()
     b = None if bias is None else g.constant(bias.astype(np.float64))
     weight = g.constant(w.astype(np.float64))
     x = x.astype(np.float64)
-    g.set_outputs(
-        [g.conv2d(g.input("x", x.shape, "f64"), weight, b, padding=padding, groups=groups)]
-    )
+    attrs = {"padding": padding, "dilation": dilation, "groups": groups}
+    g.set_outputs([g.conv2d(g.input("x", x.shape, "f64"), weight, b, **attrs)])
     with rlx.compile(g, "reference") as compiled:
         return compiled.run({"x": x})[0]
 
 
-def made(x, w, *, groups=1, padding=1, bias=None, threads=1, after=None):
+def made(x, w, *, groups=1, padding=1, dilation=1, bias=None, threads=1, after=None):
     """A graph of one convolution on the CPU, which has to be made in tiles."""
     g = rlx.Graph()
     b = None if bias is None else g.constant(bias)
-    y = g.conv2d(g.input("x", x.shape), g.param("w", w.shape), b, padding=padding, groups=groups)
+    attrs = {"padding": padding, "dilation": dilation, "groups": groups}
+    y = g.conv2d(g.input("x", x.shape), g.param("w", w.shape), b, **attrs)
     g.set_outputs([after(g, y) if after else y])
     compiled = rlx.compile(g, "cpu", {"w": w}, CompileOptions(threads=threads))
     assert "conv_winograd" in compiled.as_text("schedule")
@@ -71,6 +71,27 @@ def test_is_the_sum_that_defines_it(seed, threads):
     w, bias = values(outputs, channels // groups, 3, 3), values(outputs) if seed % 2 else None
     with made(x, w, groups=groups, padding=padding, bias=bias, threads=threads) as compiled:
         close(compiled.run({"x": x})[0], exactly(x, w, bias, groups, padding))
+
+
+@looped("threads", [1, 3])
+@looped("seed", range(30))
+def test_dilated_filters(seed, threads):
+    """Tiles whose results are apart, up to as far as a run of tiles is long; NaN stays where windows meet it."""
+    rng = np.random.default_rng(seed)
+    dilation = tuple(int(n) for n in (rng.integers(1, 12), rng.integers(1, 9)))
+    padding = [tuple(int(n) for n in rng.integers(0, 2 * d + 1, 2)) for d in dilation]
+    size = (1 + 2 * d + int(rng.choice([0, 1, 2, 5, 17, 35])) for d in dilation)
+    channels, outputs = int(rng.integers(1, 40)), int(rng.integers(4, 50))
+    x = rng.normal(size=(int(rng.integers(1, 3)), channels, *size)).astype(np.float32)
+    if seed % 5 == 0:
+        x.reshape(-1)[rng.integers(0, x.size)] = np.nan
+    w, bias = values(outputs, channels, 3, 3), values(outputs) if seed % 2 else None
+    attrs = {"padding": padding, "dilation": dilation, "bias": bias}
+    with made(x, w, threads=threads, **attrs) as compiled:
+        got = compiled.run({"x": x})[0]
+    expected = exactly(x, w, bias, 1, padding, dilation)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    close(np.nan_to_num(got), np.nan_to_num(expected))
 
 
 def test_more_channels_than_a_panel_has_rows():

@@ -3,13 +3,16 @@
    144. The points of the transforms are 0, +-sqrt(1/2), +-sqrt(2) and infinity, with which rounding errors are less than
    with whole numbers.
 
+   Elements of a filter that is dilated are `apart` along an axis, and so are the results of a tile: that many tiles lie
+   side by side, each of which begins one element later than the one before.
+
    The lanes of a vector are channels while elements are transformed, and outputs while sums are. Between the two, each of
    the 36 points is a matrix product: tiles times packed weights, which are transformed already
    (rlx/ops/windows/winograd.py). */
 
 enum { TILE = 4, REACH = TILE + 2, POINTS = REACH * REACH };
-/* Tiles next to each other that are transformed together, and the elements of a row that they read. */
-enum { RUN = RLX_WINOGRAD_RUN, RUN_REACH = TILE * RUN + 2 };
+/* Tiles next to each other that are transformed together, and the elements of a row that they read at most. */
+enum { RUN = RLX_WINOGRAD_RUN, RUN_REACH = (TILE + 2) * RUN };
 static_assert(RUN_REACH * REACH * 4 <= 1 << 13, "strips of a run are on the stack");
 
 #define ROOT_HALF ((T)0.70710678118654752440)
@@ -43,6 +46,7 @@ typedef struct {
     const rlx_window *w;
     int64_t channels, outputs; /* of a group */
     int64_t across, down;      /* tiles of a plane */
+    int64_t apart[2];          /* elements of a filter, and results of a tile: rows and columns */
     int64_t high, wide;        /* a plane of the operand */
     int64_t windows;           /* of a plane */
     int64_t from_row, from_point; /* elements from one tile to the next, and from one point to the next */
@@ -52,29 +56,39 @@ typedef struct {
 
 /* Tiles of a row of them. */
 typedef struct {
-    int64_t image, y, x, count; /* the first, and how many there are */
+    int64_t image, y, x, count; /* where the first begins, and how many there are: a multiple of apart[1] */
     int64_t rows, columns;      /* results of them */
+    int64_t reach;              /* columns that they read */
 } NAME(run);
 
 /* The run that begins at a tile, of at most `most` tiles. */
 static NAME(run) NAME(run_at)(const NAME(tiling) *f, int64_t tile, int64_t most)
 {
+    const int64_t tall = f->apart[0], wide = f->apart[1], whole = RUN / wide * wide;
     NAME(run) run = {tile / (f->across * f->down), tile / f->across % f->down, tile % f->across};
-    run.count = f->across - run.x < RUN ? f->across - run.x : RUN;
+    run.count = f->across - run.x < whole ? f->across - run.x : whole;
     if (run.count > most) run.count = most;
-    run.y *= TILE, run.x *= TILE;
-    run.rows = f->w->out[1] - run.y < TILE ? f->w->out[1] - run.y : TILE;
+    run.y = run.y / tall * TILE * tall + run.y % tall, run.x *= TILE;
+    run.rows = (f->w->out[1] - run.y + tall - 1) / tall;
+    run.rows = run.rows > TILE ? TILE : run.rows < 0 ? 0 : run.rows;
     run.columns = f->w->out[2] - run.x < TILE * run.count ? f->w->out[2] - run.x : TILE * run.count;
+    run.reach = TILE * run.count + 2 * wide;
     return run;
+}
+
+/* Where the elements and the results of a tile of a run begin. */
+static RLX_INLINE int64_t NAME(tile_begin)(const NAME(tiling) *f, int64_t tile)
+{
+    return f->apart[1] == 1 ? tile * TILE : tile / f->apart[1] * TILE * f->apart[1] + tile % f->apart[1];
 }
 
 /* The elements that a run reads of VL planes of the operand, with zeros around these. */
 static void NAME(read_run)(const NAME(tiling) *f, const NAME(run) *run, const T *const *plane, const T *end, T *strip)
 {
-    const int64_t n = TILE * run->count + 2, begin = run->x - f->w->before[2];
+    const int64_t n = run->reach, begin = run->x - f->w->before[2];
     const int64_t first = begin < 0 ? -begin : 0, last = begin + n > f->wide ? f->wide - begin : n;
     for (int64_t y = 0; y < REACH; y++, strip += n * VL) {
-        const int64_t row = run->y - f->w->before[1] + y;
+        const int64_t row = run->y - f->w->before[1] + y * f->apart[0];
         int64_t kept = 0; /* elements up to here are written */
         if (row >= 0 && row < f->high && first < last) {
             const T *from[VECTOR_BYTES / sizeof(T)];
@@ -96,7 +110,7 @@ static void NAME(tiles_in)(const NAME(tiling) *f, const T *x, int64_t first, int
     VEC strip[REACH * RUN_REACH + VECTOR_BYTES / sizeof(T)];
     for (int64_t t = 0; t < count;) {
         const NAME(run) run = NAME(run_at)(f, first + t, count - t);
-        const int64_t n = TILE * run.count + 2;
+        const int64_t n = run.reach;
         for (int64_t c = 0; c < f->channels; c += VL) {
             const T *from[VECTOR_BYTES / sizeof(T)];
             for (int64_t l = 0; l < VL; l++)
@@ -104,14 +118,16 @@ static void NAME(tiles_in)(const NAME(tiling) *f, const T *x, int64_t first, int
             NAME(read_run)(f, &run, from, end, (T *)strip);
             for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n);
             T *to = f->elements + t * f->from_row + c;
-            for (int64_t i = 0; i < run.count; i++, to += f->from_row)
+            for (int64_t i = 0; i < run.count; i++, to += f->from_row) {
+                const VEC *tile = strip + NAME(tile_begin)(f, i);
                 for (int64_t y = 0; y < REACH; y++) {
                     VEC v[REACH];
-                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = strip[y * n + TILE * i + j];
+                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = tile[y * n + j * f->apart[1]];
                     NAME(to_points)(v, 1);
                     _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++)
                         *(VEC *)(to + (y * REACH + j) * f->from_point) = v[j];
                 }
+            }
         }
         t += run.count;
     }
@@ -147,7 +163,8 @@ static RLX_NOINLINE void NAME(run_plainly)(const NAME(tiling) *f, const NAME(run
         for (int64_t i = 0; i < run->columns; i++) sums[i] = start;
         for (int64_t tap = 0; tap < 9 * f->channels; tap++) {
             const T by = weight[tap];
-            const int64_t y = run->y + r + tap / 3 % 3 - f->w->before[1], begin = run->x + tap % 3 - f->w->before[2];
+            const int64_t y = run->y + (r + tap / 3 % 3) * f->apart[0] - f->w->before[1];
+            const int64_t begin = run->x + tap % 3 * f->apart[1] - f->w->before[2];
             const T *row = x + (tap / 9 * f->high + y) * f->wide + begin;
             const int inside = y >= 0 && y < f->high;
             const int64_t first = begin < 0 ? -begin : 0;
@@ -176,9 +193,10 @@ static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *
             _Pragma("GCC unroll 4") for (int64_t y = 0; y < TILE; y++) rows[y * REACH + x] = made[y];
         }
         for (int64_t y = 0; y < run->rows; y++) {
-            VEC *to = results + y * n + TILE * i;
-            NAME(from_points)(to, rows + y * REACH, 1);
-            _Pragma("GCC unroll 4") for (int64_t x = 0; x < TILE; x++) to[x] += start, wrong += to[x] * 0;
+            VEC *to = results + y * n + NAME(tile_begin)(f, i), made[TILE];
+            NAME(from_points)(made, rows + y * REACH, 1);
+            _Pragma("GCC unroll 4") for (int64_t x = 0; x < TILE; x++)
+                made[x] += start, wrong += made[x] * 0, to[x * f->apart[1]] = made[x];
         }
     }
     return wrong;
@@ -207,16 +225,17 @@ static void NAME(tiles_out)(const NAME(tiling) *f, const rlx_conv_winograd *p, c
                     NAME(run_plainly)(f, &run, x + (run.image * f->w->channels + g * f->channels) * plane,
                                       weight + (o + l) * f->channels * 9, start[l], (T *)results + l);
             const int64_t at = (run.image * f->w->outputs + o) * f->windows + run.y * f->w->out[2] + run.x;
+            const int64_t row = f->apart[0] * f->w->out[2];
             for (int64_t r = 0; residual && r < run.rows; r++) {
                 const T *from[VECTOR_BYTES / sizeof(T)];
                 for (int64_t l = 0; l < VL; l++)
-                    from[l] = residual + at + r * f->w->out[2] + (l < lanes ? l : lanes - 1) * f->windows;
+                    from[l] = residual + at + r * row + (l < lanes ? l : lanes - 1) * f->windows;
                 NAME(planes_in)(from, run.columns, residual_end, (T *)added);
                 for (int64_t i = 0; i < run.columns; i++) results[r * n + i] += added[i];
             }
             NAME(activate)((T *)results, run.rows * n * VL, p->act);
             for (int64_t r = 0; r < run.rows; r++)
-                NAME(planes_out)((T *)(results + r * n), run.columns, y + at + r * f->w->out[2], f->windows, lanes);
+                NAME(planes_out)((T *)(results + r * n), run.columns, y + at + r * row, f->windows, lanes);
         }
         t += run.count;
     }
@@ -229,7 +248,9 @@ static int NAME(kernel_conv_winograd)(const rlx_call *call)
     const rlx_window *w = &p->window;
     NAME(tiling) f = {
         .w = w, .channels = w->channels / w->groups, .outputs = w->outputs / w->groups,
-        .across = (w->out[2] + TILE - 1) / TILE, .down = (w->out[1] + TILE - 1) / TILE,
+        .across = (w->out[2] + TILE * w->dilation[2] - 1) / (TILE * w->dilation[2]) * w->dilation[2],
+        .down = (w->out[1] + TILE * w->dilation[1] - 1) / (TILE * w->dilation[1]) * w->dilation[1],
+        .apart = {w->dilation[1], w->dilation[2]},
         .high = w->dims[1], .wide = w->dims[2], .windows = w->out[1] * w->out[2],
         .elements = out->elements, .products = out->products,
     };

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.constants import WINOGRAD_POINTS
+from rlx.abi.constants import WINOGRAD_POINTS, WINOGRAD_RUN
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter
@@ -61,7 +61,9 @@ def filters_of(points: Array) -> Array:
 
 
 def _tiles(window: Window, batch: int) -> int:
-    return batch * math.prod(math.ceil(n / _TILE) for n in window.out[1:])
+    """Tiles of all images. The results of one are as far apart as the elements of a dilated filter."""
+    each = zip(window.out[1:], window.dilation[1:], strict=True)
+    return batch * math.prod(math.ceil(n / (_TILE * apart)) * apart for n, apart in each)
 
 
 def pays(node: Node, window: Window, fixed: bool) -> bool:
@@ -72,8 +74,9 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
         window: Its window over three axes.
         fixed: Whether the weights are known before the call.
     """
-    ones = window.stride == window.dilation == (1, 1, 1)
-    if not fixed or node.dtype is not DType.F32 or window.kernel != (1, 3, 3) or not ones:
+    if not fixed or node.dtype is not DType.F32 or window.kernel != (1, 3, 3):
+        return False
+    if window.stride != (1, 1, 1) or window.dilation[2] > WINOGRAD_RUN:
         return False
     if window.dims[0] != 1 or window.out[0] != 1:
         return False
@@ -89,13 +92,13 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
     return _CHEAPER * cost < 9 * channels * outputs * node.shape[0] * size(window.out)
 
 
-def _block(tiles: int, channels: int, outputs: int) -> int:
-    """Tiles of a block."""
+def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
+    """Tiles of a block; those that lie side by side for a dilated filter stay together."""
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
     most = max(_FEWEST, min(room, wanted, _MOST))
     blocks = math.ceil(tiles / most)
-    return math.ceil(tiles / blocks)
+    return math.ceil(tiles / blocks / together) * together
 
 
 def call(
@@ -103,7 +106,8 @@ def call(
 ) -> None:
     """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
     outputs = node.shape[1] // node.attrs["groups"]
-    block = _block(_tiles(window, node.shape[0]), node.inputs[1].shape[1], outputs)
+    tiles = _tiles(window, node.shape[0])
+    block = _block(tiles, node.inputs[1].shape[1], outputs, window.dilation[2])
     emitter.call(
         "conv_winograd",
         [*operands, *[None] * (4 - len(operands)), operands[1]],
