@@ -76,12 +76,23 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
     return m < n - 1 ? (pad_run){m, 1, n - 1 - m} : (pad_run){period - m, -1, period - m};
 }
 
+/* Rows of fewer elements than SHORT_PAD, with borders of at most LISTED together, are copied by a list of places. */
+#define SHORT_PAD 16
+#define LISTED 64
+
 /* The last padded axis is made of rows of units: what lies side by side in the axes after it. */
 #define PADS(SUFFIX, E)                                                                           \
-    /* Units [from, to) of a row of n. */                                                         \
+    /* Units [from, to) of a row of n. `places`, unless it is NULL, are those of all of them. */  \
     static RLX_INLINE void pad_units_##SUFFIX(E *y, const E *x, int64_t from, int64_t to, int64_t n, int64_t unit, \
-                                              int64_t mode)                                       \
+                                              int64_t mode, const int32_t *places)                \
     {                                                                                             \
+        if (places) {                                                                             \
+            for (int64_t i = 0; i < to - from; i++) {                                             \
+                RLX_SCALAR_LOOP;                                                                  \
+                y[i] = x[places[i]];                                                              \
+            }                                                                                     \
+            return;                                                                               \
+        }                                                                                         \
         while (from < to) {                                                                       \
             const pad_run some = pad_runs(from, n, mode);                                         \
             const int64_t count = to - from < some.run ? to - from : some.run;                    \
@@ -110,6 +121,13 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
         for (int64_t a = 0; a < last; a++) rows *= dims[a];                                       \
         const rlx_block own = rlx_share_block(call, rows, 1, dims[last], 1, 64);                  \
         const int64_t first = own.columns.first - p->before[last], end = own.columns.last - p->before[last]; \
+        const int32_t *places = NULL;                                                             \
+        int32_t listed[LISTED];                                                                   \
+        if (unit == 1 && inside[last] < SHORT_PAD && end - first <= LISTED) {                     \
+            for (int64_t i = 0; i < end - first; i++)                                             \
+                listed[i] = (int32_t)pad_runs(first + i, inside[last], p->mode).at;               \
+            places = listed;                                                                      \
+        }                                                                                         \
         for (int64_t row = own.pieces.first, until; row < own.pieces.last; row = until) {         \
             const int64_t at = row % tall;                                                        \
             int64_t rest = row / tall, step = middle < 0 ? width : width * inside[middle];        \
@@ -125,7 +143,8 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
             int64_t from = at > top ? at : top, to = middle < 0 ? 1 : top + inside[middle];       \
             from = from < end_row ? from : end_row, to = to < end_row ? to : end_row;             \
             for (int64_t c = from; c < to; c++)                                                   \
-                pad_units_##SUFFIX(plane + c * pitch, x + (c - top) * width, first, end, inside[last], unit, p->mode);\
+                pad_units_##SUFFIX(plane + c * pitch, x + (c - top) * width, first, end, inside[last], unit, \
+                                   p->mode, places);                                              \
             for (int64_t c = at; c < end_row; c++) {                                              \
                 if (c >= from && c < to) continue;                                                \
                 const int64_t other = pad_runs(c - top, inside[middle], p->mode).at, done = other + top;\
@@ -133,7 +152,8 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
                     copy_bytes((char *)(plane + c * pitch), (const char *)(plane + done * pitch), \
                                (end - first) * unit * (int64_t)sizeof(E));                        \
                 else                                                                              \
-                    pad_units_##SUFFIX(plane + c * pitch, x + other * width, first, end, inside[last], unit, p->mode);\
+                    pad_units_##SUFFIX(plane + c * pitch, x + other * width, first, end, inside[last], unit, \
+                                       p->mode, places);                                          \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \
@@ -143,3 +163,5 @@ PADS(b2, uint16_t)
 PADS(b4, uint32_t)
 PADS(b8, uint64_t)
 #undef PADS
+#undef SHORT_PAD
+#undef LISTED
