@@ -59,6 +59,18 @@ def attribute(name, value=None):
     return found
 
 
+def large_alpha(case):
+    """A node has an alpha beside which numbers of its operand are small."""
+    given = [one for node in case.proto.graph.node for one in node.attribute if one.name == "alpha"]
+    return any(one.f > 1e3 for one in given)
+
+
+def same_padding(case):
+    """A node asks for windows that leave as many results as there are strides, by auto_pad."""
+    given = [one for node in case.proto.graph.node for one in node.attribute]
+    return any(one.name == "auto_pad" and one.s.startswith(b"SAME") for one in given)
+
+
 def complex_signal(case):
     """A signal has two numbers a sample, or may have within the model."""
     return several(case) or any(
@@ -145,6 +157,16 @@ TABLE = (
                "A product of 8-bit integers over no terms is 0; ONNX Runtime leaves the result as its memory was.", when=empty),
     Difference("differ", "AveragePool LpPool MaxPool", "^(shape|values)",
                "Padding by auto_pad takes dilations into account, as the standard says; ONNX Runtime does not for average and norm pools.", when=attribute("dilations")),
+    Difference("differ", "LpPool", "^values",
+               "Windows that are smaller than their distance are not padded by auto_pad, and begin at the first element; "
+               "ONNX Runtime's LpPool begins later.", when=same_padding),
+    Difference("differ", "LSTM GRU RNN", "^values",
+               "An operand without elements adds nothing to the states of a recurrence; ONNX Runtime leaves what its memory held.",
+               when=given_empty),
+    Difference("differ", "Celu Elu Selu", "^values",
+               "exp(x) - 1 is computed without cancelling, where alpha is large beside x.", when=large_alpha),
+    Difference("differ", "NonMaxSuppression", "^shape",
+               "A box whose score is NaN is not taken; ONNX Runtime takes it where a threshold is given.", when=not_finite),
     Difference("differ", "DynamicQuantizeLinear", "^values",
                "The scale of a tensor of zeros is 0, as the formula says; ONNX Runtime gives 1."),
     Difference("differ", "OneHot", "^values",
@@ -220,6 +242,8 @@ TABLE = (
                "Operands of mixed types are taken where the schema allows them; ONNX Runtime's own expansion of some operators is ill-typed."),
     Difference("only rlx runs", "Resize Upsample", "upsamplebase|ScalesValidation|exclude_outside|antialias|scales|sizes",
                "Any axes are resized in any mode, also upwards and downwards at once."),
+    Difference("only rlx runs", "Resize", "Tensor type mismatch",
+               "The region of a Resize may be in any type of float."),
     Difference("only rlx runs", "LRN", "lrn|SafeInt|Failed to allocate",
                "LRN takes any rank, size, alpha and beta."),
     Difference("only rlx runs", "RNN GRU LSTM", "hidden_size|activations",

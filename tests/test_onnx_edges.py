@@ -130,6 +130,18 @@ def test_the_mask_of_an_old_dropout_has_the_type_of_the_operand():
     assert mask.dtype == np.float32
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_running_statistics_keep_their_type(kind):
+    rng = np.random.default_rng(2)
+    x = rng.normal(1, 2, (5, 3, 4)).astype("f4")
+    scale, bias = rng.normal(size=(2, 3)).astype("f4")
+    mean, var = (np.array([1, 2, 3], kind) for _ in range(2))
+    found = run("BatchNormalization", [x, scale, bias, mean, var], 15, 3, training_mode=1)
+    assert [one.dtype for one in found] == ["f4", kind, kind]
+    for one, old, new in zip(found[1:], (mean, var), (x.mean((0, 2)), x.var((0, 2))), strict=True):
+        np.testing.assert_allclose(one, 0.9 * old + 0.1 * new, 2e-3 if kind == "f2" else 1e-5)
+
+
 def test_no_axes_are_cropped():
     x = np.ones((3, 4), np.float32)
     node = helper.make_node("CenterCropPad", ["x", "s"], ["y"])

@@ -34,11 +34,12 @@ def batch_norm(call: Call) -> Any:
     spread = g.mean(g.mul(centred, centred), axes)
     middle = g.reshape(found, mean.shape)
     y = g.batch_norm(x, scale, bias, middle, spread, eps)
-    return (
-        y,
-        g.add(g.mul(mean, momentum), g.mul(middle, 1 - momentum)),
-        g.add(g.mul(var, momentum), g.mul(spread, 1 - momentum)),
-    )
+    # Running statistics keep the type that they came in.
+    running = [
+        g.add(g.mul(old, momentum), g.mul(_in(g, new, old.dtype), 1 - momentum))
+        for old, new in zip(given[2:], (middle, spread), strict=True)
+    ]
+    return (y, *running)
 
 
 @onnx_op("InstanceNormalization")
