@@ -13,6 +13,7 @@ from rlx._ext import cpu
 from rlx.abi.recurrent import CELLS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
+from rlx.ops.windows import winograd
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -112,6 +113,42 @@ def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
         for got, one in zip(expected, exact.run(feeds), strict=True):
             np.testing.assert_allclose(got, one, 1e-4, 1e-5)
     assert "recurrence" in teams
+
+
+# Channels, outputs, groups, height, width and distance of a convolution in tiles: few tiles of many channels, few channels,
+# and some tiles of a dilated filter that stay together.
+TILED = [
+    (200, 90, 1, 7, 7, 1),
+    (20, 17, 1, 26, 30, 1),
+    (48, 96, 2, 13, 21, 1),
+    (40, 70, 1, 23, 25, 3),
+]
+
+
+@looped("count", [2, 3, 7])
+@looped("case", TILED)
+def test_convolutions_in_tiles_have_the_bits_of_one_thread(case, count, teams, monkeypatch):
+    monkeypatch.setattr(winograd, "_CHEAPER", 0.0)
+    channels, outputs, groups, high, wide, apart = case
+    rng = np.random.default_rng(channels)
+    x = rng.normal(size=(1, channels, high, wide)).astype(np.float32)
+    x[0, 1, 2, 3] = np.nan
+    w = rng.normal(size=(outputs, channels // groups, 3, 3)).astype(np.float32)
+    g = rlx.Graph()
+    attrs = {"padding": apart, "dilation": apart, "groups": groups}
+    y = g.relu(g.conv2d(g.input("x", x.shape), g.constant(w), **attrs))
+    g.set_outputs([y + g.input("more", y.shape)])
+    feeds = {"x": x, "more": rng.normal(size=y.shape).astype(np.float32)}
+    with compiled(g, 1) as alone, compiled(g, count) as together:
+        assert "conv_winograd" in alone.as_text("schedule")
+        (expected,) = alone.run(feeds)
+        made, until = 0, time.monotonic() + 60
+        while made < 3:
+            before = cpu.team_phases()
+            np.testing.assert_array_equal(together.run(feeds)[0], expected)
+            made += cpu.team_phases() > before
+            assert time.monotonic() < until, "no team made the call"
+    assert "conv_winograd" in teams
 
 
 @looped("count", [2, 3, 7])

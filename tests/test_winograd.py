@@ -94,6 +94,12 @@ def test_dilated_filters(seed, threads):
     close(np.nan_to_num(got), np.nan_to_num(expected))
 
 
+def test_threads_share_blocks_where_there_are_many():
+    x, w = values(1, 12, 130, 131), values(17, 12, 3, 3)
+    with made(x, w) as alone, made(x, w, threads=3) as shared:
+        np.testing.assert_array_equal(shared.run({"x": x})[0], alone.run({"x": x})[0])
+
+
 def test_more_channels_than_a_panel_has_rows():
     x, w = values(1, 530, 6, 7), values(20, 530, 3, 3)
     with made(x, w) as compiled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -14,8 +15,10 @@ from rlx.abi.constants import (
     PLANE_SLACK,
     POOL_STRIP,
     PRODUCT_ROWS,
+    TEAM,
     VECTOR_ELEMENTS,
     WINOGRAD_POINTS,
+    WINOGRAD_TILE,
 )
 from rlx.abi.products import ACTIVATION, PACKING
 from rlx.abi.signature import (
@@ -79,6 +82,16 @@ def _points(block: int, elements: int) -> int:
     """Elements of the tiles of a block at all points, of so many channels or outputs."""
     row = ceil(elements / VECTOR_ELEMENTS) * VECTOR_ELEMENTS
     return WINOGRAD_POINTS * (block * row + VECTOR_ELEMENTS)
+
+
+def tiles_of(batch: int, out: Sequence[int], dilation: Sequence[int]) -> int:
+    """Tiles of all images, each of whose results are as far apart as the elements of a dilated filter."""
+    each = zip(out[1:], dilation[1:], strict=True)
+    return batch * prod(ceil(n / (WINOGRAD_TILE * apart)) * apart for n, apart in each)
+
+
+def _tile_blocks(p: Any) -> int:
+    return ceil(tiles_of(p.batch, p.out, p.dilation) / p.block)
 
 
 def _lane_masks(p: Any) -> int:
@@ -250,7 +263,8 @@ KERNELS = (
             "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
         },
         ("f32",),
-        parallel=Parallel(parts=2),
+        # Threads that share a few blocks would wait for the one that has most of them.
+        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=lambda p: TEAM),
         flushes=True,
     ),
     _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),

@@ -10,7 +10,7 @@
    the 36 points is a matrix product: tiles times packed weights, which are transformed already
    (rlx/ops/windows/winograd.py). */
 
-enum { TILE = 4, REACH = TILE + 2, POINTS = REACH * REACH };
+enum { TILE = RLX_WINOGRAD_TILE, REACH = TILE + 2, POINTS = REACH * REACH };
 /* Tiles next to each other that are transformed together, and the elements of a row that they read at most. */
 enum { RUN = RLX_WINOGRAD_RUN, RUN_REACH = (TILE + 2) * RUN };
 static_assert(RUN_REACH * REACH * 4 <= 1 << 13, "strips of a run are on the stack");
@@ -101,53 +101,54 @@ static void NAME(read_run)(const NAME(tiling) *f, const NAME(run) *run, const T 
     }
 }
 
-/* Tiles [first, first + count) of a group at all points. `x` is its first plane of the first image. */
-static void NAME(tiles_in)(const NAME(tiling) *f, const T *x, int64_t first, int64_t count)
+/* A run at all points, from some channels of a group, to tile t of the elements on. `x` is the first plane of the group in
+   the first image. */
+static void NAME(run_in)(const NAME(tiling) *f, const NAME(run) *run, const T *x, int64_t t, rlx_range channels)
 {
-    const int64_t plane = f->high * f->wide, image = f->w->channels * plane;
+    const int64_t plane = f->high * f->wide, image = f->w->channels * plane, n = run->reach;
     const T *end = x + (f->w->batch - 1) * image + f->channels * plane;
     /* Behind the last row there is room for what planes_in writes too far. */
     VEC strip[REACH * RUN_REACH + VECTOR_BYTES / sizeof(T)];
-    for (int64_t t = 0; t < count;) {
-        const NAME(run) run = NAME(run_at)(f, first + t, count - t);
-        const int64_t n = run.reach;
-        for (int64_t c = 0; c < f->channels; c += VL) {
-            const T *from[VECTOR_BYTES / sizeof(T)];
-            for (int64_t l = 0; l < VL; l++)
-                from[l] = x + run.image * image + (c + l < f->channels ? c + l : f->channels - 1) * plane;
-            NAME(read_run)(f, &run, from, end, (T *)strip);
-            for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n);
-            T *to = f->elements + t * f->from_row + c;
-            for (int64_t i = 0; i < run.count; i++, to += f->from_row) {
-                const VEC *tile = strip + NAME(tile_begin)(f, i);
-                for (int64_t y = 0; y < REACH; y++) {
-                    VEC v[REACH];
-                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = tile[y * n + j * f->apart[1]];
-                    NAME(to_points)(v, 1);
-                    _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++)
-                        *(VEC *)(to + (y * REACH + j) * f->from_point) = v[j];
-                }
+    for (int64_t c = channels.first; c < channels.last; c += VL) {
+        const T *from[VECTOR_BYTES / sizeof(T)];
+        for (int64_t l = 0; l < VL; l++)
+            from[l] = x + run->image * image + (c + l < f->channels ? c + l : f->channels - 1) * plane;
+        NAME(read_run)(f, run, from, end, (T *)strip);
+        for (int64_t i = 0; i < n; i++) NAME(to_points)(strip + i, n);
+        T *to = f->elements + t * f->from_row + c;
+        for (int64_t i = 0; i < run->count; i++, to += f->from_row) {
+            const VEC *tile = strip + NAME(tile_begin)(f, i);
+            for (int64_t y = 0; y < REACH; y++) {
+                VEC v[REACH];
+                _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++) v[j] = tile[y * n + j * f->apart[1]];
+                NAME(to_points)(v, 1);
+                _Pragma("GCC unroll 6") for (int64_t j = 0; j < REACH; j++)
+                    *(VEC *)(to + (y * REACH + j) * f->from_point) = v[j];
             }
         }
-        t += run.count;
     }
 }
 
-/* The product of all points of `count` tiles with columns [columns.first, columns.last) of their weights. */
-static void NAME(multiply_points)(const NAME(tiling) *f, const char *weights, int64_t stride, int64_t count,
-                                  rlx_range columns)
+/* The products of `count` tiles, at points and with columns of their weights. An item is a panel of columns at a point. */
+static int64_t NAME(panels_of)(rlx_range columns)
 {
-    for (int64_t point = 0; point < POINTS; point++) {
-        const T *weight = (const T *)(weights + point * stride), *a = f->elements + point * f->from_point;
-        for (int64_t j = columns.first; j < columns.last; j += MICRO_COLUMNS) {
-            const int64_t width = columns.last - j < MICRO_COLUMNS ? columns.last - j : MICRO_COLUMNS;
-            const int64_t step = NAME(panel_columns)(width);
-            const T *b = weight + j * f->channels;
-            for (int64_t p = 0; p < f->channels; p += MICRO_DEPTH) {
-                const int64_t depth = f->channels - p < MICRO_DEPTH ? f->channels - p : MICRO_DEPTH;
-                NAME(micro_rows)(a + p, f->from_row, 1, b + p * step, step, f->products + point * f->to_point + j,
-                                 f->to_row, count, depth, p ? NULL : NAME(micro_zeros), step, 1);
-            }
+    return (columns.last - columns.first + MICRO_COLUMNS - 1) / MICRO_COLUMNS;
+}
+
+static void NAME(multiply_points)(const NAME(tiling) *f, const char *weights, int64_t stride, int64_t count,
+                                  rlx_range columns, rlx_range items)
+{
+    const int64_t panels = NAME(panels_of)(columns);
+    for (int64_t item = items.first; item < items.last; item++) {
+        const int64_t point = item / panels, j = columns.first + item % panels * MICRO_COLUMNS;
+        const T *a = f->elements + point * f->from_point;
+        const int64_t width = columns.last - j < MICRO_COLUMNS ? columns.last - j : MICRO_COLUMNS;
+        const int64_t step = NAME(panel_columns)(width);
+        const T *b = (const T *)(weights + point * stride) + j * f->channels;
+        for (int64_t p = 0; p < f->channels; p += MICRO_DEPTH) {
+            const int64_t depth = f->channels - p < MICRO_DEPTH ? f->channels - p : MICRO_DEPTH;
+            NAME(micro_rows)(a + p, f->from_row, 1, b + p * step, step, f->products + point * f->to_point + j,
+                             f->to_row, count, depth, p ? NULL : NAME(micro_zeros), step, 1);
         }
     }
 }
@@ -202,46 +203,100 @@ static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *
     return wrong;
 }
 
-/* Products of tiles [first, first + count) of group g, to where the results of columns [columns.first, columns.last)
+/* The products of a run of group g, from tile t of them on, to where the results of columns [columns.first, columns.last)
    belong, with the epilogue. */
-static void NAME(tiles_out)(const NAME(tiling) *f, const rlx_conv_winograd *p, const rlx_conv_winograd_in *in, T *y,
-                            int64_t g, int64_t first, int64_t count, rlx_range columns)
+static void NAME(run_out)(const NAME(tiling) *f, const NAME(run) *run, const rlx_conv_winograd *p,
+                          const rlx_conv_winograd_in *in, T *y, int64_t g, int64_t t, rlx_range columns)
 {
-    const int64_t plane = f->high * f->wide;
+    const int64_t plane = f->high * f->wide, n = TILE * run->count, row = f->apart[0] * f->w->out[2];
     const T *bias = in->bias, *residual = in->residual, *weight = in->weight, *x = in->x;
     const T *residual_end = residual ? residual + f->w->batch * f->w->outputs * f->windows : NULL;
     VEC results[TILE * TILE * RUN + VECTOR_BYTES / sizeof(T)], added[TILE * RUN + VECTOR_BYTES / sizeof(T)];
-    for (int64_t t = 0; t < count;) {
-        const NAME(run) run = NAME(run_at)(f, first + t, count - t);
-        const int64_t n = TILE * run.count;
-        for (int64_t j = columns.first; j < columns.last; j += VL) {
-            const int64_t lanes = columns.last - j < VL ? columns.last - j : VL, o = g * f->outputs + j;
-            VEC start = {0};
-            for (int64_t l = 0; bias && l < lanes; l++) start[l] = bias[o + l];
-            VEC wrong = (T)1 - (VEC){0}; /* without transformed weights the definition is all there is */
-            if (p->packing) wrong = NAME(run_results)(f, &run, f->products + t * f->to_row + j, start, results);
-            for (int64_t l = 0; l < lanes; l++)
-                if (RLX_UNLIKELY(wrong[l] != 0))
-                    NAME(run_plainly)(f, &run, x + (run.image * f->w->channels + g * f->channels) * plane,
-                                      weight + (o + l) * f->channels * 9, start[l], (T *)results + l);
-            const int64_t at = (run.image * f->w->outputs + o) * f->windows + run.y * f->w->out[2] + run.x;
-            const int64_t row = f->apart[0] * f->w->out[2];
-            for (int64_t r = 0; residual && r < run.rows; r++) {
-                const T *from[VECTOR_BYTES / sizeof(T)];
-                for (int64_t l = 0; l < VL; l++)
-                    from[l] = residual + at + r * row + (l < lanes ? l : lanes - 1) * f->windows;
-                NAME(planes_in)(from, run.columns, residual_end, (T *)added);
-                for (int64_t i = 0; i < run.columns; i++) results[r * n + i] += added[i];
-            }
-            NAME(activate)((T *)results, run.rows * n * VL, p->act);
-            for (int64_t r = 0; r < run.rows; r++)
-                NAME(planes_out)((T *)(results + r * n), run.columns, y + at + r * row, f->windows, lanes);
+    for (int64_t j = columns.first; j < columns.last; j += VL) {
+        const int64_t lanes = columns.last - j < VL ? columns.last - j : VL, o = g * f->outputs + j;
+        VEC start = {0};
+        for (int64_t l = 0; bias && l < lanes; l++) start[l] = bias[o + l];
+        VEC wrong = (T)1 - (VEC){0}; /* without transformed weights the definition is all there is */
+        if (p->packing) wrong = NAME(run_results)(f, run, f->products + t * f->to_row + j, start, results);
+        for (int64_t l = 0; l < lanes; l++)
+            if (RLX_UNLIKELY(wrong[l] != 0))
+                NAME(run_plainly)(f, run, x + (run->image * f->w->channels + g * f->channels) * plane,
+                                  weight + (o + l) * f->channels * 9, start[l], (T *)results + l);
+        const int64_t at = (run->image * f->w->outputs + o) * f->windows + run->y * f->w->out[2] + run->x;
+        for (int64_t r = 0; residual && r < run->rows; r++) {
+            const T *from[VECTOR_BYTES / sizeof(T)];
+            for (int64_t l = 0; l < VL; l++)
+                from[l] = residual + at + r * row + (l < lanes ? l : lanes - 1) * f->windows;
+            NAME(planes_in)(from, run->columns, residual_end, (T *)added);
+            for (int64_t i = 0; i < run->columns; i++) results[r * n + i] += added[i];
         }
+        NAME(activate)((T *)results, run->rows * n * VL, p->act);
+        for (int64_t r = 0; r < run->rows; r++)
+            NAME(planes_out)((T *)(results + r * n), run->columns, y + at + r * row, f->windows, lanes);
+    }
+}
+
+/* A block of tiles, in three phases. A team shares the vectors of channels, the panels and the vectors of outputs of it. */
+typedef struct {
+    NAME(tiling) f;
+    const rlx_conv_winograd *p;
+    const rlx_conv_winograd_in *in;
+    T *y;
+    int64_t g, first, count, runs, tasks;
+    rlx_range columns;
+} NAME(block);
+
+static rlx_range NAME(own_items)(const NAME(block) *b, int64_t task, int64_t items)
+{
+    return (rlx_range){items * task / b->tasks, items * (task + 1) / b->tasks};
+}
+
+/* The lanes of run number r that are among some items, each of which is a vector of lanes of a run. Runs are made as a
+   whole, whoever makes them, since what is not finite makes all of a run be computed by the definition. */
+static rlx_range NAME(lanes_of_run)(rlx_range items, int64_t r, rlx_range lanes)
+{
+    const int64_t vectors = (lanes.last - lanes.first + VL - 1) / VL;
+    const int64_t begin = items.first - r * vectors, end = items.last - r * vectors;
+    rlx_range own = {lanes.first + (begin > 0 ? begin : 0) * VL, lanes.first + (end > 0 ? end : 0) * VL};
+    if (own.last > lanes.last) own.last = lanes.last;
+    return own;
+}
+
+static void NAME(block_in)(void *context, int64_t task)
+{
+    const NAME(block) *b = context;
+    const rlx_range all = {0, b->f.channels};
+    const rlx_range items = NAME(own_items)(b, task, b->runs * ((b->f.channels + VL - 1) / VL));
+    const T *x = (const T *)b->in->x + b->g * b->f.channels * b->f.high * b->f.wide;
+    for (int64_t r = 0, t = 0; t < b->count; r++) {
+        const NAME(run) run = NAME(run_at)(&b->f, b->first + t, b->count - t);
+        const rlx_range channels = NAME(lanes_of_run)(items, r, all);
+        if (channels.first < channels.last) NAME(run_in)(&b->f, &run, x, t, channels);
         t += run.count;
     }
 }
 
-/* Threads share blocks of tiles, and where these are few, outputs. A block is the same for any number of threads. */
+static void NAME(block_products)(void *context, int64_t task)
+{
+    const NAME(block) *b = context;
+    const int64_t stride = b->p->packed_stride;
+    const rlx_range items = NAME(own_items)(b, task, POINTS * NAME(panels_of)(b->columns));
+    NAME(multiply_points)(&b->f, (const char *)b->in->filters + b->g * POINTS * stride, stride, b->count, b->columns, items);
+}
+
+static void NAME(block_out)(void *context, int64_t task)
+{
+    const NAME(block) *b = context;
+    const rlx_range items = NAME(own_items)(b, task, b->runs * ((b->columns.last - b->columns.first + VL - 1) / VL));
+    for (int64_t r = 0, t = 0; t < b->count; r++) {
+        const NAME(run) run = NAME(run_at)(&b->f, b->first + t, b->count - t);
+        const rlx_range columns = NAME(lanes_of_run)(items, r, b->columns);
+        if (columns.first < columns.last) NAME(run_out)(&b->f, &run, b->p, b->in, b->y, b->g, t, columns);
+        t += run.count;
+    }
+}
+
+/* Threads share blocks of tiles, or as a team the work of each block. A block is the same for any number of threads. */
 static int NAME(kernel_conv_winograd)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_winograd, call);
@@ -254,17 +309,20 @@ static int NAME(kernel_conv_winograd)(const rlx_call *call)
         .high = w->dims[1], .wide = w->dims[2], .windows = w->out[1] * w->out[2],
         .elements = out->elements, .products = out->products,
     };
-    const int64_t whole = RLX_VECTOR_ELEMENTS, tiles = w->batch * f.down * f.across;
+    const int64_t whole = RLX_VECTOR_ELEMENTS, tiles = w->batch * f.down * f.across, blocks = (tiles + p->block - 1) / p->block;
     f.from_row = (f.channels + whole - 1) / whole * whole, f.from_point = p->block * f.from_row + whole;
     f.to_row = (f.outputs + whole - 1) / whole * whole, f.to_point = p->block * f.to_row + whole;
-    const rlx_block own = rlx_share_tiles(call, w->groups, (tiles + p->block - 1) / p->block, f.outputs, 1, MICRO_COLUMNS);
-    for (int64_t g = own.pieces.first; g < own.pieces.last; g++)
-        for (int64_t block = own.rows.first; block < own.rows.last; block++) {
-            const int64_t first = block * p->block, left = tiles - first, count = left < p->block ? left : p->block;
-            if (p->packing) NAME(tiles_in)(&f, (const T *)in->x + g * f.channels * f.high * f.wide, first, count);
-            if (p->packing) NAME(multiply_points)(&f, (const char *)in->filters + g * POINTS * p->packed_stride, p->packed_stride, count,
-                                  own.columns);
-            NAME(tiles_out)(&f, p, in, out->y, g, first, count, own.columns);
+    rlx_block own = {{0, w->groups}, {0, blocks}, {0, f.outputs}};
+    if (!call->team) own = rlx_share_tiles(call, w->groups, blocks, f.outputs, 1, MICRO_COLUMNS);
+    NAME(block) b = {f, p, in, out->y, .tasks = rlx_tasks(call), .columns = own.columns};
+    int64_t phase = 0;
+    for (b.g = own.pieces.first; b.g < own.pieces.last; b.g++)
+        for (int64_t at = own.rows.first; at < own.rows.last; at++) {
+            b.first = at * p->block, b.count = tiles - b.first < p->block ? tiles - b.first : p->block, b.runs = 0;
+            for (int64_t t = 0; t < b.count; b.runs++) t += NAME(run_at)(&f, b.first + t, b.count - t).count;
+            if (p->packing) rlx_phase(call, phase++, NAME(block_in), &b);
+            if (p->packing) rlx_phase(call, phase++, NAME(block_products), &b);
+            rlx_phase(call, phase++, NAME(block_out), &b);
         }
     return RLX_OK;
 }

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from rlx.abi.constants import WINOGRAD_POINTS, WINOGRAD_RUN
+from rlx.abi.windows import tiles_of
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter
 from rlx.ir.shape import size
 from rlx.ops.windows.geometry import Window
 
-# Results of a tile along each axis.
-_TILE = 4
 # Multiplications that take as long as the transforms of one tile of a channel, and of an output.
 _CHANNEL, _OUTPUT = 250, 320
 # The same for a weight that is read from memory, where all weights do not fit into this many bytes of cache.
@@ -27,7 +26,7 @@ _CHEAPER = 1.25
 # Bytes of the transformed weights of a convolution at most: they are 4 times the weights, which are kept besides.
 _MOST_WEIGHTS = 40 << 20
 # Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
-# are as many blocks as threads need.
+# are as many blocks as threads need, if they would not be too small; otherwise a team shares each block.
 _ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
 
 
@@ -61,9 +60,7 @@ def filters_of(points: Array) -> Array:
 
 
 def _tiles(window: Window, batch: int) -> int:
-    """Tiles of all images. The results of one are as far apart as the elements of a dilated filter."""
-    each = zip(window.out[1:], window.dilation[1:], strict=True)
-    return batch * math.prod(math.ceil(n / (_TILE * apart)) * apart for n, apart in each)
+    return tiles_of(batch, window.out, window.dilation)
 
 
 def pays(node: Node, window: Window, fixed: bool) -> bool:
@@ -96,7 +93,7 @@ def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
     """Tiles of a block; those that lie side by side for a dilated filter stay together."""
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
-    most = max(_FEWEST, min(room, wanted, _MOST))
+    most = max(_FEWEST, min(room, wanted if wanted >= _FEWEST else _MOST, _MOST))
     blocks = math.ceil(tiles / most)
     return math.ceil(tiles / blocks / together) * together
 
