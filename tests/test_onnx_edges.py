@@ -69,11 +69,6 @@ def test_long_shifts_of_u64_leave_nothing():
     assert found.tolist() == [0, 0, 1]
 
 
-def test_a_slice_backwards_from_before_the_front_is_empty():
-    (found,) = run("Slice", [np.float32([1, 2]), I64([-3]), I64([-9]), I64([0]), I64([-1])])
-    assert found.shape == (0,)
-
-
 def test_norm_of_half_precision_does_not_overflow():
     (found,) = run("ReduceL2", [np.float16([300, 400])])
     assert found == [500]
@@ -140,6 +135,29 @@ def test_running_statistics_keep_their_type(kind):
     assert [one.dtype for one in found] == ["f4", kind, kind]
     for one, old, new in zip(found[1:], (mean, var), (x.mean((0, 2)), x.var((0, 2))), strict=True):
         np.testing.assert_allclose(one, 0.9 * old + 0.1 * new, 2e-3 if kind == "f2" else 1e-5)
+
+
+def test_exponents_are_not_rounded_to_the_type_of_the_base():
+    """-2 to the power of 3.0001 is no number, though the exponent is 3 in 16 bits."""
+    (found,) = run("Pow", [np.array([-2, 2], "f2"), np.array([3.0001, 3.0001], "f4")], 15)
+    assert found.dtype == "f2"
+    assert np.isnan(found[0])
+    assert found[1] == 8
+
+
+def test_determinants_in_16_bits_are_those_of_the_matrix():
+    x = np.array([[0.744, 0.4944, 2.24], [1.474, 0.7544, 3.115], [1.889, 0.4314, 1.318]], "f2")
+    (found,) = run("Det", [x])
+    assert found.dtype == "f2"
+    np.testing.assert_allclose(found, np.linalg.det(x.astype("f8")), 1e-3)
+
+
+@pytest.mark.parametrize(("stop", "count"), [(-9, 1), (-3, 1), (-2, 0), (0, 0)])
+def test_a_slice_that_goes_back_begins_at_the_front_at_least(stop, count):
+    """The standard holds a start to the axis; NumPy does not."""
+    x = np.float32([1, 2])
+    (found,) = run("Slice", [x, I64([-5]), I64([stop]), I64([0]), I64([-1])])
+    assert found.tolist() == x[:count].tolist()
 
 
 def test_no_axes_are_cropped():

@@ -125,7 +125,12 @@ def power(call: Call) -> Any:
     if base.dtype is exponent.dtype:
         return g.pow(base, exponent)
     if base.dtype.is_float:
-        return g.pow(base, g.cast(exponent, base.dtype))
+        # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
+        wide = DType.F32 if exponent.dtype.is_float and base.dtype.itemsize == 2 else base.dtype
+        power = g.pow(
+            *(one if one.dtype is wide else g.cast(one, wide) for one in (base, exponent))
+        )
+        return power if wide is base.dtype else g.cast(power, base.dtype)
     if exponent.dtype.is_float:
         # In f64: f32 does not hold all integers.
         wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))

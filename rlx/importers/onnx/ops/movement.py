@@ -80,8 +80,8 @@ def slice_(call: Call) -> Any:
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
         first, last, step = slice(start, stop, step).indices(dim)
-        if first < 0:  # before the front, going on from there: nothing
-            first, last = 0, 0
+        if first < 0:  # a start before the front is held to it; an axis without entries has none
+            first, last = 0, last if dim else 0
         begin.append(first)
         # Behind the front there is no index: before it stands -dim - 1.
         end.append(last if last >= 0 else -dim - 1)

@@ -215,7 +215,9 @@ def det(call: Call) -> Any:
 
     The rows are sorted at each step by the size of their first entry, so that the pivot is the largest.
     """
-    g, x = call.g, call.x()
+    g, given = call.g, call.x()
+    # Differences of products of 16-bit numbers would have few bits left.
+    x = g.cast(given, "f32") if given.dtype.itemsize == 2 else given
     n = x.shape[-1]
     call.need(len(x.shape) >= 2 and x.shape[-2] == n, f"a determinant of {x.shape}")
     batch = x.shape[:-2]
@@ -244,4 +246,6 @@ def det(call: Call) -> Any:
         factor = g.div(g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1)))
         reduced = g.sub(below, g.mul(factor, pivot_row))
         rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
-    return found if found is not None else g.expand(g.constant(1.0, x.dtype), batch)
+    if found is None:
+        found = g.expand(g.constant(1.0, x.dtype), batch)
+    return found if x is given else g.cast(found, given.dtype)
