@@ -206,6 +206,7 @@ REFUSED = (
     ("Split", [M, I64([1, 2])], {"axis": 1, "num_outputs": 2}, "both the sizes"),
     ("CenterCropPad", [M, I64([1])], {"axes": [-3]}, "no such axis|axis"),
     ("CenterCropPad", [M, I64([1, 1])], {"axes": [0, -2]}, "named twice|axis"),
+    ("Pad", [M, I64([1, 0, 0, 1]), np.float32(0), I64([0, -2])], {}, "named twice"),
     ("CenterCropPad", [M, I64([1])], {"axes": [0, 1]}, "one for each of 2 axes|axes|shape"),
     ("HannWindow", [I64(-1)], {}, "a window of -1"),
     ("DFT", [np.ones((1, 4, 1), "f4")], {"inverse": 1, "onesided": 1}, "complex"),

@@ -10,6 +10,7 @@ from side_by_side import side_by_side
 
 import rlx
 from rlx._ext import cpu
+from rlx.abi import windows
 from rlx.abi.recurrent import CELLS
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import linker, split
@@ -129,6 +130,7 @@ TILED = [
 @looped("case", TILED)
 def test_convolutions_in_tiles_have_the_bits_of_one_thread(case, count, teams, monkeypatch):
     monkeypatch.setattr(winograd, "_CHEAPER", 0.0)
+    monkeypatch.setattr(windows, "_TASK_PRODUCTS", 1)
     channels, outputs, groups, high, wide, apart = case
     rng = np.random.default_rng(channels)
     x = rng.normal(size=(1, channels, high, wide)).astype(np.float32)

@@ -6,6 +6,7 @@ from samples import looped
 
 import rlx
 from rlx._ext import cpu as kernels
+from rlx.abi import windows
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
 from rlx.ops.windows import winograd
@@ -24,6 +25,7 @@ def always(monkeypatch):
     """Also for shapes that are faster without tiles; and threads share the smallest call."""
     monkeypatch.setattr(winograd, "_CHEAPER", 0.0)
     monkeypatch.setattr(split, "_WORTH", 1)
+    monkeypatch.setattr(windows, "_TASK_PRODUCTS", 1)
 
 
 def values(*shape):

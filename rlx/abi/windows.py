@@ -35,6 +35,8 @@ from rlx.abi.signature import (
     choice,
 )
 
+# Products of a block of tiles that are worth a thread of a team: some 10 us.
+_TASK_PRODUCTS = 1 << 19
 # Windows over three axes: planes of the operand and of the result in groups, and sizes by axis.
 WINDOW = Group(
     "rlx_window",
@@ -92,6 +94,12 @@ def tiles_of(batch: int, out: Sequence[int], dilation: Sequence[int]) -> int:
 
 def _tile_blocks(p: Any) -> int:
     return ceil(tiles_of(p.batch, p.out, p.dilation) / p.block)
+
+
+def _tile_tasks(p: Any) -> int:
+    """Threads that a block is worth: each has so many products to make, and three phases to wait for."""
+    products = WINOGRAD_POINTS * p.block * (p.channels // p.groups) * (p.outputs // p.groups)
+    return int(min(TEAM, products // _TASK_PRODUCTS))
 
 
 def _lane_masks(p: Any) -> int:
@@ -264,7 +272,7 @@ KERNELS = (
         },
         ("f32",),
         # Threads that share a few blocks would wait for the one that has most of them.
-        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=lambda p: TEAM),
+        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=_tile_tasks),
         flushes=True,
     ),
     _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),

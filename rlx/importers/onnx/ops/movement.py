@@ -175,6 +175,8 @@ def pad(call: Call) -> Any:
     axes = call.ints(3) if call.has(3) else tuple(range(len(x.shape)))
     if len(flat) != 2 * len(axes):
         raise ImportModelError(f"{len(flat)} pads for {len(axes)} axes")
+    rank = max(len(x.shape), 1)
+    call.need(len({axis % rank for axis in axes}) == len(axes), "an axis is named twice")
     pads = [(0, 0)] * len(x.shape)
     for at, axis in enumerate(axes):
         pads[axis] = (flat[at], flat[at + len(axes)])
