@@ -93,7 +93,7 @@ def tiles_of(batch: int, out: Sequence[int], dilation: Sequence[int]) -> int:
 
 
 def _tile_blocks(p: Any) -> int:
-    return ceil(tiles_of(p.batch, p.out, p.dilation) / p.block)
+    return int(-(-tiles_of(p.batch, p.out, p.dilation) // p.block))
 
 
 def _tile_tasks(p: Any) -> int:

@@ -126,11 +126,12 @@ def power(call: Call) -> Any:
         return g.pow(base, exponent)
     if base.dtype.is_float:
         # An exponent rounded to 16 bits may become a whole number, which powers of negative numbers have.
-        wide = DType.F32 if exponent.dtype.is_float and base.dtype.itemsize == 2 else base.dtype
+        precise = exponent.dtype.is_float and base.dtype.itemsize == 2
+        kind = DType.F32 if precise else base.dtype
         power = g.pow(
-            *(one if one.dtype is wide else g.cast(one, wide) for one in (base, exponent))
+            *(one if one.dtype is kind else g.cast(one, kind) for one in (base, exponent))
         )
-        return power if wide is base.dtype else g.cast(power, base.dtype)
+        return power if kind is base.dtype else g.cast(power, base.dtype)
     if exponent.dtype.is_float:
         # In f64: f32 does not hold all integers.
         wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))
