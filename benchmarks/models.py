@@ -172,7 +172,7 @@ MODELS = {
     ),
 }
 
-# Models of other kinds, which were measured before any kernel was worked on with them.
+# Models of four more packages, to measure kernels with that had been worked on with the models above.
 MODELS |= {
     "PP-OCRv6 det": (
         *NEWER_OCR,

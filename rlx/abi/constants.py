@@ -27,7 +27,8 @@ PLANE_SLACK = 16
 CONV_PANELS, CONV_DEPTH = 4, 128
 # Columns of a convolution's panel at most, and the windows up to which it is made as the transposed product.
 CONV_COLUMNS, CONV_FEW_WINDOWS = 64, 64
-# Points that a tile of a convolution with 3x3 filters is transformed to, and tiles that are transformed together.
+# Convolutions with 3x3 filters in tiles: results of a tile along each axis, points that it is transformed to, and tiles
+# that are transformed together.
 WINOGRAD_TILE, WINOGRAD_POINTS, WINOGRAD_RUN = 4, 36, 8
 # Windows of a row that a pool makes together.
 POOL_STRIP = 512

@@ -35,7 +35,7 @@ from rlx.abi.signature import (
     choice,
 )
 
-# Products of a block of tiles that are worth a thread of a team: some 10 us.
+# Multiplications of a block of tiles for each thread of a team at least. They take about 10 us.
 _TASK_PRODUCTS = 1 << 19
 # Windows over three axes: planes of the operand and of the result in groups, and sizes by axis.
 WINDOW = Group(
@@ -87,17 +87,21 @@ def _points(block: int, elements: int) -> int:
 
 
 def tiles_of(batch: int, out: Sequence[int], dilation: Sequence[int]) -> int:
-    """Tiles of all images, each of whose results are as far apart as the elements of a dilated filter."""
+    """Tiles of a convolution with 3x3 filters, of all images.
+
+    The results of a tile are as far apart as the elements of a dilated filter.
+    """
     each = zip(out[1:], dilation[1:], strict=True)
     return batch * prod(ceil(n / (WINOGRAD_TILE * apart)) * apart for n, apart in each)
 
 
 def _tile_blocks(p: Any) -> int:
+    """Blocks of tiles, which threads share where there are many."""
     return int(-(-tiles_of(p.batch, p.out, p.dilation) // p.block))
 
 
 def _tile_tasks(p: Any) -> int:
-    """Threads that a block is worth: each has so many products to make, and three phases to wait for."""
+    """Threads of a team that a block of tiles is worth. Each waits three times for the others."""
     products = WINOGRAD_POINTS * p.block * (p.channels // p.groups) * (p.outputs // p.groups)
     return int(min(TEAM, products // _TASK_PRODUCTS))
 
@@ -271,7 +275,7 @@ KERNELS = (
             "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
         },
         ("f32",),
-        # Threads that share a few blocks would wait for the one that has most of them.
+        # With fewer than four blocks for each thread, some would have to wait long for others: a team makes each block.
         parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=_tile_tasks),
         flushes=True,
     ),

@@ -76,13 +76,14 @@ static pad_run pad_runs(int64_t c, int64_t n, int64_t mode)
     return m < n - 1 ? (pad_run){m, 1, n - 1 - m} : (pad_run){period - m, -1, period - m};
 }
 
-/* Rows of fewer elements than SHORT_PAD, with borders of at most LISTED together, are copied by a list of places. */
+/* Where a row has fewer than SHORT_PAD elements, and at most LISTED with its borders, the place that each element comes from
+   is listed once for all rows. */
 #define SHORT_PAD 16
 #define LISTED 64
 
 /* The last padded axis is made of rows of units: what lies side by side in the axes after it. */
 #define PADS(SUFFIX, E)                                                                           \
-    /* Units [from, to) of a row of n. `places`, unless it is NULL, are those of all of them. */  \
+    /* Units [from, to) of a row of n; `places` lists where they come from, or is NULL. */        \
     static RLX_INLINE void pad_units_##SUFFIX(E *y, const E *x, int64_t from, int64_t to, int64_t n, int64_t unit, \
                                               int64_t mode, const int32_t *places)                \
     {                                                                                             \

@@ -183,7 +183,7 @@ static float line_min_f32(const float *x, int64_t n) { return row_extreme(x, n, 
 #define EXTREME(a, x, beyond)                                                                     \
     ({                                                                                            \
         const __typeof__(a) held = (a), other = (x);                                              \
-        const _Bool stays = (held beyond other) | (held != held);                                   \
+        const _Bool stays = (held beyond other) | (held != held);                                 \
         stays ? held : other;                                                                     \
     })
 #define LARGER(a, x) EXTREME(a, x, >)

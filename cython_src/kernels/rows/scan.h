@@ -5,7 +5,7 @@
 #define TAKES(v, top, beyond, last)                                                               \
     ((last) ? ((v)beyond##= (top)) | ((v) != (v)) : ((v)beyond(top)) | (((v) != (v)) & ((top) == (top))))
 
-/* Elements of a row that are searched for their extreme before the place of it is. */
+/* A row is cut into pieces of so many elements. The place of its extreme is searched in one of them. */
 #define ARG_PIECE 1024
 
 /* The position of the largest or smallest element: the first of equals, or the last. PLACE is an integer of the size of
@@ -55,7 +55,7 @@
             else arg_strip_##kind##_##SUFFIX(y + at, x + at, n, inner, wide, 0);                  \
         }                                                                                         \
     }                                                                                             \
-    /* Of rows: each of its piece with the largest extreme, which is then searched. */            \
+    /* The places in rows of n elements that follow each other. */                                \
     static void arg_each_##kind##_##SUFFIX(int32_t *y, const T *x, int64_t rows, int64_t n, int last) \
     {                                                                                             \
         for (int64_t r = 0; r < rows; r++, x += n) {                                              \
@@ -70,15 +70,15 @@
         }                                                                                         \
     }
 
-/* How many of `count` elements are one, or NaN if it is. */
 #define ARG_PLACES(SUFFIX, T, PLACE)                                                              \
+    /* How many of `count` elements equal `one`; a NaN equals a NaN here. */                      \
     static RLX_INLINE PLACE same_##SUFFIX(const T *x, T one, const int count)                     \
     {                                                                                             \
         PLACE same = 0;                                                                           \
         for (int l = 0; l < count; l++) same += (x[l] == one) | ((x[l] != x[l]) & (one != one));  \
         return same;                                                                              \
     }                                                                                             \
-    /* The first or the last place of one among the elements [first, end), which has it. */       \
+    /* The first or the last place of `one` among the elements [first, end), one of which equals it. */ \
     static int64_t place_first_##SUFFIX(const T *x, int64_t first, int64_t end, T one)            \
     {                                                                                             \
         while (first + 64 <= end && same_##SUFFIX(x + first, one, 64) == 0) first += 64;          \
@@ -128,7 +128,8 @@
             for (; left > 0; left--, x += size, y += inner) columns(y + first, x + first, n, inner, width, last); \
         return RLX_OK;                                                                            \
     }
-/* The same of f32 in vectors. Where `one` is NaN, nothing differs from it, and all elements are looked at one by one. */
+/* The same searches for f32, a vector at a time. */
+/* Whether no element of a vector equals `one`. If `one` is NaN this is never known, and elements are compared one by one. */
 static RLX_INLINE int differ_f32(const float *x, vf one)
 {
     const vf v = v_load(x);

@@ -4,7 +4,7 @@
 /* Products of a plane at most whose places are listed once, and entries of a row below which that pays. */
 #define MOST_PLACES 4096
 #define SHORT_ROW 12
-/* Rows of the result that are worth a thread. */
+/* Rows of the result that a thread takes at least. */
 #define FEWEST_ROWS 8
 
 typedef struct {
@@ -39,7 +39,7 @@ static void NAME(add_listed)(T *y, const T *products, const product_places *plac
     for (int64_t i = 0; i < places->count; i++) y[places->to[i]] += products[places->from[i]];
 }
 
-/* Rows [to.first, to.last) of the result, and the rows of x that reach them. Where there are slices, these are all rows. */
+/* Rows `to` of the result, and rows `from` of x that add to them. Volumes are not cut into rows: both are all rows there. */
 typedef struct {
     rlx_range to, from;
 } NAME(rows);
@@ -54,7 +54,7 @@ static NAME(rows) NAME(rows_of)(const rlx_window *w, rlx_range to)
     return rows;
 }
 
-/* Entries of a row of products that fall into a row of the result, where the first is at `shift`. */
+/* Which entries of a row of products are added to a row of the result, if the first belongs to its element `shift`. */
 static rlx_range NAME(entries_inside)(const rlx_window *w, int64_t shift)
 {
     const int64_t step = w->stride[2], to = w->dims[2];

@@ -30,8 +30,8 @@ static RLX_INLINE void POOL(join_rows)(E *line, const E *from, int64_t n, int64_
     OF_TYPE(pool_store)(line + i, all, n - i);
 }
 
-/* Some phases of a line, `length` elements each. Steps that are written out become shuffles of vectors; all phases of them
-   are made. */
+/* Some phases of a line, `length` elements each. With a step of 2, 3 or 4 that the compiler knows, the copies become shuffles
+   of vectors; then all phases are made, also those that no window needs. */
 static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int64_t step, int64_t length,
                                       int64_t apart)
 {

@@ -3,8 +3,8 @@
    144. The points of the transforms are 0, +-sqrt(1/2), +-sqrt(2) and infinity, with which rounding errors are less than
    with whole numbers.
 
-   Elements of a filter that is dilated are `apart` along an axis, and so are the results of a tile: that many tiles lie
-   side by side, each of which begins one element later than the one before.
+   If the elements of a filter are `apart` (its dilation), so are the elements and the results of a tile. As many tiles share
+   a part of the plane: each begins one element after the one before, and their results alternate.
 
    The lanes of a vector are channels while elements are transformed, and outputs while sums are. Between the two, each of
    the 36 points is a matrix product: tiles times packed weights, which are transformed already
@@ -46,7 +46,7 @@ typedef struct {
     const rlx_window *w;
     int64_t channels, outputs; /* of a group */
     int64_t across, down;      /* tiles of a plane */
-    int64_t apart[2];          /* elements of a filter, and results of a tile: rows and columns */
+    int64_t apart[2];          /* rows, and columns, from one element of a filter to the next */
     int64_t high, wide;        /* a plane of the operand */
     int64_t windows;           /* of a plane */
     int64_t from_row, from_point; /* elements from one tile to the next, and from one point to the next */
@@ -101,7 +101,7 @@ static void NAME(read_run)(const NAME(tiling) *f, const NAME(run) *run, const T 
     }
 }
 
-/* A run at all points, from some channels of a group, to tile t of the elements on. `x` is the first plane of the group in
+/* Transforms some channels of a run, and writes them to the elements from tile t on. `x` is the first plane of the group in
    the first image. */
 static void NAME(run_in)(const NAME(tiling) *f, const NAME(run) *run, const T *x, int64_t t, rlx_range channels)
 {
@@ -129,12 +129,14 @@ static void NAME(run_in)(const NAME(tiling) *f, const NAME(run) *run, const T *x
     }
 }
 
-/* The products of `count` tiles, at points and with columns of their weights. An item is a panel of columns at a point. */
+/* Panels that some columns of weights are in. */
 static int64_t NAME(panels_of)(rlx_range columns)
 {
     return (columns.last - columns.first + MICRO_COLUMNS - 1) / MICRO_COLUMNS;
 }
 
+/* Products of `count` tiles with the weights. Of the items, each of which is one panel of columns at one point, some are
+   made. */
 static void NAME(multiply_points)(const NAME(tiling) *f, const char *weights, int64_t stride, int64_t count,
                                   rlx_range columns, rlx_range items)
 {
@@ -203,8 +205,8 @@ static RLX_INLINE VEC NAME(run_results)(const NAME(tiling) *f, const NAME(run) *
     return wrong;
 }
 
-/* The products of a run of group g, from tile t of them on, to where the results of columns [columns.first, columns.last)
-   belong, with the epilogue. */
+/* Transforms the products of a run of group g, which begin at tile t, and stores the results of some outputs with the
+   epilogue. */
 static void NAME(run_out)(const NAME(tiling) *f, const NAME(run) *run, const rlx_conv_winograd *p,
                           const rlx_conv_winograd_in *in, T *y, int64_t g, int64_t t, rlx_range columns)
 {
@@ -236,7 +238,8 @@ static void NAME(run_out)(const NAME(tiling) *f, const NAME(run) *run, const rlx
     }
 }
 
-/* A block of tiles, in three phases. A team shares the vectors of channels, the panels and the vectors of outputs of it. */
+/* A block of tiles. It is made in three phases: transforms of elements, products, transforms of results. The threads of a
+   team share the vectors of channels, the panels, and the vectors of outputs. */
 typedef struct {
     NAME(tiling) f;
     const rlx_conv_winograd *p;
@@ -251,8 +254,8 @@ static rlx_range NAME(own_items)(const NAME(block) *b, int64_t task, int64_t ite
     return (rlx_range){items * task / b->tasks, items * (task + 1) / b->tasks};
 }
 
-/* The lanes of run number r that are among some items, each of which is a vector of lanes of a run. Runs are made as a
-   whole, whoever makes them, since what is not finite makes all of a run be computed by the definition. */
+/* The lanes of run r that belong to some items. An item is a vector of lanes of a run. A run is never cut into tiles: where
+   a result of it is not finite, all of its results are computed by the definition, and bits must not depend on threads. */
 static rlx_range NAME(lanes_of_run)(rlx_range items, int64_t r, rlx_range lanes)
 {
     const int64_t vectors = (lanes.last - lanes.first + VL - 1) / VL;

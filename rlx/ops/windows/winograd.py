@@ -59,10 +59,6 @@ def filters_of(points: Array) -> Array:
     return np.asarray(np.einsum("ia,nab,jb->nij", back, whole, back), np.float32)
 
 
-def _tiles(window: Window, batch: int) -> int:
-    return tiles_of(batch, window.out, window.dilation)
-
-
 def pays(node: Node, window: Window, fixed: bool) -> bool:
     """Whether tiles are the cheaper way.
 
@@ -82,7 +78,7 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
     weights = WINOGRAD_POINTS * channels * outputs
     if not 0 < 4 * weights * groups <= _MOST_WEIGHTS:
         return False
-    tiles = _tiles(window, node.shape[0])
+    tiles = tiles_of(node.shape[0], window.out, window.dilation)
     cost = tiles * (_PRODUCT * weights + _CHANNEL * channels + _OUTPUT * outputs)
     if 4 * weights > _CACHED:
         cost += _WEIGHT * weights
@@ -90,7 +86,7 @@ def pays(node: Node, window: Window, fixed: bool) -> bool:
 
 
 def _block(tiles: int, channels: int, outputs: int, together: int) -> int:
-    """Tiles of a block; those that lie side by side for a dilated filter stay together."""
+    """Tiles of a block: a multiple of ``together``, the tiles side by side whose results alternate."""
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
     most = max(_FEWEST, min(room, wanted if wanted >= _FEWEST else _MOST, _MOST))
@@ -103,7 +99,7 @@ def call(
 ) -> None:
     """Writes the call of the kernel; ``params`` are those of the window, and what follows a result."""
     outputs = node.shape[1] // node.attrs["groups"]
-    tiles = _tiles(window, node.shape[0])
+    tiles = tiles_of(node.shape[0], window.out, window.dilation)
     block = _block(tiles, node.inputs[1].shape[1], outputs, window.dilation[2])
     emitter.call(
         "conv_winograd",

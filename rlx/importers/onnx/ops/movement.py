@@ -73,14 +73,13 @@ def slice_(call: Call) -> Any:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(stops) == len(axes) == len(steps):
         raise ImportModelError("starts, ends, axes and steps differ in length")
-    call.need(
-        len({axis % max(len(x.shape), 1) for axis in axes}) == len(axes), "an axis is named twice"
-    )
+    as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
     begin, end, by = [], [], []
     for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
         dim = x.shape[axis]
         first, last, step = slice(start, stop, step).indices(dim)
-        if first < 0:  # a start before the front is held to it; an axis without entries has none
+        if first < 0:
+            # A slice backwards from before the front begins at the first entry, as the standard says.
             first, last = 0, last if dim else 0
         begin.append(first)
         # Behind the front there is no index: before it stands -dim - 1.
@@ -175,8 +174,7 @@ def pad(call: Call) -> Any:
     axes = call.ints(3) if call.has(3) else tuple(range(len(x.shape)))
     if len(flat) != 2 * len(axes):
         raise ImportModelError(f"{len(flat)} pads for {len(axes)} axes")
-    rank = max(len(x.shape), 1)
-    call.need(len({axis % rank for axis in axes}) == len(axes), "an axis is named twice")
+    as_axes(axes, len(x.shape), where="axes")  # refuses an axis that is named twice
     pads = [(0, 0)] * len(x.shape)
     for at, axis in enumerate(axes):
         pads[axis] = (flat[at], flat[at + len(axes)])

@@ -34,7 +34,7 @@ def batch_norm(call: Call) -> Any:
     spread = g.mean(g.mul(centred, centred), axes)
     middle = g.reshape(found, mean.shape)
     y = g.batch_norm(x, scale, bias, middle, spread, eps)
-    # Running statistics keep the type that they came in.
+    # Running statistics have the type of the old ones, whatever that of x is.
     running = [
         g.add(g.mul(old, momentum), g.mul(_in(g, new, old.dtype), 1 - momentum))
         for old, new in zip(given[2:], (middle, spread), strict=True)

@@ -101,6 +101,8 @@ def stft(call: Call) -> Any:
     step = int(call.number(1))
     size = call.shape(2)[0] if call.has(2) else x.shape[1]
     size = int(call.number(3)) if call.has(3) else size
+    if call.has(2):
+        call.need(call.shape(2) == (size,), f"a window {call.shape(2)} for frames of {size}")
     batch, samples, parts = x.shape
     if step < 1 or not 1 <= size <= samples:
         raise ImportModelError(f"frames of {size} every {step} of {samples} samples")
