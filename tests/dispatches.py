@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from samples import ALL
 
 from rlx.backends.webgpu import rendering
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.rendering import lower
 from rlx.ir.dtype import DType
+from rlx.ir.graph import Graph
 from rlx.ir.plan import HOST
 from rlx.lru import Lru
 from rlx.ops.cases import cases
+from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
@@ -31,9 +35,15 @@ def schedule_of(graph, limits=DEFAULT_LIMITS):
 
 def dispatches(case, limits=DEFAULT_LIMITS):
     """Every dispatch of a case."""
-    calls = schedule_of(case.graph(), limits).calls
-    made = [lower(call, PER_DIMENSION) for call in calls if call.kernel != HOST]
-    return [one for one in made if one is not None]
+    return planned(case.graph(), limits)[0]
+
+
+def planned(graph, limits=DEFAULT_LIMITS, **options):
+    """Every dispatch of a graph, and the memory plan that they are for."""
+    schedule = schedule_of(graph, limits)
+    plan = plan_memory(schedule, **options)
+    made = [lower(call, PER_DIMENSION, plan) for call in schedule.calls if call.kernel != HOST]
+    return [one for one in made if one is not None], plan
 
 
 def thinned(chosen=CASES, every=False):
@@ -61,3 +71,20 @@ def render_with(monkeypatch, render):
     """Renders kernels otherwise from here on: texts that were rendered before are not used."""
     monkeypatch.setattr(rendering, "render", render)
     monkeypatch.setattr(rendering, "_sources", Lru(64))
+
+
+def joined_graph(case):
+    """A case whose operands of one type are one value; and for each operand the first of its type, by position."""
+    first = {}
+    given = [*zip(case.sample.shapes, case.dtypes, strict=True)]
+    pattern = [first.setdefault(one, at) for at, one in enumerate(given)]
+    plain, made = Graph.input, {}
+
+    def shared(graph, name, shape, dtype):
+        key = shape, dtype
+        if key not in made:
+            made[key] = plain(graph, name, shape, dtype)
+        return made[key]
+
+    with mock.patch.object(Graph, "input", shared):
+        return case.graph(), pattern

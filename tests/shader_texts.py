@@ -5,6 +5,7 @@ usage: python tests/shader_texts.py FILE
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dispatches import CASES, dispatches
+from dispatches import CASES, joined_graph, planned
 from shader_sizes import shared_of, threads_of
 
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
+from rlx.backends.webgpu.modules import for_naga
 from rlx.ir.dtype import DType
 from rlx.ir.variants import SUBGROUPS
 
@@ -32,13 +34,14 @@ _COMMENT = re.compile(r"//[^\n]*")
 
 
 def texts() -> Iterator[dict[str, Any]]:
-    """Each text once: its label, its source, its bindings, whether it exchanges values within subgroups."""
+    """Each text once: its label, its source, the same for naga, its bindings, whether it exchanges values within subgroups."""
     seen = set()
     for case in CASES:
         if DType.F64 in case.dtypes:  # the CPU computes it
             continue
-        for limits in (DEFAULT_LIMITS, LARGE):
-            for one in dispatches(case, limits):
+        graphs = case.graph(), joined_graph(case)[0]
+        for graph, limits in itertools.product(graphs, (DEFAULT_LIMITS, LARGE)):
+            for one in planned(graph, limits)[0]:
                 if one.source in seen:
                     continue
                 seen.add(one.source)
@@ -46,6 +49,7 @@ def texts() -> Iterator[dict[str, Any]]:
                 yield {
                     "label": f"{case.opdef.name}: {one.label}",
                     "source": one.source,
+                    "naga": for_naga(one.source),
                     "bindings": len(_BINDING.findall(bare)),
                     "shared": shared_of(bare),
                     "threads": threads_of(bare),

@@ -21,7 +21,7 @@ from rlx._ext import cpu
 from rlx.backends.base import CompileOptions
 from rlx.backends.webgpu import rendering
 from rlx.backends.webgpu.batches import Batches
-from rlx.backends.webgpu.buffers import padded
+from rlx.backends.webgpu.storage import padded
 from rlx.device.names import info_of
 from rlx.ops.windows import winograd
 from rlx.passes.memory_plan import plan_memory

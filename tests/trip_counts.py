@@ -21,6 +21,7 @@ from rlx.backends.webgpu.rendering import lower
 from rlx.backends.webgpu.trips import Trips, trips_of
 from rlx.ir.plan import HOST
 from rlx.ir.variants import Choices
+from rlx.passes.memory_plan import plan_memory
 from rlx.passes.pipeline import run_pipeline
 from rlx.passes.schedule import Scheduler
 
@@ -197,9 +198,11 @@ def dispatches(problem: Problem) -> Iterator[Dispatch]:
     graph.set_outputs(problem.build(graph))
     fused, _ = specialise(graph)
     forced = Choices((problem.variant,) if problem.variant else ())
-    for call in Scheduler(fused, "webgpu", DEFAULT_LIMITS, specialise, forced).run().calls:
+    schedule = Scheduler(fused, "webgpu", DEFAULT_LIMITS, specialise, forced).run()
+    plan = plan_memory(schedule)
+    for call in schedule.calls:
         assert call.kernel != HOST, problem.name
-        made = lower(call, DEFAULT_LIMITS["max-compute-workgroups-per-dimension"])
+        made = lower(call, DEFAULT_LIMITS["max-compute-workgroups-per-dimension"], plan)
         if made is not None and call.kernel != "elementwise":
             yield made
 

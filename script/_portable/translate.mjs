@@ -1,5 +1,5 @@
 // Translates WGSL texts to MSL and HLSL by naga, one line of JSON each: the translations, or what failed.
-// usage: node translate.mjs FOLDER_OF_NAGA FILE      (FILE has lines of JSON with a label and a source)
+// usage: node translate.mjs FOLDER_OF_NAGA FILE      (FILE has lines of JSON with a label and a text for naga)
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
@@ -9,7 +9,7 @@ const metal = (module, info) => naga.writeMsl(module, info, { langVersion: [2, 4
 const direct3d = (module, info) => naga.writeHlsl(module, info, { shaderModel: "6_2" });
 
 for (const line of readFileSync(file, "utf8").trim().split("\n")) {
-	const { label, source } = JSON.parse(line);
+	const { label, naga: source } = JSON.parse(line);
 	const found = { label };
 	let step = "WGSL";
 	try {

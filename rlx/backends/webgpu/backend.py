@@ -109,7 +109,7 @@ class WebGpuBackend(Lowering):
         assert plan is not None
         # "auto" has chosen this device just now: it opens while the kernels are rendered.
         open_ahead(info)
-        return WebGpuProgram(schedule, plan, rendered(info, schedule))
+        return WebGpuProgram(schedule, plan, rendered(info, schedule, plan))
 
 
 @dataclass(frozen=True, eq=False)

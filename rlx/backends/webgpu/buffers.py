@@ -11,18 +11,12 @@ from rlx._ext.owner import Gate
 from rlx.backends.base import CompileOptions, Executable
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import to_device
+from rlx.backends.webgpu.storage import padded
 from rlx.backends.webgpu.work import OK, PythonRunner, Submission
 from rlx.errors import DeviceLostError, DeviceMemoryError, describe
-from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph
-from rlx.ir.opdef import Array, TensorType
+from rlx.ir.opdef import Array
 from rlx.ir.plan import ARENA, HOST, Call, Schedule, Value
-
-
-def padded(type: TensorType) -> int:
-    """Bytes bound for a value: rounded up to whole vectors (four i64, or 16 bytes), at least one."""
-    unit = 32 if type.dtype is DType.I64 else 16
-    return max(unit, -(-type.nbytes // unit) * unit)
 
 
 class Fixed:

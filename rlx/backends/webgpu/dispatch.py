@@ -19,7 +19,7 @@ class Dispatch:
         call: The call it comes from.
         label: Op and kernel, for the driver's messages.
         source: The whole WGSL text.
-        values: What is bound, in binding order.
+        values: What is bound, in binding order: one of those that share memory.
         access: "read" or "read_write" of each.
         grid: Workgroups in x and y.
         work: Workgroups that have something to do.
@@ -61,7 +61,8 @@ def access_of(value: Value) -> str:
     """How a value may be bound.
 
     Everything in the arena is read_write: one buffer can't be read-only and writable in the same
-    dispatch. Params and constants have buffers of their own.
+    dispatch. Params and constants have buffers of their own. Writable ranges may not overlap either, which
+    ``shared_ranges`` sees to.
     """
     return "read_write" if value.kind in ARENA else "read"
 

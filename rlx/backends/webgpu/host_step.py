@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import Executable
-from rlx.backends.webgpu.buffers import check_limit, padded
+from rlx.backends.webgpu.buffers import check_limit
 from rlx.backends.webgpu.device import GpuDevice
 from rlx.backends.webgpu.mirror import from_device, to_device
+from rlx.backends.webgpu.storage import padded
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Call, Value
 

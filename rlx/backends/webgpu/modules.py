@@ -13,6 +13,9 @@ from typing import Any
 
 from rlx import flags
 
+# naga has subgroups without being asked for them, and refuses this line of standard WGSL.
+_NOT_ASKED = "enable subgroups;\n"
+
 # Releases of wgpu-py that this was written for: it uses private functions of their bindings.
 _KNOWN = ("0.32.",)
 
@@ -34,6 +37,11 @@ def _binding() -> Any:
     return None
 
 
+def for_naga(code: str) -> str:
+    """A standard WGSL text as naga takes it, with all lines where they were."""
+    return code.replace(_NOT_ASKED, "\n", 1)
+
+
 def shader_module(device: Any, label: str, code: str) -> Any:
     """A module of a device.
 
@@ -45,6 +53,7 @@ def shader_module(device: Any, label: str, code: str) -> Any:
     Raises:
         wgpu.GPUError: The source is refused.
     """
+    code = for_naga(code)
     api = None if flags.SHADER_CHECKS.get() else _binding()
     if api is None:
         return device.create_shader_module(label=label, code=code)

@@ -11,13 +11,14 @@ from typing import Any
 from rlx.backends.base import DeviceInfo, KernelLimitError
 from rlx.backends.webgpu.dispatch import Dispatch, access_of, grid
 from rlx.backends.webgpu.elementwise_wgsl import groups, region_source
+from rlx.backends.webgpu.shared_ranges import bound, joined, pattern_of
 from rlx.backends.webgpu.storage import STORAGE
 from rlx.backends.webgpu.trips import TOO_MANY, excess
 from rlx.backends.webgpu.wgsl import header, render
 from rlx.errors import CompileError, describe
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
-from rlx.ir.plan import HOST, Call, Schedule
+from rlx.ir.plan import HOST, Call, MemoryPlan, Schedule
 from rlx.ir.spans import checkpoint, phase
 from rlx.lru import Lru
 
@@ -25,9 +26,17 @@ from rlx.lru import Lru
 # Bounds: number of texts, and characters of all of them.
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
+# Parameters of kernels that use extensions of WGSL, and how the text asks for each.
+_ENABLED = {"half": "f16", "subgroups": "subgroups"}
 
-def rendered(info: DeviceInfo, schedule: Schedule) -> tuple[Dispatch | Call, ...]:
+
+def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Dispatch | Call, ...]:
     """What a run does, in order: dispatches, and calls on the host.
+
+    Args:
+        info: The device.
+        schedule: The calls.
+        plan: Where their values live: a kernel gets one binding for what shares memory.
 
     Raises:
         CompileError: A kernel's file does not fit its call, or it binds more buffers than the device allows.
@@ -42,7 +51,7 @@ def rendered(info: DeviceInfo, schedule: Schedule) -> tuple[Dispatch | Call, ...
             if id(call) in lowered:
                 continue
             checkpoint()
-            one = call if call.kernel == HOST else lower(call, per_dimension)
+            one = call if call.kernel == HOST else lower(call, per_dimension, plan)
             if isinstance(one, Dispatch):
                 _check_bindings(one, info.limits["max-storage-buffers-per-shader-stage"])
                 if one.excess:
@@ -54,12 +63,13 @@ def rendered(info: DeviceInfo, schedule: Schedule) -> tuple[Dispatch | Call, ...
     return tuple(one for one in found if one is not None)
 
 
-def lower(call: Call, per_dimension: int) -> Dispatch | None:
+def lower(call: Call, per_dimension: int, plan: MemoryPlan) -> Dispatch | None:
     """Renders a call into a dispatch; None for a call without work.
 
     Args:
         call: The call.
         per_dimension: The device's largest number of workgroups in one dimension.
+        plan: Where the values of its schedule live.
 
     Raises:
         CompileError: The kernel's file does not fit the call.
@@ -71,17 +81,18 @@ def lower(call: Call, per_dimension: int) -> Dispatch | None:
     access = tuple(access_of(value) for value in values)
     size = grid(work, per_dimension)
     dtypes = tuple(value.type.dtype for value in values)
+    pattern, label = pattern_of(values, plan.slots), f"{call.node.op}/{call.kernel}"
     # Cached: the layers of a model repeat their calls, and rendering is most of the cost of a load.
-    key = call.kernel, _exact(call.params), dtypes, access, work, size[0]
+    key = call.kernel, _exact(call.params), dtypes, access, pattern, work, size[0]
     known = _sources.get(key)
     if known is None:
-        source = _source(call, dtypes, access, work, size[0])
+        source = joined(_source(call, dtypes, access, work, size[0]), pattern, label)
         # Kernels written by users declare no trip counts. Elementwise regions have no loops.
         counted = call.kernel not in ("custom", "elementwise")
         known = source, excess(source) if counted else 0
         _sources.put(key, known, len(source))
-    label = f"{call.node.op}/{call.kernel}"
-    return Dispatch(call, label, known[0], values, access, size, work, known[1])
+    left = bound(values, pattern)
+    return Dispatch(call, label, known[0], left, tuple(map(access_of, left)), size, work, known[1])
 
 
 def _source(
@@ -95,7 +106,7 @@ def _source(
         kernel = "strided_copy_narrow"  # elements share words, so they are written by atomics
     types = [STORAGE[dtype].word for dtype in dtypes]
     body = render(kernel, {**params, "access": list(access), "type": types})
-    enable = "enable f16;\n" if params.get("half") else ""
+    enable = "".join(f"enable {name};\n" for key, name in _ENABLED.items() if params.get(key))
     return enable + header(params, work, fold) + body
 
 

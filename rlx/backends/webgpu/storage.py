@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rlx.ir.dtype import DType
+from rlx.ir.opdef import TensorType
 
 
 class Storage(NamedTuple):
@@ -49,3 +50,9 @@ STORAGE: dict[DType, Storage] = {
     DType.F16: Storage("u32", 2, "f32", "from_f16({})", "to_f16({})", "from_f16(to_f16({}))"),
     DType.BF16: Storage("u32", 2, "f32", "from_bf16({})", "to_bf16({})", "from_bf16(to_bf16({}))"),
 }  # fmt: skip
+
+
+def padded(type: TensorType) -> int:
+    """Bytes bound for a value: rounded up to whole vectors (four i64, or 16 bytes), at least one."""
+    unit = 32 if type.dtype is DType.I64 else 16
+    return max(unit, -(-type.nbytes // unit) * unit)

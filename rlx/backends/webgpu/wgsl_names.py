@@ -1,0 +1,95 @@
+"""Where a WGSL text means one of its bindings: a walk over its words that knows what functions declare inside.
+
+A function may call a parameter or a variable as a binding is called, and members of structures are often called x and y.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|[A-Za-z_]\w*|\d[\w.]*|\s+|.", re.S)
+_SPACE = re.compile(r"\s|//|/\*")
+
+
+def tokens_of(text: str) -> list[str]:
+    """The text in pieces: words, numbers, signs, spaces and comments. Joined, they are the text again."""
+    return _TOKEN.findall(text)
+
+
+def is_space(token: str) -> bool:
+    """Whether a piece is a space or a comment."""
+    return _SPACE.match(token) is not None
+
+
+def behind(tokens: list[str], at: int) -> int:
+    """The position of the next piece that is neither space nor comment; the end where there is none."""
+    at += 1
+    while at < len(tokens) and is_space(tokens[at]):
+        at += 1
+    return at
+
+
+def closing(tokens: list[str], at: int) -> int:
+    """The position of the bracket that closes the one at ``at``; the end where there is none."""
+    opens, depth = tokens[at], 0
+    closes = {"(": ")", "[": "]", "{": "}", "<": ">"}[opens]
+    while at < len(tokens):
+        depth += (tokens[at] == opens) - (tokens[at] == closes)
+        if depth == 0:
+            return at
+        at += 1
+    return at
+
+
+def references(tokens: list[str], names: Collection[str]) -> Iterator[int]:
+    """Positions inside functions that mean one of the module's variables of these names, in order."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at] in ("struct", "fn"):
+            begin = at
+            while at < len(tokens) and tokens[at] != "{":
+                at = closing(tokens, at) if tokens[at] == "(" else at + 1
+            end = closing(tokens, at) if at < len(tokens) else at
+            if tokens[begin] == "fn":
+                yield from _in_function(tokens, begin, end, names)
+            at = end
+        at += 1
+
+
+def _in_function(tokens: list[str], begin: int, end: int, names: Collection[str]) -> Iterator[int]:
+    """The references of one function."""
+    opened = tokens.index("(", begin)
+    closed = closing(tokens, opened)
+    parameters = {tokens[at] for at in range(opened, closed) if tokens[behind(tokens, at)] == ":"}
+    # The names that each block declares, the outermost first. The header of a loop is a block around its body.
+    scopes, header = [parameters], [False]
+    declared = ""  # what a statement declares, from its end on
+    before, at = "", closed
+    while at < end:
+        token = tokens[at]
+        if token in ("{", "for"):
+            scopes.append(set())
+            header.append(token == "for")
+        elif token == "}":
+            _leave(scopes, header)
+            if header[-1]:
+                _leave(scopes, header)
+        elif token in ("let", "var", "const"):
+            at = behind(tokens, at)
+            if tokens[at] == "<":
+                at = behind(tokens, closing(tokens, at))
+            declared = tokens[at]
+        elif token == ";" and declared:
+            scopes[-1].add(declared)
+            declared = ""
+        elif token in names and before not in (".", "@"):
+            if not any(token in scope for scope in scopes):
+                yield at
+        before = tokens[at]
+        at = behind(tokens, at)
+
+
+def _leave(scopes: list[set[str]], header: list[bool]) -> None:
+    scopes.pop()
+    header.pop()
