@@ -1,6 +1,8 @@
 """Fixtures: the verifier after every pass, and a WebGPU device that must be there when CI says so."""
 
+import json
 import os
+from pathlib import Path
 
 os.environ.setdefault("RLX_VERIFY", "1")
 # Tests patch the compiler, so each compiles anew; those of the caches have folders of their own.
@@ -51,6 +53,20 @@ def webgpu():
             pytest.fail(f"RLX_REQUIRE_WEBGPU is set: {reason}")
         pytest.skip(reason)
     return "webgpu"
+
+
+@pytest.fixture(scope="session")
+def swiftshader(tmp_path_factory):
+    """The environment in which SwiftShader is the only Vulkan driver; where it is not, as for ``webgpu``."""
+    library = Path("/usr/lib/chromium/libvk_swiftshader.so")  # of Debian's chromium-common
+    if not library.exists():
+        if flags.REQUIRE_WEBGPU.get():
+            pytest.fail(f"RLX_REQUIRE_WEBGPU is set: {library} is missing")
+        pytest.skip(f"{library} is missing")
+    driver = {"library_path": str(library), "api_version": "1.1.0"}
+    path = tmp_path_factory.mktemp("swiftshader") / "icd.json"
+    path.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))
+    return {"VK_DRIVER_FILES": str(path), "VK_ICD_FILENAMES": str(path)}
 
 
 @pytest.fixture(params=["reference", "cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)])

@@ -101,7 +101,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let tile = M + 3u * ((g % tiles) / across);
     let row0 = u32(listed[tile + 1u]);
     places_end = u32(listed[tile + 2u]);
-    if (row0 >= places_end) { return; }
+    // The threads wait for each other below, so they leave together: all go by what one of them says.
+    if (lane == 0u) { left[0] = vec4<f32>(f32(row0 < places_end)); }
+    if (workgroupUniformLoad(&left[0]).x == 0.0) { return; }
 {{ left.rows() }}
 {%- else %}
     let row0 = ((g % tiles) / across) * {{ bm }}u;

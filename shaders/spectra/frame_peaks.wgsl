@@ -65,7 +65,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endfor %}
 {% set rounds = (pairs + count - 1) // count %}
 {% if rounds > 1 %}
-    for (var pair = c; pair < {{ rounds * count }}u; pair += {{ count }}u) { // trips: {{ rounds }}
+    // All threads make the same trips, since they wait for each other inside.
+    for (var trip = 0u; trip < {{ rounds }}u; trip++) { // trips: {{ rounds }}
+        let pair = c + trip * {{ count }}u;
 {% else %}
     {
         let pair = c;

@@ -1,0 +1,72 @@
+"""Compiles WGSL texts with Dawn's compiler, which Chromium has: prints what it refuses, and how many became pipelines.
+
+usage: python tests/dawn_compiles.py FILE      (FILE has lines of JSON as ``shader_texts`` writes them)
+
+Texts that are beyond the adapter's limits are checked as modules: that is all of WGSL's own rules.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import wgpudawn
+from wgpudawn.backends.dawn import extras
+
+_ACCESS = re.compile(r"@binding\(\d+\)\s*var<storage, (\w+)>")
+_TYPES = {"read": "read-only-storage", "read_write": "storage"}
+WANTED = ("shader-f16", "subgroups", "chromium-experimental-subgroup-matrix")
+
+
+def device() -> Any:
+    """A device of the first adapter, with all that it has."""
+    extras.set_instance_extras(enable_toggles=["allow_unsafe_apis"])
+    (adapter, *_) = wgpudawn.gpu.enumerate_adapters_sync()
+    features = [name for name in WANTED if name in adapter.features]
+    return adapter.request_device_sync(
+        required_features=features, required_limits=dict(adapter.limits)
+    )
+
+
+def fits(one: dict[str, Any], limits: dict[str, int]) -> bool:
+    """Whether a text is within the limits of a device."""
+    most = (
+        ("threads", "max-compute-invocations-per-workgroup"),
+        ("shared", "max-compute-workgroup-storage-size"),
+        ("bindings", "max-storage-buffers-per-shader-stage"),
+    )
+    return all(one[name] <= limits[limit] for name, limit in most)
+
+
+def refused(texts: list[dict[str, Any]], report: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """What Dawn says about the texts that it refuses."""
+    on = device()
+    limits = on.limits
+    for one in texts:
+        try:
+            module = on.create_shader_module(label=one["label"], code=one["source"])
+            if not fits(one, limits):
+                continue
+            entries = [
+                {"binding": at, "visibility": 4, "buffer": {"type": _TYPES[access]}}
+                for at, access in enumerate(_ACCESS.findall(one["source"]))
+            ]
+            bindings = on.create_bind_group_layout(entries=entries)
+            layout = on.create_pipeline_layout(bind_group_layouts=[bindings])
+            on.create_compute_pipeline(
+                layout=layout, compute={"module": module, "entry_point": "main"}
+            )
+            report["pipelines"] += 1
+        except wgpudawn.GPUError as error:
+            yield {"label": one["label"], "why": str(error)}
+
+
+if __name__ == "__main__":
+    lines = Path(sys.argv[1]).read_text().splitlines()
+    found: dict[str, Any] = {"texts": len(lines), "pipelines": 0}
+    found["refused"] = list(refused([json.loads(line) for line in lines], found))
+    print(json.dumps(found))

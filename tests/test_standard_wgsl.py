@@ -1,0 +1,77 @@
+"""Kernels are valid by WebGPU's own rules: Dawn's compiler takes them, which is stricter than naga about barriers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shader_texts import texts
+
+from rlx.backends.webgpu.modules import for_naga
+
+pytestmark = pytest.mark.webgpu
+HERE = Path(__file__).parent
+
+
+def compiled(lines, folder, env):
+    """What Dawn makes of some texts, on SwiftShader in a process of its own."""
+    file = folder / "texts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    done = subprocess.run(
+        [sys.executable, str(HERE / "dawn_compiles.py"), str(file)],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def kind_of(label):
+    """The kernel; for elementwise ones, whose text is made for each program, the operation with it."""
+    kernel = label.rpartition("/")[2]
+    return label if kernel == "elementwise" else kernel
+
+
+@pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.timeout(3600)
+def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
+    """Those of all samples and limits, also with operands that are one value; normally one of each kernel."""
+    chosen = list(texts())
+    assert len(chosen) > 4000
+    if extent == "kinds":
+        chosen = list({kind_of(one["label"]): one for one in reversed(chosen)}.values())
+    found = compiled(chosen, tmp_path, swiftshader)
+    shown = "\n".join(f"{one['label']}: {one['why']}" for one in found["refused"][:5])
+    assert not found["refused"], f"{len(found['refused'])} of {found['texts']} refused:\n{shown}"
+    # SwiftShader's workgroups have no more than 256 threads: texts with more are checked as modules.
+    fitting = sum(one["threads"] <= 256 for one in chosen)
+    assert found["pipelines"] == fitting > 0.9 * len(chosen)
+
+
+BARRIER = """
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    if (x[lane] > 0.0) { workgroupBarrier(); }
+    x[lane] = 1.0;
+}
+"""
+
+
+def test_the_check_sees_a_barrier_that_not_all_threads_reach(swiftshader, tmp_path):
+    one = {"label": "barrier", "source": BARRIER, "bindings": 1, "shared": 0, "threads": 64}
+    (fault,) = compiled([one], tmp_path, swiftshader)["refused"]
+    assert fault["label"] == "barrier"
+    assert "uniform control flow" in fault["why"]
+
+
+def test_lines_stay_where_they_were_for_naga():
+    text = "enable f16;\nenable subgroups;\nconst N = 1u;\n"
+    assert for_naga(text) == "enable f16;\n\nconst N = 1u;\n"
+    assert for_naga("const N = 1u;\n") == "const N = 1u;\n"
