@@ -32,10 +32,10 @@ def compiled(lines, folder, env):
     return json.loads(done.stdout)
 
 
-def kind_of(label):
-    """The kernel; for elementwise ones, whose text is made for each program, the operation with it."""
-    kernel = label.rpartition("/")[2]
-    return label if kernel == "elementwise" else kernel
+def kind_of(one):
+    """The kernel, and whether it uses subgroups; of elementwise ones, whose text is made for each program, the operation."""
+    kernel = one["label"].rpartition("/")[2]
+    return one["label"] if kernel == "elementwise" else (kernel, one["subgroups"])
 
 
 @pytest.mark.parametrize("extent", ["kinds", pytest.param("all", marks=pytest.mark.slow)])
@@ -45,7 +45,7 @@ def test_dawn_compiles_every_text(extent, swiftshader, tmp_path):
     chosen = list(texts())
     assert len(chosen) > 4000
     if extent == "kinds":
-        chosen = list({kind_of(one["label"]): one for one in reversed(chosen)}.values())
+        chosen = list({kind_of(one): one for one in reversed(chosen)}.values())
     found = compiled(chosen, tmp_path, swiftshader)
     shown = "\n".join(f"{one['label']}: {one['why']}" for one in found["refused"][:5])
     assert not found["refused"], f"{len(found['refused'])} of {found['texts']} refused:\n{shown}"

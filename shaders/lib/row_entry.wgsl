@@ -3,7 +3,7 @@
 {% if subgroups %}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) index: u32,
         @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) within: u32, @builtin(subgroup_size) size: u32) {
-    together = select(1u, size, {{ threads }}u % size == 0u);
+    let together = select(1u, size, {{ threads }}u % size == 0u);
     let lane = select(index, subgroup * size + within, together > 1u);
 {% else %}
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

@@ -2,14 +2,10 @@
 // size fits, which is known at run time only, otherwise through workgroup memory.
 {% set second = 0 if lanes <= 16 else 8 if lanes == 32 else 16 if lanes <= 256 else 32 %}
 {% set each = lanes // second if second else lanes %}
-{% if subgroups %}
-// Lanes of a subgroup; 1 where they do not divide the workgroup.
-var<private> together: u32;
-{% if lanes > 32 %}
+{% if subgroups and lanes > 32 %}
 // Results of subgroups. Two calls use it in turn, so that no lane writes what others still read.
 var<workgroup> found: array<f32, {{ threads // 4 }}>;
 var<private> turn: u32;
-{% endif %}
 {% endif %}
 var<workgroup> edge: array<vec4<f32>, {{ threads // 4 }}>;
 {% if second %}
@@ -20,7 +16,8 @@ var<workgroup> inner_edge: array<vec4<f32>, {{ threads // lanes * second // 4 }}
    if name == "row_sum" or extreme %}
 
 {% if subgroups %}
-fn {{ name }}(value: f32, lane: u32) -> f32 {
+// `together`: lanes of a subgroup, 1 where they do not divide the workgroup. As a parameter it is seen to be uniform.
+fn {{ name }}(value: f32, lane: u32, together: u32) -> f32 {
 {% if lanes <= 32 %}
     if (together >= {{ lanes }}u) {
         var all = value;

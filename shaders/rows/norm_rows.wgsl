@@ -44,7 +44,7 @@
 {% for c in range(held) %}
     part += {{ "v" ~ c if (c + 1) * lanes <= m else "select(" ~ E ~ "(0.0), v" ~ c ~ ", own < " ~ (m - c * lanes) ~ "u)" }};
 {% endfor %}
-    let mean = row_sum({{ sum_of.format("part") }}, lane) / f32(N);
+    let mean = row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N);
     part = {{ E }}(0.0);
     // The mean of squares minus the squared mean would cancel.
 {% for c in range(held) %}
@@ -54,7 +54,7 @@
 {% for c in range(held) %}
     part += {{ "d{0} * d{0}".format(c) if (c + 1) * lanes <= m else "select({1}(0.0), d{0} * d{0}, own < {2}u)".format(c, E, m - c * lanes) }};
 {% endfor %}
-    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("part") }}, lane) / f32(N) + EPS);
+    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N) + EPS);
 {% for c in range(held) %}
 {% set guards = (["mine"] if rows % (threads // lanes) else []) + (["own < " ~ (m - c * lanes) ~ "u"] if (c + 1) * lanes > m else []) %}
     {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}{{ store("i" ~ c, "d" ~ c) }}{{ " }" if guards }}
@@ -109,11 +109,11 @@
 {% if rms %}
     let mean = 0.0;
 {% else %}
-    let mean = row_sum({{ sum_of.format("mean_of") }} * count, lane) / f32(N);
+    let mean = row_sum({{ sum_of.format("mean_of") }} * count, lane{{ ", together" if subgroups }}) / f32(N);
     let off = mean_of - mean;
     squares += off * off * count;
 {% endif %}
-    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("squares") }}, lane) / f32(N) + EPS);
+    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("squares") }}, lane{{ ", together" if subgroups }}) / f32(N) + EPS);
     i = own;
     for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}

@@ -31,7 +31,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
 {% for c in range(1, held) %}
     most = max(most, v{{ c }});
 {% endfor %}
-    let top = row_max({{ largest.format("most") }}, lane);
+    let top = row_max({{ largest.format("most") }}, lane{{ ", together" if subgroups }});
     var part = {{ E }}(0.0);
 {% for c in range(held) %}
     let e{{ c }} = expo(v{{ c }} - top);
@@ -41,7 +41,7 @@ fn expo(x: {{ E }}) -> {{ E }} {
     part += select({{ E }}(0.0), e{{ c }}, own < {{ m - c * lanes }}u);
 {% endif %}
 {% endfor %}
-    let total = row_sum({{ sum.format("part") }}, lane);
+    let total = row_sum({{ sum.format("part") }}, lane{{ ", together" if subgroups }});
 {% if log %}
     let level = nan_log(total);
 {% else %}
@@ -75,8 +75,8 @@ fn expo(x: {{ E }}) -> {{ E }} {
         part = part * exp(top - next) + expo(v - next);
         top = next;
     }
-    let all = row_max(top, lane);
-    let total = row_sum({{ sum.format("part") }} * exp(top - all), lane);
+    let all = row_max(top, lane{{ ", together" if subgroups }});
+    let total = row_sum({{ sum.format("part") }} * exp(top - all), lane{{ ", together" if subgroups }});
 {% if log %}
     let level = nan_log(total);
 {% else %}
