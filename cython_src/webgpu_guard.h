@@ -13,7 +13,7 @@
 #ifndef RLX_WEBGPU_GUARD_H
 #define RLX_WEBGPU_GUARD_H
 
-#include "webgpu_run.h"
+#include "webgpu_ways.h"
 
 #if defined(__ELF__) && defined(__GNUC__) && (defined(__x86_64__) || defined(__aarch64__))
 
@@ -80,10 +80,10 @@ static int rlx_run_step(rlx_work *work, uint64_t shift) {
     return rlx_submit(work, shift) ? work->status : rlx_wait(work);
 }
 
-/* Commands that wgpu-py encoded; ``given`` is their handle. */
+/* Commands that the Python package encoded; ``given`` is their handle. */
 static int rlx_send_step(rlx_work *work, uint64_t given) {
     const rlx_handle commands = (rlx_handle)(uintptr_t)given;
-    work->submission = work->api->submit(work->queue, 1, &commands);
+    work->api->ways->send(work, &commands);
     return RLX_GPU_OK;
 }
 

@@ -1,5 +1,5 @@
-# The GPU's hot path: wgpu-native's C functions, called in one stretch without the GIL.
-"""Runs prepared GPU work through the addresses of wgpu-native's functions."""
+# The GPU's hot path: C functions of wgpu-native or Dawn, called in one stretch without the GIL.
+"""Runs prepared GPU work through the addresses of a library's functions."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -17,8 +17,12 @@ cdef extern from "owner.h" nogil:
     const uintptr_t RLX_ME
 
 cdef extern from "webgpu_run.h" nogil:
-    ctypedef struct rlx_wgpu:
+    ctypedef struct rlx_ways:
         pass
+
+    ctypedef struct rlx_wgpu:
+        void* instance
+        const rlx_ways* ways
 
     ctypedef struct rlx_dispatch:
         void* pipeline
@@ -76,6 +80,9 @@ cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_future:
         pass
 
+    ctypedef struct rlx_wait_info:
+        pass
+
     ctypedef struct rlx_map_info:
         pass
 
@@ -85,6 +92,12 @@ cdef extern from "webgpu_run.h" nogil:
     void rlx_open_upload_buffer(rlx_work* work)
     void rlx_forget(rlx_work* work)
     int RLX_GPU_OK
+    int RLX_MAP_SUCCESS, RLX_MAP_CANCELLED, RLX_MAP_READ, RLX_MAP_WRITE, RLX_SPONTANEOUS
+    int RLX_FILTER_VALIDATION, RLX_FILTER_MEMORY, RLX_TYPE_NONE, RLX_TYPE_MEMORY
+
+cdef extern from "webgpu_ways.h" nogil:
+    const rlx_ways rlx_native
+    const rlx_ways rlx_dawn
 
 cdef extern from "webgpu_guard.h" nogil:
     int rlx_safely(int (*step)(rlx_work*, uint64_t) noexcept nogil, rlx_work* work, uint64_t given)
@@ -115,8 +128,6 @@ FUNCTIONS = (
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
     "wgpuCommandBufferRelease",
-    "wgpuQueueSubmitForIndex",
-    "wgpuDevicePoll",
     "wgpuQueueWriteBuffer",
     "wgpuBufferMapAsync",
     "wgpuBufferGetConstMappedRange",
@@ -124,9 +135,20 @@ FUNCTIONS = (
     "wgpuBufferUnmap",
     "wgpuDevicePushErrorScope",
     "wgpuDevicePopErrorScope",
+    "wgpuQueueSubmitForIndex",
+    "wgpuDevicePoll",
+    "wgpuQueueSubmit",
+    "wgpuInstanceWaitAny",
+    "wgpuQueueOnSubmittedWorkDone",
 )
 
-# The sizes that webgpu_run.h gives to wgpu-native's structures.
+# Those of them that each library goes without.
+ABSENT = {
+    "wgpu": ("wgpuQueueSubmit", "wgpuInstanceWaitAny", "wgpuQueueOnSubmittedWorkDone"),
+    "dawn": ("wgpuQueueSubmitForIndex", "wgpuDevicePoll"),
+}
+
+# The sizes that webgpu_run.h gives to structures of webgpu.h.
 SIZES = {
     "WGPUStringView": sizeof(rlx_string),
     "WGPUCommandEncoderDescriptor": sizeof(rlx_label),
@@ -137,25 +159,50 @@ SIZES = {
     "WGPUPopErrorScopeCallbackInfo": sizeof(rlx_scope_info),
 }
 
+# The same of structures that only Dawn is called with.
+DAWN_SIZES = {
+    "WGPUFutureWaitInfo": sizeof(rlx_wait_info),
+    "WGPUQueueWorkDoneCallbackInfo": sizeof(rlx_map_info),
+}
+
+# The numbers that it gives to names of webgpu.h.
+NUMBERS = {
+    "WGPUMapAsyncStatus_Success": RLX_MAP_SUCCESS,
+    "WGPUMapAsyncStatus_CallbackCancelled": RLX_MAP_CANCELLED,
+    "WGPUCallbackMode_AllowSpontaneous": RLX_SPONTANEOUS,
+    "WGPUErrorFilter_Validation": RLX_FILTER_VALIDATION,
+    "WGPUErrorFilter_OutOfMemory": RLX_FILTER_MEMORY,
+    "WGPUErrorType_NoError": RLX_TYPE_NONE,
+    "WGPUErrorType_OutOfMemory": RLX_TYPE_MEMORY,
+}
+
 
 cdef class Api:
     """The table of addresses.
 
     Args:
-        addresses: One for each of ``FUNCTIONS``.
+        library: "wgpu" or "dawn".
+        addresses: One for each of ``FUNCTIONS``; 0 for one that is ``ABSENT``.
+        instance: Handle of the library's instance; 0 where it is not needed.
     """
 
     cdef rlx_wgpu table
 
-    def __cinit__(self, addresses):
+    def __cinit__(self, str library, addresses, instance):
         cdef uintptr_t* slots = <uintptr_t*>&self.table
-        if len(addresses) != len(FUNCTIONS) or sizeof(rlx_wgpu) != len(FUNCTIONS) * sizeof(void*):
+        # Behind the functions are the instance and the ways.
+        cdef Py_ssize_t known = sizeof(rlx_wgpu) // sizeof(void*) - 2
+        if len(addresses) != len(FUNCTIONS) or known != len(FUNCTIONS):
             raise ValueError("an address for every function is needed")
-        for at, address in enumerate(addresses):
+        for at, (name, address) in enumerate(zip(FUNCTIONS, addresses)):
+            if (not address) != (name in ABSENT[library]):
+                raise ValueError(f"{library} and {name} do not fit")
             slots[at] = address
+        self.table.instance = _pointer(instance)
+        self.table.ways = &rlx_dawn if library == "dawn" else &rlx_native
 
     def send(self, queue, commands):
-        """Submits commands that wgpu-py encoded. False where the device is gone."""
+        """Submits commands that the Python package encoded. False where the device is gone."""
         cdef rlx_work work
         cdef void* encoded = _pointer(commands)
         cdef int status

@@ -1,8 +1,9 @@
-/* One run on a GPU through wgpu-native's C API: upload, encode, submit, map, read back.
+/* One run on a GPU through the C API of wgpu-native or Dawn: upload, encode, submit, map, read back.
  *
  * The declarations below are the few of webgpu.h and wgpu.h that a run needs, written for the ABI of
- * wgpu-native 29 (the release inside wgpu 0.32). Nothing is linked: the functions' addresses come from the
- * library that wgpu-py has loaded. Nothing here allocates.
+ * wgpu-native 29 (the release inside wgpu 0.32) and of Dawn (the one inside wgpudawn 0.32), which agree in all that
+ * both have. What they do differently is in webgpu_ways.h. Nothing is linked: the functions' addresses come from the
+ * library that the Python package has loaded. Nothing here allocates.
  */
 #ifndef RLX_WEBGPU_RUN_H
 #define RLX_WEBGPU_RUN_H
@@ -25,7 +26,7 @@
 #define RLX_REST() nanosleep(&(struct timespec){0, 20000}, NULL)
 #endif
 
-/* --- wgpu-native --------------------------------------------------------------------------------- */
+/* --- webgpu.h ------------------------------------------------------------------------------------- */
 
 typedef void *rlx_handle; /* every WGPU object is an opaque pointer */
 
@@ -49,6 +50,11 @@ typedef struct {
     uint64_t id;
 } rlx_future; /* WGPUFuture */
 
+typedef struct {
+    rlx_future future;
+    uint32_t completed;
+} rlx_wait_info; /* WGPUFutureWaitInfo */
+
 typedef void (*rlx_map_callback)(int status, rlx_string message, void *first, void *second);
 typedef void (*rlx_scope_callback)(int status, int type, rlx_string message, void *first, void *second);
 
@@ -57,7 +63,7 @@ typedef struct {
     int mode;
     rlx_map_callback callback;
     void *first, *second;
-} rlx_map_info; /* WGPUBufferMapCallbackInfo */
+} rlx_map_info; /* WGPUBufferMapCallbackInfo, and WGPUQueueWorkDoneCallbackInfo */
 
 typedef struct {
     const void *next;
@@ -67,7 +73,7 @@ typedef struct {
 } rlx_scope_info; /* WGPUPopErrorScopeCallbackInfo */
 
 enum { RLX_MAP_SUCCESS = 1, RLX_MAP_CANCELLED = 2, RLX_MAP_READ = 1, RLX_MAP_WRITE = 2, RLX_SPONTANEOUS = 3 };
-/* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches; wgpu-native knows no other. */
+/* WGPUErrorFilter and WGPUErrorType of the errors that a scope catches. */
 enum { RLX_FILTER_VALIDATION = 1, RLX_FILTER_MEMORY = 2 };
 enum { RLX_TYPE_NONE = 1, RLX_TYPE_MEMORY = 3 };
 
@@ -84,8 +90,6 @@ typedef struct {
     rlx_handle (*finish)(rlx_handle encoder, const rlx_label *label);
     void (*release_encoder)(rlx_handle encoder);
     void (*release_commands)(rlx_handle commands);
-    uint64_t (*submit)(rlx_handle queue, size_t n, const rlx_handle *commands);
-    uint32_t (*poll)(rlx_handle device, uint32_t wait, const uint64_t *submission);
     void (*write)(rlx_handle queue, rlx_handle buffer, uint64_t at, const void *data, size_t size);
     rlx_future (*map)(rlx_handle buffer, uint64_t mode, size_t at, size_t size, rlx_map_info info);
     const void *(*mapped)(rlx_handle buffer, size_t at, size_t size);
@@ -93,6 +97,16 @@ typedef struct {
     void (*unmap)(rlx_handle buffer);
     void (*push_scope)(rlx_handle device, int filter);
     rlx_future (*pop_scope)(rlx_handle device, rlx_scope_info info);
+    /* Of wgpu-native alone. */
+    uint64_t (*submit_for_index)(rlx_handle queue, size_t n, const rlx_handle *commands);
+    uint32_t (*poll)(rlx_handle device, uint32_t wait, const uint64_t *submission);
+    /* Of Dawn alone, as far as they are used. */
+    void (*submit)(rlx_handle queue, size_t n, const rlx_handle *commands);
+    int (*wait_any)(rlx_handle instance, size_t n, rlx_wait_info *futures, uint64_t timeout_ns);
+    rlx_future (*work_done)(rlx_handle queue, rlx_map_info info);
+    /* No function of the library. */
+    rlx_handle instance;
+    const struct rlx_ways *ways;
 } rlx_wgpu;
 
 /* --- what a run does -------------------------------------------------------------------------------- */
@@ -127,6 +141,7 @@ typedef struct {
     const rlx_wgpu *api;
     rlx_handle device, queue, staging;
     uint64_t staged, submission;
+    rlx_future mapping, opening; /* of the staging buffer's map, and of the upload buffer's */
     rlx_handle upload_buffer; /* mapped memory of the upload buffer, or NULL */
     uint64_t upload_bytes;
     int upload_open;  /* 0 while its map is pending, else the WGPUMapAsyncStatus */
@@ -138,9 +153,18 @@ typedef struct {
     const rlx_move *move, *copy; /* after the dispatches: moves first, then copies to the staging buffer */
     const rlx_read *read;
     int mapped;      /* 0 while the map is pending, else its WGPUMapAsyncStatus */
+    int scopes;      /* error scopes that are open, or whose callback is due */
     int status;
     char message[600];
 } rlx_work;
+
+/* What the libraries do differently. */
+typedef struct rlx_ways {
+    void (*send)(rlx_work *work, const rlx_handle *commands); /* one submission, to be waited for */
+    void (*ask)(rlx_work *work, rlx_future future);           /* whether it is done: callbacks run if so */
+    void (*wait)(rlx_work *work, rlx_future future);          /* until it, or the last submission, is done */
+    void (*drain)(rlx_work *work);                            /* until the last submission is done */
+} rlx_ways;
 
 static void rlx_say(rlx_work *work, rlx_string text) {
     size_t n = text.data == NULL ? 0 : text.length;
@@ -168,6 +192,7 @@ static void rlx_on_upload_buffer(int status, rlx_string text, void *first, void 
 static void rlx_on_scope(int status, int type, rlx_string text, void *first, void *second) {
     rlx_work *work = (rlx_work *)first;
     (void)status, (void)second;
+    work->scopes--;
     if (type == RLX_TYPE_NONE || type == 0)
         return;
     if (work->status == RLX_GPU_OK) {
@@ -176,16 +201,21 @@ static void rlx_on_scope(int status, int type, rlx_string text, void *first, voi
     }
 }
 
-/* Errors of the calls between the two end in ``status``, not in wgpu-py's log. */
+/* Errors of the calls between the two end in ``status``, not in the log of the Python package. */
 static void rlx_catch(rlx_work *work) {
+    work->scopes = RLX_FILTER_MEMORY - RLX_FILTER_VALIDATION + 1;
     for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
         work->api->push_scope(work->device, filter);
 }
 
 static void rlx_caught(rlx_work *work) {
     const rlx_scope_info info = {NULL, RLX_SPONTANEOUS, rlx_on_scope, work, NULL};
-    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++)
-        work->api->pop_scope(work->device, info);
+    for (int filter = RLX_FILTER_VALIDATION; filter <= RLX_FILTER_MEMORY; filter++) {
+        const int due = work->scopes - 1;
+        const rlx_future popped = work->api->pop_scope(work->device, info);
+        if (work->scopes > due)
+            work->api->ways->ask(work, popped);
+    }
 }
 
 /* Uploads to their buffers: through the mapped memory of the upload buffer, or, where that is NULL, by the queue. */
@@ -229,6 +259,8 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     work->message[0] = 0;
     rlx_catch(work);
     char *upload_buffer = NULL;
+    if (work->upload_buffer != NULL && !RLX_LOAD(&work->upload_open))
+        api->ways->ask(work, work->opening);
     if (work->upload_buffer != NULL && RLX_LOAD(&work->upload_open) == RLX_MAP_SUCCESS) {
         /* wgpu-native ends the process when asked for the memory of a buffer that went with its device.
            Writing nothing asks whether the device is there. */
@@ -237,7 +269,7 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
         if (work->status != RLX_GPU_OK)
             return work->status;
         rlx_catch(work);
-        upload_buffer = (char *)api->writable(work->upload_buffer, 0, work->upload_bytes);
+        upload_buffer = (char *)api->writable(work->upload_buffer, 0, work->upload_bytes); /* Dawn gives NULL if it is gone */
     }
     rlx_handle encoder = api->create_encoder(work->device, &label);
     rlx_encode_uploads(work, encoder, upload_buffer);
@@ -253,7 +285,7 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     /* wgpu-native ends the process when a submission fails, so one that has failed is not made. */
     rlx_caught(work);
     if (work->status == RLX_GPU_OK)
-        work->submission = api->submit(work->queue, 1, &commands);
+        api->ways->send(work, &commands);
     api->release_commands(commands);
     api->release_encoder(encoder);
     if (upload_buffer != NULL && work->status != RLX_GPU_OK)
@@ -261,7 +293,7 @@ static int rlx_submit(rlx_work *work, uint64_t shift) {
     else if (upload_buffer != NULL) {
         const rlx_map_info info = {NULL, RLX_SPONTANEOUS, rlx_on_upload_buffer, work, NULL};
         RLX_STORE(&work->upload_open, 0);
-        api->map(work->upload_buffer, RLX_MAP_WRITE, 0, work->upload_bytes, info);
+        work->opening = api->map(work->upload_buffer, RLX_MAP_WRITE, 0, work->upload_bytes, info);
     }
     return work->status;
 }
@@ -272,15 +304,15 @@ static int rlx_await(rlx_work *work) {
     if (work->spin_ns > 0) {
         const int64_t begin = rlx_clock_ns();
         while (!RLX_LOAD(&work->mapped) && rlx_clock_ns() - begin < work->spin_ns)
-            api->poll(work->device, 0, NULL);
+            api->ways->ask(work, work->mapping);
     }
     if (!RLX_LOAD(&work->mapped))
-        api->poll(work->device, 1, &work->submission);
-    /* Another thread's poll may have taken our callback from the queue, and be about to call it. */
+        api->ways->wait(work, work->mapping);
+    /* Another thread's question may have taken our callback from the queue, and be about to call it. */
     for (int64_t done = rlx_clock_ns(); !RLX_LOAD(&work->mapped); RLX_REST()) {
         if (rlx_clock_ns() - done > 10000000000) /* give up ten seconds after the device was done */
             return work->status = RLX_GPU_LOST;
-        api->poll(work->device, 1, &work->submission);
+        api->ways->wait(work, work->mapping);
     }
     return work->status;
 }
@@ -292,12 +324,12 @@ static int rlx_wait(rlx_work *work) {
     work->status = RLX_GPU_OK;
     work->message[0] = 0;
     if (work->staged == 0) {
-        api->poll(work->device, 1, &work->submission);
+        api->ways->drain(work);
         return work->status;
     }
     RLX_STORE(&work->mapped, 0);
     rlx_catch(work);
-    api->map(work->staging, RLX_MAP_READ, 0, work->staged, info);
+    work->mapping = api->map(work->staging, RLX_MAP_READ, 0, work->staged, info);
     rlx_caught(work);
     if (work->status != RLX_GPU_OK)
         return work->status;

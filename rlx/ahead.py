@@ -36,13 +36,15 @@ def open_ahead(device: DeviceLike = "auto") -> None:
 def _open(device: Any) -> None:
     from rlx.backends.webgpu import forked
     from rlx.backends.webgpu.listing import listed
+    from rlx.backends.webgpu.provider import provider_of
     from rlx.errors import RlxError
 
     if forked.dead():
         return
     try:
         # First, with next to nothing of rlx: the driver works while the program's thread imports.
-        listed()
+        name = str(device).partition(":")[0]
+        listed(provider_of(name))
         from rlx.backends.plugins import open_ahead as begin
         from rlx.device.names import Device, info_of
 

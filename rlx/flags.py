@@ -225,6 +225,12 @@ REQUIRE_WEBGPU = _flag(
     False,
     "tests that need a WebGPU adapter fail instead of being left out when there is none",
 )
+WEBGPU = _flag(
+    "RLX_WEBGPU",
+    _choice("wgpu", "dawn"),
+    "wgpu",
+    "what the device webgpu goes through: wgpu-native, or Dawn (of the package wgpudawn)",
+)
 WEBGPU_DEFAULT_LIMITS = _flag(
     "RLX_WEBGPU_DEFAULT_LIMITS",
     _bool,
@@ -241,7 +247,7 @@ WEBGPU_HOT = _flag(
     "RLX_WEBGPU_HOT",
     _bool,
     True,
-    "runs on a GPU call wgpu-native from C; 0 goes through wgpu-py's Python, slower, same results",
+    "runs on a GPU call its library from C; 0 goes through Python, slower, same results",
 )
 VERIFY = _flag(
     "RLX_VERIFY", _bool, False, "verify the graph after every compiler pass (the tests do)"

@@ -12,6 +12,7 @@ import rlx
 from rlx import ahead
 from rlx.backends.webgpu import device as devices
 from rlx.backends.webgpu import forked, listing
+from rlx.backends.webgpu.provider import provider
 
 
 def wait():
@@ -38,7 +39,7 @@ assert not here, here
 from rlx.backends.webgpu import listing
 asked = []
 before = listing._asked
-listing._asked = lambda: asked.append(1) or before()
+listing._asked = lambda library: asked.append(library.name) or before(library)
 g = rlx.Graph()
 g.set_outputs(g.input("x", (3,)) * 2.0)
 with rlx.compile(g, device="webgpu") as compiled:
@@ -82,7 +83,7 @@ def test_what_is_not_there_is_an_error_where_it_is_used(name):
 
 def test_auto_looks_for_adapters_and_opens_none(monkeypatch):
     looked = []
-    monkeypatch.setattr(listing, "listed", lambda: looked.append(1) or ())
+    monkeypatch.setattr(listing, "listed", lambda _: looked.append(1) or ())
     monkeypatch.setattr(devices, "gpu_device", None)
     rlx.open_ahead()
     wait()
@@ -91,25 +92,27 @@ def test_auto_looks_for_adapters_and_opens_none(monkeypatch):
 
 def test_a_child_of_a_process_that_used_a_gpu_leaves_the_driver_alone(monkeypatch):
     monkeypatch.setattr(forked._State, "dead", True)
-    monkeypatch.setattr(listing, "listed", lambda: pytest.fail("the driver was called"))
+    monkeypatch.setattr(listing, "listed", lambda _: pytest.fail("the driver was called"))
     rlx.open_ahead("webgpu")
     wait()
 
 
 def test_a_driver_that_fails_means_no_adapters(monkeypatch):
-    listing.listed()  # wgpu puts another object in the place of ``wgpu.gpu`` when its library is loaded
+    listing.listed(
+        provider("wgpu")
+    )  # wgpu puts another object in the place of ``wgpu.gpu`` when its library is loaded
     import wgpu
 
     def broken():
         raise RuntimeError("a driver's own trouble")
 
     monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", broken)
-    monkeypatch.setattr(listing, "_found", [])
-    assert listing.listed() == ()
+    monkeypatch.setattr(listing, "_found", {})
+    assert listing.listed(provider("wgpu")) == ()
 
 
 def test_it_returns_at_once(monkeypatch):
-    monkeypatch.setattr(listing, "listed", lambda: time.sleep(1) or ())
+    monkeypatch.setattr(listing, "listed", lambda _: time.sleep(1) or ())
     began = time.perf_counter()
     rlx.open_ahead()
     assert time.perf_counter() - began < 0.5

@@ -13,6 +13,7 @@ from rlx.backends.null import NullExecutable
 from rlx.backends.reference import BACKEND as REFERENCE
 from rlx.backends.reference import ReferenceExecutable
 from rlx.backends.webgpu import adapters
+from rlx.backends.webgpu.provider import provider
 from rlx.calibrate.measurer import Measurer
 from rlx.cli import devices, tune
 from rlx.compiler import memo
@@ -318,13 +319,15 @@ def test_adapters_through_two_apis_come_last_and_keep_their_names(monkeypatch):
         Adapter("Card", "OpenGL"),
         Adapter("Other", "Vulkan", pci=2),
     ]
-    adapters.adapters()  # wgpu puts another object in the place of ``wgpu.gpu`` when its library is loaded
+    adapters.adapters(
+        provider("wgpu")
+    )  # wgpu puts another object in the place of ``wgpu.gpu`` when its library is loaded
     import wgpu
 
     monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: found)
     adapters.look_again()
     try:
-        infos = adapters.device_infos()
+        infos = adapters.device_infos("webgpu")
         seen = [(info.adapter, info.api) for info in infos]
         hardware = [("Card", "D3D12"), ("Card", "D3D12"), ("Other", "Vulkan"), ("Soft", "Vulkan")]
         assert seen == [*hardware, ("Card", "Vulkan"), ("Card", "Vulkan")]

@@ -73,7 +73,7 @@ def machine(monkeypatch, *, gpu):
     """A machine that has a GPU or none, whatever this one has."""
     monkeypatch.setattr(adapters, "has_hardware", lambda: gpu)
     if not gpu:
-        monkeypatch.setattr(adapters, "adapters", lambda: ())
+        monkeypatch.setattr(adapters, "adapters", lambda _: ())
 
 
 @pytest.mark.parametrize("part", BROKEN)

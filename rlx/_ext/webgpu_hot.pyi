@@ -5,12 +5,15 @@ from rlx._ext.owner import Owner
 from rlx.ir.opdef import Array
 
 FUNCTIONS: tuple[str, ...]
+ABSENT: dict[str, tuple[str, ...]]
 SIZES: dict[str, int]
+DAWN_SIZES: dict[str, int]
+NUMBERS: dict[str, int]
 
 def stop_all() -> None: ...
 
 class Api:
-    def __init__(self, addresses: Sequence[int]) -> None: ...
+    def __init__(self, library: str, addresses: Sequence[int], instance: int) -> None: ...
     def send(self, queue: int, commands: int) -> bool: ...
     def read(self, buffer: int, to: Array) -> bool: ...
 

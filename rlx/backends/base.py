@@ -53,6 +53,28 @@ class Capabilities:
     gpu_buffers: bool = False
 
 
+class MatrixConfig(NamedTuple):
+    """A kind of matrices that the subgroups of a GPU multiply in one step.
+
+    Attributes:
+        component: Type of the elements of both operands: "f16", "i8" and so on.
+        result: Type of the elements of the result.
+        m: Rows of the left operand.
+        n: Columns of the right operand.
+        k: Columns of the left operand.
+        least: Smallest size of a subgroup that can.
+        most: Largest size of one.
+    """
+
+    component: str
+    result: str
+    m: int
+    n: int
+    k: int
+    least: int
+    most: int
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """One device that a backend found.
@@ -74,6 +96,7 @@ class DeviceInfo:
             or "software"; empty where nothing tells.
         handle: The object of the program that is the device, such as a ``wgpu.GPUDevice`` that the program
             shares with rlx; None for a device that rlx opens itself.
+        matrix_configs: The matrices that a GPU's subgroups multiply; empty where there are none, or nothing tells.
     """
 
     backend: str
@@ -89,6 +112,7 @@ class DeviceInfo:
     device_id: int | None = None
     kind: str = ""
     handle: Any = field(default=None, repr=False)
+    matrix_configs: tuple[MatrixConfig, ...] = ()
 
 
 @dataclass(frozen=True)

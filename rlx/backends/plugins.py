@@ -14,7 +14,7 @@ from rlx.backends.base import (
     Executable,
     Program,
 )
-from rlx.backends.registered import backend, plugin_error
+from rlx.backends.registered import backend, plugin_error, request
 from rlx.cost.model import BackendCostModel
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, DeviceUnavailableError, InputError, RlxError, describe
@@ -38,6 +38,7 @@ def devices_of(name: str) -> list[DeviceInfo]:
         DeviceUnavailableError: There is no such backend, or it does not work.
     """
     one = backend(name)
+    request(name)
     try:
         found = list(one.devices())
     except Exception as error:  # Whatever a plug-in does wrong stays its own matter.
@@ -82,7 +83,7 @@ def open_ahead(info: DeviceInfo) -> None:
 
 
 # Backends that run on a device object of another library that the program hands over.
-_ADOPTING = ("webgpu",)
+_ADOPTING = ("webgpu", "dawn")
 
 
 def adopted(handle: object) -> DeviceInfo | None:

@@ -15,11 +15,15 @@ from rlx.ir.kernel_sets import KERNEL_SETS
 _BUILT_IN = {
     "cpu": "rlx.backends.cpu",
     "webgpu": "rlx.backends.webgpu",
+    "dawn": "rlx.backends.dawn",
     "reference": "rlx.backends.reference",
     "null": "rlx.backends.null",
 }
 # For developers: the definition of correct results, and a compile without a device. Never picked for users.
 _FOR_DEVELOPERS = ("reference", "null")
+# Second ways to the same hardware. One is listed once somebody has asked for it: to start it takes a while.
+_ON_REQUEST = ("dawn",)
+_requested: set[str] = set()
 _loaded: dict[str, Backend] = {}
 
 
@@ -69,10 +73,30 @@ def backend_names() -> list[str]:
 
 
 def listed_backends() -> list[str]:
-    """Names of the backends that users run graphs on, in the order of tables: the CPU, GPUs, plug-ins."""
+    """Names of the backends that users run graphs on, in the order of tables: the CPU, GPUs, plug-ins.
+
+    Those that are second ways to the same hardware are among them once they were asked for: see ``request``.
+    """
     ours = list(_BUILT_IN)
-    names = [name for name in backend_names() if name not in _FOR_DEVELOPERS]
+    hidden = {*_FOR_DEVELOPERS, *_ON_REQUEST} - _requested
+    names = [name for name in backend_names() if name not in hidden]
     return sorted(names, key=lambda name: (ours.index(name) if name in ours else len(ours), name))
+
+
+def request(name: str) -> None:
+    """Has a backend listed from now on, since somebody asks for it."""
+    if name in _ON_REQUEST:
+        _requested.add(name)
+
+
+def request_all() -> None:
+    """Has every backend listed from now on."""
+    _requested.update(_ON_REQUEST)
+
+
+def is_second_way(name: str) -> bool:
+    """Whether a backend is a second way to hardware that another one shows."""
+    return name in _ON_REQUEST
 
 
 def backend(name: str) -> Backend:

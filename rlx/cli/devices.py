@@ -14,7 +14,7 @@ from rich.table import Table
 import rlx
 from rlx.backends.base import DeviceInfo
 from rlx.backends.plugins import abilities, absent, figures_of
-from rlx.backends.registered import listed_backends
+from rlx.backends.registered import listed_backends, request_all
 from rlx.cli import device_report
 from rlx.cost.calibration import Calibration
 from rlx.cost.model import BackendCostModel
@@ -28,6 +28,8 @@ _WORTH = {
     "shader-f16": 'precision="f16"',
     "timestamp-query": "cg.profile() and kernels in cg.trace()",
     "subgroup": "sums within a group of threads without shared memory",
+    "subgroup-size-control": "kernels for groups of threads of one size",
+    "chromium-experimental-subgroup-matrix": "products of small matrices in one step",
 }
 # Limits that decide what fits, and how tables call them.
 _LIMITS = {
@@ -48,6 +50,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Lists the devices, or what they would make of a graph."""
+    request_all()
     if args.graph:
         return device_report.run(args)
     if args.calibrate:

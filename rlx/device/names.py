@@ -23,6 +23,7 @@ PLUGIN_DEVICES = ("cuda", "rocm", "mlx", "tpu", "ane")
 _NAMES: dict[str, tuple[str, str]] = {
     "cpu": ("cpu", ""),
     "webgpu": ("webgpu", ""),
+    "dawn": ("dawn", ""),
     "reference": ("reference", ""),
     "null": ("null", ""),
     **{name: (name, "") for name in PLUGIN_DEVICES},
@@ -49,7 +50,7 @@ class Device:
     """A device by name: a backend, for WebGPU perhaps an API, and a number.
 
     Attributes:
-        backend: cpu, webgpu, reference, null, or a plug-in's name.
+        backend: cpu, webgpu, dawn, reference, null, or a plug-in's name.
         index: Number among the backend's devices (of that API).
         api: "" for any, else vulkan, metal, dx12 or opengl.
         numbered: Named with its number; a policy takes a name without one for every device of that

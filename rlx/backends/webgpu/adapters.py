@@ -12,6 +12,7 @@ from rlx.backends.base import Capabilities, DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.incomplete import has_hardware, is_loadable, missing_part
 from rlx.backends.webgpu.listing import forget, listed
+from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.errors import DeviceUnavailableError, describe
 from rlx.ir.spans import phase
 
@@ -27,7 +28,15 @@ DEFAULT_LIMITS = {
     "max-storage-buffers-per-shader-stage": 8,
     "max-buffer-size": 268435456,
 }
-FEATURES = ("shader-f16", "timestamp-query", "subgroup")
+# The optional features that kernels use, as DeviceInfo.features calls them.
+FEATURES = (
+    "shader-f16",
+    "timestamp-query",
+    "subgroup",
+    "subgroup-size-control",
+    "chromium-experimental-subgroup-matrix",
+)
+_MATRICES = "chromium-experimental-subgroup-matrix"
 ABSENT = (
     "no WebGPU adapter was found; a GPU needs its vendor's Vulkan driver, and without a GPU "
     "`apt-get install -y mesa-vulkan-drivers libvulkan1` gives one that runs on the CPU"
@@ -44,10 +53,10 @@ _KINDS = {
 
 
 @functools.cache
-def adapters() -> tuple[Any, ...]:
-    """The wgpu adapters in use; OpenGL ones only where there is no other. Never raises."""
+def adapters(library: Provider) -> tuple[Any, ...]:
+    """The adapters of a library in use; OpenGL ones only where there is no other. Never raises."""
     with phase("adapters"):  # that another thread may be asking for
-        found = listed()
+        found = listed(library)
     # OpenGL shows the same hardware a second time, with lower limits.
     real = [adapter for adapter in found if adapter.info["backend_type"] != "OpenGL"]
     chosen = real or found
@@ -73,16 +82,17 @@ def adapter_of(info: DeviceInfo) -> Any:
         DeviceUnavailableError: It is not there any more.
     """
     wanted = info.api, (info.vendor_id, info.device_id, info.adapter)
-    same = [at for at, one in enumerate(adapters()) if (_api(one), _identity(one)) == wanted]
+    found = adapters(provider_of(info.backend))
+    same = [at for at, one in enumerate(found) if (_api(one), _identity(one)) == wanted]
     if not same:
         raise DeviceUnavailableError(
             describe(
                 f"{info.adapter} is not on this machine any more",
-                got=", ".join(one.info["device"] for one in adapters()) or "no adapter",
+                got=", ".join(one.info["device"] for one in found) or "no adapter",
                 hint="plug it in, or choose another of rlx.available_devices()",
             )
         )
-    return adapters()[info.index if info.index in same else same[0]]
+    return found[info.index if info.index in same else same[0]]
 
 
 def seen_before(at: int, adapters: Sequence[Any]) -> bool:
@@ -119,62 +129,74 @@ def limits_of(adapter: Any) -> dict[str, int]:
     return {name: int(has.get(name, default)) for name, default in DEFAULT_LIMITS.items()}
 
 
-def features_of(adapter: Any) -> tuple[str, ...]:
+def features_of(library: Provider, adapter: Any) -> tuple[str, ...]:
     """The optional features that rlx knows and the adapter, or the device, has."""
-    return tuple(name for name in FEATURES if name in adapter.features)
+    own = library.own_names
+    return tuple(name for name in FEATURES if own.get(name) in adapter.features)
 
 
-def device_infos() -> list[DeviceInfo]:
-    """A ``DeviceInfo`` for each adapter. Never raises."""
-    if forked.dead() or missing_part() is not None:
+def device_infos(backend: str) -> list[DeviceInfo]:
+    """A ``DeviceInfo`` for each adapter of a backend. Never raises."""
+    library = provider_of(backend)
+    if forked.dead() or library.missing() is not None:
         return []
-    return [_info(index, adapter, adapter) for index, adapter in enumerate(adapters())]
+    found = enumerate(adapters(library))
+    return [_info(backend, library, index, adapter, adapter) for index, adapter in found]
 
 
-def shared_info(device: Any) -> DeviceInfo:
+def shared_info(backend: str, device: Any) -> DeviceInfo:
     """The ``DeviceInfo`` of a wgpu device that the program made: its adapter, the limits and features that it has.
 
     Its number is that of the adapter, or one more than there are if rlx does not list that adapter.
     """
-    known = [(_api(one), _identity(one)) for one in adapters()]
+    library = provider_of(backend)
+    known = [(_api(one), _identity(one)) for one in adapters(library)]
     own = _api(device.adapter), _identity(device.adapter)
     index = known.index(own) if own in known else len(known)
-    return replace(_info(index, device.adapter, device), handle=device)
+    return replace(_info(backend, library, index, device.adapter, device), handle=device)
 
 
-def _info(index: int, adapter: Any, has: Any) -> DeviceInfo:
+def _info(backend: str, library: Provider, index: int, adapter: Any, has: Any) -> DeviceInfo:
     """An adapter with the limits and features that it, or a device of it, has."""
-    info = adapter.info
+    info, features = adapter.info, frozenset(features_of(library, has))
     return DeviceInfo(
-        "webgpu",
+        backend,
         index,
         info["device"],
         api=info["backend_type"],
         driver=info["description"],
         software=info["adapter_type"] == "CPU",
         limits=limits_of(has),
-        features=frozenset(features_of(has)),
+        features=features,
         vendor_id=int(info["vendor_id"]),
         device_id=int(info["device_id"]),
         kind=_KINDS.get(info["adapter_type"], ""),
+        matrix_configs=library.matrix_configs(adapter) if _MATRICES in features else (),
     )
 
 
-def unusable() -> str | None:
-    """Why a GPU that is there can't be used by this installation, and what to do; None where nothing is wrong."""
-    part = missing_part()
-    if part is None or forked.dead():
+def unusable(backend: str) -> str | None:
+    """Why a GPU that is there can't be used by this installation, and what to do; None where nothing is wrong.
+
+    Nothing is wrong where Dawn is not installed that nobody asked for.
+    """
+    if backend == "dawn" or forked.dead():
         return None
-    return part if (adapters() if is_loadable() else has_hardware()) else None
+    if provider_of(backend).name != "wgpu":
+        return provider_of(backend).missing()
+    part = missing_part()
+    if part is None:
+        return None
+    return part if (adapters(provider("wgpu")) if is_loadable() else has_hardware()) else None
 
 
-def capabilities_with(features: Collection[str]) -> Capabilities:
-    """What executables can do on a device with these features."""
+def capabilities_with(library: Provider, features: Collection[str]) -> Capabilities:
+    """What executables can do on a device of a library with these features, as rlx calls them."""
     return Capabilities(
         f16="shader-f16" in features,
         device_timestamps="timestamp-query" in features,
         can_be_lost=True,
         kernel_variants=True,
-        optional_features=FEATURES,
+        optional_features=tuple(name for name in FEATURES if name in library.own_names),
         gpu_buffers=True,
     )

@@ -20,7 +20,7 @@ from rlx.backends.webgpu.buffers import Fixed
 from rlx.backends.webgpu.device import GpuDevice, forget, gpu_device, open_ahead
 from rlx.backends.webgpu.dispatch import Dispatch
 from rlx.backends.webgpu.executable import WebGpuExecutable
-from rlx.backends.webgpu.incomplete import missing_part
+from rlx.backends.webgpu.provider import Provider, provider, provider_of
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceLostError, DeviceUnavailableError, describe
 from rlx.ir.graph import Graph
@@ -29,14 +29,20 @@ from rlx.ir.spans import phase
 
 
 class WebGpuBackend(Lowering):
-    """Every adapter that wgpu finds."""
+    """Every adapter that a library of WebGPU finds.
 
-    name = "webgpu"
+    Args:
+        name: "webgpu", of the library that ``RLX_WEBGPU`` names, or "dawn".
+    """
+
     kernel_set = "webgpu"
+
+    def __init__(self, name: str = "webgpu") -> None:
+        self.name = name
 
     def devices(self) -> list[DeviceInfo]:
         """The adapters present, hardware first. Never raises."""
-        return device_infos()
+        return device_infos(self.name)
 
     def open_ahead(self, info: DeviceInfo) -> None:
         """Begins to open a device, which takes drivers a tenth of a second and more."""
@@ -47,42 +53,33 @@ class WebGpuBackend(Lowering):
         look_again()
 
     def adopted(self, handle: object) -> DeviceInfo | None:
-        """A wgpu device of the program as a device of rlx; None where the object is none.
+        """A wgpu device of the program as a device of rlx; None where the object is none of this backend's.
 
         Raises:
-            DeviceUnavailableError: It is not one of wgpu-native, or this process was forked.
+            DeviceUnavailableError: It is one that rlx can't share, or this process was forked.
         """
-        wgpu = sys.modules.get("wgpu")
-        if wgpu is None or not isinstance(handle, wgpu.GPUDevice):
+        library = provider_of(self.name)
+        if not library.owns(handle):
+            _refuse_others(handle, library)
             return None
         forked.check()
-        from wgpu.backends.wgpu_native import GPUDevice
-
-        if not isinstance(handle, GPUDevice):
-            got = f"{type(handle).__module__}.{type(handle).__qualname__}"
-            what = "a wgpu device that rlx can't share"
-            raise DeviceUnavailableError(
-                describe(what, got=got, expected="one that wgpu made through wgpu-native")
-            )
-        return shared_info(handle)
+        return shared_info(self.name, handle)
 
     def absent(self) -> str:
         """Why there is no adapter: what to install, what is missing, or that the process was forked."""
-        return forked.ABSENT if forked.dead() else missing_part() or ABSENT
+        return forked.ABSENT if forked.dead() else provider_of(self.name).missing() or ABSENT
 
     def unusable(self) -> str | None:
         """What of this installation is missing to use a GPU that is there; None where nothing is."""
-        return unusable()
+        return unusable(self.name)
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """What its executables can do."""
-        return capabilities_with(info.features)
+        return capabilities_with(provider_of(info.backend), info.features)
 
     def build_id(self) -> str:
-        """The version of wgpu, whose compiler translates the WGSL."""
-        import wgpu
-
-        return str(wgpu.__version__)
+        """The library and its version: its compiler translates the WGSL."""
+        return provider_of(self.name).version()
 
     def path(self, info: DeviceInfo) -> str:
         """The environment switches that affect how kernels are compiled and submitted."""
@@ -157,6 +154,22 @@ class WebGpuProgram:
         with phase("allocate"), gpu.all_or_nothing():
             fixed = Fixed(gpu, self.schedule, options)
             return WebGpuExecutable(gpu, self.schedule, self.plan, self.work, fixed)
+
+
+def _refuse_others(handle: object, library: Provider) -> None:
+    """Refuses a device of a library that no backend goes through now; other objects are nobody's."""
+    kinds = (sys.modules.get(name) for name in ("wgpu", "wgpudawn"))
+    kind = next((m for m in kinds if m is not None and isinstance(handle, m.GPUDevice)), None)
+    if kind is None or provider("dawn").owns(handle):
+        return
+    raise DeviceUnavailableError(
+        describe(
+            "a wgpu device that rlx can't share",
+            got=f"{type(handle).__module__}.{type(handle).__qualname__}",
+            expected=f"one that {library.package} made through its library",
+            hint=f"RLX_WEBGPU is {flags.WEBGPU.get()!r}",
+        )
+    )
 
 
 BACKEND = WebGpuBackend()

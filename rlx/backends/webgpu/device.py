@@ -16,7 +16,7 @@ from rlx.backends.base import DeviceInfo
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.adapters import adapter_of, features_of, look_again
 from rlx.backends.webgpu.dispatch import Dispatch
-from rlx.backends.webgpu.modules import shader_module
+from rlx.backends.webgpu.provider import provider_of
 from rlx.errors import (
     CompileError,
     DeviceLostError,
@@ -48,6 +48,7 @@ class GpuDevice:
 
     Attributes:
         device: The wgpu device.
+        provider: The library that it is of.
         queue: Its queue.
         limits: The limits it was asked for.
         spin_ns: How long a run asks it whether it is done before it sleeps. Waking up costs more
@@ -61,7 +62,7 @@ class GpuDevice:
 
     def __init__(self, info: DeviceInfo) -> None:
         self.shared, self.lost = info.handle is not None, False
-        self.limits = dict(info.limits)
+        self.limits, self.provider = dict(info.limits), provider_of(info.backend)
         self.device: Any = info.handle if self.shared else _opened(info)
         self.queue: Any = self.device.queue
         self.spin_ns = 0 if info.software else SPIN_NS
@@ -96,17 +97,17 @@ class GpuDevice:
             DeviceMemoryError: The device has no room for it.
             DeviceLostError: The device is gone.
         """
-        import wgpu
-
+        wgpu = self.provider.module()
         forked.check()
         usage = 0
         for name in usages:
             usage |= int(getattr(wgpu.BufferUsage, name))
         made: list[Any] = getattr(self._loading, "made", [])
         try:
-            found = self.device.create_buffer(
-                label=label, size=size, usage=usage, mapped_at_creation=mapped
-            )
+            with self.provider.reporting(self.device):
+                found = self.device.create_buffer(
+                    label=label, size=size, usage=usage, mapped_at_creation=mapped
+                )
         except wgpu.GPUOutOfMemoryError as error:
             raise DeviceMemoryError(
                 describe(
@@ -202,12 +203,14 @@ class GpuDevice:
 
     def _make(self, dispatch: Dispatch) -> Any:
         try:
-            module = shader_module(self.device, dispatch.label, dispatch.source)
-            return self.device.create_compute_pipeline(
-                label=dispatch.label,
-                layout=self._layout(dispatch.access)[1],
-                compute={"module": module, "entry_point": "main"},
-            )
+            layout = self._layout(dispatch.access)[1]
+            with self.provider.reporting(self.device):
+                module = self.provider.shader_module(self.device, dispatch.label, dispatch.source)
+                return self.device.create_compute_pipeline(
+                    label=dispatch.label,
+                    layout=layout,
+                    compute={"module": module, "entry_point": "main"},
+                )
         except Exception as error:
             numbered = enumerate(dispatch.source.splitlines(), start=1)
             text = "\n".join(f"{number:4} {line}" for number, line in numbered)
@@ -227,12 +230,10 @@ class GpuDevice:
             return self._layouts[access]
 
     def _new_layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
-        import wgpu
-
         entries = [
             {
                 "binding": at,
-                "visibility": wgpu.ShaderStage.COMPUTE,
+                "visibility": self.provider.module().ShaderStage.COMPUTE,
                 "buffer": {"type": _ACCESS[mode]},
             }
             for at, mode in enumerate(access)
@@ -248,18 +249,27 @@ class GpuDevice:
             for at, (buffer, offset, size) in enumerate(resources)
         ]
         layout = self._layout(dispatch.access)[0]
-        return self.device.create_bind_group(label=dispatch.label, layout=layout, entries=entries)
+        with self.provider.reporting(self.device):
+            return self.device.create_bind_group(
+                label=dispatch.label, layout=layout, entries=entries
+            )
 
 
 def _opened(info: DeviceInfo) -> Any:
     """A new wgpu device."""
-    adapter = adapter_of(info)
-    try:
-        return adapter.request_device_sync(
-            label="rlx",
-            required_features=list(features_of(adapter)),
-            required_limits=dict(info.limits),
+    adapter, library = adapter_of(info), provider_of(info.backend)
+    lacking = [name for name in library.needed if name not in adapter.features]
+    if lacking:
+        raise DeviceUnavailableError(
+            describe(
+                f"{info.adapter} can't be used through {library.version()}",
+                got=f"no {', '.join(lacking)}",
+                hint=f"use the release of {library.package} that rlx was made for, or another device",
+            )
         )
+    own = [library.own_names[name] for name in features_of(library, adapter)]
+    try:
+        return library.opened(adapter, [*own, *library.needed], info.limits)
     except Exception as error:
         raise DeviceUnavailableError(
             describe(f"{info.adapter} gives no device", got=error)
@@ -316,7 +326,9 @@ def open_ahead(info: DeviceInfo) -> None:
 
 
 def _key(info: DeviceInfo) -> tuple[Any, ...]:
-    return (info.index, *sorted(info.limits.items()))
+    library = provider_of(info.backend)
+    checks = library.checks_by_device and flags.SHADER_CHECKS.get()
+    return (library.name, checks, info.index, *sorted(info.limits.items()))
 
 
 def forget(gpu: GpuDevice) -> None:

@@ -13,7 +13,7 @@ from rlx._ext.owner import Owner
 from rlx.backends.arguments import apart, taken
 from rlx.backends.base import GpuBuffer, Moved
 from rlx.backends.recorder import Recorder
-from rlx.backends.webgpu.adapters import capabilities_with
+from rlx.backends.webgpu.adapters import capabilities_with, features_of
 from rlx.backends.webgpu.batches import Batches
 from rlx.backends.webgpu.buffers import Fixed, check_limit
 from rlx.backends.webgpu.device import GpuDevice, forget
@@ -53,7 +53,7 @@ class WebGpuExecutable:
         work: Sequence[Dispatch | Call],
         fixed: Fixed,
     ) -> None:
-        self.capabilities = capabilities_with(gpu.device.features)
+        self.capabilities = capabilities_with(gpu.provider, features_of(gpu.provider, gpu.device))
         self._gpu, self._schedule, self._plan = gpu, schedule, plan
         self._work, self._fixed = work, fixed
         # Padding: the last slot can be bound in whole vectors, and an empty slot can start at the end.

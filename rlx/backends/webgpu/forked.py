@@ -7,6 +7,7 @@ Where the parent had not used WebGPU yet, the child may.
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 from rlx.errors import DeviceUnavailableError, describe
 
@@ -17,15 +18,19 @@ ABSENT = (
 
 
 class _State:
-    """Whether WebGPU was used in this process, or in the parent before a fork."""
+    """The libraries that were used in this process, and whether one was used in the parent before a fork."""
 
-    used = False
+    used: ClassVar[set[str]] = set()
     dead = False
 
 
-def mark_used() -> None:
-    """Notes that WebGPU is used in this process."""
-    _State.used = True
+def mark_used(library: str) -> None:
+    """Notes that WebGPU is used in this process.
+
+    Args:
+        library: The name of its ``Provider``.
+    """
+    _State.used.add(library)
 
 
 def dead() -> bool:
@@ -54,16 +59,11 @@ def _in_child() -> None:
     from rlx._ext import webgpu_hot
 
     webgpu_hot.stop_all()
-    from wgpu.backends.wgpu_native import GPUAdapter, GPUDevice
-    from wgpu.backends.wgpu_native._api import GPUObjectBase
+    from rlx.backends.webgpu.provider import provider
 
     # The objects belong to the parent process. Freeing them would take driver locks that nobody can release.
-    for kind in (GPUObjectBase, GPUAdapter, GPUDevice):
-        kind._release = _keep
-
-
-def _keep(thing: object) -> None:
-    """Stands for the release of one of wgpu's objects."""
+    for name in _State.used:
+        provider(name).keep_objects()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,6 @@ from typing import Any
 
 from rlx import flags
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.native import binding
 from rlx.backends.webgpu.recorded import Recording
 from rlx.backends.webgpu.work import Batch, PythonEntry, PythonRunner, Runner, Submission
 from rlx.ir.opdef import Array
@@ -38,7 +37,7 @@ class Maker:
         self._gpu, self.moved = gpu, moved
         self._binding = None
         if flags.WEBGPU_HOT.get():
-            self._binding = binding()
+            self._binding = gpu.provider.binding()
         else:
             _say_switched_off()
         self.hot = self._binding is not None

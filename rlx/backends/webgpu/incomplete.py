@@ -19,16 +19,21 @@ _FOLDER = Path("/dev")
 _HINT = "install rlx again; a frozen program needs what docs/guides/freezing.md lists"
 
 
-@functools.cache
 def missing_part() -> str | None:
     """What of rlx or of wgpu is missing, and what to do; None where this installation is whole."""
+    return missing_kernels() or _without_wgpu()
+
+
+@functools.cache
+def missing_kernels() -> str | None:
+    """What of the kernels is missing, and what to do; None where they are here."""
     try:
         shader_place()
     except CompileError:
         return f"the WGSL shaders are missing; {_HINT}"
     if not can_render():
         return f"the compiled templates of kernels (rlx._templates) are missing; {_HINT}"
-    return _without_wgpu()
+    return None
 
 
 def _wgpu() -> None:
@@ -73,5 +78,5 @@ def has_hardware() -> bool:
 
 def forget() -> None:
     """Looks anew at the next question."""
-    missing_part.cache_clear()
+    missing_kernels.cache_clear()
     _without_wgpu.cache_clear()

@@ -1,4 +1,4 @@
-"""wgpu's list of adapters, asked for once: the slowest part of a program's start on a GPU."""
+"""The adapters of each library, asked for once: the slowest part of a program's start on a GPU."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import threading
 from typing import Any
 
 from rlx.backends.webgpu import forked
-from rlx.backends.webgpu.ctypes_known import parse_together
-from rlx.ir.spans import phase
+from rlx.backends.webgpu.provider import Provider
 
 _lock = threading.Lock()
-_found: list[tuple[Any, ...]] = []
+_found: dict[str, tuple[Any, ...]] = {}
 
 
-def listed() -> tuple[Any, ...]:
-    """The adapters as wgpu lists them; none where it fails in any way. Threads that ask meanwhile wait."""
+def listed(library: Provider) -> tuple[Any, ...]:
+    """The adapters as a library lists them; none where it fails in any way. Threads that ask meanwhile wait."""
     with _lock:
-        if not _found:
-            _found.append(_asked())
-        return _found[0]
+        if library.name not in _found:
+            _found[library.name] = _asked(library)
+        return _found[library.name]
 
 
 def forget() -> None:
@@ -27,16 +26,9 @@ def forget() -> None:
         _found.clear()
 
 
-def _asked() -> tuple[Any, ...]:
-    forked.mark_used()
+def _asked(library: Provider) -> tuple[Any, ...]:
+    forked.mark_used(library.name)
     try:
-        with phase("wgpu"):
-            # Imported here: without cffi there is no wgpu.
-            from rlx.backends.webgpu.c_types import import_native
-
-            parse_together(import_native().ffi)
-            import wgpu
-        with phase("adapters"):
-            return tuple(wgpu.gpu.enumerate_adapters_sync())
+        return library.listed()
     except Exception:  # A missing or broken driver means no device, whatever form that takes.
         return ()

@@ -1,36 +1,77 @@
-"""wgpu-native's functions as addresses, for the C code that runs submissions."""
+"""A library's functions as addresses, for the C code that runs submissions."""
 
 from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
-# The C declarations in cython_src/webgpu_run.h are those of this release, which wgpu 0.32 carries.
-_KNOWN = (29, 0)
+# Releases whose C declarations are those of cython_src/webgpu_run.h: of wgpu-native, which wgpu 0.32 carries, and of
+# wgpudawn, which carries Dawn.
+_NATIVE, _DAWN = (29, 0), (0, 32)
 
 
 @functools.cache
 def binding() -> tuple[Any, Any, Any] | None:
-    """wgpu-py's cffi interface, its library as addresses, and the C path; None where that can't be."""
+    """wgpu-py's cffi interface, the module of the C path, and wgpu-native for it; None where that can't be."""
     from wgpu.backends import wgpu_native
 
     try:
         from rlx._ext import webgpu_hot
 
-        ffi, lib = wgpu_native.ffi, wgpu_native.lib
-        if wgpu_native.lib_version_info[:2] != _KNOWN:
+        if wgpu_native.lib_version_info[:2] != _NATIVE:
             raise RuntimeError(f"wgpu-native {wgpu_native.lib_version_info} is not known to rlx")
-        for name, size in webgpu_hot.SIZES.items():
-            if ffi.sizeof(name) != size:
-                raise RuntimeError(f"{name} has {ffi.sizeof(name)} bytes, not {size}")
-        functions = [ffi.addressof(lib, name) for name in webgpu_hot.FUNCTIONS]
-        api = webgpu_hot.Api([int(ffi.cast("uintptr_t", one)) for one in functions])
+        ffi, lib = wgpu_native.ffi, wgpu_native.lib
+        return ffi, webgpu_hot, _api("wgpu", ffi, lib, webgpu_hot.SIZES, 0)
     except (ImportError, AttributeError, RuntimeError) as error:
-        warnings.warn(
-            f"{error}: runs on the GPU go through wgpu-py's Python calls, which cost more",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    return ffi, webgpu_hot, api
+        return _without(error, "wgpu-py")
+
+
+@functools.cache
+def dawn_binding() -> tuple[Any, Any, Any] | None:
+    """The same for wgpudawn and Dawn."""
+    try:
+        import wgpudawn
+        from wgpudawn.backends.dawn import _helpers, ffi, lib
+
+        from rlx._ext import webgpu_hot
+
+        if wgpudawn.version_info[:2] != _DAWN:
+            raise RuntimeError(f"wgpudawn {wgpudawn.__version__} is not known to rlx")
+        sizes = {**webgpu_hot.SIZES, **webgpu_hot.DAWN_SIZES}
+        instance = int(ffi.cast("uintptr_t", _helpers.get_wgpu_instance()))
+        return ffi, webgpu_hot, _api("dawn", ffi, lib, sizes, instance)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        return _without(error, "wgpudawn")
+
+
+def _api(name: str, ffi: Any, lib: Any, sizes: Mapping[str, int], instance: int) -> Any:
+    """A library for the C path.
+
+    Raises:
+        RuntimeError: It is another one than the C code was written for.
+        AttributeError: It lacks a function or a number.
+    """
+    from rlx._ext import webgpu_hot
+
+    for struct, size in sizes.items():
+        if ffi.sizeof(struct) != size:
+            raise RuntimeError(f"{struct} has {ffi.sizeof(struct)} bytes, not {size}")
+    for number, value in webgpu_hot.NUMBERS.items():
+        if int(getattr(lib, number)) != value:
+            raise RuntimeError(f"{number} is {int(getattr(lib, number))}, not {value}")
+    absent = webgpu_hot.ABSENT[name]
+    addresses = [
+        0 if one in absent else int(ffi.cast("uintptr_t", ffi.addressof(lib, one)))
+        for one in webgpu_hot.FUNCTIONS
+    ]
+    return webgpu_hot.Api(name, addresses, instance)
+
+
+def _without(error: Exception, package: str) -> None:
+    warnings.warn(
+        f"{error}: runs on the GPU go through {package}'s Python calls, which cost more",
+        RuntimeWarning,
+        stacklevel=3,
+    )

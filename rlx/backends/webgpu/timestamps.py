@@ -47,7 +47,7 @@ class Timestamps:
 
     def __init__(self, gpu: GpuDevice, recorder: Recorder, kernels: dict[int, Kernel]) -> None:
         self._gpu, self._recorder, self._kernels = gpu, recorder, kernels
-        self._period = _period(gpu.queue)
+        self._period = gpu.provider.timestamp_period(gpu.queue)
         self._free: dict[int, list[_Queries]] = defaultdict(list)
         # Query sets that were encoded, and those of them that were submitted.
         self._encoded: list[tuple[_Queries, Batch]] = []
@@ -134,10 +134,3 @@ class Timestamps:
                 one.destroy()
         self._free.clear()
         self._open.clear()
-
-
-def _period(queue: Any) -> float:
-    """Nanoseconds between two ticks of the queue's clock."""
-    from wgpu.backends import wgpu_native
-
-    return float(wgpu_native.lib.wgpuQueueGetTimestampPeriod(queue._internal))

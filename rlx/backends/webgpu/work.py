@@ -11,7 +11,6 @@ from rlx._ext.owner import Owner
 from rlx._ext.program import Program
 from rlx.backends.webgpu import forked
 from rlx.backends.webgpu.device import GpuDevice
-from rlx.backends.webgpu.native import binding
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceUnavailableError
 from rlx.ir.opdef import Array
@@ -73,10 +72,9 @@ class PythonRunner:
     """
 
     def __init__(self, gpu: GpuDevice, work: Submission, moved: Array) -> None:
-        import wgpu
-
         self._gpu, self._work, self._moved = gpu, work, moved
-        self._read = int(wgpu.MapMode.READ)
+        self._wgpu = gpu.provider.module()
+        self._read = int(self._wgpu.MapMode.READ)
         self._error: tuple[int, str] = (OK, "")
 
     def submit(self, shift: int = 0) -> int:
@@ -118,7 +116,7 @@ class PythonRunner:
         compute.end()
 
     def _send(self, commands: Any) -> None:
-        known = binding()
+        known = self._gpu.provider.binding()
         if known is None:
             self._gpu.queue.submit([commands])
             return
@@ -147,10 +145,9 @@ class PythonRunner:
         finally:
             staging.unmap()
 
-    @staticmethod
-    def _mapped(staging: Any, staged: int) -> Array:
+    def _mapped(self, staging: Any, staged: int) -> Array:
         """A copy of what a mapped buffer holds."""
-        known = binding()
+        known = self._gpu.provider.binding()
         if known is None:
             return np.frombuffer(staging.read_mapped(0, staged), np.uint8)
         ffi, _, api = known
@@ -168,8 +165,7 @@ class PythonRunner:
         return self._error
 
     def _guarded(self, call: Callable[[], None]) -> int:
-        import wgpu
-
+        wgpu = self._wgpu
         if forked.dead():
             return self._failed(STOPPED, DeviceUnavailableError(forked.ABSENT))
         try:

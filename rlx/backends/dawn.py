@@ -1,0 +1,7 @@
+"""The backend ``dawn``: the adapters and kernels of WebGPU, through Dawn."""
+
+from __future__ import annotations
+
+from rlx.backends.webgpu.backend import WebGpuBackend
+
+BACKEND = WebGpuBackend("dawn")

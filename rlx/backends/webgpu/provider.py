@@ -1,0 +1,107 @@
+"""What differs between the libraries that give WebGPU: wgpu-native through wgpu-py, and Dawn through wgpudawn.
+
+Both packages have one API, so that most of this backend does not know which one it uses.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any, Protocol
+
+from rlx import flags
+from rlx.backends.base import MatrixConfig
+
+
+class Provider(Protocol):
+    """One library.
+
+    Attributes:
+        name: What people call it.
+        package: The Python package.
+        own_names: The optional features that rlx uses, by rlx's name for each, with the library's.
+        needed: Features without which a device can't be used here.
+        checks_by_device: Whether ``RLX_SHADER_CHECKS`` is a matter of the device, not of each shader.
+    """
+
+    name: str
+    package: str
+    own_names: Mapping[str, str]
+    needed: tuple[str, ...]
+    checks_by_device: bool
+
+    def __hash__(self) -> int:
+        """Each library is one object."""
+
+    def missing(self) -> str | None:
+        """What of it is not installed or does not load, and what to do; None where it is whole."""
+
+    def module(self) -> ModuleType:
+        """The package, imported, with its errors and flags."""
+
+    def version(self) -> str:
+        """The release of the package, and of what it brings, without starting it."""
+
+    def listed(self) -> tuple[Any, ...]:
+        """Its adapters.
+
+        Raises:
+            Exception: Whatever a missing or broken driver makes of it.
+        """
+
+    def matrix_configs(self, adapter: Any) -> tuple[MatrixConfig, ...]:
+        """The matrices that an adapter's subgroups multiply."""
+
+    def opened(self, adapter: Any, features: Collection[str], limits: Mapping[str, int]) -> Any:
+        """A new device of an adapter.
+
+        Args:
+            adapter: The adapter.
+            features: What the device gets of its features, in the library's own names.
+            limits: What it gets of its limits.
+
+        Raises:
+            Exception: Whatever the driver says.
+        """
+
+    def owns(self, handle: object) -> bool:
+        """Whether an object is a device of this library, which need not be imported for that."""
+
+    def shader_module(self, device: Any, label: str, code: str) -> Any:
+        """A module of a device, without run-time checks unless ``RLX_SHADER_CHECKS`` asks for them.
+
+        Raises:
+            Exception: The source is refused.
+        """
+
+    def reporting(self, device: Any) -> AbstractContextManager[None]:
+        """A block whose calls raise their own errors, whatever other threads do on the device."""
+
+    def timestamp_period(self, queue: Any) -> float:
+        """Nanoseconds between two ticks of a queue's clock."""
+
+    def binding(self) -> tuple[Any, Any, Any] | None:
+        """Its cffi interface, the module of the C path, and its functions for that; None where Python makes the calls."""
+
+    def keep_objects(self) -> None:
+        """In a process that was forked: frees nothing any more."""
+
+
+# Where each is, by the value of RLX_WEBGPU.
+_MODULES = {
+    "wgpu": "rlx.backends.webgpu.provider_wgpu",
+    "dawn": "rlx.backends.webgpu.provider_dawn",
+}
+
+
+def provider(name: str) -> Provider:
+    """The library of a name: "wgpu" or "dawn". Nothing of it is imported yet."""
+    found: Provider = importlib.import_module(_MODULES[name]).PROVIDER
+    return found
+
+
+def provider_of(backend: str) -> Provider:
+    """The library of a backend: of "dawn" Dawn, of "webgpu" the one that ``RLX_WEBGPU`` names."""
+    return provider("dawn" if backend == "dawn" else flags.WEBGPU.get())

@@ -1,0 +1,180 @@
+"""Dawn, the WebGPU of Chromium, through the package wgpudawn, which has the API of wgpu-py.
+
+Nothing here imports wgpudawn until a device of it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from types import ModuleType
+from typing import Any
+
+from rlx import flags
+from rlx.backends.base import MatrixConfig
+from rlx.ir.spans import phase
+
+_BACKEND = "wgpudawn.backends.dawn"
+_HINT = 'install it with pip install "rlx[dawn]"'
+# Asked of the instance before there is one: features that are not in the standard yet, and f16 on NVIDIA.
+_INSTANCE_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
+# What a device leaves out for kernels that keep to their own bounds and write workgroup memory before they read it.
+# Dawn's validation of calls stays, and integer division by zero, which elementwise kernels may do, stays defined.
+_UNCHECKED = ("disable_robustness", "disable_workgroup_init")
+
+
+class Dawn:
+    """See ``Provider``."""
+
+    name = "dawn"
+    package = "wgpudawn"
+    own_names: Mapping[str, str] = {
+        "shader-f16": "shader-f16",
+        "timestamp-query": "timestamp-query",
+        "subgroup": "subgroups",
+        "subgroup-size-control": "subgroup-size-control",
+        "chromium-experimental-subgroup-matrix": "chromium-experimental-subgroup-matrix",
+    }
+    # Threads may then use one device at the same time.
+    needed = ("implicit-device-synchronization",)
+    checks_by_device = True
+
+    def missing(self) -> str | None:
+        """See ``Provider``."""
+        from rlx.backends.webgpu.incomplete import missing_kernels
+
+        return missing_kernels() or _without_dawn()
+
+    def module(self) -> ModuleType:
+        """See ``Provider``."""
+        return importlib.import_module(self.package)
+
+    def version(self) -> str:
+        """See ``Provider``."""
+        try:
+            return f"wgpudawn {version_of(self.package)}"
+        except PackageNotFoundError:  # frozen without its metadata
+            return f"wgpudawn {self.module().__version__}"
+
+    def listed(self) -> tuple[Any, ...]:
+        """See ``Provider``."""
+        with phase("wgpudawn"):
+            module = self.module()
+            _ask_instance()
+        with phase("adapters"):
+            return tuple(module.gpu.enumerate_adapters_sync())
+
+    def matrix_configs(self, adapter: Any) -> tuple[MatrixConfig, ...]:
+        """See ``Provider``."""
+        if "chromium-experimental-subgroup-matrix" not in adapter.features:
+            return ()
+        properties = _extras().get_adapter_properties(adapter)
+        return tuple(
+            MatrixConfig(
+                str(one["component_type"]),
+                str(one["result_component_type"]),
+                *(int(one[key]) for key in ("m", "n", "k")),
+                *(int(one[key]) for key in ("min_subgroup_size", "max_subgroup_size")),
+            )
+            for one in properties.get("subgroup_matrix_configs", ())
+        )
+
+    def opened(self, adapter: Any, features: Collection[str], limits: Mapping[str, int]) -> Any:
+        """See ``Provider``. An adapter of Dawn gives a single device, so it is asked for anew."""
+        same = [one for one in self.listed() if dict(one.info) == dict(adapter.info)]
+        extras, toggles = _extras(), () if flags.SHADER_CHECKS.get() else _UNCHECKED
+        return extras.request_device_sync(
+            (same or [adapter])[0],
+            label="rlx",
+            required_features=list(features),
+            required_limits=dict(limits),
+            enable_toggles=[name for name in toggles if name in extras.all_toggles()],
+        )
+
+    def owns(self, handle: object) -> bool:
+        """See ``Provider``."""
+        dawn = sys.modules.get(_BACKEND)
+        return dawn is not None and isinstance(handle, dawn.GPUDevice)
+
+    def shader_module(self, device: Any, label: str, code: str) -> Any:
+        """See ``Provider``. The checks are the device's."""
+        return device.create_shader_module(label=label, code=code)
+
+    @contextmanager
+    def reporting(self, device: Any) -> Iterator[None]:
+        """See ``Provider``. A scope belongs to its thread; without one an error is raised in whichever asks next."""
+        for kind in ("validation", "out-of-memory"):
+            device.push_error_scope(kind)
+        try:
+            yield
+        finally:
+            found = [device.pop_error_scope_async().sync_wait() for _ in range(2)]
+        for error in found:
+            if error is not None:
+                raise error
+
+    def timestamp_period(self, queue: Any) -> float:
+        """See ``Provider``. Dawn converts ticks to nanoseconds itself."""
+        return 1.0
+
+    def binding(self) -> tuple[Any, Any, Any] | None:
+        """See ``Provider``."""
+        from rlx.backends.webgpu.native import dawn_binding
+
+        return dawn_binding()
+
+    def keep_objects(self) -> None:
+        """See ``Provider``."""
+        dawn = sys.modules.get(_BACKEND)
+        if dawn is None:
+            return
+        api = importlib.import_module(f"{_BACKEND}._api")
+        for kind in (api.GPUObjectBase, dawn.GPUAdapter, dawn.GPUDevice):
+            kind._release = _keep
+
+
+def _keep(thing: object) -> None:
+    """Stands for the release of one of wgpudawn's objects."""
+
+
+@functools.cache
+def _without_dawn() -> str | None:
+    for name, what in (
+        ("wgpudawn", "the package wgpudawn is not installed"),
+        (_BACKEND, "the library of the package wgpudawn can't be loaded"),
+    ):
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever form it takes: OSError and RuntimeError are usual
+            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            return f"{what} ({said}); {_HINT}"
+    return None
+
+
+def _extras() -> Any:
+    return importlib.import_module(f"{_BACKEND}.extras")
+
+
+def _ask_instance() -> None:
+    """Asks Dawn's instance for features that are not in the standard yet, unless the program has made one already."""
+    helpers, extras = importlib.import_module(f"{_BACKEND}._helpers"), _extras()
+    if getattr(helpers, "_the_instance", None) is not None:
+        return
+    known = extras.all_toggles()
+    lacking = [name for name in _INSTANCE_TOGGLES if name not in known]
+    if lacking:
+        warnings.warn(
+            f"this wgpudawn does not know {', '.join(lacking)}: kernels that need what they enable are not used",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    extras.set_instance_extras(enable_toggles=[n for n in _INSTANCE_TOGGLES if n in known])
+
+
+PROVIDER = Dawn()
