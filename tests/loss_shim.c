@@ -1,4 +1,4 @@
-/* wgpu-native's functions, each of which may first destroy the device: for tests of a device that is lost at a
+/* A library's functions, each of which may first destroy the device: for tests of a device that is lost at a
    certain step of a run. Built by test_device_loss.py. */
 #include "webgpu_run.h"
 
@@ -29,7 +29,10 @@ static void copy(rlx_handle a, rlx_handle b, uint64_t c, rlx_handle d, uint64_t 
 static rlx_handle finish(rlx_handle a, const rlx_label *b) { step(); return real.finish(a, b); }
 static void release_encoder(rlx_handle a) { step(); real.release_encoder(a); }
 static void release_commands(rlx_handle a) { step(); real.release_commands(a); }
-static uint64_t submit(rlx_handle a, size_t b, const rlx_handle *c) { step(); return real.submit(a, b, c); }
+static uint64_t submit_for_index(rlx_handle a, size_t b, const rlx_handle *c) {
+    step();
+    return real.submit_for_index(a, b, c);
+}
 static uint32_t poll_device(rlx_handle a, uint32_t b, const uint64_t *c) { step(); return real.poll(a, b, c); }
 static void write_buffer(rlx_handle a, rlx_handle b, uint64_t c, const void *d, size_t e) {
     step();
@@ -45,15 +48,22 @@ static void unmap(rlx_handle a) { step(); real.unmap(a); }
 static void push_scope(rlx_handle a, int b) { step(); real.push_scope(a, b); }
 static rlx_future pop_scope(rlx_handle a, rlx_scope_info b) { step(); return real.pop_scope(a, b); }
 
-static rlx_wgpu shim = {create_encoder, begin_pass,   set_pipeline,  set_group,       dispatch,
-                        end_pass,       release_pass, copy,          finish,          release_encoder,
-                        release_commands, submit,     poll_device,   write_buffer,    map,
-                        mapped,         writable,     unmap,         push_scope,      pop_scope};
+static void submit(rlx_handle a, size_t b, const rlx_handle *c) { step(); real.submit(a, b, c); }
+static int wait_any(rlx_handle a, size_t b, rlx_wait_info *c, uint64_t d) { step(); return real.wait_any(a, b, c, d); }
+static rlx_future work_done(rlx_handle a, rlx_map_info b) { step(); return real.work_done(a, b); }
 
-/* ``addresses``: those of wgpu-native's functions in, those of the functions above out. */
-void shim_install(void **addresses, void *destroys) {
-    memcpy(&real, addresses, sizeof real);
-    memcpy(addresses, &shim, sizeof shim);
+static rlx_wgpu shim = {create_encoder, begin_pass,   set_pipeline,     set_group,   dispatch,
+                        end_pass,       release_pass, copy,             finish,      release_encoder,
+                        release_commands, write_buffer, map,            mapped,      writable,
+                        unmap,          push_scope,   pop_scope,        submit_for_index, poll_device,
+                        submit,         wait_any,     work_done,        NULL,        NULL};
+
+/* ``addresses``: those of ``n`` functions of the library in, 0 for one that it lacks; those of the functions above out. */
+void shim_install(void **addresses, int n, void *destroys) {
+    memcpy(&real, addresses, n * sizeof(void *));
+    for (int at = 0; at < n; at++)
+        if (addresses[at] != NULL)
+            addresses[at] = ((void **)&shim)[at];
     destroy = (void (*)(rlx_handle))destroys;
 }
 

@@ -11,21 +11,28 @@ import pytest
 pytestmark = pytest.mark.webgpu
 HERE = Path(__file__).parent
 PROGRAM = """
-import ctypes, os, sys
+import ctypes, importlib, os, sys
 import numpy as np, rlx
-from rlx._ext import webgpu_hot
-from rlx.backends.webgpu import hot, native, work
+from rlx.backends.webgpu.provider import provider_of
 
 library, way, graph = sys.argv[1:]
 shim = ctypes.CDLL(library)
 shim.shim_arm.argtypes = [ctypes.c_void_p, ctypes.c_int]
-ffi, module, _ = native.binding()
-from wgpu.backends.wgpu_native import lib
+rlx.available_devices()
+gives = provider_of("webgpu")
+ffi, module, _ = gives.binding()
+names = {"wgpu": "wgpu.backends.wgpu_native", "dawn": "wgpudawn.backends.dawn"}
+lib = importlib.import_module(names[gives.name]).lib
 address = lambda name: int(ffi.cast("uintptr_t", ffi.addressof(lib, name)))
-table = (ctypes.c_void_p * len(webgpu_hot.FUNCTIONS))(*map(address, webgpu_hot.FUNCTIONS))
-shim.shim_install(table, ctypes.c_void_p(address("wgpuDeviceDestroy")))
-api = webgpu_hot.Api([int(one) for one in table])
-hot.binding = work.binding = lambda: (ffi, module, api)
+known = [0 if one in module.ABSENT[gives.name] else address(one) for one in module.FUNCTIONS]
+table = (ctypes.c_void_p * len(known))(*known)
+shim.shim_install(table, len(known), ctypes.c_void_p(address("wgpuDeviceDestroy")))
+instance = 0
+if gives.name == "dawn":
+    helpers = importlib.import_module("wgpudawn.backends.dawn._helpers")
+    instance = int(ffi.cast("uintptr_t", helpers.get_wgpu_instance()))
+api = module.Api(gives.name, [one or 0 for one in table], instance)
+type(gives).binding = lambda self: (ffi, module, api)
 
 g = rlx.Graph()
 x, s = g.input("x", (4, 16)), g.input("s", (4, 16))

@@ -1,6 +1,7 @@
 """Runs on a GPU through C and through wgpu-py: same bits, bytes moved, nothing allocated, errors."""
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from samples import looped
 import rlx
 from rlx._ext import webgpu_hot
 from rlx.backends.webgpu import hot, native
+from rlx.backends.webgpu.provider import provider_of
 
 pytestmark = pytest.mark.webgpu
 X = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
@@ -418,9 +420,15 @@ def test_entered_twice(way):
     one.run_slots(X)
 
 
+# The module of each library that has its functions and numbers.
+LIBRARIES = {"wgpu": "wgpu.backends.wgpu_native", "dawn": "wgpudawn.backends.dawn"}
+
+
 def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
-    monkeypatch.setattr(native, "_KNOWN", (1, 0))
-    native.binding.cache_clear()
+    dawn = provider_of("webgpu").name == "dawn"
+    binding = native.dawn_binding if dawn else native.binding
+    monkeypatch.setattr(native, "_DAWN" if dawn else "_NATIVE", (1, 0))
+    binding.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="not known to rlx"):
             one = executable()
@@ -430,13 +438,14 @@ def test_an_unknown_release_of_wgpu_is_said_once(webgpu, monkeypatch):
             warnings.simplefilter("error")
             executable()
     finally:
-        native.binding.cache_clear()
+        binding.cache_clear()
 
 
 def test_the_declarations_are_those_of_the_library(webgpu):
-    """Numbers that webgpu_run.h repeats, as wgpu-py's own header has them."""
-    from wgpu.backends.wgpu_native import ffi, lib
-
+    """Numbers that webgpu_run.h repeats, as the library's own header has them."""
+    library = provider_of("webgpu")
+    ffi, module, _ = library.binding()
+    lib = importlib.import_module(LIBRARIES[library.name]).lib
     assert lib.WGPUMapAsyncStatus_Success == 1
     assert lib.WGPUMapMode_Read == 1
     assert lib.WGPUCallbackMode_AllowSpontaneous == 3
@@ -446,4 +455,10 @@ def test_the_declarations_are_those_of_the_library(webgpu):
     assert list(fields) == ["nextInChain", "mode", "callback", "userdata1", "userdata2"]
 
     for name in webgpu_hot.FUNCTIONS:
-        ffi.addressof(lib, name)
+        if name not in module.ABSENT[library.name]:
+            ffi.addressof(lib, name)
+    api = [0 if one in module.ABSENT[library.name] else 1 for one in module.FUNCTIONS]
+    with pytest.raises(ValueError, match="do not fit"):
+        module.Api(library.name, [1] * len(api), 0)
+    with pytest.raises(ValueError, match="an address for every function"):
+        module.Api(library.name, api[1:], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -25,25 +26,28 @@ def binding() -> tuple[Any, Any, Any] | None:
         ffi, lib = wgpu_native.ffi, wgpu_native.lib
         return ffi, webgpu_hot, _api("wgpu", ffi, lib, webgpu_hot.SIZES, 0)
     except (ImportError, AttributeError, RuntimeError) as error:
-        return _without(error, "wgpu-py")
+        _warn(error, "wgpu-py")
+        return None
 
 
 @functools.cache
 def dawn_binding() -> tuple[Any, Any, Any] | None:
     """The same for wgpudawn and Dawn."""
     try:
-        import wgpudawn
-        from wgpudawn.backends.dawn import _helpers, ffi, lib
-
         from rlx._ext import webgpu_hot
 
-        if wgpudawn.version_info[:2] != _DAWN:
-            raise RuntimeError(f"wgpudawn {wgpudawn.__version__} is not known to rlx")
+        version = importlib.import_module("wgpudawn").version_info
+        if version[:2] != _DAWN:
+            raise RuntimeError(f"wgpudawn {version} is not known to rlx")
+        dawn = importlib.import_module("wgpudawn.backends.dawn")
+        ffi, lib = dawn.ffi, dawn.lib
         sizes = {**webgpu_hot.SIZES, **webgpu_hot.DAWN_SIZES}
-        instance = int(ffi.cast("uintptr_t", _helpers.get_wgpu_instance()))
+        helpers = importlib.import_module("wgpudawn.backends.dawn._helpers")
+        instance = int(ffi.cast("uintptr_t", helpers.get_wgpu_instance()))
         return ffi, webgpu_hot, _api("dawn", ffi, lib, sizes, instance)
     except (ImportError, AttributeError, RuntimeError) as error:
-        return _without(error, "wgpudawn")
+        _warn(error, "wgpudawn")
+        return None
 
 
 def _api(name: str, ffi: Any, lib: Any, sizes: Mapping[str, int], instance: int) -> Any:
@@ -69,7 +73,7 @@ def _api(name: str, ffi: Any, lib: Any, sizes: Mapping[str, int], instance: int)
     return webgpu_hot.Api(name, addresses, instance)
 
 
-def _without(error: Exception, package: str) -> None:
+def _warn(error: Exception, package: str) -> None:
     warnings.warn(
         f"{error}: runs on the GPU go through {package}'s Python calls, which cost more",
         RuntimeWarning,
