@@ -75,6 +75,8 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": not DEBUG,
     "embedsignature": True,
+    # Importing a module that does not say so switches the GIL on in a Python that runs without it.
+    "freethreading_compatible": True,
 }
 
 

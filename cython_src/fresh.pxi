@@ -11,7 +11,9 @@ cdef enum:
     MOST_IDLE = 64
     MOST_IDLE_BYTES = 1 << 28
 
-# Memory of blocks that nothing uses, what was used last at the end. Whoever holds the GIL changes it.
+# Memory of blocks that nothing uses, what was used last at the end. Whoever holds the GIL changes it, or is in a
+# critical section of ``_idle_lock``: an object of its own, since calls on the list are critical sections of the list.
+cdef object _idle_lock = object()
 cdef list _idle = []
 cdef Py_ssize_t _idle_bytes = 0
 
@@ -28,12 +30,15 @@ cdef class Block:
 
     def __dealloc__(self):
         global _idle_bytes
+        cdef list gone = []  # freed when the list of idle blocks is whole again
         if self._memory is None:
             return
-        _idle.append(self._memory)
-        _idle_bytes += cnp.PyArray_NBYTES(self._memory)
-        while _idle_bytes > MOST_IDLE_BYTES or len(_idle) > MOST_IDLE:
-            _idle_bytes -= cnp.PyArray_NBYTES(<cnp.ndarray>_idle.pop(0))
+        with cython.critical_section(_idle_lock):
+            _idle.append(self._memory)
+            _idle_bytes += cnp.PyArray_NBYTES(self._memory)
+            while _idle_bytes > MOST_IDLE_BYTES or len(_idle) > MOST_IDLE:
+                _idle_bytes -= cnp.PyArray_NBYTES(<cnp.ndarray>_idle[0])
+                gone.append(_idle.pop(0))
 
 
 cdef Block _block(Py_ssize_t nbytes, allocate):
@@ -41,11 +46,12 @@ cdef Block _block(Py_ssize_t nbytes, allocate):
     global _idle_bytes
     cdef Py_ssize_t at, size = (nbytes + BLOCK_UNIT - 1) // BLOCK_UNIT * BLOCK_UNIT
     cdef Block block = Block.__new__(Block)
-    for at in range(len(_idle) - 1, -1, -1):
-        if cnp.PyArray_NBYTES(<cnp.ndarray>_idle[at]) == size:
-            block._memory = <cnp.ndarray>_idle.pop(at)
-            _idle_bytes -= size
-            return block
+    with cython.critical_section(_idle_lock):
+        for at in range(len(_idle) - 1, -1, -1):
+            if cnp.PyArray_NBYTES(<cnp.ndarray>_idle[at]) == size:
+                block._memory = <cnp.ndarray>_idle.pop(at)
+                _idle_bytes -= size
+                return block
     block._memory = allocate(size)
     return block
 
@@ -70,9 +76,11 @@ def idle_bytes():
 cdef void _free_idle() noexcept:
     """``free_idle`` for destructors: names of Python are gone when the interpreter ends."""
     global _idle_bytes
-    cdef list gone = _idle[:]  # freed when nothing refers to the list of idle blocks any more
-    _idle.clear()
-    _idle_bytes = 0
+    cdef list gone  # freed when nothing refers to the list of idle blocks any more
+    with cython.critical_section(_idle_lock):
+        gone = _idle[:]
+        _idle.clear()
+        _idle_bytes = 0
 
 
 def free_idle():

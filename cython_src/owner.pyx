@@ -1,7 +1,8 @@
 """Locks: one call at a time for each graph, and no change of weights during a run of several steps.
 
 They are compiled, so that no signal handler runs between taking a lock and noting who holds it. A handler that
-raises an exception therefore never leaves a lock taken.
+raises an exception therefore never leaves a lock taken. Without the GIL, critical sections keep threads apart where
+several steps belong together.
 """
 
 import threading
@@ -16,9 +17,12 @@ from rlx.errors import BusyError, InputError, describe
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        uintptr_t holder
+        pass
     const uintptr_t RLX_ME
     const uintptr_t RLX_CLOSED
+    uintptr_t rlx_holder(const rlx_owner* owner)
+    bint rlx_take(rlx_owner* owner)
+    void rlx_leave(rlx_owner* owner, uintptr_t to)
 
 
 @cython.final
@@ -46,17 +50,16 @@ cdef class Owner:
         return <uintptr_t>&self.state
 
     def __enter__(self):
-        if self.state.holder:
+        if not rlx_take(&self.state):
             self.refuse()
-        self.state.holder = RLX_ME
 
     def __exit__(self, kind, value, trace):
-        if self.state.holder != RLX_CLOSED:
-            self.state.holder = 0
+        if rlx_holder(&self.state) != RLX_CLOSED:
+            rlx_leave(&self.state, 0)
 
     def close(self):
         """From now on every call is refused."""
-        self.state.holder = RLX_CLOSED
+        rlx_leave(&self.state, RLX_CLOSED)
 
     def refuse(self):
         """Raises the error that says why a call can't be made now.
@@ -65,9 +68,10 @@ cdef class Owner:
             BusyError: A call is under way.
             InputError: The thing is closed.
         """
-        if self.state.holder == RLX_CLOSED:
+        cdef uintptr_t holder = rlx_holder(&self.state)
+        if holder == RLX_CLOSED:
             raise InputError(describe(f"{self._what} is closed", hint="make a new one"))
-        if self.state.holder == RLX_ME:
+        if holder == RLX_ME:
             raise _nested(f"{self._what} is already running")
         raise BusyError(
             describe(f"{self._what} is already running in another thread", hint=self._hint)
@@ -99,20 +103,20 @@ cdef class Turns:
     """
 
     cdef object _lock
-    cdef uintptr_t _holder
+    cdef rlx_owner _state
     cdef str _what
 
     def __cinit__(self, str what):
         self._what, self._lock = what, threading.Lock()
 
     def __enter__(self):
-        if self._holder == RLX_ME:
+        if rlx_holder(&self._state) == RLX_ME:
             raise _nested(f"{self._what} is already in use")
         self._lock.acquire()
-        self._holder = RLX_ME
+        rlx_take(&self._state)
 
     def __exit__(self, kind, value, trace):
-        self._holder = 0
+        rlx_leave(&self._state, 0)
         self._lock.release()
 
 
@@ -155,18 +159,26 @@ cdef class _Running:
         self._gate = gate
 
     def __enter__(self):
-        cdef uintptr_t me = RLX_ME
-        running = self._gate._running
-        while self._gate._changes and me not in running:
+        while not self._begun():
             time.sleep(_NAP)
-        running[me] = running.get(me, 0) + 1
+
+    cdef bint _begun(self) except -1:
+        """Begins the run if it may begin now; whether it may."""
+        cdef uintptr_t me = RLX_ME
+        with cython.critical_section(self._gate):
+            running = self._gate._running
+            if self._gate._changes and me not in running:
+                return False
+            running[me] = running.get(me, 0) + 1
+        return True
 
     def __exit__(self, kind, value, trace):
         cdef uintptr_t me = RLX_ME
-        running = self._gate._running
-        count = running.pop(me) - 1
-        if count:
-            running[me] = count
+        with cython.critical_section(self._gate):
+            running = self._gate._running
+            count = running.pop(me) - 1
+            if count:
+                running[me] = count
 
 
 @cython.final
@@ -177,21 +189,37 @@ cdef class _Changing:
         self._gate = gate
 
     def __enter__(self):
-        cdef uintptr_t me = RLX_ME
-        if me in self._gate._running:
-            raise BusyError(
-                describe(
-                    "weights can't change inside a run of a clone that shares them",
-                    hint="set them when the run has returned",
-                )
-            )
-        self._gate._changes += 1
+        self._announce()
         try:
-            while self._gate._running:
+            while self._runs():
                 time.sleep(_NAP)
         except BaseException:
-            self._gate._changes -= 1
+            self._add(-1)
             raise
 
+    cdef int _announce(self) except -1:
+        """From now on no run begins."""
+        cdef uintptr_t me = RLX_ME
+        with cython.critical_section(self._gate):
+            if me in self._gate._running:
+                raise BusyError(
+                    describe(
+                        "weights can't change inside a run of a clone that shares them",
+                        hint="set them when the run has returned",
+                    )
+                )
+            self._gate._changes += 1
+        return 0
+
+    cdef bint _runs(self) except -1:
+        """Whether runs are under way."""
+        with cython.critical_section(self._gate):
+            return len(self._gate._running) > 0
+
+    cdef int _add(self, Py_ssize_t count) except -1:
+        with cython.critical_section(self._gate):
+            self._gate._changes += count
+        return 0
+
     def __exit__(self, kind, value, trace):
-        self._gate._changes -= 1
+        self._add(-1)

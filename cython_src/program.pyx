@@ -38,8 +38,12 @@ cdef extern from "clock.h" nogil:
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        uintptr_t holder
-    const uintptr_t RLX_ME
+        pass
+    bint rlx_take(rlx_owner* owner)
+    void rlx_leave(rlx_owner* owner, uintptr_t to)
+    int rlx_bits(const int* bits)
+    void rlx_set_bits(int* bits, int some)
+    void rlx_clear_bits(int* bits, int some)
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -90,7 +94,9 @@ include "program_outputs.pxi"
 cdef class Program(GivesOutputs):
     """The calls of a run, with the arrays that they read and write.
 
-    Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time.
+    Whoever calls a method, ``run_owned`` apart, sees to it that no other thread does at the same time. Those that any
+    thread may call are said to be so. They share what they change with a run under way, so that without the GIL each
+    method is a critical section of its program, which is left for as long as a run makes its calls.
 
     ``run_slots`` with arguments leaves ``input_views`` as they are. Where all readers of an input are calls,
     they are pointed at the argument. Where a Python function has a view of the input's slot, the slot is
@@ -172,41 +178,48 @@ cdef class Program(GivesOutputs):
         free(self._given)
         _free_idle()
 
+    @cython.critical_section
     def use(self, Calls calls):
         """Later runs make these calls."""
+        self._use(calls)
+
+    cdef int _use(self, Calls calls) except -1:
         if self._used is not None:
             self._home()
         self._used, self._calls, self._count = calls, calls.rows, calls.count
         calls.tell(&self._callers)
+        return 0
 
     def stale(self):
         """Has the next run link its calls anew. Any thread may say so, also during a run."""
-        self._before |= STALE
+        rlx_set_bits(&self._before, STALE)
 
+    @cython.critical_section
     def refresh(self):
         """Links the calls anew now if they are stale, so that the next run need not."""
-        if self._before & STALE:
+        if rlx_bits(&self._before) & STALE:
             self._refresh()
 
     cdef int _refresh(self) except -1:
         # Before linking: what changes meanwhile makes it stale again.
-        self._before &= ~STALE
+        rlx_clear_bits(&self._before, STALE)
         try:
-            self.use(self._link())
+            self._use(self._link())
         except BaseException:
-            self._before |= STALE
+            rlx_set_bits(&self._before, STALE)
             raise
         return 0
 
     cdef int _prepare(self) except -1:
         """Does what a run has to do first."""
-        if self._before & OUTSIDE:  # those outputs are no longer those of the last run
-            self._before &= ~OUTSIDE
+        if rlx_bits(&self._before) & OUTSIDE:  # those outputs are no longer those of the last run
+            rlx_clear_bits(&self._before, OUTSIDE)
             self._blocks = [None] * len(self._blocks)
-        if self._before & STALE:
+        if rlx_bits(&self._before) & STALE:
             self._refresh()
         return 0
 
+    @cython.critical_section
     def set_resident(self, indices):
         """Inputs that ``run_slots`` takes no argument for: their memory stays as it is."""
         self._home()
@@ -250,13 +263,12 @@ cdef class Program(GivesOutputs):
             InputError: A wrong count or shape, a dtype or value that does not convert, or the graph is closed.
             BusyError: Another call uses the graph.
         """
-        if self._state.holder:
+        if not rlx_take(self._state):
             self._owner.refuse()
-        self._state.holder = RLX_ME
         try:
             self._run(arrays)
         finally:
-            self._state.holder = 0
+            rlx_leave(self._state, 0)
         return self._output_views
 
     def run_slots(self, *arrays):
@@ -266,7 +278,7 @@ cdef class Program(GivesOutputs):
 
     cdef inline list _begin(self, tuple arrays):
         """Makes inputs and calls ready for a run; what is returned has to live until the run is over."""
-        if self._before:
+        if rlx_bits(&self._before):
             self._prepare()
         if len(arrays):
             if self._filled:
@@ -277,6 +289,7 @@ cdef class Program(GivesOutputs):
             self._home()
         return None
 
+    @cython.critical_section
     def run_named(self, tuple names, inputs):
         """``run_fresh`` on named inputs that need no conversion.
 
@@ -297,8 +310,9 @@ cdef class Program(GivesOutputs):
             if found == NULL or not _fits(<object>found, &self._given[at]):
                 return None
             arrays.append(<object>found)
-        return self.run_fresh(arrays)
+        return self._run_fresh(arrays)
 
+    @cython.critical_section
     def run_fresh(self, list arrays):
         """Runs on arguments that ``input_views`` then hold, and returns the outputs in arrays of their own.
 
@@ -306,8 +320,11 @@ cdef class Program(GivesOutputs):
             arrays: What ``run_slots`` takes, each an array of its input's shape and dtype. None overlaps an
                 input view, unless it is that input's own.
         """
+        return self._run_fresh(arrays)
+
+    cdef list _run_fresh(self, list arrays):
         cdef list found, blocks
-        if self._before:
+        if rlx_bits(&self._before):
             self._prepare()
         self._receive(arrays)
         if self._filled:
@@ -320,9 +337,9 @@ cdef class Program(GivesOutputs):
             self._inward(blocks)
         self._copy_outputs(found, blocks)
         self._blocks = blocks
-        self._before |= OUTSIDE
+        rlx_set_bits(&self._before, OUTSIDE)
         if self._watched:
-            self.settle_outputs()
+            self._settle_outputs()
         return found
 
     cdef inline int _jump(self, Py_ssize_t* at, int64_t* trips, int64_t* looked) except -2 nogil:
@@ -337,6 +354,7 @@ cdef class Program(GivesOutputs):
         at[0] = target
         return RLX_OK
 
+    @cython.critical_section
     cdef inline int _run(self, tuple arrays) except -1:
         cdef list held = self._begin(arrays)
         return self._make_calls()
@@ -365,6 +383,7 @@ cdef class Program(GivesOutputs):
             self._fail(status, at)
         return 0
 
+    @cython.critical_section
     def run_timed(self, Times times, *arrays):
         """``run_slots`` with the time of every call; slower, and in a loop of its own.
 

@@ -67,6 +67,7 @@ cdef class TakesInputs:
                     )
                 self._held[at] = None
 
+    @cython.critical_section
     def show_inputs(self):
         """From now on ``input_views`` hold the inputs of the last run by name. Any thread may call it."""
         self._shown = True
@@ -77,6 +78,7 @@ cdef class TakesInputs:
         """Whether somebody may look at the input views between runs."""
         return self._shown
 
+    @cython.critical_section
     def fill(self, which, array):
         """Puts an array into an input's view."""
         self._held[which] = None

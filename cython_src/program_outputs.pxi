@@ -11,6 +11,7 @@ cdef class GivesOutputs(TakesInputs):
     cdef Py_ssize_t _feed_count
     cdef object _allocate
 
+    @cython.critical_section
     def set_feeds(self, pairs):
         """After each run these inputs take these outputs: ``(input, output)`` of one size."""
         cdef rlx_feed* feeds
@@ -35,13 +36,19 @@ cdef class GivesOutputs(TakesInputs):
         for at in range(self._feed_count):
             self._copy(self._feeds[at].target, self._feeds[at].source, self._feeds[at].nbytes)
 
+    @cython.critical_section
     def show_outputs(self):
         """From now on outputs stand in the arena after every run. Any thread may call it."""
         self._watched = True
-        self.settle_outputs()
+        self._settle_outputs()
 
+    @cython.critical_section
     def settle_outputs(self):
         """Copies the outputs of the last run to the arena, as far as they were written elsewhere."""
+        self._settle_outputs()
+
+    @cython.final
+    cdef int _settle_outputs(self) except -1:
         cdef Py_ssize_t at
         cdef cnp.ndarray view
         for at in range(len(self._blocks)):
@@ -53,7 +60,9 @@ cdef class GivesOutputs(TakesInputs):
                     cnp.PyArray_NBYTES(view),
                 )
                 self._blocks[at] = None
+        return 0
 
+    @cython.critical_section
     def forget(self):
         """Drops what the last run by name has read and written in place."""
         self._held = [None] * len(self._held)

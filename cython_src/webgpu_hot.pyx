@@ -13,8 +13,9 @@ cnp.import_array()
 
 cdef extern from "owner.h" nogil:
     ctypedef struct rlx_owner:
-        uintptr_t holder
-    const uintptr_t RLX_ME
+        pass
+    bint rlx_take(rlx_owner* owner)
+    void rlx_leave(rlx_owner* owner, uintptr_t to)
 
 cdef extern from "webgpu_run.h" nogil:
     ctypedef struct rlx_ways:
@@ -384,9 +385,8 @@ cdef class Entry:
         cdef Py_ssize_t at, count = len(arrays)
         cdef int status
         cdef Runner runner
-        if self._state.holder:
+        if not rlx_take(self._state):
             self._owner.refuse()
-        self._state.holder = RLX_ME
         try:
             if count:
                 if _fit(arrays, self._taken):
@@ -403,7 +403,7 @@ cdef class Entry:
                 if status != RLX_GPU_OK:
                     self._failed(runner)
         finally:
-            self._state.holder = 0
+            rlx_leave(self._state, 0)
         return self._output_views
 
 

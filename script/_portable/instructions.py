@@ -19,6 +19,7 @@ from _portable.sources import HOME
 
 HERE = Path(__file__).parent
 PACKAGES = "qemu-user gcc"
+PROGRAMS = ("qemu-aarch64", "gcc")
 # The processor that qemu plays: OpenBLAS takes wider vectors than NEON's where there are any.
 PROCESSOR = "neoverse-n1"
 # Instructions by those of OpenBLAS, and the share of those that compute with one float, at most.
@@ -83,7 +84,7 @@ def judged(found: dict[str, tuple[float, float, float]]) -> list[tuple[str, str,
 
 def check(wheel: Path) -> bool:
     """Prints the table, keeps it, and tells whether all is within the bounds."""
-    if shutil.which("qemu-aarch64") is None and not apt(PACKAGES):
+    if None in map(shutil.which, PROGRAMS) and not apt(PACKAGES):
         return False
     say("counting instructions on ARM")
     lines = judged(counts(wheel))

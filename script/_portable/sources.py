@@ -100,22 +100,26 @@ def mirror() -> str:
     return found[DEBIAN]
 
 
-def python_sources() -> Path:
-    """The folder with Debian's sources of CPython 3.11: its headers and library are those of every system."""
-    folder = HOME / "cpython"
+def python_sources(package: str = "python3.11", suite: str = DEBIAN) -> Path:
+    """The folder with Debian's sources of a CPython.
+
+    Headers, library and the list of what Windows' DLLs export are those of every system.
+    """
+    folder = HOME / "cpython" / package
     if not (folder / "Include/Python.h").exists():
-        say("downloading the sources of CPython")
-        apt = HOME / "apt"
+        say(f"downloading the sources of {package}")
+        apt = HOME / "apt" / package
         (apt / "lists/partial").mkdir(parents=True, exist_ok=True)
-        (apt / "sources.list").write_text(f"deb-src [signed-by={KEY}] {mirror()} {DEBIAN} main\n")
+        (apt / "sources.list").write_text(f"deb-src [signed-by={KEY}] {mirror()} {suite} main\n")
         options = ["-qq", "-o", f"Dir::Etc::sourcelist={apt / 'sources.list'}"]
         options += ["-o", "Dir::Etc::sourceparts=-", "-o", f"Dir::State::lists={apt / 'lists'}"]
         env = {**os.environ, "LC_ALL": "C"}
         subprocess.run(["apt-get", *options, "update"], check=True, env=env)
-        source = ["apt-get", *options, "source", "--download-only", "python3.11"]
+        source = ["apt-get", *options, "source", "--download-only", package]
         subprocess.run(source, check=True, env=env, cwd=apt, stderr=subprocess.DEVNULL)
-        (archive,) = apt.glob("python3.11_*.orig.tar.*")
+        (archive,) = [path for path in apt.glob("*.orig.tar.*") if path.suffix != ".asc"]
         shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(archive) as packed:
             packed.extractall(apt / "unpacked", filter="data")
         (made,) = (apt / "unpacked").iterdir()

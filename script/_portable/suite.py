@@ -25,6 +25,7 @@ STEPS = {
         "tests/test_owner.py",
         "tests/test_runtime.py",
         "tests/test_contract.py",
+        "tests/test_without_gil.py",
     ),
     "caches": (
         "tests/test_cache_folder.py",

@@ -72,6 +72,17 @@ def environment(target: Target) -> dict[str, str]:
     }
 
 
+def copied(folder: Path) -> Path:
+    """A folder with all that a build needs, and nothing of an earlier build."""
+    shutil.rmtree(folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    for part in COPIED:
+        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+    for file in FILES:
+        shutil.copy(ROOT / file, folder)
+    return folder
+
+
 def build(name: str) -> Path:
     """The wheel for a target; the one that is there if the sources are the same."""
     target = TARGETS[name]
@@ -79,14 +90,8 @@ def build(name: str) -> Path:
     stamp, wanted = folder / "sources.stamp", digest(SOURCES, repr(target))
     if not stamp.exists() or stamp.read_text() != wanted:
         say(f"building a wheel for {target.tag}")
-        copy = HOME / "copy" / name
-        shutil.rmtree(copy, ignore_errors=True)
+        copy = copied(HOME / "copy" / name)
         shutil.rmtree(folder, ignore_errors=True)
-        ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
-        for part in COPIED:
-            shutil.copytree(ROOT / part, copy / part, ignore=ignored)
-        for file in FILES:
-            shutil.copy(ROOT / file, copy)
         command = [str(PYTHON), "setup.py", "-q", "bdist_wheel", "--plat-name", target.tag]
         env = environment(target)
         subprocess.run([*command, "-d", str(folder)], cwd=copy, env=env, check=True)

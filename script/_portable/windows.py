@@ -20,6 +20,7 @@ TARGET = "x86_64-windows-gnu"
 PLATFORM = ("win_amd64",)
 HERE = Path(__file__).parent
 PACKAGES = "wine wine64 xvfb xauth"
+PROGRAMS = ("wine", "xvfb-run", "xauth")
 # What the tests import, beside rlx. Those without compiled code are wheels of any platform.
 DEPENDENCIES = (
     "numpy<2.5", "wgpu>=0.32,<0.33", "cffi", "pycparser", "sniffio", "jinja2", "markupsafe",
@@ -144,7 +145,7 @@ def installed(wheel: Path) -> Path:
 
 def test(wheel: Path, steps: tuple[str, ...]) -> bool:
     """Runs the tests in wine; whether all passed."""
-    if shutil.which("wine") is None and not apt(PACKAGES):
+    if None in map(shutil.which, PROGRAMS) and not apt(PACKAGES):
         return False
     python = installed(wheel)
     env = {

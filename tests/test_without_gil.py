@@ -1,0 +1,188 @@
+"""What threads share in compiled code, where nothing but its own locks keeps them apart: Python without the GIL.
+
+With the GIL these tests hold as well; most can fail only without it. ``script/portable nogil`` runs them there.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx._ext.owner import Gate, Owner
+from rlx._ext.program import free_idle, idle_bytes
+
+THREADS = 4
+SECONDS = 0.5
+LARGE = 1 << 14  # elements, enough that an output gets a block of its own
+FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+MODULES = """
+import sys
+import rlx
+from rlx._ext import cpu, owner, program, webgpu_hot
+g = rlx.Graph()
+g.set_outputs([g.input("x", (4,)) + 1.0])
+for device in ("cpu", "reference"):
+    rlx.compile(g, device).run({"x": [0, 1, 2, 3]})
+print(sys._is_gil_enabled())
+"""
+
+
+def together(work):
+    """What ``work(number of the thread)`` returns in threads that begin at the same time."""
+    ready = threading.Barrier(THREADS)
+
+    def begin(at):
+        ready.wait()
+        return work(at)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(begin, range(THREADS)))
+
+
+@pytest.mark.skipif(not FREE, reason="this Python has no build without the GIL to switch it on in")
+def test_no_module_switches_the_gil_on():
+    done = subprocess.run([sys.executable, "-c", MODULES], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_one_thread_at_a_time_has_an_owner():
+    owner = Owner("this test", "wait")
+    inside, most = [], []
+
+    def work(at):
+        entered, end = 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                with owner:
+                    inside.append(at)
+                    most.append(len(inside))
+                    inside.pop()
+                    entered += 1
+            except rlx.BusyError:
+                continue
+        return entered
+
+    assert all(together(work))
+    assert set(most) == {1}
+    owner.close()
+    with pytest.raises(rlx.InputError, match="closed"):
+        owner.__enter__()
+
+
+def test_runs_and_changes_stay_apart():
+    gate, running, changing = Gate(), [], []
+
+    def work(at):
+        seen, end = 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            if at % 2:
+                with gate.changing():
+                    changing.append(at)
+                    assert not running
+                    changing.pop()
+                time.sleep(1e-4)
+            else:
+                with gate.running(), gate.running():
+                    running.append(at)
+                    assert not changing
+                    running.pop()
+            seen += 1
+        return seen
+
+    assert all(together(work))
+    with gate.changing():  # nothing counts as running any more
+        pass
+
+
+def scaled(n=LARGE):
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (n,)) * 2.0])
+    return rlx.compile(g, "cpu")
+
+
+def test_a_graph_of_many_callers_gives_each_its_own_results():
+    compiled = scaled()
+
+    def work(at):
+        x = np.full(LARGE, at, np.float32)
+        right, end = 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                (y,) = compiled.run({"x": x})
+            except rlx.BusyError:
+                continue
+            assert np.array_equal(y, 2 * x)
+            right += 1
+        return right
+
+    assert sum(together(work)) > THREADS
+
+
+def test_no_two_results_share_memory():
+    compiled = scaled()
+    free_idle()
+
+    def work(at):
+        clone, kept, runs = compiled.clone(), [], 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            value = 1000 * at + runs % 1000
+            kept.append((value, clone.run({"x": np.full(LARGE, value, np.float32)})[0]))
+            if len(kept) > 4:
+                value, y = kept.pop(0)
+                assert (y == 2 * value).all()
+            runs += 1
+        return runs
+
+    assert all(together(work))
+    # Blocks of one size: what is idle is a whole number of them, and counted once.
+    assert idle_bytes() % (4 * LARGE) == 0
+    assert 0 < idle_bytes() <= 64 * 4 * LARGE
+    free_idle()
+    assert idle_bytes() == 0
+
+
+def test_views_may_be_asked_for_during_runs():
+    def work(compiled, asked):
+        x = np.arange(LARGE, dtype=np.float32)
+        for _ in range(20):
+            (y,) = compiled.run({"x": x})
+            assert np.array_equal(y, 2 * x)
+            asked.set()
+
+    for _ in range(20):
+        compiled, asked = scaled(), threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(work, compiled, asked)
+            asked.wait(10)
+            (view,) = compiled.input_views
+            running.result()
+        assert np.array_equal(view, np.arange(LARGE, dtype=np.float32))
+
+
+def test_weights_may_change_while_clones_run():
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (8, 64)) @ g.param("w", (64, 64))])
+    ones = np.ones((64, 64), np.float32)
+    compiled = rlx.compile(g, "cpu", {"w": ones})
+    clones = [compiled.clone() for _ in range(THREADS)]
+
+    def work(at):
+        x, runs, end = np.ones((8, 64), np.float32), 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            if at == 0:
+                clones[at].set_param("w", ones * (1 + runs % 2))
+            else:
+                (y,) = clones[at].run({"x": x})
+                assert len(np.unique(y)) == 1
+                assert y[0, 0] in (64, 128)
+            runs += 1
+        return runs
+
+    assert all(together(work))
