@@ -25,8 +25,7 @@ PROCESSOR = "neoverse-n1"
 # Instructions by those of OpenBLAS, and the share of those that compute with one float, at most.
 PRODUCT, SCALAR = 1.15, 0.02
 # Instructions of the arithmetic for four results of a function, counted in kernels/elementwise/functions.h, and how many
-# times as many there may be. The rest are moves of constants, loads, stores, and the loop. gelu takes more (1.61): each step
-# of its long polynomial moves a constant first, since a fused product and sum overwrites its addend.
+# times as many there may be. The rest are moves of constants, loads, stores, and the loop.
 ARITHMETIC, TIMES = {"exp": 24, "tanh": 21, "gelu": 52}, 1.5
 
 

@@ -8,7 +8,19 @@
 #define TERM(p, x, c) v_fma(p, x, v_all(c))
 #define ROUNDING 12582912.0f /* adding 1.5 * 2^23 rounds to the nearest integer */
 
+/* c0 + c1 x + c2 x^2 with x^2 given. On NEON a fused product and sum overwrites its addend, so that Horner's scheme copies
+   every coefficient first; in groups of powers only the first of each group is copied. */
+#define GROUP(x, x2, c0, c1, c2) v_fma(x2, v_all(c2), v_fma(x, v_all(c1), v_all(c0)))
+
 /* (exp(r) - 1 - r) / r^2 and exp(r) for |r| up to log(2) / 2. */
+#if defined(NEON)
+static RLX_INLINE vf v_exp_rest(vf r)
+{
+    const vf r2 = r * r, high = GROUP(r, r2, 4.166720062e-2f, 8.366528898e-3f, 1.388251898e-3f);
+    return v_fma(high, r2, TERM(r, v_all(1.666654348e-1f), 4.999999702e-1f));
+}
+static RLX_INLINE vf v_exp_near(vf r) { return v_fma(v_exp_rest(r) * r, r, r) + 1.0f; }
+#else
 static RLX_INLINE vf v_exp_rest(vf r)
 {
     vf p = v_all(1.388251898e-3f);
@@ -18,6 +30,7 @@ static RLX_INLINE vf v_exp_rest(vf r)
     return TERM(p, r, 4.999999702e-1f);
 }
 static RLX_INLINE vf v_exp_near(vf r) { return TERM(TERM(v_exp_rest(r), r, 1.0f), r, 1.0f); }
+#endif
 
 /* exp(x + more) as p * 2^n, for |x| within the range of v_scale. `more` is a small correction. */
 static RLX_INLINE vf v_exp_sum(vf x, vf more, vf *n)
@@ -197,15 +210,16 @@ static RLX_INLINE vf v_erf(vf x)
 /* x where it is positive, 0 where it is negative, and NaN for minus infinity, as x * 0 is. */
 static RLX_INLINE vf v_positive(vf x) { return v_fma(v_all(0.5f), v_abs(x), 0.5f * x); }
 
-static RLX_INLINE vf v_gelu(vf x)
+/* The factor Q of the normal distribution's tail, for u from -1 to 1. */
+static RLX_INLINE vf v_tail(vf u)
 {
-    /* x below zero times the normal distribution's lower tail: exp(-a^2 / 2) Q(u) / (a + 3.5) for
-       u = (a - 3.5) / (a + 3.5); above zero what is missing of x is as much. */
-    const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
-    const vf d = a + 3.5f, w = v_reciprocal(d);
-    /* w + w_rest is 1 / d to more than f32 precision: an error in w would reach the result three times as large. */
-    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
-    const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
+#if defined(NEON)
+    const vf u2 = u * u, u3 = u2 * u;
+    const vf low = GROUP(u, u2, 7.444160581e-1f, -5.655617118e-1f, 3.154250681e-1f);
+    const vf middle = GROUP(u, u2, -1.160531193e-1f, 1.740604639e-2f, 6.493493915e-3f);
+    const vf high = GROUP(u, u2, -3.173820209e-3f, -4.950233269e-4f, 4.197311937e-4f);
+    return v_fma(v_fma(v_fma(u3, v_all(1.094858526e-4f), high), u3, middle), u3, low);
+#else
     vf q = v_all(1.094858526e-4f);
     q = TERM(q, u, 4.197311937e-4f);
     q = TERM(q, u, -4.950233269e-4f);
@@ -215,9 +229,21 @@ static RLX_INLINE vf v_gelu(vf x)
     q = TERM(q, u, -1.160531193e-1f);
     q = TERM(q, u, 3.154250681e-1f);
     q = TERM(q, u, -5.655617118e-1f);
-    q = TERM(q, u, 7.444160581e-1f);
+    return TERM(q, u, 7.444160581e-1f);
+#endif
+}
+
+static RLX_INLINE vf v_gelu(vf x)
+{
+    /* x below zero times the normal distribution's lower tail: exp(-a^2 / 2) Q(u) / (a + 3.5) for
+       u = (a - 3.5) / (a + 3.5); above zero what is missing of x is as much. */
+    const vf a = v_min(v_all(14.8f), v_abs(x)), h = -0.5f * a, z = h * a;
+    const vf d = a + 3.5f, w = v_reciprocal(d);
+    /* w + w_rest is 1 / d to more than f32 precision: an error in w would reach the result three times as large. */
+    const vf w_rest = w * v_fma(w, (d - 3.5f) - a, -v_rest(w, d, v_all(1.0f)));
+    const vf u = v_fma(w_rest, v_all(-7.0f), v_fma(w, v_all(-7.0f), v_all(1.0f)));
     vf n, p = v_exp_sum(z, v_rest(h, a, z), &n);
-    const vf tail = p * q * a;
+    const vf tail = p * v_tail(u) * a;
     return v_positive(x) - v_scale(v_fma(tail, w_rest, tail * w), n);
 }
 
