@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,58 @@ def test_what_a_text_takes_of_a_workgroup():
     source = "var<workgroup> a: array<vec4<f32>, 64>; @compute @workgroup_size(8, 4) fn main() {}"
     assert (shared_of(source), threads_of(source)) == (1024, 32)
     assert (shared_of("fn f() {}"), threads_of("fn f() {}")) == (0, 0)
+
+
+# What a module for macOS is made of, as far as _portable/macho.py reads it.
+def load_command(kind, body):
+    body += b"\0" * (-len(body) % 8)
+    return struct.pack("<II", kind, 8 + len(body)) + body
+
+
+def macos_module(library, folder, oldest, bindings):
+    commands = [
+        load_command(0x0C, struct.pack("<IIII", 24, 0, 0, 0) + library.encode() + b"\0"),
+        load_command(0x32, struct.pack("<IIII", 1, oldest, 0, 0)),
+    ]
+    if folder:
+        commands.append(load_command(0x8000001C, struct.pack("<I", 12) + folder.encode() + b"\0"))
+    size = 32 + sum(map(len, commands)) + 48
+    commands.append(
+        load_command(0x80000022, struct.pack("<10I", 0, 0, size, len(bindings), *[0] * 6))
+    )
+    head = struct.pack("<IiIIIIII", 0xFEEDFACF, 0x0100000C, 0, 8, len(commands), 0, 0, 0)
+    return head + b"".join(commands) + bindings
+
+
+def test_modules_for_macos_are_looked_into(portable):
+    from _portable import macho
+
+    system, python = "/usr/lib/libSystem.B.dylib", {"PyList_New"}
+    qos = b"\x40_pthread_attr_set_qos_class_np\0\x11\x72\x80\x01\x90"
+    lists = b"\x40_PyList_New\0\x3e\x72\x08\x90"
+    found = macho.read(macos_module(system, "", 11 << 16, lists + qos))
+    assert found.symbols == {"_PyList_New": None, "_pthread_attr_set_qos_class_np": system}
+    assert macho.faults("cpu", found, "arm64", python) == []
+    assert macho.faults("cpu", found, "x86_64", python) == [
+        "is for the processor 0x100000c, not for x86_64"
+    ]
+    assert macho.faults("cpu", found, "arm64", set()) == [
+        "needs _PyList_New, which neither Python's limited API nor macOS has"
+    ]
+    found = macho.read(macos_module("/opt/lib/libz.dylib", "/opt/lib", 15 << 16, lists + qos))
+    assert macho.faults("cpu", found, "arm64", python) == [
+        "needs macOS (15, 0), not (11, 0)",
+        "needs the library /opt/lib/libz.dylib",
+        "looks for libraries in /opt/lib",
+        "looks for _pthread_attr_set_qos_class_np in /opt/lib/libz.dylib",
+    ]
+    found = macho.read(macos_module(system, "", 11 << 16, lists))
+    assert macho.faults("owner", found, "arm64", python) == []
+    assert macho.faults("cpu", found, "arm64", python) == [
+        "does not call _pthread_attr_set_qos_class_np"
+    ]
+    with pytest.raises(ValueError, match="Mach-O"):
+        macho.read(b"\x7fELF" + bytes(64))
 
 
 def test_unknown_systems_are_refused():

@@ -23,6 +23,7 @@ DEPENDENCIES = (
     "setuptools>=80", "cython>=3.3", "numpy>=2", "jinja2>=3.1,<3.2", "rich>=13", "platformdirs>=4", "scipy",
     "pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis",
 )  # fmt: skip
+LEFT_OUT = {"ONNX"}  # which has no wheel for it either
 # Whether the GIL stays off when everything that is compiled has been imported and a graph has run.
 ASKED = """
 import sys, numpy as np, rlx
@@ -82,4 +83,4 @@ def check(steps: tuple[str, ...]) -> bool:
     env.pop("PYTHON_GIL", None)
     off = subprocess.run([str(python), "-c", ASKED], cwd=folder, env=env, check=False).returncode == 0
     say(f"without the GIL: it {'stays off' if off else 'is ON after importing and running'}")
-    return run_steps("nogil", [str(python)], env, steps) and off
+    return run_steps("nogil", [str(python)], env, tuple(step for step in steps if step not in LEFT_OUT)) and off
