@@ -30,6 +30,7 @@ STEPS = {
     "caches": (
         "tests/test_cache_folder.py",
         "tests/test_compile_cache.py",
+        "tests/test_hard_paths.py",
         "tests/test_kept_files.py",
         "tests/test_model_file.py",
         "tests/test_weight_files.py",
