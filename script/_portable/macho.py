@@ -12,7 +12,12 @@ from _portable.wheel import exported
 
 MAGIC, PROCESSORS = 0xFEEDFACF, {"x86_64": 0x01000007, "arm64": 0x0100000C}
 # Load commands, by what Apple's mach-o/loader.h calls them.
-DYLIBS, RPATH, BUILD_VERSION, DYLD_INFO = {0x0C, 0x80000018, 0x8000001F, 0x20}, 0x8000001C, 0x32, 0x80000022
+DYLIBS, RPATH, BUILD_VERSION, DYLD_INFO = (
+    {0x0C, 0x80000018, 0x8000001F, 0x20},
+    0x8000001C,
+    0x32,
+    0x80000022,
+)
 MACOS = 1
 # Steps of the list of bindings: a step is the upper half of its byte.
 ORDINAL, LONG_ORDINAL, SPECIAL_ORDINAL, SYMBOL = 0x10, 0x20, 0x30, 0x40

@@ -50,7 +50,9 @@ def interpreter() -> Path | None:
             configure = [str(sources / "configure"), "-q", "--disable-gil", f"--prefix={folder}"]
             make = ["make", "-s", f"-j{os.cpu_count()}", "install"]
             for command in (configure, make):
-                done = subprocess.run(command, cwd=place, check=False, capture_output=True, text=True)
+                done = subprocess.run(
+                    command, cwd=place, check=False, capture_output=True, text=True
+                )
                 if done.returncode:
                     raise RuntimeError(f"{command[0]}: {done.stderr[-2000:]}")
         # Newer versions may have no wheel for it, and take long to compile.
@@ -81,6 +83,13 @@ def check(steps: tuple[str, ...]) -> bool:
     folder = built(python)
     env = {**os.environ, "PYTHONPATH": str(folder)}
     env.pop("PYTHON_GIL", None)
-    off = subprocess.run([str(python), "-c", ASKED], cwd=folder, env=env, check=False).returncode == 0
+    off = (
+        subprocess.run([str(python), "-c", ASKED], cwd=folder, env=env, check=False).returncode == 0
+    )
     say(f"without the GIL: it {'stays off' if off else 'is ON after importing and running'}")
-    return run_steps("nogil", [str(python)], env, tuple(step for step in steps if step not in LEFT_OUT)) and off
+    return (
+        run_steps(
+            "nogil", [str(python)], env, tuple(step for step in steps if step not in LEFT_OUT)
+        )
+        and off
+    )
