@@ -219,6 +219,12 @@ VARIANT = _flag(
     "",
     "variants of GPU kernels that are taken wherever they fit, with commas: matmul=large",
 )
+REQUIRE_FRAGMENTS = _flag(
+    "RLX_REQUIRE_FRAGMENTS",
+    _bool,
+    False,
+    "tests that need an adapter with matrix units fail instead of being left out when there is none",
+)
 REQUIRE_WEBGPU = _flag(
     "RLX_REQUIRE_WEBGPU",
     _bool,

@@ -11,6 +11,7 @@ from rlx.backends.arguments import apart
 from rlx.cost.gate import IoFusionGate
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError
+from rlx.ir.fragments import Fragment
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ir.plan import MemoryPlan, Schedule
@@ -53,28 +54,6 @@ class Capabilities:
     gpu_buffers: bool = False
 
 
-class MatrixConfig(NamedTuple):
-    """A kind of matrices that the subgroups of a GPU multiply in one step.
-
-    Attributes:
-        component: Type of the elements of both operands: "f16", "i8" and so on.
-        result: Type of the elements of the result.
-        m: Rows of the left operand.
-        n: Columns of the right operand.
-        k: Columns of the left operand.
-        least: Smallest size of a subgroup that can.
-        most: Largest size of one.
-    """
-
-    component: str
-    result: str
-    m: int
-    n: int
-    k: int
-    least: int
-    most: int
-
-
 @dataclass(frozen=True)
 class DeviceInfo:
     """One device that a backend found.
@@ -96,7 +75,7 @@ class DeviceInfo:
             or "software"; empty where nothing tells.
         handle: The object of the program that is the device, such as a ``wgpu.GPUDevice`` that the program
             shares with rlx; None for a device that rlx opens itself.
-        matrix_configs: The matrices that a GPU's subgroups multiply; empty where there are none, or nothing tells.
+        fragments: What its matrix units multiply; empty where it has none, or they can't be used.
     """
 
     backend: str
@@ -112,7 +91,7 @@ class DeviceInfo:
     device_id: int | None = None
     kind: str = ""
     handle: Any = field(default=None, repr=False)
-    matrix_configs: tuple[MatrixConfig, ...] = ()
+    fragments: tuple[Fragment, ...] = ()
 
 
 @dataclass(frozen=True)

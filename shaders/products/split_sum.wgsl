@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum = x[at];
     for (var split = 1u; split < SPLITS; split++) { sum += x[split * count + at]; } // trips: SPLITS
 {% if has_bias %}
-    sum += {{ S }}(bias[{{ "(at / %du) %% %du" % (every // step, n) if of_rows else "at %% %du" % (n // step) }}]);
+    sum += {{ S }}({{ "f32(bias[(at / %du) %% %du])" % (every // step, n) if of_rows else "bias[at %% %du]" % (n // step) }});
 {% endif %}
     y[at] = {{ D }}(activate({{ "sum" if wide else "vec4<f32>(sum)" }}){{ "" if wide else ".x" }});
 }

@@ -171,7 +171,7 @@ def _info(backend: str, library: Provider, index: int, adapter: Any, has: Any) -
         vendor_id=int(info["vendor_id"]),
         device_id=int(info["device_id"]),
         kind=_KINDS.get(info["adapter_type"], ""),
-        matrix_configs=library.matrix_configs(adapter) if _MATRICES in features else (),
+        fragments=library.fragments(adapter) if _MATRICES in features else (),
     )
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from rlx import flags
-from rlx.backends.base import MatrixConfig
+from rlx.ir.fragments import Fragment
 
 
 class Provider(Protocol):
@@ -51,7 +51,7 @@ class Provider(Protocol):
             Exception: Whatever a missing or broken driver makes of it.
         """
 
-    def matrix_configs(self, adapter: Any) -> tuple[MatrixConfig, ...]:
+    def fragments(self, adapter: Any) -> tuple[Fragment, ...]:
         """The matrices that an adapter's subgroups multiply."""
 
     def opened(self, adapter: Any, features: Collection[str], limits: Mapping[str, int]) -> Any:

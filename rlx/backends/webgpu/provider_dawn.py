@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rlx import flags
-from rlx.backends.base import MatrixConfig
+from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
 _BACKEND = "wgpudawn.backends.dawn"
@@ -70,13 +70,13 @@ class Dawn:
         with phase("adapters"):
             return tuple(module.gpu.enumerate_adapters_sync())
 
-    def matrix_configs(self, adapter: Any) -> tuple[MatrixConfig, ...]:
+    def fragments(self, adapter: Any) -> tuple[Fragment, ...]:
         """See ``Provider``."""
         if "chromium-experimental-subgroup-matrix" not in adapter.features:
             return ()
         properties = _extras().get_adapter_properties(adapter)
         return tuple(
-            MatrixConfig(
+            Fragment(
                 str(one["component_type"]),
                 str(one["result_component_type"]),
                 *(int(one[key]) for key in ("m", "n", "k")),
@@ -95,6 +95,8 @@ class Dawn:
             required_features=list(features),
             required_limits=dict(limits),
             enable_toggles=[name for name in toggles if name in extras.all_toggles()],
+            # Ticks of 65 microseconds would hide most kernels.
+            disable_toggles=["timestamp_quantization"],
         )
 
     def owns(self, handle: object) -> bool:

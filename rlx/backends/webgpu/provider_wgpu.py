@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from rlx.backends.base import MatrixConfig
 from rlx.backends.webgpu import incomplete
+from rlx.ir.fragments import Fragment
 from rlx.ir.spans import phase
 
 
@@ -52,7 +52,7 @@ class WgpuNative:
         with phase("adapters"):
             return tuple(wgpu.gpu.enumerate_adapters_sync())
 
-    def matrix_configs(self, adapter: Any) -> tuple[MatrixConfig, ...]:
+    def fragments(self, adapter: Any) -> tuple[Fragment, ...]:
         """See ``Provider``."""
         return ()
 

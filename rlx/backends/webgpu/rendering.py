@@ -26,9 +26,6 @@ from rlx.lru import Lru
 # Bounds: number of texts, and characters of all of them.
 _sources: Lru[Any, tuple[str, int]] = Lru(1024, 16 << 20)
 
-# Parameters of kernels that use extensions of WGSL, and how the text asks for each.
-_ENABLED = {"half": "f16", "subgroups": "subgroups"}
-
 
 def rendered(info: DeviceInfo, schedule: Schedule, plan: MemoryPlan) -> tuple[Dispatch | Call, ...]:
     """What a run does, in order: dispatches, and calls on the host.
@@ -106,8 +103,25 @@ def _source(
         kernel = "strided_copy_narrow"  # elements share words, so they are written by atomics
     types = [STORAGE[dtype].word for dtype in dtypes]
     body = render(kernel, {**params, "access": list(access), "type": types})
-    enable = "".join(f"enable {name};\n" for key, name in _ENABLED.items() if params.get(key))
-    return enable + header(params, work, fold) + body
+    return enabled(params) + header(params, work, fold) + body
+
+
+# What a text asks of WGSL before all else, by the parameter that says so.
+_ENABLED = {
+    "half": "enable f16;\n",
+    "subgroups": "enable subgroups;\n",
+    "fragments": "enable f16;\nenable subgroups;\nenable chromium_experimental_subgroup_matrix;\n"
+    "requires buffer_view;\n"
+    # Places that depend on the number of the subgroup are the same for all of its threads.
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);\n",
+    "sized": "enable subgroup_size_control;\n",
+}
+
+
+def enabled(params: Mapping[str, Any]) -> str:
+    """The directives of a text."""
+    asked = "".join(lines for name, lines in _ENABLED.items() if params.get(name))
+    return "".join(dict.fromkeys(asked.splitlines(keepends=True)))
 
 
 def _exact(value: Any) -> Any:

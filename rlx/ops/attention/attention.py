@@ -13,13 +13,15 @@ from rlx.abi.attention import KINDS
 from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, GraphError, ShapeError, describe
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import fragment_params
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, size
 from rlx.ir.variants import Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
-from rlx.ops.attention.tiles import PREFILL, Prefill
+from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.widened import lower_widened
 
 # The number of a mask kind is its parameter in the kernels.
 
@@ -199,6 +201,46 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     h = _of(node)
     if size(node.shape) == 0:
         return
+    if node.dtype is DType.F16:
+        variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
+        if h.sq >= _TILED and isinstance(variant, FragmentQueries):
+            _fragments(node, emitter, h, variant)
+        else:
+            lower_widened(node, emitter, _lower_wide)
+        return
+    _lower_wide(node, emitter)
+
+
+def _prefill(h: Heads, emitter: Emitter, half: bool = False) -> Prefill:
+    return Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv, half, emitter.limits)
+
+
+def _fragments(node: Node, emitter: Emitter, h: Heads, variant: Variant) -> None:
+    """Queries whose products are made by matrix units."""
+    fragment = fragment_params(emitter.limits)
+    queries = variant.params["subgroups"] * fragment["lanes"]
+    layout = node.attrs["layout"]
+    shapes = [one.shape for one in node.inputs[:3]]
+    heads = (h.heads, h.kv_heads, h.kv_heads)
+    steps = [_steps(shape, count, layout) for shape, count in zip(shapes, heads, strict=True)]
+    more = {
+        **fragment,
+        "fragments": 1,
+        "rounded": 0,
+        "queries": queries,
+        "keys": variant.params["keys"],
+        "q_aligned": math.gcd(h.d, *steps[0]),
+        "k_aligned": math.gcd(h.d, *steps[1]),
+        "v_aligned": math.gcd(h.dv, *steps[2]),
+        "o_aligned": math.gcd(*_steps(node.shape, h.heads, layout)),
+    }
+    work = h.batch * h.heads * math.ceil(h.sq / queries)
+    _call("attention_fragments", node, emitter, work, more=more)
+
+
+def _lower_wide(node: Node, emitter: Emitter) -> None:
+    """By kernels of f32."""
+    h = _of(node)
     if h.sq >= _TILED and h.dv <= _WIDEST:
         _tiles(node, emitter, h)
         return
@@ -222,8 +264,7 @@ def _plain_trips(h: Heads) -> int:
 
 def _tiles(node: Node, emitter: Emitter, h: Heads) -> None:
     """Tiles of queries, which share the keys that they read."""
-    problem = Prefill(h.batch * h.heads, h.sq, h.sk, h.d, h.dv)
-    variant = PREFILL.choose(problem, emitter)
+    variant = PREFILL.choose(_prefill(h, emitter), emitter)
     kernel = "attention_tiles" if variant.name == "tiles" else "attention_wide"
     work = h.batch * h.heads * math.ceil(h.sq / variant.params["queries"])
     name, window = _kind(node.attrs["kind"])
@@ -332,11 +373,19 @@ def _case(shapes: tuple[Shape, ...], **attrs: Any) -> Sample:
     flops=_flops,
     cpu=Kernels(("attention",), _lower_cpu),
     webgpu=Kernels(
-        ("attention", "attention_split", "attention_join", "attention_tiles", "attention_wide"),
+        (
+            "attention",
+            "attention_split",
+            "attention_join",
+            "attention_tiles",
+            "attention_wide",
+            "attention_fragments",
+        ),
         _lower_webgpu,
     ),
     dtypes=FLOAT_KERNELS,
     webgpu_dtypes=WEBGPU_FLOATS,
+    webgpu_f16=True,
     tolerance={DType.F32: 1e-5},  # the GPU's exp is 3 + 2|x| ULP, rescaled along the keys
     samples=lambda: (
         _case(((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4))),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import FragmentVariant, fragment_params
 from rlx.ir.opdef import Emitter, TensorType
 from rlx.ir.variants import Variant
 from rlx.ops.products.tiles import FEW_ROWS, MATMUL, Problem, partitions, strips, tiles
@@ -41,7 +42,11 @@ def call_product_webgpu(
         return
     variant = MATMUL.choose(problem, emitter)
     cut = partitions(problem, variant)
-    _tiled("matmul", problem, variant, cut, emitter, operands, results, params)
+    kernel = "matmul"
+    if isinstance(variant, FragmentVariant):
+        kernel = "matmul_fragments"
+        params |= {**fragment_params(emitter.limits), "rounded": 0, "fragments": 1}
+    _tiled(kernel, problem, variant, cut, emitter, operands, results, params)
 
 
 def few_rows_product(

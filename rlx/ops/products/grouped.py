@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, describe
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import FragmentVariant, fragment_params
 from rlx.ir.graph import Graph, Node
 from rlx.ir.opdef import Array, Emitter, Kernels, NodeLike, Sample, TensorType
 from rlx.ir.shape import size
@@ -242,6 +243,8 @@ def _lower_integer_webgpu(node: Node, emitter: Emitter) -> None:
     variant = INTEGER.choose(problem, emitter)
     scales = size(node.inputs[2].shape) if len(node.inputs) > 2 else 0
     params |= {**variant.params, "columns": few_columns(problem), "scales": scales}
+    if isinstance(variant, FragmentVariant):
+        params |= {**fragment_params(emitter.limits, variant.operand), "fragments": 1}
     operands = [emitter.operand(at) for at in range(len(node.inputs))]
     work, across = groups(problem, variant)
     emitter.call(KERNELS[variant.name], operands, [emitter.result()], params, work, across)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
 from rlx.ops.products.tiles import ENOUGH, FEW_ROWS
 
@@ -32,6 +33,12 @@ def _tile(name: str, bm: int, bn: int, bk: int, tm: int, tn: int) -> Variant:
     return Variant(name, (bm // tm) * (bn // tn), 4 * bk * (bm + bn), params)
 
 
+def _fragments(name: str, bm: int, bn: int, bk: int, wm: int, wn: int) -> FragmentVariant:
+    """A tile of shaders/products/matmul_integer_fragments.wgsl, each of whose subgroups makes wm x wn of it."""
+    params = {"bm": bm, "bn": bn, "bk": bk, "wm": wm, "wn": wn}
+    return FragmentVariant(name, 0, 0, params, operand="i8", nbytes=1)
+
+
 _THREADS = 256
 _PLAIN_COLUMNS = 256
 # Bytes of workgroup memory: the sums of up to 4 rows of every thread.
@@ -40,10 +47,21 @@ _FEW_STORAGE = 4 * 16 * _THREADS
 _FEW_COLUMNS, _WIDE = 32, 16384
 
 
+# By preference: variants, and how many workgroups they have to make.
+_PREFERRED = (
+    ("few", 0),
+    ("fragments_large", ENOUGH),
+    ("fragments_small", 0),
+    ("fragments_tiny", 0),
+    ("large", ENOUGH),
+    ("small", 0),
+)
+
+
 def _rule(problem: Bytes, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
-    for name, enough in (("few", 0), ("large", ENOUGH), ("small", 0)):
-        if name in found and (name == "few" or groups(problem, found[name])[0] >= enough):
+    for name, enough in _PREFERRED:
+        if name in found and (not enough or groups(problem, found[name])[0] >= enough):
             return found[name]
     return found["plain"]
 
@@ -57,6 +75,9 @@ def _takes(variant: Variant, problem: Bytes) -> bool:
 INTEGER = Family(
     "matmul_integer",
     (
+        _fragments("fragments_large", 128, 128, 64, 64, 64),
+        _fragments("fragments_small", 64, 64, 128, 32, 32),
+        _fragments("fragments_tiny", 32, 32, 64, 16, 32),
         _tile("large", 64, 128, 8, 8, 8),
         _tile("small", 32, 64, 8, 4, 4),
         Variant("few", _THREADS, _FEW_STORAGE),
@@ -66,6 +87,9 @@ INTEGER = Family(
     _takes,
 )
 KERNELS = {
+    "fragments_large": "matmul_integer_fragments",
+    "fragments_small": "matmul_integer_fragments",
+    "fragments_tiny": "matmul_integer_fragments",
     "large": "matmul_integer_tiles",
     "small": "matmul_integer_tiles",
     "few": "matmul_integer_gemv",

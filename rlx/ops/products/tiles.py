@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
 
 # A workgroup makes a tile of the result. Each of its threads keeps several sums in registers, and all threads read the
@@ -58,7 +59,24 @@ def _tile(
     )
 
 
+def _fragments(
+    name: str, bm: int, bn: int, bk: int, wm: int, wn: int, sides: int = 1
+) -> FragmentVariant:
+    """A tile of shaders/products/matmul_fragments.wgsl, each of whose subgroups makes wm x wn of it."""
+    params = {"bm": bm, "bn": bn, "bk": bk, "wm": wm, "wn": wn}
+    return FragmentVariant(name, 0, 0, params, sides=sides)
+
+
+FRAGMENTS = (
+    _fragments("fragments_large", 128, 128, 32, 64, 64),
+    _fragments("fragments_medium", 64, 128, 64, 32, 32),
+    _fragments("fragments_small", 64, 64, 64, 32, 32),
+    _fragments("fragments_paired", 64, 64, 32, 32, 32, sides=2),
+    _fragments("fragments_tiny", 32, 32, 16, 16, 16),
+    _fragments("fragments_tiny_paired", 32, 32, 16, 16, 16, sides=2),
+)
 TILES = (
+    *FRAGMENTS,
     _tile("wide", 128, 128, 16, 8, 16),
     _tile("large", 64, 128, 16, 8, 8),
     _tile("medium", 64, 64, 16, 8, 8),
@@ -81,9 +99,23 @@ def tiles(problem: Problem, variant: Variant) -> int:
     return problem.batch * math.ceil(problem.m / bm) * sum(math.ceil(n / bn) for n in problem.parts)
 
 
+# By preference: tiles of fragments, and how many there have to be. Matrix units are never passed over for other kernels.
+_ENOUGH_FRAGMENTS = (
+    ("fragments_paired", 0),
+    ("fragments_large", 1.5 * ENOUGH),
+    ("fragments_medium", ENOUGH),
+    ("fragments_small", 0),
+    ("fragments_tiny", 0),
+    ("fragments_tiny_paired", 0),
+)
+
+
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
     count = {name: tiles(problem, variant) for name, variant in found.items()}
+    for name, enough in _ENOUGH_FRAGMENTS:
+        if name in found and (count[name] >= enough or not enough):
+            return found[name]
     if problem.gated:
         order: tuple[tuple[str, float], ...] = (("paired", ENOUGH),)
     else:
@@ -112,6 +144,9 @@ _PLAIN_SUM = 1 << 15
 
 
 def _takes(variant: Variant, problem: Problem) -> bool:
+    if isinstance(variant, FragmentVariant):
+        # Matrix units multiply halves; f32 would lose digits.
+        return not problem.simple and problem.k > 0 and variant.sides == 1 + problem.gated
     if variant.name == "plain" and problem.k > _PLAIN_SUM:
         return False
     # A gated product keeps two tiles of sums.

@@ -10,10 +10,14 @@ import numpy as np
 
 from rlx.errors import ShapeError, describe
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import FragmentVariant, fragment_params, tile_subgroups
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, OpDef, PerAxis, Sample, TensorType
-from rlx.ir.shape import Shape, size
+from rlx.ir.shape import Shape, size, strides
+from rlx.ir.variants import Variant
 from rlx.ops.declare import FLOAT_KERNELS, WEBGPU_FLOATS, op
+from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.widened import lower_widened
 from rlx.ops.windows import strips
 from rlx.ops.windows.convolution_cpu import CPU
 from rlx.ops.windows.geometry import (
@@ -29,7 +33,16 @@ from rlx.ops.windows.geometry import (
     window_of,
     windows,
 )
-from rlx.ops.windows.tiles import CONV, Problem, down, is_near, partitions, steps, tiles
+from rlx.ops.windows.tiles import (
+    CONV,
+    Problem,
+    down,
+    is_near,
+    partitions,
+    step_partitions,
+    steps,
+    tiles,
+)
 
 # WGSL: threads of a workgroup of the direct kernel, and of the kernel that adds partitions.
 _DIRECT = 256
@@ -90,12 +103,79 @@ def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    if size(node.shape):
-        operands = [emitter.operand(index) for index in range(len(node.inputs))]
-        call_webgpu(node, emitter, operands, emitter.result())
+    if not size(node.shape):
+        return
+    if node.dtype is DType.F16:
+        variant = _fragments(node, emitter)
+        if variant is None:
+            lower_widened(node, emitter, _lower_wide)
+        else:
+            _call_fragments(node, emitter, variant)
+        return
+    _lower_wide(node, emitter)
 
 
-WEBGPU_NAMES = ("conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct")
+def _lower_wide(node: Node, emitter: Emitter) -> None:
+    """By kernels of f32."""
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    call_webgpu(node, emitter, operands, emitter.result())
+
+
+# Least channels and outputs of a group for matrix units: with fewer, most of a tile would be padding.
+_LEAST_CHANNELS, _LEAST_OUTPUTS = 8, 8
+
+
+def _problem(node: Node, window: Window, half: bool = False) -> Problem:
+    groups = node.attrs["groups"]
+    positions = node.shape[0] * size(window.out)
+    taps = size(node.inputs[1].shape[1:])
+    return Problem(node.shape[1] // groups, positions, taps, groups, is_near(window), half)
+
+
+def _fragments(node: Node, emitter: Emitter) -> Variant | None:
+    """The tile that matrix units make; None where other kernels are better, or there are no such units."""
+    if node.inputs[1].shape[1] < _LEAST_CHANNELS or node.inputs[1].shape[0] < _LEAST_OUTPUTS:
+        return None
+    found = CONV.choose(_problem(node, collapsed(window_of(node)), half=True), emitter)
+    return found if isinstance(found, FragmentVariant) else None
+
+
+def _call_fragments(node: Node, emitter: Emitter, variant: Variant) -> None:
+    """Writes the call of the kernel for matrix units, behind a copy of the weight in its order."""
+    operands = [emitter.operand(index) for index in range(len(node.inputs))]
+    window = collapsed(window_of(node))
+    outputs, channels = node.inputs[1].shape[:2]
+    taps = math.prod(window.kernel)
+    if taps > 1:
+        turned = emitter.temp(TensorType((outputs, taps, channels), node.dtype))
+        order, steps = (outputs, taps, channels), (taps * channels, 1, taps)
+        emit_strided_copy(emitter, operands[1], turned, node.dtype, order, steps, strides(order))
+        operands[1] = turned
+    problem, fragment = _problem(node, window, half=True), fragment_params(emitter.limits)
+    threads = fragment["lanes"] * tile_subgroups(variant.params)
+    splits, length = step_partitions(problem, variant, taps)
+    params = {
+        **params_of(node, window),
+        **variant.params,
+        **fragment,
+        "fragments": 1,
+        "rounded": 0,
+        "per": max(1, variant.params["bn"] // threads),
+        "splits": splits,
+        "partition_steps": length,
+    }
+    work, unit = tiles(problem, variant), down(problem, variant)
+    if splits == 1:
+        emitter.call("conv_fragments", operands, [emitter.result()], params, work, unit)
+        return
+    _call_split(
+        "conv_fragments", node, emitter, operands, emitter.result(), params, work, size(window.out)
+    )
+
+
+WEBGPU_NAMES = (
+    "conv_tiles", "conv", "split_sum", "conv_strips", "conv_direct", "conv_fragments", "strided_copy",
+)  # fmt: skip
 
 
 def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: Any) -> None:
@@ -121,8 +201,7 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
         )
         emitter.call("conv_direct", operands, [result], params, work)
         return
-    positions = node.shape[0] * size(window.out)
-    problem = Problem(outputs, positions, taps, groups, is_near(window))
+    problem = _problem(node, window)
     variant = CONV.choose(problem, emitter)
     work, unit = tiles(problem, variant), down(problem, variant)
     if variant.name == "plain":
@@ -134,20 +213,33 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
     if splits == 1:
         emitter.call("conv_tiles", operands, [result], params, work, unit)
         return
-    elements, windows = size(node.shape), size(window.out)
+    _call_split("conv_tiles", node, emitter, operands, result, params, work, size(window.out))
+
+
+def _call_split(
+    kernel: str,
+    node: Node,
+    emitter: Emitter,
+    operands: Sequence[Any],
+    result: Any,
+    params: dict[str, Any],
+    work: int,
+    windows: int,
+) -> None:
+    """Writes the call of a kernel whose sums are split, and of the kernel that adds the partitions."""
+    splits, elements = params["splits"], size(node.shape)
     partial = emitter.temp(TensorType((splits, elements), DType.F32))
-    emitter.call("conv_tiles", operands[:2], [partial], params, work * splits, 0)
-    wide = windows % 4 == 0
+    emitter.call(kernel, operands[:2], [partial], params, work * splits, 0)
     added = {
         "splits": splits,
         "elements": elements,
         "n": node.shape[1],
         "every": windows,
         "has_bias": params["has_bias"],
-        "half": 0,
+        "half": int(params.get("fragments", 0) and node.dtype is DType.F16),
         "act": 0,
     }
-    groups = math.ceil(elements / (_DIRECT * (4 if wide else 1)))
+    groups = math.ceil(elements / (_DIRECT * (4 if windows % 4 == 0 else 1)))
     emitter.call("split_sum", [partial, *operands[2:]], [result], added, groups, 0)
 
 
@@ -247,6 +339,7 @@ def _convolution(rank: int) -> OpDef:
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),
         dtypes=FLOAT_KERNELS,
         webgpu_dtypes=WEBGPU_FLOATS,
+        webgpu_f16=True,
         tolerance={DType.F32: 1e-5},  # sums of up to thousands of products, in f32
         samples=lambda: _samples(rank),
     )

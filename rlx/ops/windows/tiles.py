@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlx.ir.fragments import FragmentVariant
 from rlx.ir.variants import Family, Variant
 from rlx.ops.windows.geometry import Window
 
@@ -23,6 +24,7 @@ class Problem(NamedTuple):
         length: Of the sums: channels of a group times taps.
         groups: Parts that the channels are split into.
         near: Whether the taps of a window are so near to each other that 31 bits hold any sum of places.
+        half: Whether matrix units may multiply: operands are f16, or rounded to that.
     """
 
     outputs: int
@@ -30,6 +32,7 @@ class Problem(NamedTuple):
     length: int
     groups: int
     near: bool = True
+    half: bool = False
 
 
 # Most k of a step, between two barriers. A tile of that many fits the default limits.
@@ -44,7 +47,25 @@ def _tile(name: str, bm: int, bn: int, tm: int, tn: int) -> Variant:
     return Variant(name, (bm // tm) * (bn // tn), storage, {"bm": bm, "bn": bn, "tm": tm, "tn": tn})
 
 
+def _fragments(name: str, bm: int, bn: int, bk: int, wm: int, wn: int) -> FragmentVariant:
+    """A tile of shaders/windows/conv_fragments.wgsl, each of whose subgroups makes wm x wn of it."""
+    params = {"bm": bm, "bn": bn, "bk": bk, "wm": wm, "wn": wn}
+    return FragmentVariant(name, 0, 0, params)
+
+
+# By preference: tiles of fragments, the outputs that fill them, and how many of them there have to be. The sums of large
+# ones are split where these are few.
+_PREFERRED = (
+    ("fragments_large", 96, 48),
+    ("fragments_medium", 48, 240),
+    ("fragments_small", 24, 0),
+    ("fragments_tiny", 0, 0),
+)
 TILES = (
+    _fragments("fragments_large", 128, 128, 32, 64, 64),
+    _fragments("fragments_medium", 64, 128, 32, 32, 64),
+    _fragments("fragments_small", 64, 64, 32, 32, 32),
+    _fragments("fragments_tiny", 32, 32, 16, 16, 16),
     _tile("large", 64, 128, 8, 8),
     _tile("flat", 32, 128, 4, 8),
     _tile("medium", 64, 64, 8, 8),
@@ -77,6 +98,9 @@ def count(problem: Problem, variant: Variant) -> int:
 
 def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
     found = {variant.name: variant for variant in legal}
+    for name, outputs, enough in _PREFERRED:
+        if name in found and problem.outputs >= outputs and tiles(problem, found[name]) >= enough:
+            return found[name]
     # Tiles of 32 outputs are a little slower than tiles of 64, but may compute fewer outputs that do not exist.
     low, high = (math.ceil(problem.outputs / bm) * bm for bm in (32, 64))
     # Large tiles pay also where it takes split sums to make enough of them.
@@ -90,7 +114,24 @@ def _rule(problem: Problem, legal: Sequence[Variant]) -> Variant:
 
 
 def _takes(variant: Variant, problem: Problem) -> bool:
+    if isinstance(variant, FragmentVariant):
+        return problem.half and problem.near and problem.length > 0
     return variant.name == "plain" or problem.near
+
+
+def step_partitions(problem: Problem, variant: Variant, taps: int) -> tuple[int, int]:
+    """Into how many partitions the sums of a tile of fragments are split, and how many steps each has.
+
+    Args:
+        problem: The convolution.
+        variant: The tile.
+        taps: Taps of a channel; a step has some channels of one.
+    """
+    steps = taps * math.ceil(problem.length // taps / variant.params["bk"])
+    made = max(1, tiles(problem, variant))
+    wanted = max(1, min(MOST_PARTITIONS, steps // 4, 2 * ENOUGH // made))
+    length = math.ceil(steps / wanted)
+    return math.ceil(steps / length), length
 
 
 CONV = Family("conv", TILES, _rule, _takes)

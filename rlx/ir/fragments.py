@@ -1,0 +1,119 @@
+"""Fragments: the small matrices that the matrix units of a GPU multiply, as far as an adapter tells of them.
+
+A subgroup, the threads that a GPU runs in step, holds a fragment in its registers together and multiplies two of them in one
+instruction. Adapters list the sizes and types that they have; kernels are rendered for one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+from rlx.dataclasses import dataclass
+from rlx.ir.variants import Limits, Variant
+
+# The feature of an adapter that has them.
+FEATURE = "chromium-experimental-subgroup-matrix"
+# The feature that lets a kernel ask for the size of its subgroups.
+SIZED = "subgroup-size-control"
+# What kernels are rendered for, by the dtype of the operands, and the type that these are summed in.
+_SUMS = {"f16": "f32", "i8": "i32", "u8": "u32"}
+_FIELDS = ("fm", "fn", "fk", "lanes", "sized")
+
+
+class Fragment(NamedTuple):
+    """A multiplication that an adapter has: [m, k] @ [k, n].
+
+    Attributes:
+        operand: WGSL's name of the operands' type: f16, i8 or u8, f32.
+        result: The type of the sums.
+        m: Rows of the left operand.
+        n: Columns of the right one.
+        k: Length of the sums.
+        least: Threads of a subgroup that does it, at least.
+        most: The same, at most.
+    """
+
+    operand: str
+    result: str
+    m: int
+    n: int
+    k: int
+    least: int
+    most: int
+
+
+def fragment_limits(found: Iterable[Fragment], features: Iterable[str]) -> dict[str, int]:
+    """What an adapter has, as limits for the choice of kernels: the largest multiplication of each type.
+
+    One for which the size of subgroups is neither fixed nor can be asked for is left out, since a kernel would not know
+    how many there are in a workgroup.
+    """
+    sized = int(SIZED in features)
+    limits: dict[str, int] = {}
+    for operand, result in _SUMS.items():
+        usable = [
+            one
+            for one in found
+            if (one.operand, one.result) == (operand, result) and (sized or one.least == one.most)
+        ]
+        if usable:
+            best = max(usable, key=lambda one: (one.m * one.n * one.k, one.most))
+            values = (best.m, best.n, best.k, best.most, sized)
+            limits |= {_key(operand, name): at for name, at in zip(_FIELDS, values, strict=True)}
+    return limits
+
+
+def fragment_params(limits: Limits, operand: str = "f16") -> dict[str, int]:
+    """What templates are told about the fragments of a type; empty where the adapter has none."""
+    found = {name: limits.get(_key(operand, name)) for name in _FIELDS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _key(operand: str, name: str) -> str:
+    return f"fragment-{operand}-{name}"
+
+
+@dataclass(frozen=True)
+class FragmentVariant(Variant):
+    """A tile of a workgroup that is made of fragments.
+
+    Its threads and its memory depend on the adapter's fragments.
+
+    Attributes:
+        params: Rows and columns of the tile, ``bm`` and ``bn``; length of a step along k, ``bk``; rows and columns that
+            each subgroup makes, ``wm`` and ``wn``.
+        operand: The type of its operands.
+        nbytes: Bytes of one of them.
+        sides: Right operands that it multiplies by at the same time.
+    """
+
+    params: Mapping[str, int] = field(default_factory=dict)
+    operand: str = "f16"
+    nbytes: int = 2
+    sides: int = 1
+
+    def fits(self, limits: Limits) -> bool:
+        """Whether a device has fragments that the tile can be made of, and room for a workgroup of it."""
+        have = fragment_params(limits, self.operand)
+        if not have:
+            return False
+        bm, bn, bk, wm, wn = (self.params[name] for name in ("bm", "bn", "bk", "wm", "wn"))
+        subgroups = tile_subgroups(self.params)
+        threads = subgroups * have["lanes"]
+        whole = not (wm % have["fm"] or wn % have["fn"] or bk % have["fk"])
+        # Every thread brings as many pieces of 16 bytes as all others; those of bytes are turned four at a time.
+        left, right = bm * bk * self.nbytes // 16, bn * bk * self.nbytes // 16
+        shared = not (left % threads or right % (threads * (4 if self.nbytes == 1 else 1)))
+        # The tiles, whichever way they lie in memory; then sums of one row of fragments, with those that corrections take.
+        gap = 16 // self.nbytes
+        tiles = [max(bk * (width + gap), width * (bk + gap)) for width in (bm, bn)]
+        sums = have["fm"] * (self.sides * wn if self.nbytes > 1 else 2 * wn + have["fn"])
+        storage = max(self.nbytes * (tiles[0] + self.sides * tiles[1]), 4 * subgroups * sums)
+        return whole and shared and Variant(self.name, threads, storage).fits(limits)
+
+
+def tile_subgroups(tile: Mapping[str, int]) -> int:
+    """Subgroups of a workgroup that makes a tile."""
+    return (tile["bm"] // tile["wm"]) * (tile["bn"] // tile["wn"])
