@@ -1,5 +1,6 @@
 """Rows bound by memory on a GPU, and convolutions."""
 
+import numpy as np
 from work import Row
 from work_streams import chain, conv, copy, max_pool, normed, reduced, resize, scanned
 
@@ -48,6 +49,10 @@ ROWS = (
     Row("cumsum 4096 x 4096, first axis", scanned, dict(shape=(4096, 4096), axis=0),
         (dict(shape=(300, 7), axis=0),)),
     _conv("3x3 64 of 56x56, batch 32", (IMAGE | dict(kernel=3), dict(n=1, c=64, o=70, size=(14, 15), kernel=3)), n=32, c=64, o=64, size=(56, 56), kernel=3, quick=True),
+    _conv("f16 3x3 64 of 56x56, batch 32", IMAGE | dict(kernel=3, dtype=np.float16),
+          n=32, c=64, o=64, size=(56, 56), kernel=3, dtype=np.float16, quick=True),
+    _conv("f16 3x3 256 of 14x14, batch 32", IMAGE | dict(kernel=3, dtype=np.float16),
+          n=32, c=256, o=256, size=(14, 14), kernel=3, dtype=np.float16),
     _conv("3x3 256 of 14x14, batch 32", IMAGE | dict(kernel=3), n=32, c=256, o=256, size=(14, 14), kernel=3),
     _conv("3x3 512 of 7x7, batch 32", IMAGE | dict(kernel=3), n=32, c=512, o=512, size=(7, 7), kernel=3),
     _conv("3x3 stride 2, 128 of 56x56, batch 32", IMAGE | dict(kernel=3, stride=2),

@@ -158,10 +158,11 @@ def dequant(rng, m, k, n, scheme):
     )
 
 
-def attention(rng, b, h, sq, sk, d, kv=None, causal=False):
+def attention(rng, b, h, sq, sk, d, kv=None, causal=False, dtype=F32):  # noqa: PLR0913 - the sizes of an attention
     """``softmax(q k^T / sqrt(d)) v``; ``kv`` heads of keys and values, h by default."""
-    kv = kv or h
-    q, k, v = noise(rng, b, h, sq, d), noise(rng, b, kv, sk, d), noise(rng, b, kv, sk, d)
+    kv, half = kv or h, dtype == np.float16
+    shapes = (b, h, sq, d), (b, kv, sk, d), (b, kv, sk, d)
+    q, k, v = (noise(rng, *shape, dtype=dtype) for shape in shapes)
 
     def reference(outputs):
         heads = rows_of(b * h, 6)
@@ -190,5 +191,6 @@ def attention(rng, b, h, sq, sk, d, kv=None, causal=False):
         reference,
         4.0 * b * h * pairs * d,
         peer=("attention", {"causal": causal, "group": h // kv}),
-        tolerance=SUMS,
+        tolerance=HALF if half else SUMS,
+        options=F16 if half else rlx.CompileOptions(),
     )

@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 from work import F32, SUMS, Work, by_rows, noise, wide
-from work_products import gelu
+from work_products import F16, HALF, gelu
+
+import rlx
 
 # Functions of drivers, such as exp, are good to some units in the last place.
 FUNCTIONS = 4e-6
@@ -113,13 +115,13 @@ def _taps(x, w, stride, padding, groups):
     return out.reshape(n, w.shape[0], *size)
 
 
-def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1):  # noqa: PLR0913 - the sizes of a convolution
+def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1, dtype=F32):  # noqa: PLR0913 - the sizes of a convolution
     """A convolution with a bias; ``size`` has one number for audio, two for images."""
     padding = kernel // 2 if padding is None else padding
-    x = noise(rng, n, c, *size)
+    x = noise(rng, n, c, *size, dtype=dtype)
     fan = c // groups * kernel ** len(size)
-    w = noise(rng, o, c // groups, *[kernel] * len(size)) * F32(fan**-0.5)
-    b = noise(rng, o)
+    w = noise(rng, o, c // groups, *[kernel] * len(size), dtype=dtype) * dtype(fan**-0.5)
+    b, half = noise(rng, o, dtype=dtype), dtype == np.float16
     settings = {"stride": stride, "padding": padding, "groups": groups}
     made = [(s + 2 * padding - kernel) // stride + 1 for s in size]
 
@@ -138,7 +140,8 @@ def conv(rng, n, c, o, size, kernel, stride=1, padding=None, groups=1):  # noqa:
         2.0 * n * o * fan * math.prod(made),
         weights=("w", "b"),
         peer=("conv", settings),
-        tolerance=SUMS,
+        tolerance=HALF if half else SUMS,
+        options=F16 if half else rlx.CompileOptions(),
     )
 
 

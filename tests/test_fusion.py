@@ -39,6 +39,19 @@ def attention_of_a_scaled_query(g):
     return [g.softmax((q / 2.0) @ g.transpose(k, (0, 1, 3, 2)), -1) @ v]
 
 
+def attention_of_turned_operands(g):
+    q, k, v = (g.input(name, (2, 5, 3, 8)) for name in "qkv")
+    q, v = (g.transpose(one, (0, 2, 1, 3)) for one in (q, v))
+    scores = (q * 0.3) @ g.transpose(k, (0, 2, 3, 1)) + g.input("mask", (2, 1, 1, 5))
+    return [g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3))]
+
+
+def attention_of_turned_keys(g):
+    q, v = (g.input(name, (2, 3, 5, 8)) for name in "qv")
+    scores = q @ g.transpose(g.input("k", (2, 5, 3, 8)), (0, 2, 3, 1))
+    return [g.softmax(scores) @ v]
+
+
 def conv_bias(g):
     y = g.conv2d(g.input("x", (2, 3, 6, 6)), g.param("w", (4, 3, 3, 3)), padding=1)
     return [g.exp(y + g.param("b", (4, 1, 1)))]
@@ -296,6 +309,8 @@ CASES = {
     products_in_a_row: ("product, bias and activation", "fused_matmul_bias_act"),
     attention: ("attention", "attention"),
     attention_of_a_scaled_query: ("attention", "attention"),
+    attention_of_turned_operands: ("attention between transposes", "attention"),
+    attention_of_turned_keys: ("attention", "attention"),
     conv_bias: ("convolution and bias", "conv2d"),
     batch_norm: ("convolution and batch norm", "conv2d"),
     batch_norm_1d: ("convolution and batch norm", "conv1d"),

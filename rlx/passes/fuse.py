@@ -33,7 +33,8 @@ def fuse_elementwise(graph: Graph, notes: list[Note], target: Specialisation) ->
         homes = {region_of.get(reader.id, -1) for reader in readers[node.id]}
         home = homes.pop() if len(homes) == 1 and node.id not in outputs else -1
         root = graph.nodes[home] if home >= 0 else None
-        if root is not None and root.shape == node.shape:
+        # A cast that is broadcast, such as that of a weight in 16 bits, is less work than a pass of its own.
+        if root is not None and (root.shape == node.shape or node.op == "cast"):
             members = [*regions[home], node]
             if len(_operands(members)) <= REGION_INPUTS and len(members) <= REGION_STEPS:
                 regions[home] = members

@@ -4,12 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rlx.dataclasses import dataclass
 from rlx.ir.graph import Graph, Node
 from rlx.passes.patterns.match import Match, Site, either_way, scaled
+
+# Axis orders of transposes: heads to the front or back, keys as the columns of a product, and both at once.
+_HEADS, _COLUMNS, _BOTH = (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What attention is made of.
+
+    Attributes:
+        q: Queries, ``[batch, heads, length, size]``.
+        k: Keys, the same; ``[batch, length, heads, size]`` with ``by_position``.
+        v: Values, as queries.
+        mask: What is added to the scores, or None.
+        scale: What the scores are multiplied by.
+        by_position: Whether one transpose of the keys moves the heads to the front as well.
+        inside: The nodes that it replaces, in the order of the graph.
+    """
+
+    q: Node
+    k: Node
+    v: Node
+    mask: Node | None
+    scale: float
+    by_position: bool
+    inside: tuple[Node, ...]
+
+    def made(self, g: Graph, at: Mapping[int, Node], *operands: Node, layout: str) -> Node:
+        """The operation on these queries, keys and values."""
+        mask = None if self.mask is None else at[self.mask.id]
+        kind = "none" if mask is None else "bias"
+        return g.attention(*operands, mask, kind, scale=self.scale, layout=layout)
 
 
 def attention(node: Node, site: Site) -> Match | None:
     """softmax(scale * q @ k.T + mask) @ v on ``[batch, heads, length, size]``."""
+    found = _parts(node, site)
+    if found is None:
+        return None
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        k = at[found.k.id]
+        k = g.transpose(k, _HEADS) if found.by_position else k
+        return found.made(g, at, at[found.q.id], k, at[found.v.id], layout="bhsd")
+
+    return Match(found.inside, build)
+
+
+def attention_by_position(node: Node, site: Site) -> Match | None:
+    """The same between transposes of ``[batch, length, heads, size]``, which it then needs not."""
+    product = node.inputs[0]
+    if tuple(node.attrs["perm"]) != _HEADS or product.op != "matmul":
+        return None
+    found = _parts(product, site) if site.only(product) is node else None
+    if found is None or not found.by_position:
+        return None
+    turned = [found.q, found.v]
+    for one in turned:
+        if one.op != "transpose" or tuple(one.attrs["perm"]) != _HEADS or site.only(one) is None:
+            return None
+    q, v = (one.inputs[0] for one in turned)
+
+    def build(g: Graph, at: Mapping[int, Node]) -> Node:
+        return found.made(g, at, at[q.id], at[found.k.id], at[v.id], layout="bshd")
+
+    inside = sorted({one.id: one for one in (*turned, *found.inside, node)}.items())
+    return Match(tuple(one for _, one in inside), build)
+
+
+def _parts(node: Node, site: Site) -> _Parts | None:
+    """What the product of weights and values ``node`` is made of; None where it is no attention."""
     if node.inputs[0].op != "softmax":
         return None
     weights, v = node.inputs
@@ -30,21 +98,19 @@ def attention(node: Node, site: Site) -> Match | None:
     q, transposed = scores.inputs
     q, factor, between = scaled(q)
     inside = [*between, *inside]
-    if transposed.op != "transpose" or tuple(transposed.attrs["perm"]) != (0, 1, 3, 2):
+    order = tuple(transposed.attrs["perm"]) if transposed.op == "transpose" else ()
+    if order not in (_COLUMNS, _BOTH):
         return None
     if site.only(transposed) is scores:
         inside.insert(0, transposed)
     (k,) = transposed.inputs
-    if len(q.shape) != 4 or q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
+    if len(q.shape) != 4 or len(k.shape) != 4:
+        return None
+    heads_first = tuple(k.shape[at] for at in _HEADS) if order == _BOTH else k.shape
+    if q.shape[:2] != heads_first[:2] or heads_first[:3] != v.shape[:3]:
         return None
     if any(site.only(one) is None for one in inside[:-1]):
         return None
     if mask is not None and mask.dtype != q.dtype:
         return None
-    kind = "none" if mask is None else "bias"
-
-    def build(g: Graph, at: Mapping[int, Node]) -> Node:
-        added = None if mask is None else at[mask.id]
-        return g.attention(at[q.id], at[k.id], at[v.id], added, kind, scale=scale * factor)
-
-    return Match(tuple(inside), build)
+    return _Parts(q, k, v, mask, scale * factor, order == _BOTH, tuple(inside))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlx.abi.products import ACTIVATIONS
-from rlx.passes.patterns.attention import attention
+from rlx.passes.patterns.attention import attention, attention_by_position
 from rlx.passes.patterns.convolutions import conv_affine, conv_after, conv_bias
 from rlx.passes.patterns.match import Finder, Pattern
 from rlx.passes.patterns.norms import NORMS, residual_norm
@@ -33,6 +33,8 @@ PATTERNS = (
     _row("frames and peaks", frame_peaks, "spectrum_peaks", "welch_peaks"),
     _row("frames and powers", frame_powers, "add"),
     _row("frames and spectrum", frame_spectra, "rfft"),
+    # Before the next row, which would leave the transposes.
+    _row("attention between transposes", attention_by_position, "transpose"),
     _row("attention", attention, "matmul"),
     _row("convolution and batch norm", conv_affine, "fma"),
     _row("convolution and bias", conv_bias, "add"),
